@@ -1,0 +1,62 @@
+# make demo   the main job on a local repository: ends with a picture and a table
+# make test   what continuous integration runs: lint, types, import layers, tests, doctests, README
+# make lint | bench | docs
+# All of them create .venv on first use and reuse it afterwards.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types layers bench docs clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+help:
+	@sed -n 's/^# make/make/p' Makefile
+
+# The first interpreter that really runs and is new enough (a pyenv shim may exist and fail).
+define find_python
+for candidate in "$${PYTHON:-}" python3.14 python3.13 python3.12 python3 python; do \
+  if [ -n "$$candidate" ] && command -v "$$candidate" >/dev/null 2>&1 \
+    && "$$candidate" -c 'import sys; raise SystemExit(sys.version_info < (3, 12))' >/dev/null 2>&1; then \
+    echo "$$candidate"; exit 0; \
+  fi; \
+done; \
+echo "intarsia needs Python >= 3.12: install one, or name it: make PYTHON=/path/to/python3.12" >&2; exit 1
+endef
+
+# pip older than 25.1 knows no dependency groups, hence the upgrade; constraints.txt pins what CI tests.
+$(STAMP): pyproject.toml constraints.txt
+	@python=$$($(find_python)); \
+	if command -v uv >/dev/null 2>&1; then \
+	  [ -x $(BIN)/python ] || uv venv --python "$$python" $(VENV); \
+	  VIRTUAL_ENV=$(VENV) uv pip install -e . --group dev -c constraints.txt; \
+	else \
+	  [ -x $(BIN)/python ] || "$$python" -m venv $(VENV); \
+	  $(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'; \
+	  $(BIN)/python -m pip install --quiet -e . --group dev -c constraints.txt; \
+	fi
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/python examples/chunk_files.py
+
+test: lint types layers
+	$(BIN)/python -m pytest -n 2
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+layers: $(STAMP)
+	$(BIN)/lint-imports
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache demo-output

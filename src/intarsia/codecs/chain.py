@@ -1,0 +1,53 @@
+"""A codec list as people write it (dicts, names or objects), turned into zarr's codec objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
+from zarr.codecs import BytesCodec
+from zarr.registry import get_codec_class
+
+from intarsia.errors import CodecConfigurationError
+
+__all__ = ["CodecLike", "parse_codecs"]
+
+type CodecLike = Codec | Mapping[str, Any] | str
+"""A codec object, a codec object of zarr.json as a dict, or a codec's name."""
+
+
+def parse_codecs(codecs: Iterable[CodecLike]) -> tuple[Codec, ...]:
+    """The codecs as objects, in order, with `bytes` (little endian) where no array -> bytes codec is given.
+
+    >>> parse_codecs([{"name": "gzip"}])
+    (BytesCodec(endian='little'), GzipCodec(level=5))
+    """
+    parsed = [_parse(codec) for codec in codecs]
+    stages = [_stage(codec) for codec in parsed]
+    if stages != sorted(stages) or stages.count(1) > 1:
+        order = ", ".join(type(codec).__name__ for codec in parsed)
+        raise CodecConfigurationError(
+            f"the codecs [{order}] are out of order: array -> array codecs come first, then at most one "
+            "array -> bytes codec, then bytes -> bytes codecs"
+        )
+    if 1 not in stages:
+        parsed.insert(stages.count(0), BytesCodec(endian="little"))
+    return tuple(parsed)
+
+
+def _stage(codec: Codec) -> int:
+    return 0 if isinstance(codec, ArrayArrayCodec) else 1 if isinstance(codec, ArrayBytesCodec) else 2
+
+
+def _parse(codec: CodecLike) -> Codec:
+    if isinstance(codec, ArrayArrayCodec | ArrayBytesCodec | BytesBytesCodec):
+        return codec
+    if isinstance(codec, str):
+        codec = {"name": codec}
+    if not isinstance(codec, Mapping) or not isinstance(codec.get("name"), str):
+        raise CodecConfigurationError(
+            f"{codec!r} is not a codec: give a codec object, its name, or {{'name': …, 'configuration': …}}"
+        )
+    # Some of zarr's codecs insist on a configuration even where every field has a default.
+    return get_codec_class(codec["name"]).from_dict({"configuration": {}, **codec})

@@ -1,0 +1,212 @@
+"""The `pad` and `offset` codecs: a fixed number of bytes around every encoded chunk."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+
+from intarsia.codecs import configuration
+from intarsia.codecs.context import asks_for, current_chunk_index, named_chunk
+from intarsia.codecs.synchronous import SynchronousBytesCodec
+from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError
+
+if TYPE_CHECKING:
+    from zarr.core.array_spec import ArraySpec
+    from zarr.core.buffer import Buffer
+
+    from intarsia._compat import JSON
+
+__all__ = ["OffsetCodec", "PadCodec", "PaddingFunction"]
+
+type PaddingFunction = Callable[..., bytes]
+"""Called with the encoded chunk as a uint8 array, and with `chunk_index=` if it asks for it; returns
+exactly as many bytes as the codec's metadata says."""
+
+
+def _literal(codec: str, name: str, value: object, size_name: str, size: int) -> bytes | None:
+    """The literal bytes behind `value`: base64 text as in zarr.json, or the bytes themselves."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            value = base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise CodecConfigurationError(f"codec {codec!r}: {name}: not valid base64 ({error})") from error
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise CodecConfigurationError(
+            f"codec {codec!r}: {name}: expected bytes or base64 text, got {type(value).__name__}"
+        )
+    literal = bytes(value)
+    if len(literal) != size:
+        raise CodecConfigurationError(
+            f"codec {codec!r}: {name} holds {len(literal)} bytes, but {size_name} is {size}"
+        )
+    return literal
+
+
+def _function(codec: str, name: str, value: object) -> None:
+    if value is not None and not callable(value):
+        raise CodecConfigurationError(
+            f"codec {codec!r}: {name}: expected a function of the encoded chunk, got {type(value).__name__}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Padding:
+    """What either codec's configuration comes down to."""
+
+    codec: str
+    at_start: bool
+    nbytes: int
+    literal: bytes | None
+    function: PaddingFunction | None
+
+    def for_chunk(self, encoded: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
+        """The bytes to store around this encoded chunk."""
+        if self.function is None:
+            return bytes(self.nbytes) if self.literal is None else self.literal
+        if asks_for(self.function, "chunk_index"):
+            padding: object = self.function(encoded, chunk_index=current_chunk_index())
+        else:
+            padding = self.function(encoded)
+        if isinstance(padding, bytes | bytearray | memoryview) and len(padding) == self.nbytes:
+            return bytes(padding)
+        returned = f"{len(padding)} bytes" if isinstance(padding, bytes) else type(padding).__name__
+        raise ChunkEncodeError(
+            f"codec {self.codec!r}: the function for the padding{named_chunk()} must return "
+            f"{self.nbytes} bytes, but returned {returned}"
+        )
+
+
+class _PaddedCodec(SynchronousBytesCodec):
+    """What `pad` and `offset` share: they differ only in how their configuration is spelled."""
+
+    is_fixed_size = True
+    runs_in_thread = False  # a slice, or one copy
+
+    _padding: _Padding
+
+    def compute_encoded_size(self, input_byte_length: int, _chunk_spec: ArraySpec) -> int:
+        return input_byte_length + self._padding.nbytes
+
+    def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        data = chunk_data.as_numpy_array().view(np.uint8)
+        padding = np.frombuffer(self._padding.for_chunk(data), dtype=np.uint8)
+        parts = (padding, data) if self._padding.at_start else (data, padding)
+        return chunk_spec.prototype.buffer.from_array_like(np.concatenate(parts))
+
+    def _decode_sync(self, chunk_data: Buffer, _chunk_spec: ArraySpec) -> Buffer:
+        size, nbytes = len(chunk_data), self._padding.nbytes
+        if size < nbytes:
+            raise ChunkDecodeError(
+                f"codec {self._padding.codec!r}: {size} bytes{named_chunk()} are fewer than the {nbytes} "
+                "bytes of padding: the chunk is truncated, or was written without this codec"
+            )
+        return chunk_data[nbytes:] if self._padding.at_start else chunk_data[: size - nbytes]
+
+
+@dataclass(frozen=True, init=False)
+class PadCodec(_PaddedCodec):
+    """bytes -> bytes: `nbytes` bytes at the start or the end of every encoded chunk.
+
+    Decoding removes them without a copy. `padding_func` computes them chunk by chunk when writing;
+    it exists at run time only and never reaches zarr.json.
+
+    >>> import numpy as np, zarr
+    >>> z = zarr.create(store={}, shape=4, chunks=4, dtype="u1",
+    ...                 codecs=[{"name": "bytes"}, PadCodec(location="start", nbytes=3, padding=b"abc")])
+    >>> z[:] = [1, 2, 3, 4]
+    >>> z.metadata.codecs[1].to_dict()["configuration"]
+    {'location': 'start', 'nbytes': 3, 'padding': 'YWJj'}
+    """
+
+    location: Literal["start", "end"]
+    """Where the padding lies in the stored chunk."""
+
+    nbytes: int
+    """How many bytes it has."""
+
+    padding: str | None = None
+    """The bytes written when encoding, in base64; None means zeros."""
+
+    padding_func: PaddingFunction | None = field(default=None, repr=False, compare=False)
+    """Run time only: computes the padding from the encoded chunk."""
+
+    def __init__(
+        self,
+        *,
+        location: Literal["start", "end"],
+        nbytes: int,
+        padding: bytes | str | None = None,
+        padding_func: PaddingFunction | None = None,
+    ) -> None:
+        size = configuration.as_int("pad", "nbytes", nbytes)
+        configuration.check("pad", {"location": location, "nbytes": size})
+        literal = _literal("pad", "padding", padding, "nbytes", size)
+        _function("pad", "padding_func", padding_func)
+        object.__setattr__(self, "location", location)
+        object.__setattr__(self, "nbytes", size)
+        object.__setattr__(self, "padding", None if literal is None else base64.b64encode(literal).decode())
+        object.__setattr__(self, "padding_func", padding_func)
+        object.__setattr__(
+            self, "_padding", _Padding("pad", location == "start", size, literal, padding_func)
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, JSON]) -> Self:
+        return cls(**configuration.read("pad", data))
+
+    def to_dict(self) -> dict[str, JSON]:
+        fields: dict[str, JSON] = {"location": self.location, "nbytes": self.nbytes}
+        if self.padding is not None:
+            fields["padding"] = self.padding
+        return {"name": "pad", "configuration": fields}
+
+
+@dataclass(frozen=True, init=False)
+class OffsetCodec(_PaddedCodec):
+    """bytes -> bytes: a header of `offset` bytes before every encoded chunk; `pad` at the start.
+
+    >>> OffsetCodec(offset=16, prefix=b"MY_CUSTOM_HEADER").to_dict()["configuration"]
+    {'offset': 16, 'prefix': 'TVlfQ1VTVE9NX0hFQURFUg=='}
+    """
+
+    offset: int
+    """How many bytes the header has."""
+
+    prefix: str | None = None
+    """The header written when encoding, in base64; None means zeros."""
+
+    prefix_func: PaddingFunction | None = field(default=None, repr=False, compare=False)
+    """Run time only: computes the header from the encoded chunk."""
+
+    def __init__(
+        self,
+        *,
+        offset: int,
+        prefix: bytes | str | None = None,
+        prefix_func: PaddingFunction | None = None,
+    ) -> None:
+        size = configuration.as_int("offset", "offset", offset)
+        configuration.check("offset", {"offset": size})
+        literal = _literal("offset", "prefix", prefix, "offset", size)
+        _function("offset", "prefix_func", prefix_func)
+        object.__setattr__(self, "offset", size)
+        object.__setattr__(self, "prefix", None if literal is None else base64.b64encode(literal).decode())
+        object.__setattr__(self, "prefix_func", prefix_func)
+        object.__setattr__(self, "_padding", _Padding("offset", True, size, literal, prefix_func))
+
+    @classmethod
+    def from_dict(cls, data: dict[str, JSON]) -> Self:
+        return cls(**configuration.read("offset", data))
+
+    def to_dict(self) -> dict[str, JSON]:
+        fields: dict[str, JSON] = {"offset": self.offset}
+        if self.prefix is not None:
+            fields["prefix"] = self.prefix
+        return {"name": "offset", "configuration": fields}

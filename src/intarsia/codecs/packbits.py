@@ -1,0 +1,200 @@
+"""The `packbits` codec: only the bits that matter of every element, without gaps.
+
+Bits are numbered from the least significant, in the element and in the encoded byte alike, so that
+packed bools are Arrow's bitmap, and whole integers are their little-endian bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from zarr.abc.codec import ArrayBytesCodec
+
+from intarsia.codecs import configuration
+from intarsia.codecs.context import named_chunk
+from intarsia.errors import ChunkDecodeError, CodecConfigurationError
+
+if TYPE_CHECKING:
+    from zarr.core.array_spec import ArraySpec
+    from zarr.core.buffer import Buffer, NDBuffer
+    from zarr.core.dtype.wrapper import TBaseDType, TBaseScalar, ZDType
+    from zarr.core.metadata.v3 import ChunkGridMetadata
+
+    from intarsia._compat import JSON
+
+__all__ = ["PackBitsCodec"]
+
+type Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+# Elements unpacked to one byte a bit at a time; a multiple of 8, so that blocks end on whole bytes.
+BLOCK = 1 << 16
+
+
+@dataclass(frozen=True)
+class PackBitsCodec(ArrayBytesCodec):
+    """array -> bytes: bits `first_bit` to `last_bit` of every bool or integer, without gaps.
+
+    >>> import zarr
+    >>> z = zarr.create(store={}, shape=10, dtype="bool", codecs=[PackBitsCodec()])
+    >>> z[:] = [True, False] * 5
+    >>> bytes(z.store_path.store._store_dict["c/0"].to_bytes())
+    b'U\\x01'
+    """
+
+    is_fixed_size = True
+
+    padding_encoding: Literal["none", "first_byte", "last_byte"] = "none"
+    """Whether a byte with the number of padding bits is stored, and where."""
+
+    first_bit: int | None = None
+    """Lowest bit kept; None means 0."""
+
+    last_bit: int | None = None
+    """Highest bit kept, included; None means the data type's highest."""
+
+    def __post_init__(self) -> None:
+        configuration.check("packbits", self._set_fields())
+        for name in ("first_bit", "last_bit"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, configuration.as_int("packbits", name, value))
+        if self.last_bit is not None and self.last_bit < (self.first_bit or 0):
+            raise CodecConfigurationError(
+                f"codec 'packbits': last_bit {self.last_bit} is below first_bit {self.first_bit or 0}"
+            )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, JSON]) -> Self:
+        return cls(**configuration.read("packbits", data))
+
+    def to_dict(self) -> dict[str, JSON]:
+        fields = self._set_fields()
+        return {"name": "packbits", "configuration": fields} if fields else {"name": "packbits"}
+
+    def _set_fields(self) -> dict[str, JSON]:
+        fields: dict[str, JSON] = {}
+        if self.padding_encoding != "none":
+            fields["padding_encoding"] = self.padding_encoding
+        if self.first_bit is not None:
+            fields["first_bit"] = self.first_bit
+        if self.last_bit is not None:
+            fields["last_bit"] = self.last_bit
+        return fields
+
+    def validate(
+        self,
+        *,
+        shape: tuple[int, ...],
+        dtype: ZDType[TBaseDType, TBaseScalar],
+        chunk_grid: ChunkGridMetadata,
+    ) -> None:
+        self._bit_range(dtype.to_native_dtype())
+
+    def compute_encoded_size(self, _input_byte_length: int, chunk_spec: ArraySpec) -> int:
+        first, last = self._bit_range(chunk_spec.dtype.to_native_dtype())
+        bits = prod(chunk_spec.shape) * (last - first + 1)
+        return (bits + 7) // 8 + (self.padding_encoding != "none")
+
+    def _bit_range(self, dtype: np.dtype[Any]) -> tuple[int, int]:
+        """First and last bit, both included, for elements of `dtype`."""
+        if dtype.kind not in "biu":
+            raise CodecConfigurationError(
+                f"codec 'packbits' packs bool and integers, not {dtype}: use the 'bytes' codec"
+            )
+        width = 1 if dtype.kind == "b" else dtype.itemsize * 8
+        first = self.first_bit or 0
+        last = width - 1 if self.last_bit is None else self.last_bit
+        if not first <= last < width:
+            raise CodecConfigurationError(
+                f"codec 'packbits': bits {first} to {last} are not within the {width} bits of {dtype}"
+            )
+        return first, last
+
+    def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
+        elements = np.ascontiguousarray(chunk_data.as_numpy_array()).reshape(-1)
+        first, last = self._bit_range(elements.dtype)
+        packed = _pack(elements, first, last)
+        if self.padding_encoding != "none":
+            padding = np.array([-elements.size * (last - first + 1) % 8], dtype=np.uint8)
+            parts = (padding, packed) if self.padding_encoding == "first_byte" else (packed, padding)
+            packed = np.concatenate(parts)
+        return chunk_spec.prototype.buffer.from_array_like(packed)
+
+    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
+        dtype = chunk_spec.dtype.to_native_dtype()
+        first, last = self._bit_range(dtype)
+        stored: Bytes = chunk_data.as_numpy_array().view(np.uint8)
+        expected = self.compute_encoded_size(0, chunk_spec)
+        if stored.size != expected:
+            raise ChunkDecodeError(
+                f"codec 'packbits': {stored.size} bytes{named_chunk()}, but {chunk_spec.shape} elements of "
+                f"{last - first + 1} bits take {expected}"
+            )
+        count = prod(chunk_spec.shape)
+        padding = -count * (last - first + 1) % 8
+        if self.padding_encoding != "none":
+            at_start = self.padding_encoding == "first_byte"
+            said = int(stored[0 if at_start else -1])
+            stored = stored[1:] if at_start else stored[:-1]
+            if said != padding:
+                raise ChunkDecodeError(
+                    f"codec 'packbits': the data{named_chunk()} says {said} padding bits, "
+                    f"but there are {padding}"
+                )
+        if padding and stored[-1] >> (8 - padding):
+            raise ChunkDecodeError(f"codec 'packbits': the padding bits{named_chunk()} are not zero")
+        elements = _unpack(stored, dtype, count, first, last)
+        return chunk_spec.prototype.nd_buffer.from_ndarray_like(elements.reshape(chunk_spec.shape))
+
+    async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
+        return await asyncio.to_thread(self._encode_sync, chunk_data, chunk_spec)
+
+    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
+        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
+
+
+def _pack(elements: np.ndarray[Any, Any], first: int, last: int) -> Bytes:
+    """The kept bits of `elements`, packed."""
+    dtype = elements.dtype
+    if dtype.kind == "b":
+        return np.packbits(elements, bitorder="little")
+    little = elements.astype(dtype.newbyteorder("<"), copy=False)
+    if last - first + 1 == dtype.itemsize * 8:
+        return little.view(np.uint8)
+    blocks = [
+        np.packbits(_as_bits(little[at : at + BLOCK])[:, first : last + 1], bitorder="little")
+        for at in range(0, little.size, BLOCK)
+    ]
+    return np.concatenate(blocks) if blocks else np.empty(0, dtype=np.uint8)
+
+
+def _as_bits(little: np.ndarray[Any, Any]) -> Bytes:
+    """One row an element, one uint8 a bit, least significant first."""
+    octets = little.view(np.uint8).reshape(little.size, little.dtype.itemsize)
+    return np.unpackbits(octets, axis=1, bitorder="little")
+
+
+def _unpack(packed: Bytes, dtype: np.dtype[Any], count: int, first: int, last: int) -> np.ndarray[Any, Any]:
+    """`count` elements of `dtype` from their kept bits."""
+    if dtype.kind == "b":
+        return np.unpackbits(packed, count=count, bitorder="little").view(bool)
+    little = dtype.newbyteorder("<")
+    kept = last - first + 1
+    if kept == dtype.itemsize * 8:
+        # A chunk inside a padded one may start at any byte, which is no address for integers.
+        return np.frombuffer(packed.tobytes(), dtype=little).astype(dtype)
+    out = np.empty(count, dtype=little)
+    for at in range(0, count, BLOCK):
+        size = min(BLOCK, count - at)
+        block = packed[at * kept // 8 : ((at + size) * kept + 7) // 8]
+        bits = np.unpackbits(block, count=size * kept, bitorder="little").reshape(size, kept)
+        full = np.zeros((size, dtype.itemsize * 8), dtype=np.uint8)
+        full[:, first : last + 1] = bits
+        if dtype.kind == "i":
+            full[:, last + 1 :] = bits[:, -1:]  # sign extension
+        out[at : at + size] = np.packbits(full, axis=1, bitorder="little").reshape(-1).view(little)
+    return out.astype(dtype, copy=False)

@@ -1,0 +1,43 @@
+"""bytes -> bytes codecs that are written once, as plain functions, and serve both of zarr's pipelines."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from zarr.abc.codec import BytesBytesCodec
+
+if TYPE_CHECKING:
+    from zarr.core.array_spec import ArraySpec
+    from zarr.core.buffer import Buffer
+
+__all__ = ["SynchronousBytesCodec"]
+
+
+class SynchronousBytesCodec(BytesBytesCodec):
+    """Gives a codec with `_encode_sync` and `_decode_sync` the asynchronous pair.
+
+    >>> from intarsia.codecs import ShuffleCodec
+    >>> issubclass(ShuffleCodec, SynchronousBytesCodec)
+    True
+    """
+
+    runs_in_thread = True
+    """Whether the work is long enough to leave the event loop for it."""
+
+    @abstractmethod
+    def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer: ...
+
+    @abstractmethod
+    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer: ...
+
+    async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        if self.runs_in_thread:
+            return await asyncio.to_thread(self._encode_sync, chunk_data, chunk_spec)
+        return self._encode_sync(chunk_data, chunk_spec)
+
+    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        if self.runs_in_thread:
+            return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
+        return self._decode_sync(chunk_data, chunk_spec)

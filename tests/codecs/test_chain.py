@@ -1,0 +1,35 @@
+"""Codec lists as people write them."""
+
+import pytest
+from zarr.codecs import BytesCodec, GzipCodec, TransposeCodec, ZstdCodec
+
+from intarsia import PackBitsCodec, parse_codecs
+from intarsia.errors import CodecConfigurationError
+
+
+def test_dicts_names_and_objects_may_be_mixed():
+    parsed = parse_codecs(
+        [TransposeCodec(order=(1, 0)), "gzip", {"name": "zstd", "configuration": {"level": 3}}]
+    )
+    assert parsed == (
+        TransposeCodec(order=(1, 0)),
+        BytesCodec(endian="little"),
+        GzipCodec(),
+        ZstdCodec(level=3),
+    )
+    assert parse_codecs([]) == (BytesCodec(endian="little"),)
+    assert parse_codecs(["packbits"]) == (PackBitsCodec(),)
+
+
+@pytest.mark.parametrize(
+    ("codecs", "match"),
+    [
+        (["gzip", "bytes"], "out of order"),
+        (["bytes", "packbits"], "out of order"),
+        ([3], "3 is not a codec"),
+        ([{"configuration": {}}], "is not a codec"),
+    ],
+)
+def test_what_is_not_a_codec_list_is_refused(codecs, match):
+    with pytest.raises(CodecConfigurationError, match=match):
+        parse_codecs(codecs)

@@ -1,0 +1,72 @@
+"""Arrays open without importing intarsia, in an environment with nothing but zarr and intarsia."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from jsonschema import Draft202012Validator
+
+from intarsia import OffsetCodec, PackBitsCodec, PadCodec, ShuffleCodec, schemas
+
+CODECS = [
+    ["bytes", PadCodec(location="start", nbytes=3, padding=b"abc")],
+    ["bytes", OffsetCodec(offset=5)],
+    ["bytes", ShuffleCodec(element_size=2)],
+    [PackBitsCodec(last_bit=9)],
+]
+
+
+@pytest.mark.parametrize("codecs", CODECS, ids=lambda codecs: type(codecs[-1]).__name__)
+def test_opening_needs_no_import_of_intarsia(codecs, tmp_path):
+    codecs = [{"name": "bytes", "configuration": {"endian": "little"}} if c == "bytes" else c for c in codecs]
+    z = zarr.create(store=tmp_path / "a", shape=20, chunks=8, dtype="u2", codecs=codecs)
+    z[:] = np.arange(20)
+    script = textwrap.dedent(f"""
+        import sys, zarr
+        assert "intarsia" not in sys.modules
+        z = zarr.open({str(tmp_path / "a")!r})
+        assert z[:].tolist() == list(range(20))
+        assert "intarsia" in sys.modules
+    """)
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)
+
+
+def test_the_package_needs_only_its_declared_dependencies(tmp_path):
+    """Runs in a process that can see the declared core dependencies and nothing else of the test tools."""
+    hidden = ["xarray", "dask", "pandas", "pyarrow", "polars", "tensorstore", "typer", "rich", "h5py",
+              "virtualizarr", "obstore", "hypothesis", "pytest", "tifffile", "imagecodecs"]  # fmt: skip
+    z = zarr.create(
+        store=tmp_path / "a", shape=9, dtype="u1",
+        codecs=[{"name": "bytes"}, {"name": "pad", "configuration": {"location": "end", "nbytes": 4}}],
+    )  # fmt: skip
+    z[:] = 7
+    script = textwrap.dedent(f"""
+        import sys
+        for name in {hidden!r}:
+            sys.modules[name] = None  # importing it raises ImportError
+        import zarr
+        assert zarr.open({str(tmp_path / "a")!r})[:].tolist() == [7] * 9
+        import intarsia
+    """)
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True)
+
+
+def test_every_codec_entry_point_loads_and_has_a_schema():
+    ours = [e for e in entry_points(group="zarr.codecs") if e.value.startswith("intarsia.")]
+    assert ours
+    for entry in ours:
+        entry.load()
+        assert schemas.load(f"codecs/{entry.name}")["title"] == entry.name
+
+
+def test_every_shipped_schema_is_a_valid_schema():
+    paths = sorted(Path(schemas.__file__).parent.rglob("*.schema.json"))
+    assert paths
+    for path in paths:
+        Draft202012Validator.check_schema(json.loads(path.read_text(encoding="utf-8")))

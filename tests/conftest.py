@@ -1,0 +1,25 @@
+"""Settings that every test shares: hypothesis profiles, both of zarr's codec pipelines."""
+
+import os
+
+import pytest
+import zarr
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("dev", max_examples=40, deadline=None)
+settings.register_profile(
+    "thorough", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+PIPELINES = {
+    "batched": "zarr.core.codec_pipeline.BatchedCodecPipeline",
+    "fused": "zarr.core.codec_pipeline.FusedCodecPipeline",
+}
+
+
+@pytest.fixture(params=sorted(PIPELINES))
+def pipeline(request):
+    """Runs the test once with each of zarr's two codec pipelines."""
+    with zarr.config.set({"codec_pipeline.path": PIPELINES[request.param]}):
+        yield request.param

@@ -1,0 +1,35 @@
+"""The exception tree and its drawing."""
+
+import re
+
+from intarsia import errors
+
+
+def drawn_tree():
+    """(class, parent, built-ins) as the module's docstring draws them."""
+    rows, path = set(), []
+    for line in errors.__doc__.splitlines():
+        found = re.match(r"^ {4}([ │├└─]*)(\w+Error)(?: \(([\w, ]+)\))?$", line)
+        if found:
+            depth = len(found[1]) // 4
+            path[depth:] = [found[2]]
+            rows.add((found[2], path[depth - 1] if depth else "Exception", found[3] or ""))
+    return rows
+
+
+def test_the_docstring_draws_exactly_the_classes_that_exist():
+    classes = [getattr(errors, name) for name in errors.__all__]
+    actual = {
+        (cls.__name__, cls.__bases__[0].__name__, ", ".join(base.__name__ for base in cls.__bases__[1:]))
+        for cls in classes
+    }
+    assert drawn_tree() == actual
+
+
+def test_every_error_but_the_root_is_also_a_builtin_error():
+    for name in errors.__all__:
+        cls = getattr(errors, name)
+        assert issubclass(cls, errors.IntarsiaError)
+        if cls is not errors.IntarsiaError:
+            builtin = {base for base in cls.__mro__ if base.__module__ == "builtins"}
+            assert builtin - {Exception, BaseException, object}, name
