@@ -1,6 +1,7 @@
 """intarsia: one Zarr array, many encodings."""
 
 from intarsia import codecs, errors
+from intarsia.array import LogicalArray, Manifest, Region, create, open
 from intarsia.codecs import (
     ChunkHeader,
     OffsetCodec,
@@ -12,31 +13,64 @@ from intarsia.codecs import (
     tiff_header,
 )
 from intarsia.errors import (
+    AlignmentError,
+    BoundsError,
     ChunkDecodeError,
     ChunkEncodeError,
     ChunkIndexUnknownError,
     CodecConfigurationError,
+    CrossRegionWriteError,
+    DataTypeError,
     IntarsiaError,
+    ManifestError,
+    ManifestVersionError,
+    MemberError,
     MissingExtraError,
+    MissingMemberError,
+    NoRegionError,
+    NotLogicalArrayError,
+    OverlapError,
+    ReadError,
+    ReadOnlyError,
+    ShapeError,
 )
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AlignmentError",
+    "BoundsError",
     "ChunkDecodeError",
     "ChunkEncodeError",
     "ChunkHeader",
     "ChunkIndexUnknownError",
     "CodecConfigurationError",
+    "CrossRegionWriteError",
+    "DataTypeError",
     "IntarsiaError",
+    "LogicalArray",
+    "Manifest",
+    "ManifestError",
+    "ManifestVersionError",
+    "MemberError",
     "MissingExtraError",
+    "MissingMemberError",
+    "NoRegionError",
+    "NotLogicalArrayError",
     "OffsetCodec",
+    "OverlapError",
     "PackBitsCodec",
     "PadCodec",
+    "ReadError",
+    "ReadOnlyError",
+    "Region",
+    "ShapeError",
     "ShuffleCodec",
     "codecs",
+    "create",
     "errors",
     "n5_header",
+    "open",
     "parse_codecs",
     "tiff_header",
 ]

@@ -8,18 +8,46 @@ Each class is also the built-in exception that a caller would expect, so
     ├── ChunkEncodeError (ValueError)
     ├── ChunkDecodeError (ValueError)
     ├── ChunkIndexUnknownError (LookupError)
-    └── MissingExtraError (ImportError)
+    ├── MissingExtraError (ImportError)
+    ├── ManifestError (ValueError)
+    │   └── ManifestVersionError
+    ├── NotLogicalArrayError (KeyError)
+    ├── MemberError (ValueError)
+    ├── MissingMemberError (KeyError)
+    ├── ReadError (RuntimeError)
+    ├── AlignmentError (ValueError)
+    ├── OverlapError (ValueError)
+    ├── BoundsError (IndexError)
+    ├── ShapeError (ValueError)
+    ├── DataTypeError (TypeError)
+    ├── NoRegionError (IndexError)
+    ├── CrossRegionWriteError (ValueError)
+    └── ReadOnlyError (ValueError)
 """
 
 from __future__ import annotations
 
 __all__ = [
+    "AlignmentError",
+    "BoundsError",
     "ChunkDecodeError",
     "ChunkEncodeError",
     "ChunkIndexUnknownError",
     "CodecConfigurationError",
+    "CrossRegionWriteError",
+    "DataTypeError",
     "IntarsiaError",
+    "ManifestError",
+    "ManifestVersionError",
+    "MemberError",
     "MissingExtraError",
+    "MissingMemberError",
+    "NoRegionError",
+    "NotLogicalArrayError",
+    "OverlapError",
+    "ReadError",
+    "ReadOnlyError",
+    "ShapeError",
 ]
 
 
@@ -79,3 +107,145 @@ class MissingExtraError(IntarsiaError, ImportError):
     def __init__(self, module: str, extra: str) -> None:
         super().__init__(f"{module} is not installed: pip install 'intarsia[{extra}]'", name=module)
         self.extra = extra
+
+
+class ManifestError(IntarsiaError, ValueError):
+    """A manifest is damaged or was not written by intarsia; lists every problem that was found.
+
+    >>> print(ManifestError(["shape: -1 is less than the minimum of 0"]))
+    the manifest of the logical array is not valid:
+      shape: -1 is less than the minimum of 0
+    """
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n  ".join(["the manifest of the logical array is not valid:", *problems]))
+        self.problems = problems
+
+    def __reduce__(self) -> tuple[type, tuple[list[str]]]:
+        return type(self), (self.problems,)
+
+
+class ManifestVersionError(ManifestError):
+    """A manifest of a version that this intarsia does not read.
+
+    >>> ManifestVersionError(2, 1).problems
+    []
+    """
+
+    def __init__(self, found: int, known: int) -> None:
+        super().__init__([])
+        self.found, self.known = found, known
+
+    def __str__(self) -> str:
+        return (
+            f"the manifest has version {self.found}, and this is intarsia for version {self.known}.\n"
+            f"  Open it with an intarsia that reads version {self.found}: pip install --upgrade intarsia"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[int, int]]:  # type: ignore[override]
+        return type(self), (self.found, self.known)
+
+
+class NotLogicalArrayError(IntarsiaError, KeyError):
+    """There is no logical array at that path.
+
+    >>> import intarsia
+    >>> intarsia.open({}, "nowhere")
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.NotLogicalArrayError: ...
+    """
+
+    def __str__(self) -> str:  # KeyError would quote the message
+        return str(self.args[0])
+
+
+class MemberError(IntarsiaError, ValueError):
+    """A member exists, but cannot back its regions: another data type, or too small.
+
+    >>> issubclass(MemberError, ValueError)
+    True
+    """
+
+
+class MissingMemberError(IntarsiaError, KeyError):
+    """The manifest names a member that is not there.
+
+    >>> str(MissingMemberError("the member 'm-1' is missing"))
+    "the member 'm-1' is missing"
+    """
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ReadError(IntarsiaError, RuntimeError):
+    """A chunk of a member could not be fetched or decoded; names region, member and chunk.
+
+    >>> issubclass(ReadError, RuntimeError)
+    True
+    """
+
+
+class AlignmentError(IntarsiaError, ValueError):
+    """Bounds that do not lie on the logical chunk grid; the message gives the nearest that do.
+
+    >>> issubclass(AlignmentError, ValueError)
+    True
+    """
+
+
+class OverlapError(IntarsiaError, ValueError):
+    """A new region would overlap existing ones.
+
+    >>> issubclass(OverlapError, ValueError)
+    True
+    """
+
+
+class BoundsError(IntarsiaError, IndexError):
+    """Bounds or an index outside the array.
+
+    >>> issubclass(BoundsError, IndexError)
+    True
+    """
+
+
+class ShapeError(IntarsiaError, ValueError):
+    """Data, chunks or bounds of the wrong shape or number of dimensions.
+
+    >>> issubclass(ShapeError, ValueError)
+    True
+    """
+
+
+class DataTypeError(IntarsiaError, TypeError):
+    """Values or a member of a data type that the logical array cannot take without loss of meaning.
+
+    >>> issubclass(DataTypeError, TypeError)
+    True
+    """
+
+
+class NoRegionError(IntarsiaError, IndexError):
+    """A write, or an edit, where no region is.
+
+    >>> issubclass(NoRegionError, IndexError)
+    True
+    """
+
+
+class CrossRegionWriteError(IntarsiaError, ValueError):
+    """A write that touches more than one region, which was not allowed.
+
+    >>> issubclass(CrossRegionWriteError, ValueError)
+    True
+    """
+
+
+class ReadOnlyError(IntarsiaError, ValueError):
+    """A change of an array that was opened for reading.
+
+    >>> issubclass(ReadOnlyError, ValueError)
+    True
+    """

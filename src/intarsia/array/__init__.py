@@ -1,0 +1,8 @@
+"""Logical arrays: one array out of many Zarr arrays."""
+
+from intarsia.array.config import LogicalConfig
+from intarsia.array.logical import LogicalArray, create, open
+from intarsia.array.manifest import Manifest
+from intarsia.array.region import Region
+
+__all__ = ["LogicalArray", "LogicalConfig", "Manifest", "Region", "create", "open"]

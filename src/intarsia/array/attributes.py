@@ -1,0 +1,68 @@
+"""The user's attributes of a logical array: the group's, without those of the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from intarsia.array.manifest import CONVENTIONS_KEY, MANIFEST_KEY
+
+if TYPE_CHECKING:
+    from intarsia.array.frame import Frame
+
+__all__ = ["Attributes"]
+
+RESERVED = frozenset((MANIFEST_KEY, CONVENTIONS_KEY))
+
+
+class Attributes(MutableMapping[str, Any]):
+    """Attributes as a dict; changes are written at once.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4", attributes={"units": "K"})
+    >>> array.attrs["units"] = "degC"
+    >>> dict(array.attrs)
+    {'units': 'degC'}
+    """
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    def _all(self) -> dict[str, Any]:
+        attributes: dict[str, Any] = dict(self._frame.group.metadata.attributes)
+        return attributes
+
+    def __getitem__(self, key: str) -> Any:
+        if key in RESERVED:
+            raise KeyError(key)
+        return self._all()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key in self._all() if key not in RESERVED)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.update({key: value})
+
+    def update(self, *args: Any, **fields: Any) -> None:
+        """Set several at once, in one write."""
+        changes = dict(*args, **fields)
+        taken = RESERVED & changes.keys()
+        if taken:
+            raise KeyError(f"the attribute {min(taken)!r} belongs to intarsia's manifest and cannot be set")
+        self._frame.begin_edit()
+        self._frame.group = self._frame.group.update_attributes(self._all() | changes)
+
+    def __delitem__(self, key: str) -> None:
+        if key in RESERVED:
+            raise KeyError(key)
+        self._frame.begin_edit()
+        attributes = self._all()
+        del attributes[key]
+        self._frame.group.attrs.put(attributes)
+        self._frame.reload()
+
+    def __repr__(self) -> str:
+        return repr(dict(self))

@@ -1,0 +1,372 @@
+"""Changing the layout of a logical array: append, add, recode, drop, resize.
+
+Every function checks first, then writes members, then commits the new manifest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+
+from intarsia.array.blocks import blocks
+from intarsia.array.frame import bounds_text
+from intarsia.array.member import Encoding, create_member, encoding_of, member_problem, needed_shape
+from intarsia.array.plan import request
+from intarsia.array.read import read_request
+from intarsia.array.table import Box, RegionTable, Row
+from intarsia.array.write import as_values
+from intarsia.errors import (
+    AlignmentError,
+    BoundsError,
+    DataTypeError,
+    MemberError,
+    NoRegionError,
+    OverlapError,
+    ShapeError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from intarsia.array.frame import Frame
+    from intarsia.array.manifest import Manifest
+
+__all__ = ["add_region", "append", "drop_region", "lattice_box", "recode", "resize"]
+
+type Bounds = Sequence[tuple[int, int]]
+
+
+def lattice_box(manifest: Manifest, bounds: Bounds) -> Box:
+    """Element bounds as a box of logical chunks; refused unless they lie on the lattice and in the array.
+
+    >>> from intarsia.array.manifest import Manifest
+    >>> lattice_box(Manifest.empty((250,), (100,), "i4"), [(100, 250)])
+    Box(start=(1,), stop=(3,))
+    """
+    pairs = [tuple(int(edge) for edge in pair) for pair in bounds]
+    if len(pairs) != manifest.ndim or any(len(pair) != 2 for pair in pairs):
+        raise ShapeError(f"bounds {tuple(bounds)!r}: give (start, stop) for each of the {manifest.ndim} axes")
+    asked = Box(tuple(a for a, _ in pairs), tuple(b for _, b in pairs))
+    axes = list(zip(asked.start, asked.stop, manifest.shape, manifest.chunk_shape, strict=True))
+    if any(not 0 <= a < b <= n for a, b, n, _ in axes):
+        raise BoundsError(
+            f"the bounds {bounds_text(asked)} are empty or outside the array, whose shape is {manifest.shape}"
+        )
+    if any(a % c or (b % c and b != n) for a, b, n, c in axes):
+        nearest = Box(
+            tuple(a // c * c for a, _, _, c in axes), tuple(min(-(-b // c) * c, n) for _, b, n, c in axes)
+        )
+        raise AlignmentError(
+            f"the bounds {bounds_text(asked)} are not aligned to the logical chunks of "
+            f"{manifest.chunk_shape}.\n  The nearest aligned bounds around them are {bounds_text(nearest)}"
+        )
+    return Box(tuple(a // c for a, _, _, c in axes), tuple(-(-b // c) for _, b, _, c in axes))
+
+
+def _check_shape(values: np.ndarray[Any, Any], expected: tuple[int, ...], what: str) -> None:
+    if values.shape != expected:
+        raise ShapeError(f"the data has shape {values.shape}, but {what} has shape {expected}")
+
+
+def _new_member(
+    frame: Frame, shape: tuple[int, ...], values: np.ndarray[Any, Any] | None, encoding: Encoding
+) -> tuple[str, zarr.Array[Any]]:
+    """A member of this shape holding `values`; nothing is left behind if that fails."""
+    name, member = frame.create_member(shape, encoding)
+    if values is not None:
+        try:
+            member[...] = values
+        except BaseException:
+            frame.discard(name)
+            raise
+    return name, member
+
+
+def add_region(
+    frame: Frame,
+    bounds: Bounds,
+    encoding: Encoding,
+    *,
+    data: Any = None,
+    member: str | None = None,
+    member_start: tuple[int, ...] | None = None,
+) -> None:
+    """Back a free box by a new member, or by one that exists already."""
+    frame.begin_edit()
+    manifest = frame.manifest
+    box = lattice_box(manifest, bounds)
+    taken = manifest.regions.touching(box)
+    if taken.size:
+        named = ", ".join(frame.region_text(manifest.regions.row(i)) for i in taken[:6].tolist())
+        raise OverlapError(
+            f"the bounds {frame.bounds_text(box)} overlap {taken.size} regions: {named}.\n"
+            "  Choose a free box, drop them first (arr.drop_region), or change their encoding (arr.recode)"
+        )
+    names = manifest.members
+    if member is None:
+        shape = manifest.elements(box).shape
+        values = None if data is None else as_values(manifest, data)
+        if values is not None:
+            _check_shape(values, shape, f"the region {frame.bounds_text(box)}")
+        name, _ = _new_member(frame, shape, values, encoding)
+        row = Row(len(names), box, (0,) * manifest.ndim)
+        names = (*names, name)
+    else:
+        row, names = _adopted(frame, box, member, member_start)
+    table = manifest.regions.joined(RegionTable.from_rows([row], manifest.ndim))
+    frame.commit(manifest.changed(regions=table, members=names))
+
+
+def _adopted(
+    frame: Frame, box: Box, name: str, member_start: tuple[int, ...] | None
+) -> tuple[Row, tuple[str, ...]]:
+    """A row backed by an array that stands in the group already."""
+    manifest = frame.manifest
+    elements = member_start or (0,) * manifest.ndim
+    if any(a % c for a, c in zip(elements, manifest.chunk_shape, strict=True)):
+        raise AlignmentError(
+            f"member_start {elements} is not aligned to the logical chunks of {manifest.chunk_shape}"
+        )
+    known = name in manifest.members
+    position = manifest.members.index(name) if known else len(manifest.members)
+    starts = tuple(a // c for a, c in zip(elements, manifest.chunk_shape, strict=True))
+    row = Row(position, box, starts)
+    if not known:
+        frame.members.adopt(name, zarr.open_array(frame.group.store_path / name, mode="r+", zarr_format=3))
+    problem = member_problem(frame.members[name], manifest, needed_shape(manifest, row))
+    if problem:
+        error = DataTypeError if "decodes to" in problem else MemberError
+        raise error(f"the array {name!r} cannot back {frame.bounds_text(box)}: {problem}")
+    return row, manifest.members if known else (*manifest.members, name)
+
+
+def drop_region(frame: Frame, bounds: Bounds) -> None:
+    """Make a box a hole; regions that it touches are cropped or dropped."""
+    frame.begin_edit()
+    manifest = frame.manifest
+    box = lattice_box(manifest, bounds)
+    if not manifest.regions.touching(box).size:
+        raise NoRegionError(f"no region lies in {frame.bounds_text(box)}: there is nothing to drop")
+    frame.commit(manifest.changed(regions=manifest.regions.without(box)))
+
+
+def recode(frame: Frame, bounds: Bounds, encoding: Encoding) -> None:
+    """Copy a box into a new member of another encoding; regions that it cuts are split."""
+    frame.begin_edit()
+    manifest = frame.manifest
+    box = lattice_box(manifest, bounds)
+    touched = [manifest.regions.row(i) for i in manifest.regions.touching(box).tolist()]
+    if not touched:
+        raise NoRegionError(f"no region lies in {frame.bounds_text(box)}: there is nothing to recode")
+    inside = [part for row in touched if (part := row.box.intersect(box)) is not None]
+    parts = [box] if sum(prod(part.shape) for part in inside) == prod(box.shape) else inside
+    origin = manifest.elements(box)
+    name, member = frame.create_member(origin.shape, encoding)
+    try:
+        for part in parts:
+            _copy(frame, manifest.elements(part), member, origin.start)
+    except BaseException:
+        frame.discard(name)
+        raise
+    rows = [
+        Row(len(manifest.members), part, tuple(a - b for a, b in zip(part.start, box.start, strict=True)))
+        for part in parts
+    ]
+    table = manifest.regions.without(box).joined(RegionTable.from_rows(rows, manifest.ndim))
+    frame.commit(manifest.changed(regions=table, members=(*manifest.members, name)))
+
+
+def _copy(frame: Frame, box: Box, member: zarr.Array[Any], origin: tuple[int, ...]) -> None:
+    """Copy a box of elements into a member that starts at `origin`, block by block."""
+    local = Box(
+        tuple(a - o for a, o in zip(box.start, origin, strict=True)),
+        tuple(b - o for b, o in zip(box.stop, origin, strict=True)),
+    )
+    for block in blocks(local, member.shards or member.chunks, member.dtype.itemsize):
+        source = tuple(slice(a + o, b + o) for a, b, o in zip(*block, origin, strict=True))
+        target = tuple(slice(a, b) for a, b in zip(*block, strict=True))
+        member[target or ...] = read_request(frame, request(frame.manifest.shape, source, "basic"))
+
+
+def resize(frame: Frame, shape: Sequence[int]) -> None:
+    """Give the array another shape; what is cut off is gone, what is new is a hole."""
+    frame.begin_edit()
+    manifest = frame.manifest
+    new_shape = tuple(int(n) for n in shape)
+    if len(new_shape) != manifest.ndim or min(new_shape, default=0) < 0:
+        raise ShapeError(f"the shape {new_shape} does not have {manifest.ndim} sizes of at least 0")
+    if new_shape == manifest.shape:
+        return
+    resized = replace(manifest, shape=new_shape)
+    table = manifest.regions
+    lattice = np.array(resized.lattice, dtype=np.int64)
+    kept = np.flatnonzero((table.start < lattice).all(axis=1))
+    table = table.take(kept)
+    table = replace(table, stop=np.minimum(table.stop, lattice))
+    cropped = replace(resized, regions=table)
+    for i in _uncovering_rows(manifest, cropped):
+        row = cropped.regions.row(i)
+        old, new = manifest.elements(row.box), cropped.elements(row.box)
+        for piece in new.without(old):
+            _write_into_member(frame, cropped, row, piece, manifest.fill_value)
+    frame.commit(manifest.changed(regions=table, shape=new_shape))
+
+
+def _uncovering_rows(before: Manifest, after: Manifest) -> list[int]:
+    """Rows of `after` that show more elements of their last, partial chunks than `before` did."""
+    chunk = np.array(before.chunk_shape, dtype=np.int64)
+    edge = after.regions.stop * chunk
+    shown = np.minimum(edge, np.array(before.shape, dtype=np.int64))
+    shows = np.minimum(edge, np.array(after.shape, dtype=np.int64))
+    return [int(i) for i in np.flatnonzero((shows > shown).any(axis=1))]
+
+
+def _write_into_member(frame: Frame, manifest: Manifest, row: Row, box: Box, value: Any) -> None:
+    """Write a box of elements of a region, growing its member where needed."""
+    member = frame.members[frame.manifest.members[row.member]]
+    shift = [
+        (m - a) * c for m, a, c in zip(row.member_start, row.box.start, manifest.chunk_shape, strict=True)
+    ]
+    needed = tuple(max(n, b + s) for n, b, s in zip(member.shape, box.stop, shift, strict=True))
+    if needed != member.shape:
+        member.resize(needed)
+    target = tuple(slice(a + s, b + s) for a, b, s in zip(*box, shift, strict=True))
+    member[target or ...] = value
+
+
+def append(
+    frame: Frame,
+    data: Any,
+    encoding: Encoding,
+    *,
+    axis: int = 0,
+    merge: bool = True,
+) -> None:
+    """Put data after the end of an axis: the partial last chunk first, the rest in a region of its own."""
+    frame.begin_edit()
+    manifest = frame.manifest
+    values = as_values(manifest, data)
+    if not -manifest.ndim <= axis < manifest.ndim:
+        raise BoundsError(f"axis {axis} is out of bounds for an array of {manifest.ndim} dimensions")
+    axis %= manifest.ndim
+    if values.ndim != manifest.ndim:
+        raise ShapeError(f"the data has {values.ndim} dimensions, but the array has {manifest.ndim}")
+    expected = manifest.shape[:axis] + (values.shape[axis],) + manifest.shape[axis + 1 :]
+    _check_shape(values, expected, f"what is appended on axis {axis}")
+    if not values.shape[axis]:
+        return
+    old, chunk = manifest.shape[axis], manifest.chunk_shape[axis]
+    new_shape = manifest.shape[:axis] + (old + values.shape[axis],) + manifest.shape[axis + 1 :]
+    grown = replace(manifest, shape=new_shape)
+    origin = Box((0,) * manifest.ndim, grown.lattice)
+
+    def data_in(box: Box) -> np.ndarray[Any, Any]:
+        index = [slice(a, b) for a, b in zip(*box, strict=True)]
+        index[axis] = slice(box.start[axis] - old, box.stop[axis] - old)
+        part: np.ndarray[Any, Any] = values[tuple(index)]
+        return part
+
+    neighbour = _neighbour_to_grow(frame, axis, origin, encoding) if merge else None
+    table, names, made = manifest.regions, manifest.members, []
+    if neighbour is not None:
+        row = table.row(neighbour)
+        longer = row.box.with_axis(axis, row.box.start[axis], origin.stop[axis])
+        stop = table.stop.copy()
+        stop[neighbour, axis] = origin.stop[axis]
+        table = replace(table, stop=stop)
+        fresh = grown.elements(longer).with_axis(axis, old, new_shape[axis])
+        _write_into_member(frame, grown, row, fresh, data_in(fresh))
+        frame.commit(manifest.changed(regions=table, shape=new_shape))
+        return
+    new_boxes = [origin.with_axis(axis, -(-old // chunk), origin.stop[axis])]
+    if old % chunk:
+        slab = origin.with_axis(axis, old // chunk, old // chunk + 1)
+        new_boxes += table.free(slab)
+        for i in table.touching(slab).tolist():
+            row = table.row(i)
+            shared = row.box.intersect(slab)
+            assert shared is not None
+            head = grown.elements(shared).with_axis(
+                axis, old, min((old // chunk + 1) * chunk, new_shape[axis])
+            )
+            _write_into_member(frame, grown, row, head, data_in(head))
+    encoding = _completed(frame, axis, encoding)
+    try:
+        rows = []
+        for box in new_boxes:
+            if not prod(box.shape):
+                continue
+            elements = grown.elements(box)
+            fresh = elements.with_axis(axis, max(old, elements.start[axis]), elements.stop[axis])
+            name, member = frame.create_member(elements.shape, encoding)
+            made.append(name)
+            rows.append(Row(len(names), box, (0,) * manifest.ndim))
+            names = (*names, name)
+            target = tuple(slice(a - o, b - o) for a, b, o in zip(*fresh, elements.start, strict=True))
+            member[target] = data_in(fresh)
+    except BaseException:
+        for name in made:
+            frame.discard(name)
+        raise
+    table = table.joined(RegionTable.from_rows(rows, manifest.ndim))
+    frame.commit(manifest.changed(regions=table, members=names, shape=new_shape))
+
+
+def _last_row(frame: Frame, axis: int) -> int | None:
+    """The one region that reaches the end of the axis over its whole cross-section, if there is one."""
+    manifest = frame.manifest
+    lattice = Box((0,) * manifest.ndim, manifest.lattice)
+    if not prod(lattice.shape):
+        return None
+    slab = lattice.with_axis(axis, manifest.lattice[axis] - 1, manifest.lattice[axis])
+    rows = manifest.regions.touching(slab).tolist()
+    if len(rows) != 1 or manifest.regions.row(rows[0]).box.intersect(slab) != slab:
+        return None
+    last: int = rows[0]
+    return last
+
+
+def _completed(frame: Frame, axis: int, encoding: Encoding) -> Encoding:
+    """What was not asked for is taken from the region before, so that a series keeps its encoding."""
+    last = _last_row(frame, axis)
+    if last is None or encoding.codecs is not None:
+        return encoding
+    member = frame.member_of(frame.manifest.regions.row(last))
+    codecs: Any = member.metadata.to_dict()["codecs"]
+    if codecs[0]["name"] == "sharding_indexed":
+        codecs = codecs[0]["configuration"]["codecs"]
+    if encoding.chunks is not None or encoding.shards is not None:
+        return replace(encoding, codecs=codecs)
+    fill_value = member.fill_value if encoding.fill_value is None else encoding.fill_value
+    return Encoding(codecs, member.chunks, member.shards, fill_value)
+
+
+def _neighbour_to_grow(frame: Frame, axis: int, origin: Box, encoding: Encoding) -> int | None:
+    """The last region on the axis, if it may simply grow: equal encoding, and room in its member."""
+    manifest = frame.manifest
+    last = _last_row(frame, axis)
+    if last is None:
+        return None
+    row = manifest.regions.row(last)
+    if any(row.box.start[d] or row.box.stop[d] != origin.stop[d] for d in range(manifest.ndim) if d != axis):
+        return None
+    member = frame.member_of(row)
+    if not encoding.is_default:
+        would = create_member({}, None, manifest, member.shape, _completed(frame, axis, encoding))
+        if encoding_of(would) != encoding_of(member):
+            return None
+    length = origin.stop[axis] - row.box.start[axis]
+    stop = [m + b - a for m, a, b in zip(row.member_start, *row.box, strict=True)]
+    begin = list(row.member_start)
+    begin[axis], stop[axis] = stop[axis], row.member_start[axis] + length
+    others = np.flatnonzero(manifest.regions.member == row.member)
+    others = others[others != last]
+    starts = manifest.regions.member_start[others]
+    stops = starts + manifest.regions.stop[others] - manifest.regions.start[others]
+    if bool(((starts < stop) & (stops > begin)).all(axis=1).any()):
+        return None
+    return last

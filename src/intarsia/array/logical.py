@@ -1,0 +1,377 @@
+"""`LogicalArray`: one array made of several real Zarr arrays; and creating and opening one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import zarr
+
+from intarsia.array import edit
+from intarsia.array.attributes import RESERVED, Attributes
+from intarsia.array.config import LogicalConfig
+from intarsia.array.frame import Frame, open_group
+from intarsia.array.info import ArrayInfo
+from intarsia.array.manifest import Manifest
+from intarsia.array.member import Encoding
+from intarsia.array.plan import Mode, Request, lazy_view, request
+from intarsia.array.read import read_request
+from intarsia.array.region import Region
+from intarsia.array.table import Box
+from intarsia.array.write import write_request
+from intarsia.errors import BoundsError, NotLogicalArrayError, ShapeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import numpy as np
+    from zarr_indexing import LazyArray
+
+    from intarsia.array.member import Members
+    from intarsia.codecs import CodecLike
+
+__all__ = ["LogicalArray", "create", "open"]
+
+
+class _Indexer:
+    """`array.oindex` and `array.vindex`: one dialect of selections, for reading and writing."""
+
+    def __init__(self, array: LogicalArray, mode: Mode) -> None:
+        self._array, self._mode = array, mode
+
+    def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
+        return self._array.read_request(request(self._array.shape, selection, self._mode))
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        self._array.write_request(request(self._array.shape, selection, self._mode), value)
+
+
+class LogicalArray:
+    """One array assembled from several Zarr arrays, each with its own codecs.
+
+    Make one with `intarsia.create` or `intarsia.open`. Reading is eager and takes every selection that zarr
+    takes; `lazy` defers it. A handle keeps the layout it was opened with until it changes it itself.
+
+    >>> import numpy as np, intarsia
+    >>> array = intarsia.create({}, "a", shape=(0, 3), chunks=(2, 3), dtype="int32")
+    >>> array.append(np.arange(12).reshape(4, 3), codecs=["gzip"])
+    >>> array.append(np.arange(12, 18).reshape(2, 3), codecs=["zstd"])
+    >>> array[3:5, 1]
+    array([10, 13], dtype=int32)
+    >>> [region.bounds for region in array.regions]
+    [((0, 4), (0, 3)), ((4, 6), (0, 3))]
+    """
+
+    def __init__(self, frame: Frame, config: LogicalConfig | None = None) -> None:
+        self._frame = frame
+        self._config = config or LogicalConfig()
+
+    # What it is
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Size of every axis."""
+        return self._frame.manifest.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy data type of what a read returns."""
+        dtype: np.dtype[Any] = self._frame.manifest.data_type.to_native_dtype()
+        return dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in memory when read as a whole."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """The logical chunk shape: the lattice that regions align to."""
+        return self._frame.manifest.chunk_shape
+
+    @property
+    def fill_value(self) -> Any:
+        """What reads where no region is."""
+        return self._frame.manifest.fill_value
+
+    @property
+    def dimension_names(self) -> tuple[str | None, ...] | None:
+        """A name or None for every axis."""
+        return self._frame.manifest.dimension_names
+
+    @property
+    def generation(self) -> int:
+        """Counter of changes of the layout."""
+        return self._frame.manifest.generation
+
+    @property
+    def attrs(self) -> Attributes:
+        """The user's attributes."""
+        return Attributes(self._frame)
+
+    @property
+    def path(self) -> str:
+        """Path of the group within its store."""
+        return self._frame.group.path
+
+    @property
+    def store(self) -> Any:
+        """The zarr store that holds it."""
+        return self._frame.group.store
+
+    @property
+    def group(self) -> zarr.Group:
+        """The Zarr group that holds manifest and members."""
+        return self._frame.group
+
+    @property
+    def manifest(self) -> Manifest:
+        """The region table and what belongs to it, as last read or written."""
+        return self._frame.manifest
+
+    @property
+    def read_only(self) -> bool:
+        """Whether this handle refuses writes."""
+        return self._frame.read_only
+
+    @property
+    def config(self) -> LogicalConfig:
+        """Run-time settings; change them with `with_config`."""
+        return self._config
+
+    @property
+    def members(self) -> Members:
+        """The backing Zarr arrays by name, each opened when asked for."""
+        return self._frame.members
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """Every region, in the order of the table."""
+        return tuple(Region.of(self._frame, i) for i in range(len(self._frame.manifest.regions)))
+
+    def region_at(self, index: Sequence[int]) -> Region | None:
+        """The region that covers one element, or None for a hole."""
+        point = tuple(int(i) for i in index)
+        if len(point) != self.ndim or any(not -n <= i < n for i, n in zip(point, self.shape, strict=True)):
+            raise BoundsError(f"the index {tuple(index)} is out of bounds for an array of shape {self.shape}")
+        cell = tuple(i % n // c for i, n, c in zip(point, self.shape, self.chunks, strict=True))
+        rows = self._frame.manifest.regions.touching(Box(cell, tuple(i + 1 for i in cell)))
+        return Region.of(self._frame, int(rows[0])) if rows.size else None
+
+    # Reading
+
+    def read_request(self, asked: Request) -> np.ndarray[Any, Any]:
+        """The values of a selection that is resolved already."""
+        return read_request(self._frame, asked)
+
+    def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
+        return self.read_request(request(self.shape, selection))
+
+    @property
+    def oindex(self) -> _Indexer:
+        """Outer (orthogonal) indexing: an index array an axis."""
+        return _Indexer(self, "orthogonal")
+
+    @property
+    def vindex(self) -> _Indexer:
+        """Indexing by points: coordinate arrays, or a mask."""
+        return _Indexer(self, "vectorized")
+
+    @property
+    def lazy(self) -> LazyArray:
+        """A view that is indexed without reading; `.result()` reads."""
+        return lazy_view(self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError(
+                "a logical array is read from its store: it has no memory to share, so copy=False fails"
+            )
+        values = self[...]
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without dimensions")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[np.ndarray[Any, Any]]:
+        if not self.shape:
+            raise TypeError("iteration over an array without dimensions")
+        step = self.chunks[0]
+        for start in range(0, self.shape[0], step):  # a slab of chunks at a time, not a read an item
+            yield from self[start : start + step]
+
+    # Writing
+
+    def write_request(self, asked: Request, value: Any) -> None:
+        """Write where a selection that is resolved already says."""
+        write_request(self._frame, self._config, asked, value)
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        self.write_request(request(self.shape, selection), value)
+
+    def append(
+        self,
+        data: Any,
+        axis: int = 0,
+        *,
+        codecs: Iterable[CodecLike] | None = None,
+        chunks: tuple[int, ...] | None = None,
+        shards: tuple[int, ...] | None = None,
+        merge: bool = True,
+    ) -> None:
+        """Add data after the end of an axis, in a new region with its own codecs.
+
+        A partial last chunk is filled in its own member first. If the region before has the same codecs
+        and chunks it grows instead (`merge=False` keeps them apart). Without codecs, the data is encoded
+        like the region before it.
+        """
+        edit.append(self._frame, data, Encoding(codecs, chunks, shards), axis=axis, merge=merge)
+
+    def add_region(
+        self,
+        bounds: Sequence[tuple[int, int]],
+        *,
+        codecs: Iterable[CodecLike] | None = None,
+        data: Any = None,
+        chunks: tuple[int, ...] | None = None,
+        shards: tuple[int, ...] | None = None,
+        fill_value: Any = None,
+        member: str | None = None,
+        member_start: tuple[int, ...] | None = None,
+    ) -> None:
+        """Back a free, aligned box by a new member, or by the array `member` that is in the group already.
+
+        `bounds` holds (start, stop) in elements for every axis; `member_start` says where in the existing
+        array the box starts.
+        """
+        encoding = Encoding(codecs, chunks, shards, fill_value)
+        edit.add_region(self._frame, bounds, encoding, data=data, member=member, member_start=member_start)
+
+    def recode(
+        self,
+        bounds: Sequence[tuple[int, int]] | None = None,
+        *,
+        codecs: Iterable[CodecLike] | None,
+        chunks: tuple[int, ...] | None = None,
+        shards: tuple[int, ...] | None = None,
+    ) -> None:
+        """Encode an aligned box (by default everything) anew: same values, one new member for the box."""
+        box = [(0, n) for n in self.shape] if bounds is None else bounds
+        edit.recode(self._frame, box, Encoding(codecs, chunks, shards))
+
+    def drop_region(self, bounds: Sequence[tuple[int, int]]) -> None:
+        """Make an aligned box a hole; regions that it cuts are cropped."""
+        edit.drop_region(self._frame, bounds)
+
+    def resize(self, shape: Sequence[int]) -> None:
+        """Give the array another shape: what is cut off is gone, what is new is a hole."""
+        edit.resize(self._frame, shape)
+
+    def with_config(self, **settings: Any) -> LogicalArray:
+        """A new handle with other run-time settings."""
+        return LogicalArray(self._frame, replace(self._config, **settings))
+
+    def refresh(self) -> None:
+        """Take in what other handles changed since this one was opened."""
+        self._frame.reload()
+
+    # What Python asks of it
+
+    @property
+    def info(self) -> ArrayInfo:
+        """What there is to know about the array, to print."""
+        return ArrayInfo.of(self)
+
+    def __repr__(self) -> str:
+        return f"<LogicalArray {self._frame.group.store_path} shape={self.shape} dtype={self.dtype}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LogicalArray):
+            return NotImplemented
+        same_place = self._frame.group.store_path == other._frame.group.store_path
+        return same_place and self._frame.manifest == other._frame.manifest
+
+    __hash__ = None  # type: ignore[assignment]  # as zarr arrays: equal ones may become unequal
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self._frame.group, self._frame.manifest, self._config)
+
+
+def _restored(group: zarr.Group, manifest: Manifest, config: LogicalConfig) -> LogicalArray:
+    return LogicalArray(Frame(group, manifest), config)
+
+
+def create(
+    store: Any,
+    path: str = "",
+    *,
+    shape: Sequence[int] | int,
+    chunks: Sequence[int] | int | None = None,
+    dtype: Any,
+    fill_value: Any = None,
+    dimension_names: Sequence[str | None] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> LogicalArray:
+    """Create a logical array without regions, in any zarr store or group.
+
+    `chunks` is the lattice that regions align to; members may have other chunks. Without it, zarr's own
+    choice for the shape is taken.
+
+    >>> import intarsia
+    >>> intarsia.create({}, "t", shape=(0, 720, 1440), chunks=(24, 90, 180), dtype="float32").chunks
+    (24, 90, 180)
+    """
+    sizes = (int(shape),) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    if chunks is None:
+        guess = zarr.create_array({}, shape=[max(n, 1) for n in sizes], dtype=dtype).chunks
+        chunk_shape = tuple(guess)
+    else:
+        chunk_shape = (int(chunks),) if isinstance(chunks, int) else tuple(int(n) for n in chunks)
+    if len(chunk_shape) != len(sizes) or min(chunk_shape, default=1) < 1 or min(sizes, default=0) < 0:
+        raise ShapeError(
+            f"chunks {chunk_shape} and shape {sizes} must have as many axes, and chunks of at least 1"
+        )
+    names = None if dimension_names is None else tuple(dimension_names)
+    if names is not None and len(names) != len(sizes):
+        raise ShapeError(f"dimension_names {names} must have one entry for each of the {len(sizes)} axes")
+    taken = RESERVED & set(attributes or {})
+    if taken:
+        raise KeyError(f"the attribute {min(taken)!r} belongs to intarsia's manifest and cannot be set")
+    manifest = Manifest.empty(sizes, chunk_shape, dtype, fill_value, names)
+    group = open_group(store, path, "w" if overwrite else "w-")
+    frame = Frame(group, manifest)
+    frame.group = group.update_attributes(dict(attributes or {}))
+    frame.commit(manifest)
+    return LogicalArray(frame)
+
+
+def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
+    """Open a logical array for reading (`"r"`) or for reading and writing (`"r+"`).
+
+    >>> import intarsia
+    >>> store = {}
+    >>> _ = intarsia.create(store, "t", shape=(4,), chunks=(2,), dtype="u1")
+    >>> intarsia.open(store, "t").read_only
+    True
+    """
+    if mode not in ("r", "r+"):
+        raise ValueError(f"mode {mode!r} is not 'r' or 'r+'; to make a new array use intarsia.create")
+    try:
+        group = open_group(store, path, mode)
+    except (FileNotFoundError, ValueError) as error:
+        raise NotLogicalArrayError(f"there is no logical array at {path!r}: {error}") from error
+    return LogicalArray(Frame.load(group))

@@ -1,0 +1,196 @@
+"""Members: creating them, opening them by name, checking that they can back their regions."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import zarr
+from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
+
+from intarsia.codecs import CodecLike, parse_codecs
+from intarsia.errors import MemberError, MissingMemberError, ShapeError
+
+if TYPE_CHECKING:
+    from intarsia.array.manifest import Manifest
+    from intarsia.array.table import Row
+
+__all__ = [
+    "Encoding",
+    "Members",
+    "create_member",
+    "encoding_of",
+    "member_problem",
+    "needed_shape",
+    "new_name",
+    "short_codecs",
+]
+
+type AnyArray = zarr.Array[Any]
+
+
+def new_name(kind: str = "m") -> str:
+    """A name that was never used before and never will be again.
+
+    >>> new_name()[:2], len(new_name())
+    ('m-', 34)
+    """
+    return f"{kind}-{uuid.uuid4().hex}"
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the chunks of a new member are to be stored.
+
+    >>> Encoding(codecs=("gzip",)).chunks is None
+    True
+    """
+
+    codecs: Iterable[CodecLike] | None = None
+    """The codec list; None means zarr's own choice."""
+
+    chunks: tuple[int, ...] | None = None
+    """The member's chunk shape; None means the logical one."""
+
+    shards: tuple[int, ...] | None = None
+    """Its shard shape, if it is to be sharded."""
+
+    fill_value: Any = None
+    """What its unwritten chunks read as; None means the logical array's."""
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nothing was asked for."""
+        return self.codecs is None and self.chunks is None and self.shards is None and self.fill_value is None
+
+
+def create_member(
+    store: Any, name: str | None, manifest: Manifest, shape: tuple[int, ...], encoding: Encoding
+) -> AnyArray:
+    """A new Zarr array that decodes to the logical data type."""
+    for what, value in (("chunks", encoding.chunks), ("shards", encoding.shards)):
+        if value is not None and (len(value) != manifest.ndim or min(value, default=1) < 1):
+            raise ShapeError(
+                f"{what} {tuple(value)}: a member of this array needs {manifest.ndim} sizes of at least 1"
+            )
+    options: dict[str, Any] = {}
+    if encoding.codecs is not None:
+        parsed = parse_codecs(encoding.codecs)
+        options["filters"] = [c for c in parsed if isinstance(c, ArrayArrayCodec)] or None
+        options["serializer"] = next(c for c in parsed if isinstance(c, ArrayBytesCodec))
+        options["compressors"] = [c for c in parsed if isinstance(c, BytesBytesCodec)] or None
+    return zarr.create_array(
+        store,
+        name=name,
+        shape=shape,
+        dtype=manifest.data_type,
+        chunks=encoding.chunks or manifest.chunk_shape,
+        shards=encoding.shards,
+        fill_value=manifest.fill_value if encoding.fill_value is None else encoding.fill_value,
+        dimension_names=manifest.dimension_names,
+        **options,
+    )
+
+
+def encoding_of(member: AnyArray) -> dict[str, Any]:
+    """Everything that decides how a member's chunks are stored: equal for members that may be joined."""
+    document = dict(member.metadata.to_dict())
+    return {
+        key: document[key]
+        for key in ("data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
+    }
+
+
+def short_codecs(member: AnyArray) -> str:
+    """The codecs of a member in a few words, for messages and tables.
+
+    >>> import zarr
+    >>> short_codecs(zarr.create_array({}, shape=4, dtype="f4", compressors=zarr.codecs.GzipCodec()))
+    'gzip'
+    """
+    document: Any = member.metadata.to_dict()
+    codecs = document["codecs"]
+    if codecs[0]["name"] == "sharding_indexed":
+        codecs = codecs[0]["configuration"]["codecs"]
+    names = [codec["name"] for codec in codecs if codec["name"] != "bytes"]
+    return "+".join(names) or "raw"
+
+
+def needed_shape(manifest: Manifest, row: Row) -> tuple[int, ...]:
+    """How large a member must at least be to back this region."""
+    shape = manifest.elements(row.box).shape
+    starts = (a * c for a, c in zip(row.member_start, manifest.chunk_shape, strict=True))
+    return tuple(a + n for a, n in zip(starts, shape, strict=True))
+
+
+def member_problem(member: AnyArray, manifest: Manifest, needed: tuple[int, ...]) -> str | None:
+    """Why this array cannot be a member, or None."""
+    dtype = manifest.data_type.to_native_dtype()
+    if member.dtype != dtype:
+        return f"it decodes to {member.dtype}, but the logical array is {dtype}"
+    if len(member.shape) != manifest.ndim or any(a < b for a, b in zip(member.shape, needed, strict=True)):
+        return f"its shape is {member.shape}, but its regions need at least {needed}"
+    return None
+
+
+class Members(Mapping[str, AnyArray]):
+    """The members of a logical array by name, each opened when asked for.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
+    >>> array.append([1, 2], codecs=["gzip"])
+    >>> [type(member).__name__ for member in array.members.values()]
+    ['Array']
+    """
+
+    def __init__(self, group: zarr.Group, names: tuple[str, ...]) -> None:
+        self._group = group
+        self._names = dict.fromkeys(names)
+        self._opened: dict[str, AnyArray] = {}
+
+    def __getitem__(self, name: str) -> AnyArray:
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self._opened:
+            self._opened[name] = self._open(name)
+        return self._opened[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return f"Members({list(self._names)})"
+
+    def _open(self, name: str) -> AnyArray:
+        mode: Any = "r" if self._group.store.read_only else "r+"
+        try:
+            return zarr.open_array(self._group.store_path / name, mode=mode, zarr_format=3)
+        except FileNotFoundError as error:
+            raise MissingMemberError(
+                f"the member {name!r} of {self._group.store_path} is missing: the manifest names it, but "
+                "there is no array of that name.\n"
+                "  intarsia.verify lists everything that is wrong with the array"
+            ) from error
+        except Exception as error:
+            raise MemberError(
+                f"the member {name!r} of {self._group.store_path} cannot be opened: {error}"
+            ) from error
+
+    def renamed(self, names: tuple[str, ...]) -> Members:
+        """The mapping for another list of names, keeping what is open already."""
+        members = Members(self._group, names)
+        members._opened = {name: array for name, array in self._opened.items() if name in members._names}
+        return members
+
+    def adopt(self, name: str, array: AnyArray) -> None:
+        """Take in a member that was just created."""
+        self._names[name] = None
+        self._opened[name] = array
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Members, (self._group, tuple(self._names))

@@ -1,0 +1,310 @@
+"""From a selection to parts: which box of which member goes where in the output.
+
+The only module that knows `zarr-indexing`, which gives selections their meaning. What comes out is of two
+kinds. An *outer* plan takes an index set from every axis, as integers, slices and `oindex` do. A *points*
+plan takes single elements, as `vindex` and boolean masks do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from zarr_indexing import ArrayMap, ConstantMap, DimensionMap, IndexTransform, LazyArray
+from zarr_indexing.boundary import normalize_positional_selection, split_scalar_axes
+
+from intarsia.array.table import Box, Ints
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from zarr_indexing import ReadContext
+
+    from intarsia.array.manifest import Manifest
+
+__all__ = ["Axis", "Mode", "Part", "Plan", "Request", "lazy_view", "request"]
+
+type Mode = Literal["basic", "orthogonal", "vectorized"]
+type AxisSelector = slice | Ints
+"""Where on one axis: a slice with a positive step, or indices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The indices that an outer selection takes from one axis, in the order of the output.
+
+    >>> Axis(start=8, step=-3, count=3).bounds
+    (2, 9)
+    """
+
+    start: int = 0
+    """First index, where they are evenly spaced."""
+
+    step: int = 1
+    """Distance between them; may be negative, never zero."""
+
+    count: int = 0
+    """How many there are."""
+
+    indices: Ints | None = None
+    """The indices themselves, where they are not evenly spaced."""
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Lowest index, and highest plus one."""
+        if not self.count:
+            return 0, 0
+        if self.indices is not None:
+            return int(self.indices.min()), int(self.indices.max()) + 1
+        last = self.start + self.step * (self.count - 1)
+        return min(self.start, last), max(self.start, last) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A selection, resolved against a shape.
+
+    >>> request((10, 10), (slice(2, 8, 3), 4)).shape
+    (2,)
+    """
+
+    shape: tuple[int, ...]
+    """Shape of the result."""
+
+    axes: tuple[Axis, ...] | None
+    """An outer selection: what it takes from each axis."""
+
+    points: tuple[Ints, ...] | None
+    """A points selection: the coordinates of every element, one flat array an axis."""
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def working_shape(self) -> tuple[int, ...]:
+        """Shape of the buffer that parts address: one axis an array axis, or one for all points."""
+        if self.axes is not None:
+            return tuple(axis.count for axis in self.axes)
+        return (self.size,)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one region contributes.
+
+    Outer: `source` and `target` hold a selector for every axis. Points: `source` holds one flat array of
+    coordinates an axis, `target` their places in the flat output.
+    """
+
+    row: int
+    """The region's row in the table."""
+
+    source: tuple[AxisSelector, ...]
+    """Where in the member, in elements."""
+
+    target: tuple[AxisSelector, ...]
+    """Where in the output's working shape."""
+
+    size: int
+    """Number of elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Every part of a request, and how many elements they hold together."""
+
+    request: Request
+    parts: tuple[Part, ...]
+    size: int
+    """Number of elements that regions cover; the rest of the request is holes."""
+
+    @property
+    def is_complete(self) -> bool:
+        return self.size == self.request.size
+
+
+def request(shape: tuple[int, ...], selection: Any, mode: Mode | None = None) -> Request:
+    """What `selection` asks of an array of this shape.
+
+    Without a mode, `selection` is what stands in `array[...]`: as in zarr, arrays for all axes mean points,
+    one array among slices and integers means outer.
+
+    >>> request((10, 10), ([1, 2], [3, 4])).points
+    (array([1, 2]), array([3, 4]))
+    """
+    if mode is None:
+        mode, selection = _dialect(selection, len(shape))
+    transform = IndexTransform.from_shape(shape)
+    if mode != "basic":
+        scalars, selection = split_scalar_axes(selection, transform.domain, mode)
+        if scalars is not None:
+            transform = transform.select(scalars, "basic")
+    literal = normalize_positional_selection(selection, transform.domain, mode)
+    return from_transform(transform[literal] if mode == "basic" else transform.select(literal, mode))
+
+
+def _dialect(selection: Any, ndim: int) -> tuple[Mode, Any]:
+    entries = selection if isinstance(selection, tuple) else (selection,)
+    arrays = [isinstance(entry, np.ndarray | list) and np.ndim(entry) > 0 for entry in entries]
+    if not any(arrays):
+        return "basic", selection
+    masks = [np.asarray(entry).dtype == bool for entry, array in zip(entries, arrays, strict=True) if array]
+    if len(entries) == 1 and masks[0]:
+        return "vectorized", selection
+    scalars = [isinstance(entry, int | np.integer) for entry in entries]
+    pure = all(a or s for a, s in zip(arrays, scalars, strict=True)) and len(entries) == ndim
+    if pure and not any(masks):
+        # NumPy broadcasts integers with the arrays, so they are points too.
+        return "vectorized", tuple(np.asarray(entry) for entry in entries)
+    if sum(arrays) == 1:
+        return "orthogonal", selection
+    raise IndexError(
+        "several index arrays beside slices: NumPy, zarr and xarray read this in different ways.\n"
+        "  Say which: array.oindex[...] (outer product) or array.vindex[...] (points)"
+    )
+
+
+def from_transform(transform: IndexTransform) -> Request:
+    """The request behind a transform of zarr-indexing."""
+    shape = transform.domain.shape
+    if transform.index_array_structure != "general" and _axes_in_order(transform):
+        return Request(shape, tuple(_axis(transform, m) for m in transform.output), None)
+    coordinates = []
+    for output in transform.output:
+        if isinstance(output, ConstantMap):
+            values: Any = np.int64(output.offset)
+        elif isinstance(output, DimensionMap):
+            d = output.input_dimension
+            along = np.arange(transform.domain.inclusive_min[d], transform.domain.exclusive_max[d])
+            spread = [1] * len(shape)
+            spread[d] = -1
+            values = output.offset + output.stride * along.reshape(spread)
+        else:
+            values = output.offset + output.stride * output.index_array
+        coordinates.append(np.broadcast_to(values, shape).reshape(-1).astype(np.int64, copy=False))
+    return Request(shape, None, tuple(coordinates))
+
+
+def _axes_in_order(transform: IndexTransform) -> bool:
+    used = [
+        m.input_dimension if isinstance(m, DimensionMap) else m.dependency_axes[0]
+        for m in transform.output
+        if isinstance(m, DimensionMap) or (isinstance(m, ArrayMap) and m.dependency_axes)
+    ]
+    return used == sorted(set(used))
+
+
+def _axis(transform: IndexTransform, output: ConstantMap | DimensionMap | ArrayMap) -> Axis:
+    if isinstance(output, ConstantMap):
+        return Axis(output.offset, 1, 1)
+    if isinstance(output, DimensionMap):
+        d = output.input_dimension
+        low, high = transform.domain.inclusive_min[d], transform.domain.exclusive_max[d]
+        return Axis(output.offset + output.stride * low, output.stride, high - low)
+    indices = (output.offset + output.stride * output.index_array.reshape(-1)).astype(np.int64)
+    return Axis(0, 1, indices.size, indices)
+
+
+def plan(manifest: Manifest, asked: Request) -> Plan:
+    """The parts of the request, one for every region that it touches.
+
+    >>> from intarsia.array.manifest import Manifest
+    >>> plan(Manifest.empty((4,), (2,), "u1"), request((4,), slice(1, 3))).parts
+    ()
+    """
+    if not asked.size or not len(manifest.regions):
+        return Plan(asked, (), 0)
+    parts = tuple(_outer_parts(manifest, asked) if asked.axes is not None else _point_parts(manifest, asked))
+    return Plan(asked, parts, sum(part.size for part in parts))
+
+
+def _touched(manifest: Manifest, bounds: list[tuple[int, int]]) -> tuple[Ints, Ints, Ints, Ints]:
+    """Rows whose boxes meet the bounds; their first and last elements; where element 0 lies in the member."""
+    chunk = np.array(manifest.chunk_shape, dtype=np.int64)
+    cells = Box(
+        tuple(low // c for (low, _), c in zip(bounds, manifest.chunk_shape, strict=True)),
+        tuple(-(-high // c) for (_, high), c in zip(bounds, manifest.chunk_shape, strict=True)),
+    )
+    table = manifest.regions
+    rows = table.touching(cells)
+    start = table.start[rows] * chunk
+    stop = np.minimum(table.stop[rows] * chunk, np.array(manifest.shape, dtype=np.int64))
+    return rows, start, stop, table.member_start[rows] * chunk - start
+
+
+def _outer_parts(manifest: Manifest, asked: Request) -> Iterator[Part]:
+    assert asked.axes is not None
+    axes = asked.axes
+    rows, start, stop, shift = _touched(manifest, [axis.bounds for axis in axes])
+    orders = [None if axis.indices is None else np.argsort(axis.indices, kind="stable") for axis in axes]
+    first = np.empty((len(axes), rows.size), dtype=np.int64)
+    last = np.empty_like(first)
+    for d, (axis, order) in enumerate(zip(axes, orders, strict=True)):
+        if order is not None and axis.indices is not None:
+            ordered = axis.indices[order]
+            first[d] = np.searchsorted(ordered, start[:, d])
+            last[d] = np.searchsorted(ordered, stop[:, d])
+        elif axis.step > 0:
+            first[d] = np.clip(-(-(start[:, d] - axis.start) // axis.step), 0, axis.count)
+            last[d] = np.clip(-(-(stop[:, d] - axis.start) // axis.step), 0, axis.count)
+        else:
+            first[d] = np.clip(-((stop[:, d] - 1 - axis.start) // -axis.step), 0, axis.count)
+            last[d] = np.clip((axis.start - start[:, d]) // -axis.step + 1, 0, axis.count)
+    sizes = np.prod(last - first, axis=0) * np.all(last > first, axis=0)
+    for k in np.flatnonzero(sizes).tolist():
+        source: list[AxisSelector] = []
+        target: list[AxisSelector] = []
+        for d, (axis, order) in enumerate(zip(axes, orders, strict=True)):
+            i, j, offset = int(first[d, k]), int(last[d, k]), int(shift[k, d])
+            if order is not None and axis.indices is not None:
+                places = order[i:j]
+                target.append(places)
+                source.append(axis.indices[places] + offset)
+            elif axis.step > 0:
+                at = axis.start + i * axis.step + offset
+                source.append(slice(at, at + (j - 1 - i) * axis.step + 1, axis.step))
+                target.append(slice(i, j, 1))
+            else:  # members are read upwards, so the output is filled downwards
+                at = axis.start + (j - 1) * axis.step + offset
+                source.append(slice(at, at + (j - 1 - i) * -axis.step + 1, -axis.step))
+                target.append(slice(j - 1, i - 1 if i else None, -1))
+        yield Part(int(rows[k]), tuple(source), tuple(target), int(sizes[k]))
+
+
+def _point_parts(manifest: Manifest, asked: Request) -> Iterator[Part]:
+    assert asked.points is not None
+    points = asked.points
+    if not points:  # the one element of a zero-dimensional array, asked for any number of times
+        yield Part(0, (), (np.arange(asked.size),), asked.size)
+        return
+    rows, start, stop, shift = _touched(manifest, [(int(p.min()), int(p.max()) + 1) for p in points])
+    along = int(np.argmax([np.ptp(p) for p in points]))
+    order = np.argsort(points[along], kind="stable")
+    ordered = points[along][order]
+    first = np.searchsorted(ordered, start[:, along])
+    last = np.searchsorted(ordered, stop[:, along])
+    for k in np.flatnonzero(last > first).tolist():
+        places = order[first[k] : last[k]]
+        inside = np.ones(places.size, dtype=bool)
+        for d, coordinate in enumerate(points):
+            here = coordinate[places]
+            inside &= (here >= start[k, d]) & (here < stop[k, d])
+        places = places[inside]
+        if places.size:
+            source = tuple(p[places] + shift[k, d] for d, p in enumerate(points))
+            yield Part(int(rows[k]), source, (places,), int(places.size))
+
+
+class _PlannedReader:
+    """Lets a lazy view of zarr-indexing read through our plan: only what it selects, in one go."""
+
+    def read_into(self, source: Any, context: ReadContext, out: Any, /) -> None:
+        out[...] = source.read_request(from_transform(context.transform))
+
+
+def lazy_view(array: Any) -> LazyArray:
+    """A view of a logical array that reads nothing until asked for its result."""
+    return LazyArray(array).with_reader(_PlannedReader())

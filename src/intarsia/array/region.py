@@ -1,0 +1,119 @@
+"""A region as users see it: bounds, codecs, chunks and stored size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from zarr.core.sync import sync
+
+from intarsia.array.member import short_codecs
+
+if TYPE_CHECKING:
+    import zarr
+
+    from intarsia.array.frame import Frame
+    from intarsia.array.table import Row
+
+__all__ = ["Region"]
+
+
+@dataclass(frozen=True)
+class Region:
+    """A box of the logical array that one box of one member backs.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4, 4), chunks=(2, 2), dtype="f4")
+    >>> array.add_region(((0, 2), (0, 4)), codecs=["gzip"])
+    >>> array.regions[0].bounds
+    ((0, 2), (0, 4))
+    """
+
+    name: str
+    """Name of the member that backs it."""
+
+    bounds: tuple[tuple[int, int], ...]
+    """First element and last element (excluded) on every axis."""
+
+    start: tuple[int, ...]
+    """First logical chunk."""
+
+    stop: tuple[int, ...]
+    """Last logical chunk, excluded."""
+
+    member_start: tuple[int, ...]
+    """Where `start` lies in the member, in logical chunks."""
+
+    _frame: Frame = field(repr=False, compare=False)
+    _row: Row = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, frame: Frame, i: int) -> Region:
+        """The region in row `i` of the table."""
+        row = frame.manifest.regions.row(i)
+        elements = frame.manifest.elements(row.box)
+        bounds = tuple(zip(elements.start, elements.stop, strict=True))
+        name = frame.manifest.members[row.member]
+        return cls(name, bounds, row.box.start, row.box.stop, row.member_start, frame, row)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """In elements."""
+        return tuple(b - a for a, b in self.bounds)
+
+    @property
+    def member(self) -> zarr.Array[Any]:
+        """The backing array."""
+        return self._frame.member_of(self._row)
+
+    @property
+    def codecs(self) -> tuple[Any, ...]:
+        """The member's codecs."""
+        codecs: tuple[Any, ...] = tuple(self.member.metadata.codecs)  # type: ignore[union-attr]
+        return codecs
+
+    @property
+    def codec_names(self) -> str:
+        """The member's codecs in a few words."""
+        return short_codecs(self.member)
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """The member's own chunk shape."""
+        return tuple(self.member.chunks)
+
+    @property
+    def member_bounds(self) -> tuple[tuple[int, int], ...]:
+        """The box of the member that backs the region, in elements."""
+        starts = [a * c for a, c in zip(self.member_start, self._frame.manifest.chunk_shape, strict=True)]
+        return tuple((a, a + n) for a, n in zip(starts, self.shape, strict=True))
+
+    @property
+    def nbytes(self) -> int:
+        """Size in memory."""
+        size = 1
+        for n in self.shape:
+            size *= n
+        itemsize: int = self._frame.manifest.data_type.to_native_dtype().itemsize
+        return size * itemsize
+
+    @property
+    def nbytes_stored(self) -> int:
+        """Bytes of the stored chunks (or shards) that hold the region."""
+        member = self.member
+        grain = member.shards or member.chunks
+        ranges = [range(a // g, -(-b // g)) for (a, b), g in zip(self.member_bounds, grain, strict=True)]
+        stored: int = sync(_stored_size(member, list(product(*ranges))))
+        return stored
+
+
+async def _stored_size(member: zarr.Array[Any], chunks: list[tuple[int, ...]]) -> int:
+    store, total = member.store_path.store, 0
+    for index in chunks:
+        key = f"{member.path}/{member.metadata.encode_chunk_key(index)}"
+        try:
+            total += await store.getsize(key)
+        except FileNotFoundError:
+            continue
+    return total

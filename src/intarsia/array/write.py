@@ -1,0 +1,99 @@
+"""Writing values: into the one region that a selection lies in, or into several when that was allowed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.array.frame import bounds_text
+from intarsia.array.plan import plan
+from intarsia.array.read import outer_index
+from intarsia.array.table import Box
+from intarsia.errors import CrossRegionWriteError, DataTypeError, NoRegionError, ShapeError
+
+if TYPE_CHECKING:
+    from intarsia.array.config import LogicalConfig
+    from intarsia.array.frame import Frame
+    from intarsia.array.manifest import Manifest
+    from intarsia.array.plan import Plan, Request
+
+__all__ = ["as_values", "write_request"]
+
+SHOWN_REGIONS = 6
+
+
+def as_values(manifest: Manifest, value: Any) -> np.ndarray[Any, Any]:
+    """`value` as an array of the logical data type; what would change its meaning is refused."""
+    dtype = manifest.data_type.to_native_dtype()
+    values: np.ndarray[Any, Any] = np.asanyarray(value)
+    if values.dtype == dtype:
+        return values
+    if not _converts(values, dtype):
+        raise DataTypeError(
+            f"the values are {values.dtype}, but the logical array is {dtype}, which cannot hold them all.\n"
+            f"  Convert them first, if that is what you mean: values.astype({str(dtype)!r})"
+        )
+    return values.astype(dtype)
+
+
+def _converts(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
+    """Whether the values keep their meaning: no fraction is cut off, no integer wraps around."""
+    if values.dtype.kind in "iu" and dtype.kind in "iu":
+        if not values.size or np.can_cast(values.dtype, dtype, "safe"):
+            return True
+        limits = np.iinfo(dtype)
+        return int(values.min()) >= limits.min and int(values.max()) <= limits.max
+    if values.dtype.kind == "b" and dtype.kind in "iufc":
+        return True
+    return bool(np.can_cast(values.dtype, dtype, "same_kind"))
+
+
+def write_request(frame: Frame, config: LogicalConfig, asked: Request, value: Any) -> None:
+    """Write `value`, broadcast as NumPy does, where the request says."""
+    frame.check_writable()
+    values = as_values(frame.manifest, value)
+    try:
+        values = np.broadcast_to(values, asked.shape, subok=True)
+    except ValueError:
+        raise ShapeError(
+            f"values of shape {values.shape} do not fit the selection, whose shape is {asked.shape}"
+        ) from None
+    planned = plan(frame.manifest, asked)
+    _check_regions(frame, config, planned)
+    values = values.reshape(asked.working_shape)
+    members = [frame.member_of(frame.manifest.regions.row(part.row)) for part in planned.parts]
+    for part, member in zip(planned.parts, members, strict=True):
+        source: Any = part.source
+        if asked.axes is None:
+            member.set_coordinate_selection(source, values[part.target])
+        elif all(isinstance(selector, slice) for selector in source):
+            member.set_basic_selection(source or ..., values[outer_index(part.target, values.shape)])
+        else:
+            member.set_orthogonal_selection(source, values[outer_index(part.target, values.shape)])
+
+
+def _check_regions(frame: Frame, config: LogicalConfig, planned: Plan) -> None:
+    asked = planned.request
+    if not planned.is_complete:
+        raise NoRegionError(
+            f"the write to {_asked_text(asked)} reaches elements that no region covers: "
+            f"{asked.size - planned.size} of {asked.size}.\n"
+            "  Add a region there first: arr.add_region(bounds, codecs=[…]), or arr.append(data, codecs=[…])"
+        )
+    if len(planned.parts) > 1 and not config.cross_region_writes:
+        rows = [frame.manifest.regions.row(part.row) for part in planned.parts[:SHOWN_REGIONS]]
+        named = " and ".join(frame.region_text(row) for row in rows)
+        more = f" and {len(planned.parts) - SHOWN_REGIONS} more" if len(planned.parts) > SHOWN_REGIONS else ""
+        raise CrossRegionWriteError(
+            f"the write to {_asked_text(asked)} touches {len(planned.parts)} regions: {named}{more}.\n"
+            "  Write them one by one, or allow it: arr.with_config(cross_region_writes=True)"
+        )
+
+
+def _asked_text(asked: Request) -> str:
+    if asked.axes is not None:
+        bounds = [axis.bounds for axis in asked.axes]
+    else:
+        bounds = [(int(p.min()), int(p.max()) + 1) for p in asked.points or ()]
+    return bounds_text(Box(tuple(a for a, _ in bounds), tuple(b for _, b in bounds)))

@@ -1,0 +1,147 @@
+"""A logical array under any sequence of changes equals a NumPy model of it."""
+
+import numpy as np
+import zarr
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import intarsia
+from tests.array import strategies as s
+
+
+class LogicalArrayMachine(RuleBasedStateMachine):
+    """`model` holds the values, `covered` says where a region is."""
+
+    @initialize(data=st.data())
+    def create(self, data):
+        self.store = zarr.storage.MemoryStore()
+        shape = tuple(data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=3)))
+        chunks = tuple(data.draw(st.integers(1, 4)) for _ in shape)
+        self.fill = data.draw(st.integers(0, 3))
+        self.array = intarsia.create(
+            self.store, "a", shape=shape, chunks=chunks, dtype="int32", fill_value=self.fill
+        )
+        self.model = np.full(shape, self.fill, dtype="int32")
+        self.covered = np.zeros(shape, dtype=bool)
+        self.counter = 10
+
+    def fresh(self, shape):
+        size = int(np.prod(shape))
+        self.counter += size
+        return np.arange(self.counter - size, self.counter, dtype="int32").reshape(shape)
+
+    def aligned_box(self, data):
+        bounds = []
+        for n, c, cells in zip(self.model.shape, self.array.chunks, self.array.manifest.lattice, strict=True):
+            start = data.draw(st.integers(0, cells - 1))
+            stop = data.draw(st.integers(start + 1, cells))
+            bounds.append((start * c, min(stop * c, n)))
+        return tuple(bounds)
+
+    def index(self, bounds):
+        return tuple(slice(a, b) for a, b in bounds)
+
+    @rule(data=st.data())
+    def append(self, data):
+        axis = data.draw(st.integers(0, self.model.ndim - 1))
+        shape = list(self.model.shape)
+        shape[axis] = data.draw(st.integers(0, 5))
+        values = self.fresh(shape)
+        codecs = data.draw(st.none() | s.codec_lists(self.model.ndim))
+        self.array.append(values, axis=axis, codecs=codecs, merge=data.draw(st.booleans()))
+        old = self.model.shape[axis]
+        # A partial last chunk belongs to a new region where none was.
+        chunk = self.array.chunks[axis]
+        grown = np.concatenate([self.covered, np.ones(shape, dtype=bool)], axis=axis)
+        if old % chunk and shape[axis]:
+            slab = [slice(None)] * self.model.ndim
+            slab[axis] = slice(old // chunk * chunk, old)
+            grown[tuple(slab)] = True
+        self.covered = grown
+        self.model = np.concatenate([self.model, values], axis=axis)
+
+    @precondition(lambda self: self.model.size)
+    @rule(data=st.data())
+    def add(self, data):
+        bounds = self.aligned_box(data)
+        index = self.index(bounds)
+        values = self.fresh(self.model[index].shape)
+        codecs = data.draw(s.codec_lists(self.model.ndim))
+        if self.covered[index].any():
+            generation = self.array.generation
+            try:
+                self.array.add_region(bounds, codecs=codecs, data=values)
+            except intarsia.OverlapError:
+                assert self.array.generation == generation
+                return
+            raise AssertionError("an overlapping region was added")
+        self.array.add_region(bounds, codecs=codecs, data=values)
+        self.model[index] = values
+        self.covered[index] = True
+
+    @precondition(lambda self: self.model.size)
+    @rule(data=st.data())
+    def recode(self, data):
+        bounds = self.aligned_box(data)
+        if self.covered[self.index(bounds)].any():
+            chunks = tuple(data.draw(st.integers(1, 4)) for _ in bounds)
+            self.array.recode(bounds, codecs=data.draw(s.codec_lists(self.model.ndim)), chunks=chunks)
+
+    @precondition(lambda self: self.model.size)
+    @rule(data=st.data())
+    def drop(self, data):
+        bounds = self.aligned_box(data)
+        index = self.index(bounds)
+        if self.covered[index].any():
+            self.array.drop_region(bounds)
+            self.covered[index] = False
+            self.model[index] = self.fill
+
+    @rule(data=st.data())
+    def resize(self, data):
+        shape = tuple(data.draw(st.integers(0, n + 3)) for n in self.model.shape)
+        self.array.resize(shape)
+        kept = tuple(slice(0, min(a, b)) for a, b in zip(shape, self.model.shape, strict=True))
+        model, covered = np.full(shape, self.fill, dtype="int32"), np.zeros(shape, dtype=bool)
+        model[kept], covered[kept] = self.model[kept], self.covered[kept]
+        for region in self.array.regions:  # regions end on the lattice, so growth uncovers partial chunks
+            covered[self.index(region.bounds)] = True
+        self.model, self.covered = model, covered
+
+    @precondition(lambda self: self.covered.any())
+    @rule(data=st.data())
+    def write(self, data):
+        region = data.draw(st.sampled_from(self.array.regions))
+        index = tuple(
+            slice(start := data.draw(st.integers(a, b - 1)), data.draw(st.integers(start + 1, b)))
+            for a, b in region.bounds
+        )
+        values = self.fresh(self.model[index].shape)
+        self.array[index] = values
+        self.model[index] = values
+
+    @rule()
+    def reopen(self):
+        self.array = intarsia.open(self.store, "a", mode="r+")
+
+    @invariant()
+    def equals_the_model(self):
+        if not hasattr(self, "model"):
+            return
+        assert self.array.shape == self.model.shape
+        np.testing.assert_array_equal(self.array[...], self.model)
+        covered = np.zeros(self.model.shape, dtype=int)
+        for region in self.array.regions:
+            covered[self.index(region.bounds)] += 1
+        np.testing.assert_array_equal(covered, self.covered)
+
+    @invariant()
+    def holds_only_members_that_regions_use(self):
+        if hasattr(self, "array"):
+            children = {name for name, _ in self.array.group.members()}
+            assert children == set(self.array.manifest.members)
+
+
+TestLogicalArrayMachine = LogicalArrayMachine.TestCase
+TestLogicalArrayMachine.settings = settings(max_examples=settings().max_examples, stateful_step_count=12)
