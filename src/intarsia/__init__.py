@@ -1,7 +1,7 @@
 """intarsia: one Zarr array, many encodings."""
 
 from intarsia import codecs, errors
-from intarsia.array import LogicalArray, Manifest, Region, create, open
+from intarsia.array import LogicalArray, Manifest, Problem, Region, create, open, vacuum, verify
 from intarsia.codecs import (
     ChunkHeader,
     OffsetCodec,
@@ -61,6 +61,7 @@ __all__ = [
     "OverlapError",
     "PackBitsCodec",
     "PadCodec",
+    "Problem",
     "ReadError",
     "ReadOnlyError",
     "Region",
@@ -73,4 +74,6 @@ __all__ = [
     "open",
     "parse_codecs",
     "tiff_header",
+    "vacuum",
+    "verify",
 ]

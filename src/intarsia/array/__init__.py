@@ -4,5 +4,17 @@ from intarsia.array.config import LogicalConfig
 from intarsia.array.logical import LogicalArray, create, open
 from intarsia.array.manifest import Manifest
 from intarsia.array.region import Region
+from intarsia.array.vacuum import vacuum
+from intarsia.array.verify import Problem, verify
 
-__all__ = ["LogicalArray", "LogicalConfig", "Manifest", "Region", "create", "open"]
+__all__ = [
+    "LogicalArray",
+    "LogicalConfig",
+    "Manifest",
+    "Problem",
+    "Region",
+    "create",
+    "open",
+    "vacuum",
+    "verify",
+]

@@ -10,7 +10,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
 
 from intarsia.array.blocks import blocks
 from intarsia.array.frame import bounds_text
@@ -31,6 +30,8 @@ from intarsia.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import zarr
 
     from intarsia.array.frame import Frame
     from intarsia.array.manifest import Manifest
@@ -135,12 +136,12 @@ def _adopted(
     position = manifest.members.index(name) if known else len(manifest.members)
     starts = tuple(a // c for a, c in zip(elements, manifest.chunk_shape, strict=True))
     row = Row(position, box, starts)
-    if not known:
-        frame.members.adopt(name, zarr.open_array(frame.group.store_path / name, mode="r+", zarr_format=3))
-    problem = member_problem(frame.members[name], manifest, needed_shape(manifest, row))
+    member = frame.members[name] if known else frame.members.child(name)
+    problem = member_problem(member, manifest, needed_shape(manifest, row))
     if problem:
         error = DataTypeError if "decodes to" in problem else MemberError
         raise error(f"the array {name!r} cannot back {frame.bounds_text(box)}: {problem}")
+    frame.members.adopt(name, member)
     return row, manifest.members if known else (*manifest.members, name)
 
 

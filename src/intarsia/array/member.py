@@ -154,7 +154,7 @@ class Members(Mapping[str, AnyArray]):
         if name not in self._names:
             raise KeyError(name)
         if name not in self._opened:
-            self._opened[name] = self._open(name)
+            self._opened[name] = self.child(name)
         return self._opened[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -166,7 +166,8 @@ class Members(Mapping[str, AnyArray]):
     def __repr__(self) -> str:
         return f"Members({list(self._names)})"
 
-    def _open(self, name: str) -> AnyArray:
+    def child(self, name: str) -> AnyArray:
+        """An array of the group by name, whether it is a member or not."""
         mode: Any = "r" if self._group.store.read_only else "r+"
         try:
             return zarr.open_array(self._group.store_path / name, mode=mode, zarr_format=3)

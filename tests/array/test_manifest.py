@@ -1,0 +1,299 @@
+"""The manifest: both forms, the schema, and manifests that somebody edited by hand."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import zarr
+
+import intarsia
+from intarsia import schemas
+from intarsia.array import manifest as manifest_module
+from intarsia.array.table import Box, RegionTable, Row
+from tests.array.stores import memory, stored
+
+
+def array_of(store, tiles):
+    """An array of one-chunk regions in one member, `tiles` of them."""
+    array = intarsia.create(store, "a", shape=(tiles,), chunks=(1,), dtype="i4")
+    array.add_region([(0, tiles)], codecs=[], chunks=(1000,), data=np.arange(tiles))
+    columns = np.arange(tiles)[:, None]
+    table = RegionTable(np.zeros(tiles, dtype=np.int64), columns, columns + 1, columns)
+    array._frame.commit(array.manifest.changed(regions=table))
+    return array
+
+
+@pytest.fixture
+def document():
+    store = memory()
+    array = intarsia.create(
+        store, "a", shape=(10, 10), chunks=(2, 5), dtype="f4", dimension_names=("y", None)
+    )
+    array.add_region(((0, 4), (0, 10)), codecs=["gzip"], data=np.ones((4, 10)))
+    array.add_region(((4, 10), (0, 5)), codecs=["zstd"], data=np.ones((6, 5)))
+    return store, json.loads(json.dumps(dict(zarr.open_group(store, path="a").attrs)))
+
+
+def rewrite(store, attributes):
+    zarr.open_group(store, path="a", mode="r+").attrs.put(attributes)
+
+
+def test_a_written_manifest_fits_the_shipped_schema(document):
+    _, attributes = document
+    assert schemas.problems("manifest", attributes["intarsia"]) == []
+    assert attributes["intarsia"]["regions"]["start"] == [[0, 0], [2, 0]]
+    assert attributes["intarsia"]["regions"]["stop"] == [[2, 2], [5, 1]]
+    assert attributes["zarr_conventions"][0]["name"] == "intarsia"
+
+
+def test_the_table_moves_out_of_the_attributes_and_back(monkeypatch):
+    monkeypatch.setattr(manifest_module, "INLINE_REGIONS", 50)
+    monkeypatch.setattr("intarsia.array.frame.INLINE_REGIONS", 50)
+    store = memory()
+    array = array_of(store, 51)
+    attributes = zarr.open_group(store, path="a").attrs["intarsia"]
+    assert isinstance(attributes["regions"], str)
+    assert attributes["regions"].startswith("t-")
+    assert schemas.problems("manifest", attributes) == []
+    again = intarsia.open(store, "a", mode="r+")
+    assert again == array
+    assert intarsia.verify(again) == ()
+    again.drop_region([(7, 8)])
+    assert isinstance(zarr.open_group(store, path="a").attrs["intarsia"]["regions"], dict)
+    assert again[5:9].tolist() == [5, 6, 0, 8]
+    assert not [key for key in stored(store) if "/t-" in key]
+    assert intarsia.open(store, "a")[5:9].tolist() == [5, 6, 0, 8]
+
+
+def test_either_form_is_read_for_any_number_of_regions(document):
+    store, attributes = document
+    columns = attributes["intarsia"]["regions"]
+    packed = np.concatenate(
+        [np.array(columns["member"])[:, None], columns["start"], columns["stop"], columns["member_start"]],
+        axis=1,
+    )
+    zarr.open_group(store, path="a", mode="r+").create_array("t-few", data=packed)
+    attributes["intarsia"]["regions"] = "t-few"
+    rewrite(store, attributes)
+    assert len(intarsia.open(store, "a").regions) == 2
+
+
+def damaged(attributes, **fields):
+    changed = copy.deepcopy(attributes)
+    for key, value in fields.items():
+        target = changed["intarsia"]
+        *path, last = key.split("__")
+        for step in path:
+            target = target[step]
+        if value is None and last != "dimension_names":
+            del target[last]
+        else:
+            target[last] = value
+    return changed
+
+
+DAMAGE = {
+    "a missing field": ({"shape": None}, "'shape' is a required property"),
+    "an unknown field": ({"more": 1}, "'more' was unexpected"),
+    "a negative size": ({"shape": [-1, 10]}, r"shape\[0\]: -1 is less than the minimum"),
+    "a chunk of nothing": ({"chunk_shape": [0, 5]}, r"chunk_shape\[0\]: 0 is less than"),
+    "axes that disagree": ({"chunk_shape": [2]}, "chunk_shape: 1 axes, but shape has 2"),
+    "names that disagree": ({"dimension_names": ["x"]}, "dimension_names: 1 axes"),
+    "an unknown data type": ({"data_type": "float7"}, "data_type"),
+    "a wrong fill value": ({"fill_value": "many"}, "fill_value"),
+    "a member up the tree": ({"members": ["../../etc", "m-2"]}, r"members\[0\]: '../../etc' is not a name"),
+    "an absolute member": ({"members": ["/etc/passwd", "m-2"]}, r"members\[0\]"),
+    "a member behind a url": ({"members": ["https://example.org/z", "m-2"]}, r"members\[0\]"),
+    "a member called dot-dot": ({"members": ["..", "m-2"]}, r"members\[0\]"),
+    "a member that is a number": ({"members": [1, "m-2"]}, r"members\[0\]"),
+    "one member twice": ({"members": ["m-1", "m-1"]}, "listed twice"),
+    "a member too many": ({"members": ["m-1", "m-2", "m-3"]}, r"members\[2\] \(m-3\) is used by no region"),
+    "a reference past the list": ({"regions__member": [0, 5]}, "row 1 refers past the list of 2 members"),
+    "a column too short": (
+        {"regions__start": [[0, 0]]},
+        r"regions.start: expected integers of shape \(2, 2\)",
+    ),
+    "rows of different lengths": ({"regions__start": [[0, 0], [1]]}, "rows of different lengths"),
+    "fractions": ({"regions__start": [[0, 0], [2.5, 0]]}, "expected integers"),
+    "text": ({"regions__stop": "much"}, "regions"),
+    "an empty region": ({"regions__stop": [[2, 2], [2, 1]]}, "row 1 is not above start"),
+    "a region outside": ({"regions__stop": [[2, 2], [6, 1]]}, "row 1 lies beyond the"),
+    "a region below zero": ({"regions__start": [[0, 0], [-2, 0]]}, "row 1 is negative"),
+    "regions that overlap": ({"regions__start": [[0, 0], [1, 0]]}, "row 0 and row 1 overlap"),
+    "a table that is not there": ({"regions": "t-gone"}, "the table 't-gone' is missing"),
+    "a table up the tree": ({"regions": "../secret"}, "regions"),
+    "more elements than can be counted": ({"shape": [1 << 40, 1 << 40]}, "more elements than can be counted"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_manifest_edited_by_hand_is_refused_and_the_field_is_named(name, document):
+    store, attributes = document
+    fields, match = DAMAGE[name]
+    rewrite(store, damaged(attributes, **fields))
+    with pytest.raises(intarsia.ManifestError, match=match):
+        intarsia.open(store, "a")
+    problems = intarsia.verify(store, "a")
+    assert problems
+    assert {problem.kind for problem in problems} == {"manifest"}
+
+
+def test_all_problems_are_listed_at_once(document):
+    store, attributes = document
+    bad = damaged(attributes, generation=-1, members=["../x", "/y"], dimension_names=[1, 2])
+    rewrite(store, bad)
+    with pytest.raises(intarsia.ManifestError) as caught:
+        intarsia.open(store, "a")
+    text = str(caught.value)
+    for field in ("generation", "members[0]", "members[1]", "dimension_names"):
+        assert field in text
+
+
+@pytest.mark.parametrize("version", [0, 2, 99])
+def test_an_unknown_version_is_refused_and_says_what_reads_it(version, document):
+    store, attributes = document
+    rewrite(store, damaged(attributes, version=version))
+    with pytest.raises(
+        intarsia.ManifestVersionError, match=f"has version {version}.*\n.*reads version {version}"
+    ):
+        intarsia.open(store, "a")
+
+
+@pytest.mark.parametrize(
+    "junk", ["text", 7, [1, 2], {"x": "y" * 10_000_000}], ids=["text", "int", "list", "10 MB"]
+)
+def test_junk_is_refused_with_a_short_message(junk, document):
+    store, attributes = document
+    rewrite(store, {**attributes, "intarsia": junk})
+    with pytest.raises(intarsia.ManifestError) as caught:
+        intarsia.open(store, "a")
+    assert len(str(caught.value)) < 5000
+
+
+def test_a_missing_member_is_an_error_that_names_region_and_member(document):
+    store, attributes = document
+    name = attributes["intarsia"]["members"][1]
+    for key in [key for key in store._store_dict if name in key]:
+        del store._store_dict[key]
+    array = intarsia.open(store, "a")
+    assert array[0, 0] == 1
+    with pytest.raises(intarsia.MissingMemberError, match=f"member '{name}'.* is missing"):
+        array[5, 0]
+    assert [problem.kind for problem in intarsia.verify(array)] == ["member"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "match"), [((6, 5), "i4", "decodes to int32"), ((5, 5), "f4", "shape")]
+)
+def test_a_member_that_does_not_fit_is_an_error(shape, dtype, match, document):
+    store, attributes = document
+    name = attributes["intarsia"]["members"][1]
+    zarr.create_array(store, name=f"a/{name}", shape=shape, dtype=dtype, overwrite=True)
+    array = intarsia.open(store, "a")
+    with pytest.raises(intarsia.MemberError, match=rf"cannot back the region \[4:10, 0:5\].*{match}"):
+        array[5, 0]
+    assert [problem.kind for problem in intarsia.verify(array)] == ["member"]
+
+
+def test_a_damaged_chunk_is_an_error_that_names_region_member_and_chunk(document):
+    store, attributes = document
+    name = attributes["intarsia"]["members"][0]
+    key = f"a/{name}/c/1/1"
+    store._store_dict[key] = zarr.core.buffer.cpu.Buffer.from_bytes(b"not gzip at all")
+    array = intarsia.open(store, "a")
+    np.testing.assert_array_equal(array[0:2], np.ones((2, 10)))
+    for read in (lambda: array[...], lambda: array[3, 9], lambda: array.vindex[[2, 3], [1, 8]]):
+        with pytest.raises(
+            intarsia.ReadError, match=rf"region \[0:4, 0:10\] .*member {name}, chunk \(1, 1\)"
+        ):
+            read()
+    assert [problem.kind for problem in intarsia.verify(array)] == ["data"]
+    assert intarsia.verify(array, data=False) == ()
+
+
+def test_leftovers_of_a_crash_are_listed_and_removed(document):
+    store, _ = document
+    group = zarr.open_group(store, path="a", mode="r+")
+    group.create_array("m-left", shape=(4,), dtype="u1")[:] = 1
+    problems = intarsia.verify(store, "a")
+    assert [(problem.kind, problem.where) for problem in problems] == [("leftover", "a/m-left")]
+    assert intarsia.vacuum(store, dry_run=True) == ("a/m-left",)
+    assert intarsia.verify(store, "a") == problems
+    assert intarsia.vacuum(store) == ("a/m-left",)
+    assert intarsia.verify(store, "a") == ()
+    assert not [key for key in stored(store) if "m-left" in key]
+
+
+def test_what_every_interrupted_change_leaves_is_the_old_array_or_the_new_one(monkeypatch):
+    """Cuts the power after every single write to the store, in turn."""
+    changes = {
+        "append": lambda a: a.append(np.full((5, 4), 9, dtype="i4"), codecs=["gzip"], merge=False),
+        "grow": lambda a: a.append(np.full((5, 4), 9, dtype="i4")),
+        "recode": lambda a: a.recode(((0, 2), (0, 4)), codecs=["gzip"]),
+        "drop": lambda a: a.drop_region(((0, 2), (0, 4))),
+        "resize": lambda a: a.resize((9, 4)),
+    }
+    for name, change in changes.items():
+        for survivors in range(200):
+            store = memory()
+            array = intarsia.create(store, "a", shape=(0, 4), chunks=(2, 4), dtype="i4", fill_value=3)
+            array.append(np.arange(20).reshape(5, 4), codecs=["zstd"])
+            before = array[...]
+            store_set, left = type(store).set, [survivors]
+
+            async def failing(self, key, value, *args, _set=store_set, _left=left, **options):
+                if _left[0] == 0:
+                    raise OSError("power cut")
+                _left[0] -= 1
+                return await _set(self, key, value, *args, **options)
+
+            monkeypatch.setattr(type(store), "set", failing)
+            try:
+                change(array)
+            except OSError:
+                finished = False
+            else:
+                finished = True
+            monkeypatch.undo()
+            now = intarsia.open(store, "a")
+            assert {p.kind for p in intarsia.verify(now)} <= {"leftover"}, (name, survivors)
+            if finished:
+                break
+            if now.shape == before.shape:
+                np.testing.assert_array_equal(now[...], before)
+        else:
+            raise AssertionError(f"{name} never finished")
+
+
+def test_overlaps_are_found_in_any_arrangement():
+    rng = np.random.default_rng(5)
+    for _ in range(300):
+        ndim = int(rng.integers(1, 4))
+        rows = []
+        for _ in range(int(rng.integers(2, 8))):
+            start = rng.integers(0, 6, ndim)
+            rows.append(
+                Row(
+                    0,
+                    Box(tuple(start.tolist()), tuple((start + rng.integers(1, 4, ndim)).tolist())),
+                    (0,) * ndim,
+                )
+            )
+        table = RegionTable.from_rows(rows, ndim)
+        expected = any(a.box.intersect(b.box) for i, a in enumerate(rows) for b in rows[i + 1 :])
+        pair = table.overlap()
+        assert (pair is not None) == expected
+        if pair is not None:
+            assert rows[pair[0]].box.intersect(rows[pair[1]].box)
+
+
+def test_a_hundred_thousand_regions_open_and_read_without_a_loop_over_them():
+    store = memory()
+    array_of(store, 100_000)
+    array = intarsia.open(store, "a")
+    table = array.manifest.regions
+    assert len(table) == 100_000
+    assert table.touching(Box((99_998,), (100_000,))).tolist() == [99_998, 99_999]
+    assert array[99_998:].tolist() == [99_998, 99_999]
+    assert array.region_at((5,)).bounds == ((5, 6),)
