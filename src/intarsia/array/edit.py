@@ -1,4 +1,4 @@
-"""Changing the layout of a logical array: append, add, recode, drop, resize.
+"""Changing the layout of a logical array: add, recode, drop, resize (append.py has the rest).
 
 Every function checks first, then writes members, then commits the new manifest.
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 from intarsia.array.blocks import blocks
 from intarsia.array.frame import bounds_text
-from intarsia.array.member import Encoding, create_member, encoding_of, member_problem, needed_shape
+from intarsia.array.member import member_problem, needed_shape
 from intarsia.array.plan import request
 from intarsia.array.read import read_request
 from intarsia.array.table import Box, RegionTable, Row
@@ -35,8 +35,17 @@ if TYPE_CHECKING:
 
     from intarsia.array.frame import Frame
     from intarsia.array.manifest import Manifest
+    from intarsia.array.member import Encoding
 
-__all__ = ["add_region", "append", "drop_region", "lattice_box", "recode", "resize"]
+__all__ = [
+    "add_region",
+    "check_shape",
+    "drop_region",
+    "lattice_box",
+    "recode",
+    "resize",
+    "write_into_member",
+]
 
 type Bounds = Sequence[tuple[int, int]]
 
@@ -68,7 +77,7 @@ def lattice_box(manifest: Manifest, bounds: Bounds) -> Box:
     return Box(tuple(a // c for a, _, _, c in axes), tuple(-(-b // c) for _, b, _, c in axes))
 
 
-def _check_shape(values: np.ndarray[Any, Any], expected: tuple[int, ...], what: str) -> None:
+def check_shape(values: np.ndarray[Any, Any], expected: tuple[int, ...], what: str) -> None:
     if values.shape != expected:
         raise ShapeError(f"the data has shape {values.shape}, but {what} has shape {expected}")
 
@@ -112,7 +121,7 @@ def add_region(
         shape = manifest.elements(box).shape
         values = None if data is None else as_values(manifest, data)
         if values is not None:
-            _check_shape(values, shape, f"the region {frame.bounds_text(box)}")
+            check_shape(values, shape, f"the region {frame.bounds_text(box)}")
         name, _ = _new_member(frame, shape, values, encoding)
         row = Row(len(names), box, (0,) * manifest.ndim)
         names = (*names, name)
@@ -213,7 +222,7 @@ def resize(frame: Frame, shape: Sequence[int]) -> None:
         row = cropped.regions.row(i)
         old, new = manifest.elements(row.box), cropped.elements(row.box)
         for piece in new.without(old):
-            _write_into_member(frame, cropped, row, piece, manifest.fill_value)
+            write_into_member(frame, cropped, row, piece, manifest.fill_value)
     frame.commit(manifest.changed(regions=table, shape=new_shape))
 
 
@@ -226,7 +235,7 @@ def _uncovering_rows(before: Manifest, after: Manifest) -> list[int]:
     return [int(i) for i in np.flatnonzero((shows > shown).any(axis=1))]
 
 
-def _write_into_member(frame: Frame, manifest: Manifest, row: Row, box: Box, value: Any) -> None:
+def write_into_member(frame: Frame, manifest: Manifest, row: Row, box: Box, value: Any) -> None:
     """Write a box of elements of a region, growing its member where needed."""
     member = frame.members[frame.manifest.members[row.member]]
     shift = [
@@ -237,137 +246,3 @@ def _write_into_member(frame: Frame, manifest: Manifest, row: Row, box: Box, val
         member.resize(needed)
     target = tuple(slice(a + s, b + s) for a, b, s in zip(*box, shift, strict=True))
     member[target or ...] = value
-
-
-def append(
-    frame: Frame,
-    data: Any,
-    encoding: Encoding,
-    *,
-    axis: int = 0,
-    merge: bool = True,
-) -> None:
-    """Put data after the end of an axis: the partial last chunk first, the rest in a region of its own."""
-    frame.begin_edit()
-    manifest = frame.manifest
-    values = as_values(manifest, data)
-    if not -manifest.ndim <= axis < manifest.ndim:
-        raise BoundsError(f"axis {axis} is out of bounds for an array of {manifest.ndim} dimensions")
-    axis %= manifest.ndim
-    if values.ndim != manifest.ndim:
-        raise ShapeError(f"the data has {values.ndim} dimensions, but the array has {manifest.ndim}")
-    expected = manifest.shape[:axis] + (values.shape[axis],) + manifest.shape[axis + 1 :]
-    _check_shape(values, expected, f"what is appended on axis {axis}")
-    if not values.shape[axis]:
-        return
-    old, chunk = manifest.shape[axis], manifest.chunk_shape[axis]
-    new_shape = manifest.shape[:axis] + (old + values.shape[axis],) + manifest.shape[axis + 1 :]
-    grown = replace(manifest, shape=new_shape)
-    origin = Box((0,) * manifest.ndim, grown.lattice)
-
-    def data_in(box: Box) -> np.ndarray[Any, Any]:
-        index = [slice(a, b) for a, b in zip(*box, strict=True)]
-        index[axis] = slice(box.start[axis] - old, box.stop[axis] - old)
-        part: np.ndarray[Any, Any] = values[tuple(index)]
-        return part
-
-    neighbour = _neighbour_to_grow(frame, axis, origin, encoding) if merge else None
-    table, names, made = manifest.regions, manifest.members, []
-    if neighbour is not None:
-        row = table.row(neighbour)
-        longer = row.box.with_axis(axis, row.box.start[axis], origin.stop[axis])
-        stop = table.stop.copy()
-        stop[neighbour, axis] = origin.stop[axis]
-        table = replace(table, stop=stop)
-        fresh = grown.elements(longer).with_axis(axis, old, new_shape[axis])
-        _write_into_member(frame, grown, row, fresh, data_in(fresh))
-        frame.commit(manifest.changed(regions=table, shape=new_shape))
-        return
-    new_boxes = [origin.with_axis(axis, -(-old // chunk), origin.stop[axis])]
-    if old % chunk:
-        slab = origin.with_axis(axis, old // chunk, old // chunk + 1)
-        new_boxes += table.free(slab)
-        for i in table.touching(slab).tolist():
-            row = table.row(i)
-            shared = row.box.intersect(slab)
-            assert shared is not None
-            head = grown.elements(shared).with_axis(
-                axis, old, min((old // chunk + 1) * chunk, new_shape[axis])
-            )
-            _write_into_member(frame, grown, row, head, data_in(head))
-    encoding = _completed(frame, axis, encoding)
-    try:
-        rows = []
-        for box in new_boxes:
-            if not prod(box.shape):
-                continue
-            elements = grown.elements(box)
-            fresh = elements.with_axis(axis, max(old, elements.start[axis]), elements.stop[axis])
-            name, member = frame.create_member(elements.shape, encoding)
-            made.append(name)
-            rows.append(Row(len(names), box, (0,) * manifest.ndim))
-            names = (*names, name)
-            target = tuple(slice(a - o, b - o) for a, b, o in zip(*fresh, elements.start, strict=True))
-            member[target] = data_in(fresh)
-    except BaseException:
-        for name in made:
-            frame.discard(name)
-        raise
-    table = table.joined(RegionTable.from_rows(rows, manifest.ndim))
-    frame.commit(manifest.changed(regions=table, members=names, shape=new_shape))
-
-
-def _last_row(frame: Frame, axis: int) -> int | None:
-    """The one region that reaches the end of the axis over its whole cross-section, if there is one."""
-    manifest = frame.manifest
-    lattice = Box((0,) * manifest.ndim, manifest.lattice)
-    if not prod(lattice.shape):
-        return None
-    slab = lattice.with_axis(axis, manifest.lattice[axis] - 1, manifest.lattice[axis])
-    rows = manifest.regions.touching(slab).tolist()
-    if len(rows) != 1 or manifest.regions.row(rows[0]).box.intersect(slab) != slab:
-        return None
-    last: int = rows[0]
-    return last
-
-
-def _completed(frame: Frame, axis: int, encoding: Encoding) -> Encoding:
-    """What was not asked for is taken from the region before, so that a series keeps its encoding."""
-    last = _last_row(frame, axis)
-    if last is None or encoding.codecs is not None:
-        return encoding
-    member = frame.member_of(frame.manifest.regions.row(last))
-    codecs: Any = member.metadata.to_dict()["codecs"]
-    if codecs[0]["name"] == "sharding_indexed":
-        codecs = codecs[0]["configuration"]["codecs"]
-    if encoding.chunks is not None or encoding.shards is not None:
-        return replace(encoding, codecs=codecs)
-    fill_value = member.fill_value if encoding.fill_value is None else encoding.fill_value
-    return Encoding(codecs, member.chunks, member.shards, fill_value)
-
-
-def _neighbour_to_grow(frame: Frame, axis: int, origin: Box, encoding: Encoding) -> int | None:
-    """The last region on the axis, if it may simply grow: equal encoding, and room in its member."""
-    manifest = frame.manifest
-    last = _last_row(frame, axis)
-    if last is None:
-        return None
-    row = manifest.regions.row(last)
-    if any(row.box.start[d] or row.box.stop[d] != origin.stop[d] for d in range(manifest.ndim) if d != axis):
-        return None
-    member = frame.member_of(row)
-    if not encoding.is_default:
-        would = create_member({}, None, manifest, member.shape, _completed(frame, axis, encoding))
-        if encoding_of(would) != encoding_of(member):
-            return None
-    length = origin.stop[axis] - row.box.start[axis]
-    stop = [m + b - a for m, a, b in zip(row.member_start, *row.box, strict=True)]
-    begin = list(row.member_start)
-    begin[axis], stop[axis] = stop[axis], row.member_start[axis] + length
-    others = np.flatnonzero(manifest.regions.member == row.member)
-    others = others[others != last]
-    starts = manifest.regions.member_start[others]
-    stops = starts + manifest.regions.stop[others] - manifest.regions.start[others]
-    if bool(((starts < stop) & (stops > begin)).all(axis=1).any()):
-        return None
-    return last

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import zarr
 
 from intarsia.array import edit
+from intarsia.array.append import append
 from intarsia.array.attributes import RESERVED, Attributes
 from intarsia.array.config import LogicalConfig
 from intarsia.array.frame import Frame, open_group
@@ -238,7 +239,7 @@ class LogicalArray:
         and chunks it grows instead (`merge=False` keeps them apart). Without codecs, the data is encoded
         like the region before it.
         """
-        edit.append(self._frame, data, Encoding(codecs, chunks, shards), axis=axis, merge=merge)
+        append(self._frame, data, Encoding(codecs, chunks, shards), axis=axis, merge=merge)
 
     def add_region(
         self,

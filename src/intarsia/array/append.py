@@ -1,0 +1,196 @@
+"""Appending to a logical array: the partial last chunk first, then a new region, or a longer one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.array.edit import check_shape, write_into_member
+from intarsia.array.member import Encoding, create_member, encoding_of
+from intarsia.array.table import Box, RegionTable, Row
+from intarsia.array.write import as_values
+from intarsia.errors import BoundsError, ShapeError
+
+if TYPE_CHECKING:
+    from intarsia.array.frame import Frame
+    from intarsia.array.manifest import Manifest
+
+__all__ = ["append"]
+
+
+@dataclass(frozen=True)
+class _Addition:
+    """Data on its way in, and the array as it will be."""
+
+    values: np.ndarray[Any, Any]
+    axis: int
+    before: Manifest
+    grown: Manifest
+    """The manifest with the new shape, but the old regions."""
+
+    @property
+    def old(self) -> int:
+        """Where the data starts on its axis."""
+        return self.before.shape[self.axis]
+
+    @property
+    def new(self) -> int:
+        """Where it ends."""
+        return self.grown.shape[self.axis]
+
+    @property
+    def lattice(self) -> Box:
+        return Box((0,) * self.grown.ndim, self.grown.lattice)
+
+    def fresh(self, box: Box) -> Box:
+        """The elements of a box of logical chunks that the data fills."""
+        elements = self.grown.elements(box)
+        return elements.with_axis(
+            self.axis, max(self.old, elements.start[self.axis]), elements.stop[self.axis]
+        )
+
+    def data_in(self, elements: Box) -> np.ndarray[Any, Any]:
+        """The data for a box of elements."""
+        index = [slice(a, b) for a, b in zip(*elements, strict=True)]
+        index[self.axis] = slice(elements.start[self.axis] - self.old, elements.stop[self.axis] - self.old)
+        part: np.ndarray[Any, Any] = self.values[tuple(index)]
+        return part
+
+
+def append(frame: Frame, data: Any, encoding: Encoding, *, axis: int = 0, merge: bool = True) -> None:
+    """Put data after the end of an axis."""
+    frame.begin_edit()
+    addition = _checked(frame.manifest, as_values(frame.manifest, data), axis)
+    if addition.new == addition.old:
+        return
+    neighbour = _neighbour_to_grow(frame, addition, encoding) if merge else None
+    if neighbour is not None:
+        _grow(frame, addition, neighbour)
+    else:
+        _add(frame, addition, encoding)
+
+
+def _checked(manifest: Manifest, values: np.ndarray[Any, Any], axis: int) -> _Addition:
+    if not -manifest.ndim <= axis < manifest.ndim:
+        raise BoundsError(f"axis {axis} is out of bounds for an array of {manifest.ndim} dimensions")
+    if values.ndim != manifest.ndim:
+        raise ShapeError(f"the data has {values.ndim} dimensions, but the array has {manifest.ndim}")
+    axis %= manifest.ndim
+    shape = list(manifest.shape)
+    shape[axis] = values.shape[axis]
+    check_shape(values, tuple(shape), f"what is appended on axis {axis}")
+    shape[axis] += manifest.shape[axis]
+    return _Addition(values, axis, manifest, replace(manifest, shape=tuple(shape)))
+
+
+def _grow(frame: Frame, addition: _Addition, i: int) -> None:
+    """Make the last region longer, in its own member."""
+    table, axis = addition.before.regions, addition.axis
+    row = table.row(i)
+    end = addition.lattice.stop[axis]
+    fresh = addition.fresh(row.box.with_axis(axis, row.box.start[axis], end))
+    write_into_member(frame, addition.grown, row, fresh, addition.data_in(fresh))
+    stop = table.stop.copy()
+    stop[i, axis] = end
+    frame.commit(addition.before.changed(regions=replace(table, stop=stop), shape=addition.grown.shape))
+
+
+def _add(frame: Frame, addition: _Addition, encoding: Encoding) -> None:
+    """Fill the partial last chunk where regions have it, and put the rest into new members."""
+    before, axis = addition.before, addition.axis
+    first_free = -(-addition.old // before.chunk_shape[axis])
+    boxes = [addition.lattice.with_axis(axis, first_free, addition.lattice.stop[axis])]
+    if addition.old % before.chunk_shape[axis]:
+        slab = addition.lattice.with_axis(axis, first_free - 1, first_free)
+        boxes += before.regions.free(slab)
+        for i in before.regions.touching(slab).tolist():
+            row = before.regions.row(i)
+            shared = row.box.intersect(slab)
+            assert shared is not None
+            head = addition.fresh(shared)
+            write_into_member(frame, addition.grown, row, head, addition.data_in(head))
+    boxes = [box for box in boxes if prod(box.shape)]
+    names = _new_members(frame, addition, boxes, _completed(frame, axis, encoding))
+    origin = (0,) * before.ndim
+    rows = [Row(len(before.members) + i, box, origin) for i, box in enumerate(boxes)]
+    table = before.regions.joined(RegionTable.from_rows(rows, before.ndim))
+    frame.commit(before.changed(regions=table, members=(*before.members, *names), shape=addition.grown.shape))
+
+
+def _new_members(frame: Frame, addition: _Addition, boxes: list[Box], encoding: Encoding) -> list[str]:
+    """A member for each box, holding the data; nothing is left behind if that fails."""
+    made: list[str] = []
+    try:
+        for box in boxes:
+            elements, fresh = addition.grown.elements(box), addition.fresh(box)
+            name, member = frame.create_member(elements.shape, encoding)
+            made.append(name)
+            target = tuple(slice(a - o, b - o) for a, b, o in zip(*fresh, elements.start, strict=True))
+            member[target] = addition.data_in(fresh)
+    except BaseException:
+        for name in made:
+            frame.discard(name)
+        raise
+    return made
+
+
+def _last_row(frame: Frame, axis: int) -> int | None:
+    """The one region that reaches the end of the axis over its whole cross-section, if there is one."""
+    manifest = frame.manifest
+    lattice = Box((0,) * manifest.ndim, manifest.lattice)
+    if not prod(lattice.shape):
+        return None
+    slab = lattice.with_axis(axis, manifest.lattice[axis] - 1, manifest.lattice[axis])
+    rows = manifest.regions.touching(slab).tolist()
+    if len(rows) != 1 or manifest.regions.row(rows[0]).box.intersect(slab) != slab:
+        return None
+    last: int = rows[0]
+    return last
+
+
+def _completed(frame: Frame, axis: int, encoding: Encoding) -> Encoding:
+    """What was not asked for is taken from the region before, so that a series keeps its encoding."""
+    last = _last_row(frame, axis)
+    if last is None or encoding.codecs is not None:
+        return encoding
+    member = frame.member_of(frame.manifest.regions.row(last))
+    codecs: Any = member.metadata.to_dict()["codecs"]
+    if codecs[0]["name"] == "sharding_indexed":
+        codecs = codecs[0]["configuration"]["codecs"]
+    if encoding.chunks is not None or encoding.shards is not None:
+        return replace(encoding, codecs=codecs)
+    fill_value = member.fill_value if encoding.fill_value is None else encoding.fill_value
+    return Encoding(codecs, member.chunks, member.shards, fill_value)
+
+
+def _neighbour_to_grow(frame: Frame, addition: _Addition, encoding: Encoding) -> int | None:
+    """The last region on the axis, if it may simply grow: equal encoding, and room in its member."""
+    manifest, axis, origin = addition.before, addition.axis, addition.lattice
+    last = _last_row(frame, axis)
+    if last is None:
+        return None
+    row = manifest.regions.row(last)
+    if any(row.box.start[d] or row.box.stop[d] != origin.stop[d] for d in range(manifest.ndim) if d != axis):
+        return None
+    member = frame.member_of(row)
+    if not encoding.is_default:
+        would = create_member({}, None, manifest, member.shape, _completed(frame, axis, encoding))
+        if encoding_of(would) != encoding_of(member):
+            return None
+    return last if _has_room(manifest, last, axis, origin.stop[axis]) else None
+
+
+def _has_room(manifest: Manifest, i: int, axis: int, end: int) -> bool:
+    """Whether no other region shows the part of the member that region `i` would grow into."""
+    table, row = manifest.regions, manifest.regions.row(i)
+    start = list(row.member_start)
+    stop = [m + b - a for m, a, b in zip(row.member_start, *row.box, strict=True)]
+    start[axis], stop[axis] = stop[axis], row.member_start[axis] + end - row.box.start[axis]
+    others = np.flatnonzero(table.member == row.member)
+    others = others[others != i]
+    starts = table.member_start[others]
+    stops = starts + table.stop[others] - table.start[others]
+    return not bool(((starts < stop) & (stops > start)).all(axis=1).any())
