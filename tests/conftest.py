@@ -12,14 +12,25 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
-PIPELINES = {
-    "batched": "zarr.core.codec_pipeline.BatchedCodecPipeline",
-    "fused": "zarr.core.codec_pipeline.FusedCodecPipeline",
+OUR_PIPELINES = {
+    "batched": "intarsia.codecs.context.BatchedPipeline",
+    "fused": "intarsia.codecs.context.FusedPipeline",
+}
+PIPELINES = OUR_PIPELINES | {
+    "zarr's batched": "zarr.core.codec_pipeline.BatchedCodecPipeline",
+    "zarr's fused": "zarr.core.codec_pipeline.FusedCodecPipeline",
 }
 
 
 @pytest.fixture(params=sorted(PIPELINES))
 def pipeline(request):
-    """Runs the test once with each of zarr's two codec pipelines."""
+    """Runs the test once with each of zarr's two codec pipelines, and once with each of ours."""
     with zarr.config.set({"codec_pipeline.path": PIPELINES[request.param]}):
+        yield request.param
+
+
+@pytest.fixture(params=sorted(OUR_PIPELINES))
+def our_pipeline(request):
+    """Runs the test once with each of our two codec pipelines, which tell codecs the chunk index."""
+    with zarr.config.set({"codec_pipeline.path": OUR_PIPELINES[request.param]}):
         yield request.param

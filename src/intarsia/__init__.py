@@ -4,13 +4,20 @@ from intarsia import codecs, errors
 from intarsia.array import LogicalArray, Manifest, Problem, Region, create, open, vacuum, verify
 from intarsia.codecs import (
     ChunkHeader,
+    ConditionalCodec,
+    Decision,
     OffsetCodec,
+    OptionalCodec,
     PackBitsCodec,
     PadCodec,
+    Sampled,
     ShuffleCodec,
+    Smallest,
+    decision_of,
     n5_header,
     parse_codecs,
     tiff_header,
+    with_decision,
 )
 from intarsia.errors import (
     AlignmentError,
@@ -34,6 +41,7 @@ from intarsia.errors import (
     ReadOnlyError,
     ShapeError,
 )
+from intarsia.progress import Progress
 
 __version__ = "0.1.0"
 
@@ -45,8 +53,10 @@ __all__ = [
     "ChunkHeader",
     "ChunkIndexUnknownError",
     "CodecConfigurationError",
+    "ConditionalCodec",
     "CrossRegionWriteError",
     "DataTypeError",
+    "Decision",
     "IntarsiaError",
     "LogicalArray",
     "Manifest",
@@ -58,17 +68,22 @@ __all__ = [
     "NoRegionError",
     "NotLogicalArrayError",
     "OffsetCodec",
+    "OptionalCodec",
     "OverlapError",
     "PackBitsCodec",
     "PadCodec",
     "Problem",
+    "Progress",
     "ReadError",
     "ReadOnlyError",
     "Region",
+    "Sampled",
     "ShapeError",
     "ShuffleCodec",
+    "Smallest",
     "codecs",
     "create",
+    "decision_of",
     "errors",
     "n5_header",
     "open",
@@ -76,4 +91,5 @@ __all__ = [
     "tiff_header",
     "vacuum",
     "verify",
+    "with_decision",
 ]

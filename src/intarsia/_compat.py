@@ -6,10 +6,49 @@ a release of zarr or icechunk that moves one fails in a single, obvious place.
 
 from __future__ import annotations
 
+from zarr.abc.codec import _codec_supports_sync as codec_supports_sync
+from zarr.abc.store import SyncByteSetter
+from zarr.abc.store import _store_supports_sync_io as store_supports_sync_io
+from zarr.codecs.sharding import _ShardingByteGetter as ShardingByteGetter
+from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer.cpu import as_numpy_array_wrapper
-from zarr.core.common import JSON
+from zarr.core.chunk_grids import ChunkGrid
+from zarr.core.codec_pipeline import BatchedCodecPipeline, FusedCodecPipeline
+from zarr.core.codec_pipeline import _get_pool as get_codec_pool
+from zarr.core.codec_pipeline import _resolve_max_workers as resolve_max_workers
+from zarr.core.common import JSON, concurrent_map
+from zarr.core.metadata.v3 import ArrayV3Metadata
+from zarr.core.sync import sync
 
-__all__ = ["JSON", "as_numpy_array_wrapper"]
+__all__ = [
+    "JSON",
+    "ArrayConfig",
+    "ArraySpec",
+    "ArrayV3Metadata",
+    "BatchedCodecPipeline",
+    "ChunkGrid",
+    "FusedCodecPipeline",
+    "ShardingByteGetter",
+    "SyncByteSetter",
+    "as_numpy_array_wrapper",
+    "codec_supports_sync",
+    "concurrent_map",
+    "get_codec_pool",
+    "resolve_max_workers",
+    "store_supports_sync_io",
+    "sync",
+]
 
+# ArrayConfig: our subclass of it carries a decision to every codec of one array, as `chunk_spec.config`.
+# ArraySpec: what every codec method takes; rewriting chunks calls codecs directly, so it has to make some.
+# ArrayV3Metadata: tells format 3 arrays from format 2 ones, which have none of our codecs.
+# BatchedCodecPipeline, FusedCodecPipeline: zarr's two pipelines, which we extend by the chunk index.
+# ChunkGrid: where each chunk starts, for regular and rectilinear grids alike.
 # JSON: the type that `Metadata.to_dict` and `from_dict` are annotated with; zarr exports no public alias.
+# ShardingByteGetter: how a pipeline inside a shard learns which inner chunk it works on.
+# SyncByteSetter, store_supports_sync_io: how zarr's fused pipeline decides whether it may work synchronously.
 # as_numpy_array_wrapper: how zarr's own codecs call numcodecs on a Buffer without a copy.
+# codec_supports_sync: whether a nested codec may be called without an event loop.
+# concurrent_map: zarr's bounded concurrency, so that our pipelines schedule as its own do.
+# get_codec_pool, resolve_max_workers: the thread pool of the fused pipeline and its size.
+# sync: runs a coroutine of a store on zarr's event loop.

@@ -2,19 +2,35 @@
 
 from intarsia.codecs.chain import CodecLike, parse_codecs
 from intarsia.codecs.chunk_files import ChunkHeader, n5_header, tiff_header
+from intarsia.codecs.conditional import ConditionalCodec
+from intarsia.codecs.context import switch_pipeline
+from intarsia.codecs.deciding import decision_of, with_decision
+from intarsia.codecs.decisions import Decision, DecisionLike
 from intarsia.codecs.header import OffsetCodec, PadCodec, PaddingFunction
+from intarsia.codecs.optional import OptionalCodec
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.codecs.shuffle import ShuffleCodec
+from intarsia.codecs.trials import Sampled, Smallest
 
 __all__ = [
     "ChunkHeader",
     "CodecLike",
+    "ConditionalCodec",
+    "Decision",
+    "DecisionLike",
     "OffsetCodec",
+    "OptionalCodec",
     "PackBitsCodec",
     "PadCodec",
     "PaddingFunction",
+    "Sampled",
     "ShuffleCodec",
+    "Smallest",
+    "decision_of",
     "n5_header",
     "parse_codecs",
     "tiff_header",
+    "with_decision",
 ]
+
+switch_pipeline()

@@ -11,7 +11,7 @@ from zarr.registry import get_codec_class
 
 from intarsia.errors import CodecConfigurationError
 
-__all__ = ["CodecLike", "parse_codecs"]
+__all__ = ["CodecLike", "parse_codec", "parse_codecs"]
 
 type CodecLike = Codec | Mapping[str, Any] | str
 """A codec object, a codec object of zarr.json as a dict, or a codec's name."""
@@ -23,7 +23,7 @@ def parse_codecs(codecs: Iterable[CodecLike]) -> tuple[Codec, ...]:
     >>> parse_codecs([{"name": "gzip"}])
     (BytesCodec(endian='little'), GzipCodec(level=5))
     """
-    parsed = [_parse(codec) for codec in codecs]
+    parsed = [parse_codec(codec) for codec in codecs]
     stages = [_stage(codec) for codec in parsed]
     if stages != sorted(stages) or stages.count(1) > 1:
         order = ", ".join(type(codec).__name__ for codec in parsed)
@@ -40,7 +40,12 @@ def _stage(codec: Codec) -> int:
     return 0 if isinstance(codec, ArrayArrayCodec) else 1 if isinstance(codec, ArrayBytesCodec) else 2
 
 
-def _parse(codec: CodecLike) -> Codec:
+def parse_codec(codec: CodecLike) -> Codec:
+    """One codec as an object.
+
+    >>> parse_codec("crc32c")
+    Crc32cCodec()
+    """
     if isinstance(codec, ArrayArrayCodec | ArrayBytesCodec | BytesBytesCodec):
         return codec
     if isinstance(codec, str):

@@ -46,6 +46,7 @@ class PackBitsCodec(ArrayBytesCodec):
     """
 
     is_fixed_size = True
+    wants_chunk_index = True  # errors name the chunk
 
     padding_encoding: Literal["none", "first_byte", "last_byte"] = "none"
     """Whether a byte with the number of padding bits is stored, and where."""

@@ -1,0 +1,290 @@
+"""The `conditional` codec: nested codecs that apply chunk by chunk, as a bitmask before each chunk says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+
+import numpy as np
+from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
+
+from intarsia._compat import JSON
+from intarsia.codecs import configuration as codec_configuration
+from intarsia.codecs.chain import CodecLike, parse_codec
+from intarsia.codecs.context import named_chunk
+from intarsia.codecs.decisions import DecisionFunction, parse_decision
+from intarsia.codecs.nested import Chain, NamedCodec
+from intarsia.codecs.runtime import RuntimeConfig, default_decision, for_nested
+from intarsia.codecs.synchronous import SynchronousBytesCodec
+from intarsia.errors import ChunkDecodeError, CodecConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from zarr.core.buffer import Buffer
+    from zarr.core.metadata.v3 import ChunkGridMetadata
+    from zarr.dtype import ZDType
+
+    from intarsia._compat import ArraySpec
+    from intarsia.codecs.decisions import Decision, DecisionLike
+
+__all__ = ["ConditionalCodec"]
+
+type CodecName = Literal["conditional", "optional"]
+
+
+class _CodecObject(dict[str, JSON]):
+    """A codec object of zarr.json that remembers the decision.
+
+    zarr's sharding codec pickles itself as JSON, and makes its inner codecs anew from that. As JSON
+    this is a plain object; pickled, it keeps its attribute.
+    """
+
+    decision: Decision
+
+
+@dataclass(frozen=True, init=False)
+class ConditionalCodec(SynchronousBytesCodec):
+    """bytes -> bytes: each chunk says in a header which of the nested codecs were applied to it.
+
+    The decision is taken when a chunk is written. It exists at run time only; without one, no nested
+    codec applies. Reading needs none.
+
+    >>> import numpy as np, zarr
+    >>> from zarr.codecs import BytesCodec
+    >>> zstd = {"name": "zstd", "configuration": {"level": 5, "checksum": False}}
+    >>> codec = ConditionalCodec(codecs=[zstd], decision="compress_if_smaller")
+    >>> z = zarr.create(store={}, shape=2000, chunks=1000, dtype="u1", codecs=[BytesCodec(), codec])
+    >>> z[:1000] = 7
+    >>> z[1000:] = np.random.default_rng(0).integers(0, 256, 1000)
+    >>> stored = z.store_path.store._store_dict
+    >>> stored["c/0"].to_bytes()[0], len(stored["c/0"])  # the bitmask, and the size
+    (1, 19)
+    >>> stored["c/1"].to_bytes()[0], len(stored["c/1"])
+    (0, 1001)
+    """
+
+    codecs: tuple[BytesBytesCodec, ...]
+    """The nested codecs, in the order of encoding."""
+
+    header_bits: int
+    """How long the bitmask before each chunk is: a multiple of 8, at least a bit for each codec."""
+
+    name: CodecName = "conditional"
+    """The codec's name in zarr.json; `optional` is an older name of it."""
+
+    decision: Decision | None = field(default=None, compare=False, repr=False)
+    """Run time only: which nested codecs apply."""
+
+    _spelled_out: bool = field(default=False, compare=False, repr=False)
+    """Whether header_bits stands in zarr.json."""
+
+    NAMES: ClassVar[tuple[CodecName, ...]] = ("conditional", "optional")
+
+    def __init__(
+        self,
+        *,
+        codecs: Iterable[CodecLike] | None = None,
+        header_bits: int | None = None,
+        decision: DecisionLike | None = None,
+        configuration: Mapping[str, Any] | None = None,
+        decision_function: Callable[..., object] | None = None,
+        trial_encode: bool | None = None,
+        name: CodecName = "conditional",
+    ) -> None:
+        if name not in self.NAMES:
+            raise CodecConfigurationError(f"codec 'conditional': it cannot be called {name!r}")
+        if configuration is not None:
+            if codecs is not None or header_bits is not None:
+                raise CodecConfigurationError(
+                    f"codec {name!r}: give codecs and header_bits, or configuration, but not both"
+                )
+            codec_configuration.check(name, configuration)
+            codecs, header_bits = configuration["codecs"], configuration.get("header_bits")
+        if codecs is None:
+            raise CodecConfigurationError(f"codec {name!r}: codecs is missing")
+        nested = tuple(_parse_nested(name, position, codec) for position, codec in enumerate(codecs))
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "codecs", nested)
+        object.__setattr__(self, "header_bits", _parse_header_bits(name, header_bits, len(nested)))
+        object.__setattr__(self, "_spelled_out", header_bits is not None)
+        object.__setattr__(self, "decision", _choose(name, decision, decision_function, trial_encode))
+
+    @classmethod
+    def from_dict(cls, data: dict[str, JSON]) -> Self:
+        name = cast("CodecName", data.get("name"))
+        if name not in cls.NAMES:
+            raise CodecConfigurationError(
+                f"codec 'conditional': asked to read the codec object {dict(data)!r}"
+            )
+        fields = codec_configuration.read(name, data)
+        return cls(name=name, configuration=fields, decision=getattr(data, "decision", None))
+
+    def to_dict(self) -> dict[str, JSON]:
+        fields: dict[str, JSON] = {"codecs": [codec.to_dict() for codec in self.codecs]}
+        if self._spelled_out:
+            fields["header_bits"] = self.header_bits
+        data: dict[str, JSON] = {"name": self.name, "configuration": fields}
+        if self.decision is not None:
+            data = _CodecObject(data)
+            data.decision = self.decision
+        return data
+
+    def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
+        evolved = tuple(codec.evolve_from_array_spec(array_spec=array_spec) for codec in self.codecs)
+        return self if evolved == self.codecs else self._with(codecs=evolved)
+
+    def with_decision(self, decision: DecisionLike | None) -> Self:
+        """The same codec, deciding otherwise.
+
+        >>> from zarr.codecs import ZstdCodec
+        >>> ConditionalCodec(codecs=[ZstdCodec()]).with_decision("always_apply").decision
+        AlwaysApply()
+        """
+        return self._with(decision=None if decision is None else parse_decision(decision))
+
+    def _with(self, **changes: object) -> Self:
+        changed = object.__new__(type(self))
+        for name in ("codecs", "header_bits", "name", "decision", "_spelled_out"):
+            object.__setattr__(changed, name, changes.get(name, getattr(self, name)))
+        return changed
+
+    def validate(
+        self, *, shape: tuple[int, ...], dtype: ZDType[Any, Any], chunk_grid: ChunkGridMetadata
+    ) -> None:
+        for codec in self.codecs:
+            codec.validate(shape=shape, dtype=dtype, chunk_grid=chunk_grid)
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
+        """Known only if no nested codec changes the length; raises NotImplementedError otherwise."""
+        for codec in self.codecs:
+            if codec.compute_encoded_size(input_byte_length, chunk_spec) != input_byte_length:
+                raise NotImplementedError(f"the size of a {self.name!r} chunk depends on which codecs apply")
+        return input_byte_length + self.header_bytes
+
+    @property
+    def header_bytes(self) -> int:
+        """How many bytes stand before the data of each chunk."""
+        return self.header_bits // 8
+
+    @property
+    def _sync_capable(self) -> bool:
+        # What zarr's fused pipeline looks at: waiting for an asynchronous codec is no work for its threads.
+        return all(codec.synchronous for codec in self._named)
+
+    @cached_property
+    def _named(self) -> tuple[NamedCodec, ...]:
+        return tuple(NamedCodec(codec) for codec in self.codecs)
+
+    @cached_property
+    def _holds_another(self) -> bool:
+        return any(isinstance(codec, ConditionalCodec) for codec in self.codecs)
+
+    def effective_decision(self, chunk_spec: ArraySpec) -> Decision | None:
+        """Who decides: the array's decision, else the codec's, else an outer codec's, else the process's."""
+        config = chunk_spec.config
+        if isinstance(config, RuntimeConfig):
+            candidates = (config.decision, self.decision, config.inherited)
+        else:
+            candidates = (None, self.decision, None)
+        chosen = next((decision for decision in candidates if decision is not None), None)
+        return default_decision() if chosen is None else chosen
+
+    def chain(self, chunk_spec: ArraySpec, decision: Decision | None = None) -> Chain:
+        """The nested codecs, ready to work on a chunk."""
+        if self._holds_another:
+            chunk_spec = for_nested(chunk_spec, decision)
+        return Chain(self.name, self._named, chunk_spec)
+
+    def read_mask(self, header: Buffer) -> int:
+        """The bitmask at the start of an encoded chunk; raises `ChunkDecodeError` if it cannot be one."""
+        size = self.header_bytes
+        if len(header) < size:
+            raise ChunkDecodeError(
+                f"codec {self.name!r}: {len(header)} bytes{named_chunk()} are fewer than the {size} bytes of "
+                "the header: the chunk is truncated, or was written without this codec"
+            )
+        mask = int.from_bytes(header[:size].to_bytes(), "little")
+        if mask >> len(self.codecs):
+            raise ChunkDecodeError(
+                f"codec {self.name!r}: the header{named_chunk()} says {mask:#b}, but there are only "
+                f"{len(self.codecs)} nested codecs: the chunk is damaged, or was written with more codecs"
+            )
+        return mask
+
+    def join(self, mask: int, data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        """The stored form of `data`, to which the codecs of `mask` have been applied."""
+        size = self.header_bytes
+        stored = np.empty(size + len(data), dtype=np.uint8)
+        stored[:size] = np.frombuffer(mask.to_bytes(size, "little"), dtype=np.uint8)
+        stored[size:] = data.as_numpy_array().view(np.uint8)
+        return chunk_spec.prototype.buffer.from_array_like(stored)
+
+    def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        decision = self.effective_decision(chunk_spec)
+        if decision is None or not self.codecs:
+            return self.join(0, chunk_data, chunk_spec)
+        mask, encoded = decision.encode(chunk_data, self.chain(chunk_spec, decision))
+        return self.join(mask, encoded, chunk_spec)
+
+    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        mask = self.read_mask(chunk_data)
+        data = chunk_data[self.header_bytes :]
+        if mask:
+            chain = self.chain(chunk_spec)
+            for position in reversed(range(len(chain))):
+                if mask >> position & 1:
+                    data = chain.decode(position, data)
+        return _aligned(data, chunk_spec)
+
+
+def _parse_nested(name: str, position: int, codec: CodecLike) -> BytesBytesCodec:
+    parsed = parse_codec(codec)
+    if isinstance(parsed, BytesBytesCodec):
+        return parsed
+    kind = "array -> array" if isinstance(parsed, ArrayArrayCodec) else "array -> bytes"
+    assert isinstance(parsed, ArrayArrayCodec | ArrayBytesCodec)
+    raise CodecConfigurationError(
+        f"codec {name!r}: codecs[{position}] is {parsed.to_dict().get('name')!r}, which is {kind}; only "
+        "bytes -> bytes codecs can be nested here"
+    )
+
+
+def _parse_header_bits(name: str, header_bits: object, codecs: int) -> int:
+    smallest = (codecs + 7) // 8 * 8
+    if header_bits is None:
+        return smallest
+    bits = codec_configuration.as_int(name, "header_bits", header_bits)
+    if bits % 8 or bits < codecs:
+        raise CodecConfigurationError(
+            f"codec {name!r}: header_bits: {bits} must be a multiple of 8 and at least the number of codecs, "
+            f"which is {codecs}; the smallest such number is {smallest}"
+        )
+    return bits
+
+
+def _choose(
+    name: str,
+    decision: DecisionLike | None,
+    function: Callable[..., object] | None,
+    trial_encode: bool | None,
+) -> Decision | None:
+    if function is not None:
+        if decision is not None:
+            raise CodecConfigurationError(f"codec {name!r}: give decision or decision_function, but not both")
+        return DecisionFunction(function, trial_encode)
+    if trial_encode is not None:
+        raise CodecConfigurationError(f"codec {name!r}: trial_encode belongs to a decision_function")
+    return None if decision is None else parse_decision(decision)
+
+
+def _aligned(data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+    """`data`, copied if a header before it left it at an address that its numbers cannot have.
+
+    Some array -> array codecs, such as `cast_value`, refuse numbers at such addresses.
+    """
+    array = data.as_numpy_array()
+    if array.__array_interface__["data"][0] % chunk_spec.dtype.to_native_dtype().alignment == 0:
+        return data
+    return chunk_spec.prototype.buffer.from_array_like(array.copy())

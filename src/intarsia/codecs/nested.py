@@ -1,0 +1,155 @@
+"""The codecs nested in a `conditional` codec, called one at a time on one chunk."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from intarsia._compat import codec_supports_sync
+from intarsia.codecs.context import named_chunk
+from intarsia.errors import ChunkDecodeError, ChunkEncodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from zarr.abc.codec import BytesBytesCodec
+    from zarr.core.buffer import Buffer
+
+    from intarsia._compat import ArraySpec
+
+__all__ = ["Chain", "NamedCodec"]
+
+
+@dataclass(frozen=True)
+class NamedCodec:
+    """A nested codec as decisions see it: the codec and its name, which codec objects of zarr lack.
+
+    >>> from zarr.codecs import ZstdCodec
+    >>> codec = NamedCodec(ZstdCodec(level=5))
+    >>> codec.name, codec.level
+    ('zstd', 5)
+    """
+
+    codec: BytesBytesCodec
+    """The codec itself; its attributes are found here as well."""
+
+    @cached_property
+    def name(self) -> str:
+        """The name it has in zarr.json."""
+        return str(self.codec.to_dict()["name"])
+
+    @cached_property
+    def synchronous(self) -> bool:
+        """Whether it can be called without an event loop."""
+        return codec_supports_sync(self.codec)
+
+    @cached_property
+    def fastest(self) -> NamedCodec:
+        """The same codec at its fastest level, for a quick look at what it would do."""
+        levels = {key: 1 for key in ("level", "clevel") if _above_one(self.configuration.get(key))}
+        if not levels:
+            return self
+        configuration = self.configuration | levels
+        return NamedCodec(type(self.codec).from_dict({"name": self.name, "configuration": configuration}))
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The configuration it has in zarr.json."""
+        found: Any = self.codec.to_dict().get("configuration", {})
+        return dict(found)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # copying and pickling look for these before there is a codec
+            raise AttributeError(name)
+        return getattr(self.codec, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The nested codecs of one `conditional` codec, at work on one chunk."""
+
+    owner: str
+    """Name of the codec they are nested in, for error messages."""
+
+    codecs: tuple[NamedCodec, ...]
+    """In the order of encoding."""
+
+    spec: ArraySpec
+    """What zarr tells every codec of the chunk."""
+
+    def __len__(self) -> int:
+        return len(self.codecs)
+
+    def fastest(self) -> Chain:
+        """The same codecs at their fastest levels."""
+        return Chain(self.owner, tuple(codec.fastest for codec in self.codecs), self.spec)
+
+    def encode(self, position: int, data: Buffer) -> Buffer:
+        """`data` as the codec at `position` encodes it."""
+        named = self.codecs[position]
+        codec = named.codec
+        try:
+            encoded = (
+                codec._encode_sync(data, self.spec)  # type: ignore[attr-defined]
+                if named.synchronous
+                else _run(codec._encode_single(data, self.spec))
+            )
+        except Exception as error:
+            error.add_note(f"while encoding with {self._say(position)}{named_chunk()}")
+            raise
+        if encoded is None:
+            raise ChunkEncodeError(
+                f"{self._say(position)} gave nothing for its {len(data)} bytes{named_chunk()}"
+            )
+        result: Buffer = encoded
+        return result
+
+    def decode(self, position: int, data: Buffer) -> Buffer:
+        """`data` as the codec at `position` decodes it."""
+        named = self.codecs[position]
+        codec = named.codec
+        try:
+            decoded: Buffer = (
+                codec._decode_sync(data, self.spec)  # type: ignore[attr-defined]
+                if named.synchronous
+                else _run(codec._decode_single(data, self.spec))
+            )
+        except Exception as error:
+            raise ChunkDecodeError(
+                f"{self._say(position)} cannot decode its {len(data)} bytes{named_chunk()}: "
+                f"{str(error) or type(error).__name__}"
+            ) from error
+        return decoded
+
+    def _say(self, position: int) -> str:
+        return f"codec {self.owner!r}: nested codec {position} ({self.codecs[position].name!r})"
+
+
+def _above_one(level: object) -> bool:
+    return isinstance(level, int) and level > 1
+
+
+def _run[T](coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a codec that can only work asynchronously."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    results: list[T] = []
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(asyncio.run(coroutine))
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=work, name="intarsia-nested-codec")
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+    return results[0]

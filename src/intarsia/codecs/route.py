@@ -1,0 +1,134 @@
+"""The way from a stored chunk to its `conditional` codec: through which shards, past which codecs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec
+from zarr.codecs import ShardingCodec
+from zarr.core.buffer import default_buffer_prototype
+
+from intarsia._compat import ArraySpec, ArrayV3Metadata
+from intarsia.codecs.conditional import ConditionalCodec
+from intarsia.codecs.place import axes_after, to_array_axes
+from intarsia.errors import CodecConfigurationError
+
+if TYPE_CHECKING:
+    import zarr
+    from zarr.abc.codec import Codec
+
+__all__ = ["Route", "Step", "only_route", "routes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step[T: (ShardingCodec, ConditionalCodec)]:
+    """One codec on the way, and its neighbours in the same list of codecs."""
+
+    before: tuple[Codec, ...]
+    """The codecs that encode before it."""
+
+    codec: T
+    """The codec itself."""
+
+    after: tuple[BytesBytesCodec, ...]
+    """The codecs that encode after it, and so have to be undone to reach it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How to reach one `conditional` codec of an array."""
+
+    shards: tuple[Step[ShardingCodec], ...]
+    """The shards it lies in, outermost first."""
+
+    end: Step[ConditionalCodec]
+    """The codec."""
+
+    def spec(self, array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
+        """What the codec is told of a chunk, given the shape of the stored chunk or shard around it."""
+        spec = _stored_spec(array, shape)
+        for step in self.shards:
+            spec = replace(_resolved(step.before, spec), shape=step.codec.chunk_shape)
+        return _resolved(self.end.before, spec)
+
+    def chunk_shape(self, array: zarr.Array[Any]) -> tuple[int, ...] | None:
+        """The shape of the chunks inside the shards, in the array's axes; None where that cannot be known."""
+        axes: tuple[int, ...] | None = tuple(range(array.ndim))
+        spec = _stored_spec(array, array.shape)
+        for step in self.shards:
+            reorder = tuple(codec for codec in step.before if isinstance(codec, ArrayArrayCodec))
+            axes = axes_after(reorder, spec, axes)
+            spec = replace(_resolved(step.before, spec), shape=step.codec.chunk_shape)
+        return None if axes is None else to_array_axes(self.shards[-1].codec.chunk_shape, axes)
+
+
+def _stored_spec(array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
+    metadata: Any = array.metadata
+    return ArraySpec(
+        shape,
+        metadata.data_type,
+        metadata.fill_value,
+        array.async_array.config,
+        default_buffer_prototype(),
+    )
+
+
+def _resolved(codecs: tuple[Codec, ...], spec: ArraySpec) -> ArraySpec:
+    for codec in codecs:
+        spec = codec.resolve_metadata(spec)
+    return spec
+
+
+def routes(codecs: tuple[Codec, ...]) -> list[Route]:
+    """The ways to all `conditional` codecs in `codecs`; those nested in another one are its business.
+
+    >>> from zarr.codecs import BytesCodec, ZstdCodec
+    >>> inner = (BytesCodec(), ConditionalCodec(codecs=[ZstdCodec()]))
+    >>> [len(route.shards) for route in routes((ShardingCodec(chunk_shape=(2,), codecs=inner),))]
+    [1]
+    """
+    found = []
+    for position, codec in enumerate(codecs):
+        before = codecs[:position]
+        after = tuple(c for c in codecs[position + 1 :] if isinstance(c, BytesBytesCodec))
+        if isinstance(codec, ConditionalCodec):
+            found.append(Route((), Step(before, codec, after)))
+        elif isinstance(codec, ShardingCodec):
+            step = Step(before, codec, after)
+            found += [Route((step, *route.shards), route.end) for route in routes(codec.codecs)]
+    return found
+
+
+def only_route(array: zarr.Array[Any], purpose: str) -> Route:
+    """The way to the one `conditional` codec of `array`; an error if it has none, or several.
+
+    >>> import zarr
+    >>> only_route(zarr.create(store={}, shape=4, dtype="u1"), "read bitmasks")
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.CodecConfigurationError: cannot read bitmasks: the array has no conditional codec; ...
+    """
+    found = find_routes(array, purpose)
+    if len(found) > 1:
+        raise CodecConfigurationError(
+            f"cannot {purpose}: the array has {len(found)} conditional codecs, and it is not clear which one "
+            "is meant"
+        )
+    return found[0]
+
+
+def find_routes(array: zarr.Array[Any], purpose: str) -> list[Route]:
+    """The ways to all `conditional` codecs of `array`; an error if it has none."""
+    metadata = array.metadata
+    if not isinstance(metadata, ArrayV3Metadata):
+        raise CodecConfigurationError(
+            f"cannot {purpose}: the array is in Zarr format 2, which has no such codec"
+        )
+    found = routes(metadata.codecs)
+    if not found:
+        names = [codec.to_dict().get("name") for codec in metadata.codecs]
+        raise CodecConfigurationError(
+            f"cannot {purpose}: the array has no conditional codec; its codecs are {names}"
+        )
+    return found
