@@ -42,12 +42,15 @@ from intarsia.errors import (
     ShapeError,
 )
 from intarsia.progress import Progress
+from intarsia.tune import Advice, Change, advise
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Advice",
     "AlignmentError",
     "BoundsError",
+    "Change",
     "ChunkDecodeError",
     "ChunkEncodeError",
     "ChunkHeader",
@@ -81,6 +84,7 @@ __all__ = [
     "ShapeError",
     "ShuffleCodec",
     "Smallest",
+    "advise",
     "codecs",
     "create",
     "decision_of",

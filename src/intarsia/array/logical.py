@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import zarr
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from intarsia.array.member import Members
     from intarsia.codecs import CodecLike
+    from intarsia.tune import Change
 
 __all__ = ["LogicalArray", "create", "open"]
 
@@ -228,7 +229,7 @@ class LogicalArray:
         data: Any,
         axis: int = 0,
         *,
-        codecs: Iterable[CodecLike] | None = None,
+        codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
         chunks: tuple[int, ...] | None = None,
         shards: tuple[int, ...] | None = None,
         merge: bool = True,
@@ -237,15 +238,16 @@ class LogicalArray:
 
         A partial last chunk is filled in its own member first. If the region before has the same codecs
         and chunks it grows instead (`merge=False` keeps them apart). Without codecs, the data is encoded
-        like the region before it.
+        like the region before it; `codecs="auto"` tries some and takes what suits the data.
         """
-        append(self._frame, data, Encoding(codecs, chunks, shards), axis=axis, merge=merge)
+        encoding = Encoding(_chosen(codecs, data), chunks, shards)
+        append(self._frame, data, encoding, axis=axis, merge=merge)
 
     def add_region(
         self,
         bounds: Sequence[tuple[int, int]],
         *,
-        codecs: Iterable[CodecLike] | None = None,
+        codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
         data: Any = None,
         chunks: tuple[int, ...] | None = None,
         shards: tuple[int, ...] | None = None,
@@ -258,20 +260,27 @@ class LogicalArray:
         `bounds` holds (start, stop) in elements for every axis; `member_start` says where in the existing
         array the box starts.
         """
-        encoding = Encoding(codecs, chunks, shards, fill_value)
+        encoding = Encoding(_chosen(codecs, data), chunks, shards, fill_value)
         edit.add_region(self._frame, bounds, encoding, data=data, member=member, member_start=member_start)
 
     def recode(
         self,
         bounds: Sequence[tuple[int, int]] | None = None,
         *,
-        codecs: Iterable[CodecLike] | None,
+        codecs: Iterable[CodecLike] | Literal["auto"] | None,
         chunks: tuple[int, ...] | None = None,
         shards: tuple[int, ...] | None = None,
     ) -> None:
         """Encode an aligned box (by default everything) anew: same values, one new member for the box."""
         box = [(0, n) for n in self.shape] if bounds is None else bounds
-        edit.recode(self._frame, box, Encoding(codecs, chunks, shards))
+        chosen = _chosen(codecs, self, tuple(box)) if codecs == "auto" else codecs
+        edit.recode(self._frame, box, Encoding(chosen, chunks, shards))
+
+    def optimize(self, objective: Literal["size", "balanced", "speed"] = "balanced") -> tuple[Change, ...]:
+        """Recode every region for which another encoding is better; `intarsia.advise` has the objectives."""
+        from intarsia.tune import optimize
+
+        return optimize(self, objective)
 
     def drop_region(self, bounds: Sequence[tuple[int, int]]) -> None:
         """Make an aligned box a hole; regions that it cuts are cropped."""
@@ -309,6 +318,19 @@ class LogicalArray:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self._frame.group, self._frame.manifest, self._config)
+
+
+def _chosen(
+    codecs: Iterable[CodecLike] | Literal["auto"] | None, data: Any, bounds: Any = None
+) -> Iterable[CodecLike] | None:
+    """The codec list; "auto" means the one that suits the data best."""
+    if codecs != "auto":
+        return codecs
+    if data is None:
+        raise ShapeError('codecs="auto" chooses by the data, and there is none: give a codec list')
+    from intarsia.tune import advise
+
+    return advise(data, bounds=bounds).codecs
 
 
 def _restored(group: zarr.Group, manifest: Manifest, config: LogicalConfig) -> LogicalArray:
