@@ -10,12 +10,15 @@ from intarsia.codecs import (
     OptionalCodec,
     PackBitsCodec,
     PadCodec,
+    Rewritten,
     Sampled,
     ShuffleCodec,
     Smallest,
     decision_of,
+    masks,
     n5_header,
     parse_codecs,
+    rewrite,
     tiff_header,
     with_decision,
 )
@@ -41,6 +44,7 @@ from intarsia.errors import (
     ReadOnlyError,
     ShapeError,
 )
+from intarsia.interop.fused import fuse, split
 from intarsia.progress import Progress
 from intarsia.tune import Advice, Change, advise
 
@@ -80,6 +84,7 @@ __all__ = [
     "ReadError",
     "ReadOnlyError",
     "Region",
+    "Rewritten",
     "Sampled",
     "ShapeError",
     "ShuffleCodec",
@@ -89,9 +94,13 @@ __all__ = [
     "create",
     "decision_of",
     "errors",
+    "fuse",
+    "masks",
     "n5_header",
     "open",
     "parse_codecs",
+    "rewrite",
+    "split",
     "tiff_header",
     "vacuum",
     "verify",

@@ -13,6 +13,7 @@ from zarr.codecs.sharding import _ShardingByteGetter as ShardingByteGetter
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer.cpu import as_numpy_array_wrapper
 from zarr.core.chunk_grids import ChunkGrid
+from zarr.core.chunk_utils import ChunkTransform, evolve_codecs
 from zarr.core.codec_pipeline import BatchedCodecPipeline, FusedCodecPipeline
 from zarr.core.codec_pipeline import _get_pool as get_codec_pool
 from zarr.core.codec_pipeline import _resolve_max_workers as resolve_max_workers
@@ -27,12 +28,14 @@ __all__ = [
     "ArrayV3Metadata",
     "BatchedCodecPipeline",
     "ChunkGrid",
+    "ChunkTransform",
     "FusedCodecPipeline",
     "ShardingByteGetter",
     "SyncByteSetter",
     "as_numpy_array_wrapper",
     "codec_supports_sync",
     "concurrent_map",
+    "evolve_codecs",
     "get_codec_pool",
     "resolve_max_workers",
     "store_supports_sync_io",
@@ -44,6 +47,7 @@ __all__ = [
 # ArrayV3Metadata: tells format 3 arrays from format 2 ones, which have none of our codecs.
 # BatchedCodecPipeline, FusedCodecPipeline: zarr's two pipelines, which we extend by the chunk index.
 # ChunkGrid: where each chunk starts, for regular and rectilinear grids alike.
+# ChunkTransform, evolve_codecs: how zarr runs the codecs of a shard's index without an event loop.
 # JSON: the type that `Metadata.to_dict` and `from_dict` are annotated with; zarr exports no public alias.
 # ShardingByteGetter: how a pipeline inside a shard learns which inner chunk it works on.
 # SyncByteSetter, store_supports_sync_io: how zarr's fused pipeline decides whether it may work synchronously.

@@ -311,3 +311,13 @@ def test_create_refuses_to_replace_unless_told():
     intarsia.create(store, "a", shape=(3,), chunks=(2,), dtype="u1", overwrite=True)
     assert intarsia.open(store, "a").shape == (3,)
     assert not [key for key in stored(store) if "m-" in key]
+
+
+def test_regions_keep_their_members_when_the_layout_changes():
+    array, data = filled()
+    first, second = array.regions
+    array.recode(first.bounds, codecs=["gzip"])
+    np.testing.assert_array_equal(second.member[...], data[500:])
+    assert second.codec_names == "gzip"
+    with pytest.raises(intarsia.MissingMemberError):
+        assert pickle.loads(pickle.dumps(first)).member

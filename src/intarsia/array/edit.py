@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.array.blocks import blocks
-from intarsia.array.frame import bounds_text
 from intarsia.array.member import member_problem, needed_shape
 from intarsia.array.plan import request
 from intarsia.array.read import read_request
@@ -64,15 +63,15 @@ def lattice_box(manifest: Manifest, bounds: Bounds) -> Box:
     axes = list(zip(asked.start, asked.stop, manifest.shape, manifest.chunk_shape, strict=True))
     if any(not 0 <= a < b <= n for a, b, n, _ in axes):
         raise BoundsError(
-            f"the bounds {bounds_text(asked)} are empty or outside the array, whose shape is {manifest.shape}"
+            f"the bounds {asked.text()} are empty or outside the array, whose shape is {manifest.shape}"
         )
     if any(a % c or (b % c and b != n) for a, b, n, c in axes):
         nearest = Box(
             tuple(a // c * c for a, _, _, c in axes), tuple(min(-(-b // c) * c, n) for _, b, n, c in axes)
         )
         raise AlignmentError(
-            f"the bounds {bounds_text(asked)} are not aligned to the logical chunks of "
-            f"{manifest.chunk_shape}.\n  The nearest aligned bounds around them are {bounds_text(nearest)}"
+            f"the bounds {asked.text()} are not aligned to the logical chunks of "
+            f"{manifest.chunk_shape}.\n  The nearest aligned bounds around them are {nearest.text()}"
         )
     return Box(tuple(a // c for a, _, _, c in axes), tuple(-(-b // c) for _, b, _, c in axes))
 

@@ -9,7 +9,7 @@ import zarr
 from zarr.codecs import BytesCodec, ZstdCodec
 
 from intarsia.array.manifest import CONVENTION, CONVENTIONS_KEY, INLINE_REGIONS, MANIFEST_KEY, Manifest
-from intarsia.array.member import Members, create_member, member_problem, needed_shape, new_name, short_codecs
+from intarsia.array.member import Members, checked_member, create_member, new_name, short_codecs
 from intarsia.errors import ManifestError, MemberError, NotLogicalArrayError, ReadOnlyError
 
 if TYPE_CHECKING:
@@ -147,19 +147,11 @@ class Frame:
 
     def member_of(self, row: Row) -> zarr.Array[Any]:
         """The member behind a region, checked against what the region needs."""
-        name = self.manifest.members[row.member]
-        member = self.members[name]
-        problem = member_problem(member, self.manifest, needed_shape(self.manifest, row))
-        if problem:
-            raise MemberError(
-                f"the member {name!r} cannot back the region {self.bounds_text(row.box)}: {problem}.\n"
-                "  intarsia.verify lists everything that is wrong with the array"
-            )
-        return member
+        return checked_member(self.members, self.manifest.members[row.member], self.manifest, row)
 
     def bounds_text(self, box: Box) -> str:
         """A box of logical chunks as elements: [0:500, 0:1000]."""
-        return bounds_text(self.manifest.elements(box))
+        return self.manifest.elements(box).text()
 
     def region_text(self, row: Row) -> str:
         """A region as messages name it: [0:500, 0:1000] (m-6f1c…, gzip)."""
@@ -169,13 +161,3 @@ class Frame:
         except (MemberError, KeyError):
             codecs = ""
         return f"{self.bounds_text(row.box)} ({name[:6]}{codecs})"
-
-
-def bounds_text(box: Box) -> str:
-    """A box of elements as in a subscript.
-
-    >>> from intarsia.array.table import Box
-    >>> bounds_text(Box((0, 5), (10, 20)))
-    '[0:10, 5:20]'
-    """
-    return "[" + ", ".join(f"{a}:{b}" for a, b in zip(box.start, box.stop, strict=True)) + "]"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Encoding",
     "Members",
+    "checked_member",
     "create_member",
     "encoding_of",
     "member_problem",
@@ -133,6 +134,18 @@ def member_problem(member: AnyArray, manifest: Manifest, needed: tuple[int, ...]
     if len(member.shape) != manifest.ndim or any(a < b for a, b in zip(member.shape, needed, strict=True)):
         return f"its shape is {member.shape}, but its regions need at least {needed}"
     return None
+
+
+def checked_member(members: Members, name: str, manifest: Manifest, row: Row) -> AnyArray:
+    """The member of this name, checked against what a region needs of it."""
+    member = members[name]
+    problem = member_problem(member, manifest, needed_shape(manifest, row))
+    if problem:
+        raise MemberError(
+            f"the member {name!r} cannot back the region {manifest.elements(row.box).text()}: {problem}.\n"
+            "  intarsia.verify lists everything that is wrong with the array"
+        )
+    return member
 
 
 class Members(Mapping[str, AnyArray]):

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from zarr.core.sync import sync
 
-from intarsia.array.member import short_codecs
+from intarsia.array.member import checked_member, short_codecs
+from intarsia.array.table import Box, Row
 
 if TYPE_CHECKING:
     import zarr
 
     from intarsia.array.frame import Frame
-    from intarsia.array.table import Row
+    from intarsia.array.manifest import Manifest
+    from intarsia.array.member import Members
 
 __all__ = ["Region"]
 
@@ -45,8 +47,8 @@ class Region:
     member_start: tuple[int, ...]
     """Where `start` lies in the member, in logical chunks."""
 
-    _frame: Frame = field(repr=False, compare=False)
-    _row: Row = field(repr=False, compare=False)
+    _manifest: Manifest = field(repr=False, compare=False)
+    _members: Members = field(repr=False, compare=False)
 
     @classmethod
     def of(cls, frame: Frame, i: int) -> Region:
@@ -55,7 +57,9 @@ class Region:
         elements = frame.manifest.elements(row.box)
         bounds = tuple(zip(elements.start, elements.stop, strict=True))
         name = frame.manifest.members[row.member]
-        return cls(name, bounds, row.box.start, row.box.stop, row.member_start, frame, row)
+        # Manifest and members of this moment: a later change of the layout must not redirect the region.
+        manifest, members = frame.manifest, frame.members
+        return cls(name, bounds, row.box.start, row.box.stop, row.member_start, manifest, members)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -65,7 +69,8 @@ class Region:
     @property
     def member(self) -> zarr.Array[Any]:
         """The backing array."""
-        return self._frame.member_of(self._row)
+        row = Row(0, Box(self.start, self.stop), self.member_start)
+        return checked_member(self._members, self.name, self._manifest, row)
 
     @property
     def codecs(self) -> tuple[Any, ...]:
@@ -86,7 +91,7 @@ class Region:
     @property
     def member_bounds(self) -> tuple[tuple[int, int], ...]:
         """The box of the member that backs the region, in elements."""
-        starts = [a * c for a, c in zip(self.member_start, self._frame.manifest.chunk_shape, strict=True)]
+        starts = [a * c for a, c in zip(self.member_start, self._manifest.chunk_shape, strict=True)]
         return tuple((a, a + n) for a, n in zip(starts, self.shape, strict=True))
 
     @property
@@ -95,7 +100,7 @@ class Region:
         size = 1
         for n in self.shape:
             size *= n
-        itemsize: int = self._frame.manifest.data_type.to_native_dtype().itemsize
+        itemsize: int = self._manifest.data_type.to_native_dtype().itemsize
         return size * itemsize
 
     @property

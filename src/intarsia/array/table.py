@@ -75,6 +75,14 @@ class Box(NamedTuple):
         starts[axis], stops[axis] = start, stop
         return Box(tuple(starts), tuple(stops))
 
+    def text(self) -> str:
+        """As in a subscript, for messages.
+
+        >>> Box((0, 5), (10, 20)).text()
+        '[0:10, 5:20]'
+        """
+        return "[" + ", ".join(f"{a}:{b}" for a, b in zip(self.start, self.stop, strict=True)) + "]"
+
 
 class Row(NamedTuple):
     """One region of the table.

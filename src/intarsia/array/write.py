@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.array.frame import bounds_text
 from intarsia.array.plan import plan
 from intarsia.array.read import outer_index
 from intarsia.array.table import Box
@@ -96,4 +95,4 @@ def _asked_text(asked: Request) -> str:
         bounds = [axis.bounds for axis in asked.axes]
     else:
         bounds = [(int(p.min()), int(p.max()) + 1) for p in asked.points or ()]
-    return bounds_text(Box(tuple(a for a, _ in bounds), tuple(b for _, b in bounds)))
+    return Box(tuple(a for a, _ in bounds), tuple(b for _, b in bounds)).text()

@@ -178,7 +178,8 @@ class ConditionalCodec(SynchronousBytesCodec):
         return tuple(NamedCodec(codec) for codec in self.codecs)
 
     @cached_property
-    def _holds_another(self) -> bool:
+    def holds_another(self) -> bool:
+        """Whether one of the nested codecs decides for itself."""
         return any(isinstance(codec, ConditionalCodec) for codec in self.codecs)
 
     def effective_decision(self, chunk_spec: ArraySpec) -> Decision | None:
@@ -193,7 +194,7 @@ class ConditionalCodec(SynchronousBytesCodec):
 
     def chain(self, chunk_spec: ArraySpec, decision: Decision | None = None) -> Chain:
         """The nested codecs, ready to work on a chunk."""
-        if self._holds_another:
+        if self.holds_another:
             chunk_spec = for_nested(chunk_spec, decision)
         return Chain(self.name, self._named, chunk_spec)
 

@@ -53,6 +53,7 @@ __all__ = [
     "BatchedPipeline",
     "FusedPipeline",
     "asks_for",
+    "at_place",
     "current_chunk_index",
     "named_chunk",
     "switch_pipeline",
@@ -70,7 +71,20 @@ def working_on(chunk_index: tuple[int, ...] | None) -> Iterator[None]:
     ...     current_chunk_index()
     (3, 1)
     """
-    token = _place.set(GivenPlace(chunk_index))
+    with at_place(GivenPlace(chunk_index)):
+        yield
+
+
+@contextmanager
+def at_place(place: Place) -> Iterator[None]:
+    """As `working_on`, for somebody who knows where a chunk lies, but need not know its index.
+
+    >>> from intarsia.codecs.place import UNKNOWN
+    >>> with at_place(UNKNOWN):
+    ...     named_chunk()
+    ''
+    """
+    token = _place.set(place)
     try:
         yield
     finally:

@@ -71,8 +71,8 @@ class NamedCodec:
 class Chain:
     """The nested codecs of one `conditional` codec, at work on one chunk."""
 
-    owner: str
-    """Name of the codec they are nested in, for error messages."""
+    owner: str | None
+    """Name of the codec they are nested in, for error messages; None for codecs that stand alone."""
 
     codecs: tuple[NamedCodec, ...]
     """In the order of encoding."""
@@ -125,7 +125,12 @@ class Chain:
         return decoded
 
     def _say(self, position: int) -> str:
-        return f"codec {self.owner!r}: nested codec {position} ({self.codecs[position].name!r})"
+        name = self.codecs[position].name
+        return (
+            f"codec {name!r}:"
+            if self.owner is None
+            else f"codec {self.owner!r}: nested codec {position} ({name!r})"
+        )
 
 
 def _above_one(level: object) -> bool:

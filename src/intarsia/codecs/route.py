@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import zarr
     from zarr.abc.codec import Codec
 
-__all__ = ["Route", "Step", "only_route", "routes"]
+__all__ = ["Route", "Step", "find_routes", "only_route", "resolved", "routes", "stored_spec"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +47,24 @@ class Route:
 
     def spec(self, array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
         """What the codec is told of a chunk, given the shape of the stored chunk or shard around it."""
-        spec = _stored_spec(array, shape)
+        spec = stored_spec(array, shape)
         for step in self.shards:
-            spec = replace(_resolved(step.before, spec), shape=step.codec.chunk_shape)
-        return _resolved(self.end.before, spec)
+            spec = replace(resolved(step.before, spec), shape=step.codec.chunk_shape)
+        return resolved(self.end.before, spec)
 
     def chunk_shape(self, array: zarr.Array[Any]) -> tuple[int, ...] | None:
         """The shape of the chunks inside the shards, in the array's axes; None where that cannot be known."""
         axes: tuple[int, ...] | None = tuple(range(array.ndim))
-        spec = _stored_spec(array, array.shape)
+        spec = stored_spec(array, array.shape)
         for step in self.shards:
             reorder = tuple(codec for codec in step.before if isinstance(codec, ArrayArrayCodec))
             axes = axes_after(reorder, spec, axes)
-            spec = replace(_resolved(step.before, spec), shape=step.codec.chunk_shape)
+            spec = replace(resolved(step.before, spec), shape=step.codec.chunk_shape)
         return None if axes is None else to_array_axes(self.shards[-1].codec.chunk_shape, axes)
 
 
-def _stored_spec(array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
+def stored_spec(array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
+    """What the first codec of `array` is told of a chunk of this shape."""
     metadata: Any = array.metadata
     return ArraySpec(
         shape,
@@ -74,7 +75,8 @@ def _stored_spec(array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
     )
 
 
-def _resolved(codecs: tuple[Codec, ...], spec: ArraySpec) -> ArraySpec:
+def resolved(codecs: tuple[Codec, ...], spec: ArraySpec) -> ArraySpec:
+    """What is left of a chunk when `codecs` have worked, as the next codec is told."""
     for codec in codecs:
         spec = codec.resolve_metadata(spec)
     return spec

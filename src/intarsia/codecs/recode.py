@@ -1,0 +1,122 @@
+"""One stored chunk or shard, decided anew: its values stay, its bitmasks and bytes change.
+
+Only the `conditional` codec and what comes after it are touched. What comes before, such as a lossy
+filter, is not run again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from zarr.abc.codec import ArrayArrayCodec
+
+from intarsia.codecs.context import at_place, named_chunk
+from intarsia.codecs.nested import Chain, NamedCodec
+from intarsia.codecs.place import InnerPlace, Place
+from intarsia.codecs.route import resolved
+from intarsia.codecs.shard_layout import ShardLayout
+from intarsia.errors import ChunkEncodeError
+
+if TYPE_CHECKING:
+    from zarr.abc.codec import BytesBytesCodec, Codec
+    from zarr.core.buffer import Buffer
+
+    from intarsia._compat import ArraySpec
+    from intarsia.codecs.route import Route
+
+__all__ = ["Recoder", "array_codecs", "undo"]
+
+
+def array_codecs(codecs: tuple[Codec, ...]) -> tuple[ArrayArrayCodec, ...]:
+    """Those of `codecs` that work on arrays."""
+    return tuple(codec for codec in codecs if isinstance(codec, ArrayArrayCodec))
+
+
+def undo(codecs: tuple[BytesBytesCodec, ...], data: Buffer, spec: ArraySpec) -> Buffer:
+    """`data` before `codecs` encoded it; damage is a `ChunkDecodeError`."""
+    chain = Chain(None, tuple(NamedCodec(codec) for codec in codecs), spec)
+    for position in reversed(range(len(chain))):
+        data = chain.decode(position, data)
+    return data
+
+
+def redo(codecs: tuple[BytesBytesCodec, ...], data: Buffer, spec: ArraySpec) -> Buffer:
+    """`data` after `codecs` encoded it."""
+    chain = Chain(None, tuple(NamedCodec(codec) for codec in codecs), spec)
+    for position in range(len(chain)):
+        data = chain.encode(position, data)
+    return data
+
+
+@dataclass
+class Recoder:
+    """Decides the chunks of one stored object anew, and counts them."""
+
+    route: Route
+    """The way to the codec that decides."""
+
+    chunks: int = 0
+    """How many chunks were seen."""
+
+    changed: int = 0
+    """How many of them got another bitmask."""
+
+    def recode(self, data: Buffer, spec: ArraySpec, place: Place, level: int = 0) -> Buffer | None:
+        """The object's new bytes, or None if nothing changes."""
+        if level == len(self.route.shards):
+            return self._chunk(data, spec, place)
+        step = self.route.shards[level]
+        spec = resolved(step.before, spec)
+        layout = ShardLayout(step.codec, spec.shape)
+        inner_spec = replace(spec, shape=step.codec.chunk_shape)
+        inner_step = self.route.end if level + 1 == len(self.route.shards) else self.route.shards[level + 1]
+        inner_arrays = array_codecs(inner_step.before)
+        with at_place(place):
+            chunks = layout.split(undo(step.after, data, spec))
+        found = {
+            position: self.recode(
+                chunk, inner_spec, InnerPlace(place, position, inner_spec, inner_arrays), level + 1
+            )
+            for position, chunk in chunks.items()
+        }
+        if all(new is None for new in found.values()):
+            return None
+        for position, new in found.items():
+            if new is not None:
+                chunks[position] = new
+        joined = layout.join(chunks)
+        with at_place(place):
+            return redo(step.after, joined, spec)
+
+    def _chunk(self, data: Buffer, spec: ArraySpec, place: Place) -> Buffer | None:
+        step = self.route.end
+        codec, spec = step.codec, resolved(step.before, spec)
+        with at_place(place):
+            self.chunks += 1
+            stored = undo(step.after, data, spec)
+            old = codec.read_mask(stored)
+            decision = codec.effective_decision(spec)
+            assert decision is not None  # whoever rewrites has one
+            chain = codec.chain(spec, decision)
+            if not codec.holds_another and decision.mask_unseen(chain) == old:
+                return None
+            raw = codec._decode_sync(stored, spec)
+            mask, encoded = decision.encode(raw, chain)
+            new = codec.join(mask, encoded, spec)
+            # A codec that decides for itself inside may have changed its mind under the same mask.
+            if mask == old and (not codec.holds_another or _same(new, stored)):
+                return None
+            # The old bytes are about to go: what cannot be read back must not take their place.
+            if not _same(codec._decode_sync(new, spec), raw):
+                raise ChunkEncodeError(
+                    f"codec {codec.name!r}: the nested codecs of {mask:#b} do not give back the bytes"
+                    f"{named_chunk()}; the chunk was left as it is"
+                )
+            self.changed += 1
+            return redo(step.after, new, spec)
+
+
+def _same(one: Buffer, other: Buffer) -> bool:
+    return bool(np.array_equal(one.as_numpy_array().view(np.uint8), other.as_numpy_array().view(np.uint8)))

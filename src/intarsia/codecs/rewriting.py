@@ -1,0 +1,180 @@
+"""Write fast, compress later: going over the chunks of an array with another decision, in place."""
+
+from __future__ import annotations
+
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import islice
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+
+from intarsia.codecs.bitmasks import stored_shape
+from intarsia.codecs.context import at_place
+from intarsia.codecs.deciding import decision_of, with_decision
+from intarsia.codecs.extent import Extent, StoredObject, margins
+from intarsia.codecs.place import Grid, StoredPlace
+from intarsia.codecs.recode import Recoder, array_codecs
+from intarsia.codecs.route import Route, only_route, resolved, stored_spec
+from intarsia.errors import ChunkDecodeError, CodecConfigurationError, ReadOnlyError
+from intarsia.progress import silent
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from intarsia._compat import ArraySpec
+    from intarsia.codecs.conditional import ConditionalCodec
+    from intarsia.codecs.decisions import DecisionLike
+    from intarsia.progress import Progress
+
+__all__ = ["Rewritten", "rewrite"]
+
+WAITING_PER_WORKER = 4
+"""How many stored objects are planned ahead for each worker: enough to keep it busy, whatever the grid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What `rewrite` did.
+
+    >>> print(Rewritten(chunks=10, rewritten=8, bytes_before=4000, bytes_after=1000))
+    8 of 10 chunks rewritten: 4000 bytes before, 1000 after
+    """
+
+    chunks: int
+    """How many stored chunks the array has; inside shards, the inner ones."""
+
+    rewritten: int
+    """How many of them got another bitmask."""
+
+    bytes_before: int
+    """The size of all stored chunks before."""
+
+    bytes_after: int
+    """The size of all stored chunks now."""
+
+    def __add__(self, other: Rewritten) -> Rewritten:
+        return Rewritten(
+            self.chunks + other.chunks,
+            self.rewritten + other.rewritten,
+            self.bytes_before + other.bytes_before,
+            self.bytes_after + other.bytes_after,
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rewritten} of {self.chunks} chunks rewritten: "
+            f"{self.bytes_before} bytes before, {self.bytes_after} after"
+        )
+
+
+def rewrite(
+    array: zarr.Array[Any],
+    decision: DecisionLike | ConditionalCodec | None = None,
+    *,
+    progress: Progress = silent,
+) -> Rewritten:
+    """Go over all stored chunks of `array` in place, as `decision` says; the values stay the same.
+
+    Chunks whose bitmask would not change are left alone. The new bytes of a chunk are decoded and
+    compared before they replace the old ones. Each stored object is replaced as a whole, so where the
+    store does that atomically (zarr's local, memory and cloud stores, Icechunk) the process may
+    be killed at any moment and every chunk can be read; starting again goes on from there. Damaged
+    chunks are left alone too, and reported when all others are done. Nobody else should write to the
+    array meanwhile.
+
+    Without a decision, the array's own is taken. `progress` counts stored chunks or shards.
+
+    >>> import numpy as np, zarr
+    >>> from intarsia import ConditionalCodec
+    >>> from zarr.codecs import BytesCodec, ZstdCodec
+    >>> codec = ConditionalCodec(codecs=[ZstdCodec()])
+    >>> z = zarr.create(store={}, shape=4000, chunks=1000, dtype="u1", codecs=[BytesCodec(), codec])
+    >>> z[:] = 7
+    >>> rewritten = rewrite(z, "compress_if_smaller")
+    >>> rewritten.rewritten, rewritten.bytes_before, rewritten.bytes_after < 100
+    (4, 4004, True)
+    """
+    route = only_route(array, "rewrite")
+    if decision is not None:
+        array = with_decision(array, decision)
+    if decision_of(array) is None:
+        raise CodecConfigurationError("cannot rewrite: the array has no decision, so give one")
+    if array.read_only:
+        raise ReadOnlyError("cannot rewrite: the array is open for reading only; open it with mode='r+'")
+    metadata: Any = array.metadata
+    work = _Work(array, route, Grid.of(metadata))
+    indices = np.ndindex(work.grid.chunks.grid_shape)
+    done, total = 0, prod(work.grid.chunks.grid_shape)
+    result = Rewritten(0, 0, 0, 0)
+    damaged: list[ChunkDecodeError] = []
+    progress(done, total)
+    workers = max(1, int(zarr.config.get("async.concurrency")))
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="intarsia-rewrite")
+    running: set[Future[Rewritten]] = set()
+    try:
+        while True:
+            for index in islice(indices, WAITING_PER_WORKER * workers - len(running)):
+                running.add(pool.submit(work.rewrite, index))
+            if not running:
+                break
+            finished, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in finished:
+                try:
+                    result += future.result()
+                except ChunkDecodeError as error:
+                    damaged.append(error)
+                done += 1
+                progress(done, total)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+    if damaged:
+        damaged[0].add_note(
+            f"{len(damaged)} damaged chunks or shards were left alone; of the others, {result}"
+        )
+        raise damaged[0]
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What the workers of one `rewrite` share."""
+
+    array: zarr.Array[Any]
+    route: Route
+    grid: Grid
+
+    def rewrite(self, index: tuple[int, ...]) -> Rewritten:
+        metadata: Any = self.array.metadata
+        stored = StoredObject(self.array.store_path / metadata.encode_chunk_key(index))
+        spec = stored_spec(self.array, stored_shape(self.grid.chunks, index))
+        first = self.route.shards[0] if self.route.shards else self.route.end
+        place = StoredPlace(self.grid, stored.path.path, spec, array_codecs(first.before))
+        with at_place(place):
+            if self._needs_no_look(stored, spec):
+                size = stored.size()
+                return Rewritten(1, 0, size, size)
+        (data,) = stored.read([None])
+        if data is None:
+            return Rewritten(0, 0, 0, 0)
+        recoder = Recoder(self.route)
+        new = recoder.recode(data, spec, place)
+        if new is not None:
+            stored.write(new)
+        return Rewritten(recoder.chunks, recoder.changed, len(data), len(data if new is None else new))
+
+    def _needs_no_look(self, stored: StoredObject, spec: ArraySpec) -> bool:
+        """Whether the header alone shows that the chunk has the mask it should have."""
+        end = self.route.end
+        around = margins(end.after)
+        if self.route.shards or around is None or end.codec.holds_another:
+            return False
+        spec = resolved(end.before, spec)
+        decision = end.codec.effective_decision(spec)
+        wanted = None if decision is None else decision.mask_unseen(end.codec.chain(spec, decision))
+        if wanted is None:
+            return False
+        header = Extent(stored).without(*around).first(end.codec.header_bytes)
+        return header is not None and end.codec.read_mask(header) == wanted

@@ -1,0 +1,1 @@
+"""Meeting other programs: xarray, dask, and single Zarr arrays."""

@@ -1,0 +1,228 @@
+"""From a logical array to one Zarr array with a `conditional` codec and back, reusing the encoded bytes.
+
+Where all members have the logical chunk shape, the difference between them is which bytes -> bytes codecs
+their chunks went through. That is what the `conditional` codec's header says chunk by chunk, so a chunk
+changes hands by adding or removing a header; nothing is decoded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from zarr.abc.codec import BytesBytesCodec
+from zarr.codecs import ShardingCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+
+from intarsia.array import LogicalArray, create
+from intarsia.array.member import Encoding, create_member
+from intarsia.array.table import Box, RegionTable, Row
+from intarsia.codecs import ConditionalCodec, masks
+from intarsia.errors import CodecConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import zarr
+    from zarr.core.buffer import Buffer
+
+__all__ = ["fuse", "split"]
+
+COPIES_AT_ONCE = 64
+
+
+def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zarr.Array[Any]:
+    """One Zarr array with the values of a logical array, its chunks copied as they are stored.
+
+    Without a store and a path it stands beside the logical array, as `…-fused`. Every member must have the
+    logical chunk shape and no shards, and all must agree on everything but their bytes -> bytes codecs.
+
+    >>> import intarsia, numpy as np, zarr
+    >>> array = intarsia.create(zarr.storage.MemoryStore(), "a", shape=(0,), chunks=(4,), dtype="i4")
+    >>> array.append(np.arange(8), codecs=["gzip"])
+    >>> array.append(np.arange(8, 12), codecs=["zstd"])
+    >>> intarsia.masks(intarsia.fuse(array)).tolist()
+    [1, 1, 2]
+    """
+    members = {name: array.members[name] for name in array.manifest.members}
+    before = _shared_codecs(array, members)
+    chains = {name: _chain(member) for name, member in members.items()}
+    nested = _common_chain(list(chains.values()))
+    manifest = array.manifest
+    encoding = Encoding([*before, ConditionalCodec(codecs=nested)])
+
+    fused = create_member(
+        array.store if store is None else store,
+        f"{array.path}-fused" if path is None else path,
+        manifest,
+        manifest.shape,
+        encoding,
+    )
+    fused.update_attributes(dict(array.attrs))
+    codec = next(c for c in _codecs(fused) if isinstance(c, ConditionalCodec))
+    for region in array.regions:
+        member = members[region.name]
+        header = np.frombuffer(
+            _mask(chains[region.name], nested).to_bytes(codec.header_bytes, "little"), dtype=np.uint8
+        )
+
+        def wrapped(chunk: Buffer, header: np.ndarray[Any, Any] = header) -> Buffer:
+            joined = np.concatenate([header, chunk.as_numpy_array().view(np.uint8)])
+            return default_buffer_prototype().buffer.from_array_like(joined)
+
+        shift = [m - a for m, a in zip(region.member_start, region.start, strict=True)]
+        cells = list(product(*(range(a, b) for a, b in zip(region.start, region.stop, strict=True))))
+        pairs = [(tuple(i + s for i, s in zip(cell, shift, strict=True)), cell) for cell in cells]
+        missing = sync(_copy_chunks(member, fused, pairs, wrapped))
+        if not np.array_equal(
+            member.fill_value, fused.fill_value, equal_nan=np.dtype(fused.dtype).kind in "fc"
+        ):
+            for cell in missing:
+                elements = manifest.elements(Box(cell, tuple(i + 1 for i in cell)))
+                fused[tuple(slice(a, b) for a, b in zip(*elements, strict=True)) or ...] = member.fill_value
+    return fused
+
+
+def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) -> LogicalArray:
+    """A logical array with the values of a Zarr array that has a `conditional` codec: a member a mask.
+
+    Without a store and a path it stands beside the array, as `…-split`. The `conditional` codec must be the
+    last one, and the array not sharded: only then a chunk without its header is a chunk of a plain array.
+
+    >>> import intarsia, zarr
+    >>> codec = intarsia.ConditionalCodec(codecs=[zarr.codecs.GzipCodec()], decision=[1, 0, 1])
+    >>> z = zarr.create(store=zarr.storage.MemoryStore(), path="z", shape=6, chunks=2, dtype="u1",
+    ...                 codecs=[zarr.codecs.BytesCodec(), codec])
+    >>> z[:] = 5
+    >>> [region.codec_names for region in intarsia.split(z).regions]
+    ['raw', 'gzip', 'gzip']
+    """
+    codecs = _codecs(array)
+    codec = codecs[-1]
+    if not isinstance(codec, ConditionalCodec):
+        raise CodecConfigurationError(
+            f"cannot split: the last codec of the array is {type(codec).__name__}, not 'conditional'"
+        )
+    made = create(
+        array.store if store is None else store,
+        f"{array.path}-split" if path is None else path,
+        shape=array.shape,
+        chunks=array.chunks,
+        dtype=array.metadata.data_type,  # type: ignore[union-attr]
+        fill_value=array.fill_value,
+        dimension_names=array.metadata.dimension_names,  # type: ignore[union-attr]
+        attributes=dict(array.attrs),
+    )
+    frame, found = made._frame, masks(array)
+    rows: list[Row] = []
+    names: list[str] = []
+    for mask in sorted({int(m) for m in found.compressed()}):
+        chain = [*codecs[:-1], *(c for i, c in enumerate(codec.codecs) if mask >> i & 1)]
+        name, member = frame.create_member(array.shape, Encoding(chain))
+        cells = [tuple(int(i) for i in cell) for cell in np.argwhere((found == mask).filled(False))]
+
+        def unwrapped(chunk: Buffer) -> Buffer:
+            return chunk[codec.header_bytes :]
+
+        sync(_copy_chunks(array, member, [(cell, cell) for cell in cells], unwrapped))
+        rows += [Row(len(names), box, box.start) for box in _boxes((found == mask).filled(False))]
+        names.append(name)
+    table = RegionTable.from_rows(rows, array.ndim)
+    frame.commit(frame.manifest.changed(regions=table, members=tuple(names)))
+    return made
+
+
+def _codecs(array: zarr.Array[Any]) -> tuple[Any, ...]:
+    return tuple(array.metadata.codecs)  # type: ignore[union-attr]
+
+
+def _chain(member: zarr.Array[Any]) -> list[BytesBytesCodec]:
+    return [codec for codec in _codecs(member) if isinstance(codec, BytesBytesCodec)]
+
+
+def _shared_codecs(array: LogicalArray, members: dict[str, zarr.Array[Any]]) -> list[Any]:
+    """The codecs before the bytes -> bytes ones, which must be the same in every member."""
+    shared: list[Any] | None = None
+    for name, member in members.items():
+        if isinstance(_codecs(member)[0], ShardingCodec) or member.shards is not None:
+            raise CodecConfigurationError(
+                f"cannot fuse: the member {name} is sharded; recode it without shards first"
+            )
+        if tuple(member.chunks) != array.chunks:
+            raise CodecConfigurationError(
+                f"cannot fuse: the member {name} has chunks {member.chunks}, "
+                f"the logical array {array.chunks}.\n"
+                f"  Recode its regions first: arr.recode(bounds, codecs=[…], chunks={array.chunks})"
+            )
+        before = [codec for codec in _codecs(member) if not isinstance(codec, BytesBytesCodec)]
+        if shared is not None and before != shared:
+            raise CodecConfigurationError(
+                f"cannot fuse: the member {name} has {before} before its compressors, another one {shared}; "
+                "a `conditional` codec chooses among bytes -> bytes codecs only"
+            )
+        shared = before
+    return shared or []
+
+
+def _common_chain(chains: Sequence[Sequence[BytesBytesCodec]]) -> list[BytesBytesCodec]:
+    """A list that holds every chain in order, each codec where the chains first need it."""
+    common: list[BytesBytesCodec] = []
+    for chain in chains:
+        position = 0
+        for i, codec in enumerate(chain):
+            if codec not in common[position:]:
+                # Before the next codec of this chain that is there already, or else at the end.
+                later = [common.index(c, position) for c in chain[i + 1 :] if c in common[position:]]
+                common.insert(min(later, default=len(common)), codec)
+            position = common.index(codec, position) + 1
+    return common
+
+
+def _mask(chain: Sequence[BytesBytesCodec], common: Sequence[BytesBytesCodec]) -> int:
+    mask = position = 0
+    for codec in chain:
+        position = list(common).index(codec, position) + 1
+        mask |= 1 << (position - 1)
+    return mask
+
+
+async def _copy_chunks(
+    source: zarr.Array[Any],
+    target: zarr.Array[Any],
+    pairs: list[tuple[tuple[int, ...], tuple[int, ...]]],
+    change: Callable[[Buffer], Buffer],
+) -> list[tuple[int, ...]]:
+    """Copy stored chunks from index to index, changed on the way; returns where none was stored."""
+    limit, missing = asyncio.Semaphore(COPIES_AT_ONCE), []
+
+    async def copy(here: tuple[int, ...], there: tuple[int, ...]) -> None:
+        async with limit:
+            chunk = await (source.store_path / source.metadata.encode_chunk_key(here)).get()
+            if chunk is None:
+                missing.append(there)
+            else:
+                await (target.store_path / target.metadata.encode_chunk_key(there)).set(change(chunk))
+
+    await asyncio.gather(*(copy(here, there) for here, there in pairs))
+    return sorted(missing)
+
+
+def _boxes(wanted: np.ndarray[Any, np.dtype[np.bool_]]) -> Iterator[Box]:
+    """Boxes that hold exactly the cells that are wanted: each as long as possible, last axis first."""
+    left = wanted.copy()
+    for cell in np.argwhere(wanted).tolist():
+        if not left[tuple(cell)]:
+            continue
+        stop = [i + 1 for i in cell]
+        for axis in reversed(range(left.ndim)):
+            while stop[axis] < left.shape[axis]:
+                longer = [slice(a, b) for a, b in zip(cell, stop, strict=True)]
+                longer[axis] = slice(stop[axis], stop[axis] + 1)
+                if not left[tuple(longer)].all():
+                    break
+                stop[axis] += 1
+        left[tuple(slice(a, b) for a, b in zip(cell, stop, strict=True))] = False
+        yield Box(tuple(cell), tuple(stop))
