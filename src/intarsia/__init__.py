@@ -1,7 +1,7 @@
 """intarsia: one Zarr array, many encodings."""
 
 from intarsia import codecs, errors
-from intarsia.array import LogicalArray, Manifest, Problem, Region, create, open, vacuum, verify
+from intarsia.array import LogicalArray, Manifest, Problem, Region, create, vacuum, verify
 from intarsia.codecs import (
     ChunkHeader,
     ConditionalCodec,
@@ -29,9 +29,13 @@ from intarsia.errors import (
     ChunkEncodeError,
     ChunkIndexUnknownError,
     CodecConfigurationError,
+    ConcurrentUpdateError,
     CrossRegionWriteError,
+    CutOffError,
     DataTypeError,
+    ForkError,
     IntarsiaError,
+    LockTimeoutError,
     ManifestError,
     ManifestVersionError,
     MemberError,
@@ -42,17 +46,22 @@ from intarsia.errors import (
     OverlapError,
     ReadError,
     ReadOnlyError,
+    RepositoryError,
+    RepositoryNotFoundError,
     ShapeError,
+    VersionNotFoundError,
 )
 from intarsia.interop.fused import fuse, split
 from intarsia.progress import Progress
 from intarsia.tune import Advice, Change, advise
+from intarsia.versions import Backoff, Transaction, append, commit_lock, open, open_repository, transaction
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Advice",
     "AlignmentError",
+    "Backoff",
     "BoundsError",
     "Change",
     "ChunkDecodeError",
@@ -60,11 +69,15 @@ __all__ = [
     "ChunkHeader",
     "ChunkIndexUnknownError",
     "CodecConfigurationError",
+    "ConcurrentUpdateError",
     "ConditionalCodec",
     "CrossRegionWriteError",
+    "CutOffError",
     "DataTypeError",
     "Decision",
+    "ForkError",
     "IntarsiaError",
+    "LockTimeoutError",
     "LogicalArray",
     "Manifest",
     "ManifestError",
@@ -84,13 +97,19 @@ __all__ = [
     "ReadError",
     "ReadOnlyError",
     "Region",
+    "RepositoryError",
+    "RepositoryNotFoundError",
     "Rewritten",
     "Sampled",
     "ShapeError",
     "ShuffleCodec",
     "Smallest",
+    "Transaction",
+    "VersionNotFoundError",
     "advise",
+    "append",
     "codecs",
+    "commit_lock",
     "create",
     "decision_of",
     "errors",
@@ -98,10 +117,12 @@ __all__ = [
     "masks",
     "n5_header",
     "open",
+    "open_repository",
     "parse_codecs",
     "rewrite",
     "split",
     "tiff_header",
+    "transaction",
     "vacuum",
     "verify",
     "with_decision",

@@ -6,6 +6,9 @@ a release of zarr or icechunk that moves one fails in a single, obvious place.
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING
+
 from zarr.abc.codec import _codec_supports_sync as codec_supports_sync
 from zarr.abc.store import SyncByteSetter
 from zarr.abc.store import _store_supports_sync_io as store_supports_sync_io
@@ -38,9 +41,14 @@ __all__ = [
     "evolve_codecs",
     "get_codec_pool",
     "resolve_max_workers",
+    "storage_path",
+    "storage_text",
     "store_supports_sync_io",
     "sync",
 ]
+
+if TYPE_CHECKING:
+    import icechunk
 
 # ArrayConfig: our subclass of it carries a decision to every codec of one array, as `chunk_spec.config`.
 # ArraySpec: what every codec method takes; rewriting chunks calls codecs directly, so it has to make some.
@@ -56,3 +64,29 @@ __all__ = [
 # concurrent_map: zarr's bounded concurrency, so that our pipelines schedule as its own do.
 # get_codec_pool, resolve_max_workers: the thread pool of the fused pipeline and its size.
 # sync: runs a coroutine of a store on zarr's event loop.
+
+
+def _storage_fields(storage: icechunk.Storage) -> dict[str, str]:
+    """What icechunk prints about a storage: the only way to learn where an open repository is."""
+    lines = str(storage).splitlines()
+    return dict(line.split(": ", 1) for line in lines if ": " in line)
+
+
+def storage_path(storage: icechunk.Storage) -> str | None:
+    """The directory of a local storage, absolute; None for others."""
+    fields = _storage_fields(storage)
+    if fields.get("type") != "local filesystem":
+        return None
+    return os.path.realpath(fields["path"])
+
+
+def storage_text(storage: icechunk.Storage) -> str:
+    """Where a storage is, for messages."""
+    fields = _storage_fields(storage)
+    kind = fields.get("type", "")
+    if kind == "in-memory":
+        return "the repository in memory"
+    if "bucket" in fields:
+        scheme = "gs" if kind == "GCS" else "s3"
+        return f"{scheme}://{fields['bucket']}/{fields.get('prefix', '')}"
+    return fields.get("url") or f"the {kind} repository"

@@ -22,7 +22,14 @@ Each class is also the built-in exception that a caller would expect, so
     ├── DataTypeError (TypeError)
     ├── NoRegionError (IndexError)
     ├── CrossRegionWriteError (ValueError)
-    └── ReadOnlyError (ValueError)
+    ├── ReadOnlyError (ValueError)
+    ├── RepositoryError (OSError)
+    ├── RepositoryNotFoundError (FileNotFoundError)
+    ├── VersionNotFoundError (LookupError)
+    ├── LockTimeoutError (TimeoutError)
+    ├── ConcurrentUpdateError (RuntimeError)
+    ├── ForkError (ValueError)
+    └── CutOffError (ValueError)
 """
 
 from __future__ import annotations
@@ -34,9 +41,13 @@ __all__ = [
     "ChunkEncodeError",
     "ChunkIndexUnknownError",
     "CodecConfigurationError",
+    "ConcurrentUpdateError",
     "CrossRegionWriteError",
+    "CutOffError",
     "DataTypeError",
+    "ForkError",
     "IntarsiaError",
+    "LockTimeoutError",
     "ManifestError",
     "ManifestVersionError",
     "MemberError",
@@ -47,7 +58,10 @@ __all__ = [
     "OverlapError",
     "ReadError",
     "ReadOnlyError",
+    "RepositoryError",
+    "RepositoryNotFoundError",
     "ShapeError",
+    "VersionNotFoundError",
 ]
 
 
@@ -247,5 +261,85 @@ class ReadOnlyError(IntarsiaError, ValueError):
     """A change of an array that was opened for reading.
 
     >>> issubclass(ReadOnlyError, ValueError)
+    True
+    """
+
+
+class RepositoryError(IntarsiaError, OSError):
+    """A repository cannot be reached, read or written: server down, credentials, disk full, permissions.
+
+    >>> issubclass(RepositoryError, OSError)
+    True
+    """
+
+
+class RepositoryNotFoundError(IntarsiaError, FileNotFoundError):
+    """There is no Icechunk repository at that place.
+
+    >>> import intarsia
+    >>> intarsia.open_repository("memory://nowhere")
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.RepositoryNotFoundError: there is no Icechunk repository at memory://nowhere.
+      Create one with intarsia.open_repository(location, create=True)
+    """
+
+
+class VersionNotFoundError(IntarsiaError, LookupError):
+    """A repository has no such branch, tag or snapshot, or none as old as asked for.
+
+    >>> issubclass(VersionNotFoundError, LookupError)
+    True
+    """
+
+
+class LockTimeoutError(IntarsiaError, TimeoutError):
+    """Another process held the lock of a local repository for too long.
+
+    >>> issubclass(LockTimeoutError, TimeoutError)
+    True
+    """
+
+
+class ConcurrentUpdateError(IntarsiaError, RuntimeError):
+    """Others committed something that a transaction's changes do not fit on; nothing was committed.
+
+    >>> print(ConcurrentUpdateError("second year", "main", ["/t: layout or attributes"]))
+    'second year' was not committed to branch 'main': others changed what it builds on.
+      /t: layout or attributes
+    Nothing was written. Do it again on the current state, or let intarsia.append, intarsia.write,
+    intarsia.recode or intarsia.retry do so.
+    """
+
+    def __init__(self, message: str, branch: str, changed: list[str]) -> None:
+        super().__init__(message, branch, changed)
+        self.branch = branch
+        """The branch that others moved."""
+        self.changed = changed
+        """What they changed, in words."""
+
+    def __str__(self) -> str:
+        message, branch, changed = self.args
+        lines = [f"{message!r} was not committed to branch {branch!r}: others changed what it builds on."]
+        lines += [f"  {line}" for line in changed]
+        lines.append(
+            "Nothing was written. Do it again on the current state, or let intarsia.append, intarsia.write,"
+        )
+        lines.append("intarsia.recode or intarsia.retry do so.")
+        return "\n".join(lines)
+
+
+class ForkError(IntarsiaError, ValueError):
+    """A worker's changes cannot be merged: not its share, overlapping, or based on something else.
+
+    >>> issubclass(ForkError, ValueError)
+    True
+    """
+
+
+class CutOffError(IntarsiaError, ValueError):
+    """A cut-off for collection so young that it could delete what a writer is about to commit.
+
+    >>> issubclass(CutOffError, ValueError)
     True
     """

@@ -18,16 +18,22 @@ if TYPE_CHECKING:
     from intarsia.array.frame import Frame
     from intarsia.array.manifest import Manifest
 
-__all__ = ["append"]
+__all__ = ["Addition", "append", "attach", "checked", "completed", "neighbour_to_grow"]
 
 
 @dataclass(frozen=True)
-class _Addition:
+class Addition:
     """Data on its way in, and the array as it will be."""
 
     values: np.ndarray[Any, Any]
+    """What is appended, in the logical data type."""
+
     axis: int
+    """Where, counted from the front."""
+
     before: Manifest
+    """The array as it is."""
+
     grown: Manifest
     """The manifest with the new shape, but the old regions."""
 
@@ -43,7 +49,14 @@ class _Addition:
 
     @property
     def lattice(self) -> Box:
+        """All logical chunks of the grown array."""
         return Box((0,) * self.grown.ndim, self.grown.lattice)
+
+    @property
+    def rest(self) -> Box:
+        """The logical chunks that are wholly new; the data may begin in a partial one before them."""
+        first = -(-self.old // self.before.chunk_shape[self.axis])
+        return self.lattice.with_axis(self.axis, first, self.lattice.stop[self.axis])
 
     def fresh(self, box: Box) -> Box:
         """The elements of a box of logical chunks that the data fills."""
@@ -63,17 +76,17 @@ class _Addition:
 def append(frame: Frame, data: Any, encoding: Encoding, *, axis: int = 0, merge: bool = True) -> None:
     """Put data after the end of an axis."""
     frame.begin_edit()
-    addition = _checked(frame.manifest, as_values(frame.manifest, data), axis)
+    addition = checked(frame.manifest, as_values(frame.manifest, data), axis)
     if addition.new == addition.old:
         return
-    neighbour = _neighbour_to_grow(frame, addition, encoding) if merge else None
+    neighbour = neighbour_to_grow(frame, addition, encoding) if merge else None
     if neighbour is not None:
         _grow(frame, addition, neighbour)
     else:
         _add(frame, addition, encoding)
 
 
-def _checked(manifest: Manifest, values: np.ndarray[Any, Any], axis: int) -> _Addition:
+def checked(manifest: Manifest, values: np.ndarray[Any, Any], axis: int) -> Addition:
     if not -manifest.ndim <= axis < manifest.ndim:
         raise BoundsError(f"axis {axis} is out of bounds for an array of {manifest.ndim} dimensions")
     if values.ndim != manifest.ndim:
@@ -83,10 +96,10 @@ def _checked(manifest: Manifest, values: np.ndarray[Any, Any], axis: int) -> _Ad
     shape[axis] = values.shape[axis]
     check_shape(values, tuple(shape), f"what is appended on axis {axis}")
     shape[axis] += manifest.shape[axis]
-    return _Addition(values, axis, manifest, replace(manifest, shape=tuple(shape)))
+    return Addition(values, axis, manifest, replace(manifest, shape=tuple(shape)))
 
 
-def _grow(frame: Frame, addition: _Addition, i: int) -> None:
+def _grow(frame: Frame, addition: Addition, i: int) -> None:
     """Make the last region longer, in its own member."""
     table, axis = addition.before.regions, addition.axis
     row = table.row(i)
@@ -98,11 +111,16 @@ def _grow(frame: Frame, addition: _Addition, i: int) -> None:
     frame.commit(addition.before.changed(regions=replace(table, stop=stop), shape=addition.grown.shape))
 
 
-def _add(frame: Frame, addition: _Addition, encoding: Encoding) -> None:
+def attach(frame: Frame, addition: Addition, member: str, encoding: Encoding) -> None:
+    """Append data whose `rest` stands in the group already, as the array `member`."""
+    _add(frame, addition, encoding, member)
+
+
+def _add(frame: Frame, addition: Addition, encoding: Encoding, ready: str | None = None) -> None:
     """Fill the partial last chunk where regions have it, and put the rest into new members."""
     before, axis = addition.before, addition.axis
-    first_free = -(-addition.old // before.chunk_shape[axis])
-    boxes = [addition.lattice.with_axis(axis, first_free, addition.lattice.stop[axis])]
+    first_free = addition.rest.start[axis]
+    boxes = [addition.rest] if ready is None else []
     if addition.old % before.chunk_shape[axis]:
         slab = addition.lattice.with_axis(axis, first_free - 1, first_free)
         boxes += before.regions.free(slab)
@@ -113,14 +131,17 @@ def _add(frame: Frame, addition: _Addition, encoding: Encoding) -> None:
             head = addition.fresh(shared)
             write_into_member(frame, addition.grown, row, head, addition.data_in(head))
     boxes = [box for box in boxes if prod(box.shape)]
-    names = _new_members(frame, addition, boxes, _completed(frame, axis, encoding))
+    names = _new_members(frame, addition, boxes, completed(frame, axis, encoding))
+    if ready is not None:
+        boxes.append(addition.rest)
+        names.append(ready)
     origin = (0,) * before.ndim
     rows = [Row(len(before.members) + i, box, origin) for i, box in enumerate(boxes)]
     table = before.regions.joined(RegionTable.from_rows(rows, before.ndim))
     frame.commit(before.changed(regions=table, members=(*before.members, *names), shape=addition.grown.shape))
 
 
-def _new_members(frame: Frame, addition: _Addition, boxes: list[Box], encoding: Encoding) -> list[str]:
+def _new_members(frame: Frame, addition: Addition, boxes: list[Box], encoding: Encoding) -> list[str]:
     """A member for each box, holding the data; nothing is left behind if that fails."""
     made: list[str] = []
     try:
@@ -151,7 +172,7 @@ def _last_row(frame: Frame, axis: int) -> int | None:
     return last
 
 
-def _completed(frame: Frame, axis: int, encoding: Encoding) -> Encoding:
+def completed(frame: Frame, axis: int, encoding: Encoding) -> Encoding:
     """What was not asked for is taken from the region before, so that a series keeps its encoding."""
     last = _last_row(frame, axis)
     if last is None or encoding.codecs is not None:
@@ -166,7 +187,7 @@ def _completed(frame: Frame, axis: int, encoding: Encoding) -> Encoding:
     return Encoding(codecs, member.chunks, member.shards, fill_value)
 
 
-def _neighbour_to_grow(frame: Frame, addition: _Addition, encoding: Encoding) -> int | None:
+def neighbour_to_grow(frame: Frame, addition: Addition, encoding: Encoding) -> int | None:
     """The last region on the axis, if it may simply grow: equal encoding, and room in its member."""
     manifest, axis, origin = addition.before, addition.axis, addition.lattice
     last = _last_row(frame, axis)
@@ -177,7 +198,7 @@ def _neighbour_to_grow(frame: Frame, addition: _Addition, encoding: Encoding) ->
         return None
     member = frame.member_of(row)
     if not encoding.is_default:
-        would = create_member({}, None, manifest, member.shape, _completed(frame, axis, encoding))
+        would = create_member({}, None, manifest, member.shape, completed(frame, axis, encoding))
         if encoding_of(would) != encoding_of(member):
             return None
     return last if _has_room(manifest, last, axis, origin.stop[axis]) else None

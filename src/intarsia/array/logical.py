@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from intarsia.codecs import CodecLike
     from intarsia.tune import Change
 
-__all__ = ["LogicalArray", "create", "open"]
+__all__ = ["LogicalArray", "chosen_codecs", "create", "open"]
 
 
 class _Indexer:
@@ -240,7 +240,7 @@ class LogicalArray:
         and chunks it grows instead (`merge=False` keeps them apart). Without codecs, the data is encoded
         like the region before it; `codecs="auto"` tries some and takes what suits the data.
         """
-        encoding = Encoding(_chosen(codecs, data), chunks, shards)
+        encoding = Encoding(chosen_codecs(codecs, data), chunks, shards)
         append(self._frame, data, encoding, axis=axis, merge=merge)
 
     def add_region(
@@ -260,7 +260,7 @@ class LogicalArray:
         `bounds` holds (start, stop) in elements for every axis; `member_start` says where in the existing
         array the box starts.
         """
-        encoding = Encoding(_chosen(codecs, data), chunks, shards, fill_value)
+        encoding = Encoding(chosen_codecs(codecs, data), chunks, shards, fill_value)
         edit.add_region(self._frame, bounds, encoding, data=data, member=member, member_start=member_start)
 
     def recode(
@@ -273,7 +273,7 @@ class LogicalArray:
     ) -> None:
         """Encode an aligned box (by default everything) anew: same values, one new member for the box."""
         box = [(0, n) for n in self.shape] if bounds is None else bounds
-        chosen = _chosen(codecs, self, tuple(box)) if codecs == "auto" else codecs
+        chosen = chosen_codecs(codecs, self, tuple(box)) if codecs == "auto" else codecs
         edit.recode(self._frame, box, Encoding(chosen, chunks, shards))
 
     def optimize(self, objective: Literal["size", "balanced", "speed"] = "balanced") -> tuple[Change, ...]:
@@ -320,7 +320,7 @@ class LogicalArray:
         return _restored, (self._frame.group, self._frame.manifest, self._config)
 
 
-def _chosen(
+def chosen_codecs(
     codecs: Iterable[CodecLike] | Literal["auto"] | None, data: Any, bounds: Any = None
 ) -> Iterable[CodecLike] | None:
     """The codec list; "auto" means the one that suits the data best."""

@@ -1,0 +1,175 @@
+"""Appending from many processes at once: upload the data once, repeat only the edit of the manifest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal
+
+import icechunk
+import zarr
+
+from intarsia.array import append as appending
+from intarsia.array.frame import Frame, open_group
+from intarsia.array.logical import chosen_codecs
+from intarsia.array.member import Encoding, create_member, new_name
+from intarsia.array.write import as_values
+from intarsia.errors import ConcurrentUpdateError, NotLogicalArrayError
+from intarsia.versions.backoff import Backoff
+from intarsia.versions.commit import Commit
+from intarsia.versions.failures import explained
+from intarsia.versions.locking import commit_lock
+from intarsia.versions.repository import RepositoryLike, open_repository
+from intarsia.versions.transaction import settle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from intarsia.codecs import CodecLike
+
+__all__ = ["append"]
+
+
+def append(
+    repo: RepositoryLike,
+    path: str,
+    data: Any,
+    axis: int = 0,
+    *,
+    codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
+    chunks: tuple[int, ...] | None = None,
+    shards: tuple[int, ...] | None = None,
+    merge: bool = True,
+    branch: str = "main",
+    message: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    backoff: Backoff | None = None,
+) -> str:
+    """Append to a logical array in a repository, safely beside other writers; returns the snapshot's id.
+
+    When it returns, the data is committed, once. Appends of several processes are all kept, one after the
+    other, in the order in which they commit. If nobody else writes, the last region grows when its encoding
+    is equal, so that a year of daily appends is one member; if somebody does, the data becomes a region of
+    its own (`array.consolidate()` joins them later). The other arguments are those of `LogicalArray.append`.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     _ = tx.create("t", shape=(0, 2), chunks=(1, 2), dtype="i4")
+    >>> for day in range(3):
+    ...     snapshot = intarsia.append(repo, "t", [[day, day]], codecs=["gzip"])
+    >>> array = intarsia.open(repo, "t")
+    >>> array[:, 0].tolist(), len(array.members)
+    ([0, 1, 2], 1)
+    """
+    opened = open_repository(repo)
+    commit = Commit(opened, branch, message or f"append to {path}", dict(metadata or {}))
+    with explained(commit.where):
+        session = opened.writable_session(branch)
+        frame = _frame(session, path)
+        chosen = chosen_codecs(codecs, data)
+        encoding = Encoding(None if chosen is None else tuple(chosen), chunks, shards)
+        addition = _addition(frame, data, axis)
+        if addition.new == addition.old:
+            return session.snapshot_id
+        if merge and appending.neighbour_to_grow(frame, addition, encoding) is not None:
+            appending.append(frame, addition.values, encoding, axis=axis)
+            try:
+                return settle(commit, session, session.snapshot_id, Backoff(attempts=2))
+            except ConcurrentUpdateError:
+                pass  # others append too: from here on, the data is uploaded apart from the manifest
+        return _append_apart(commit, path, addition.values, addition.axis, encoding, backoff or Backoff())
+
+
+def _frame(session: icechunk.Session, path: str) -> Frame:
+    try:
+        return Frame.load(open_group(session.store, path, "r+"))
+    except FileNotFoundError as error:
+        raise NotLogicalArrayError(
+            f"there is no logical array at {path!r} on this branch.\n"
+            "  Create it in a transaction first: tx.create(path, shape=…, chunks=…, dtype=…)"
+        ) from error
+
+
+def _append_apart(
+    commit: Commit, path: str, values: Any, axis: int, encoding: Encoding, backoff: Backoff
+) -> str:
+    """Upload the data as a member that nothing refers to, then repeat the edit until it is committed."""
+    upload: _Upload | None = None
+    for _ in backoff.tries():
+        if upload is None:
+            session = commit.repo.writable_session(commit.branch)
+            frame = _frame(session, path)
+            upload = _Upload.of(session, frame, _addition(frame, values, axis), encoding)
+        with commit_lock(commit.repo):  # while it is held, no writer of this host can be faster
+            session = commit.repo.writable_session(commit.branch)
+            frame = _frame(session, path)
+            addition = _addition(frame, values, axis)
+            if not upload.fits(session, addition):
+                upload = None
+                continue
+            upload.attach(session, frame, addition)
+            try:
+                return commit.make(session)
+            except icechunk.ConflictError:
+                continue
+    raise ConcurrentUpdateError(
+        commit.message, commit.branch, [f"{path}: others were faster in {backoff.attempts} attempts"]
+    )
+
+
+def _addition(frame: Frame, values: Any, axis: int) -> appending.Addition:
+    return appending.checked(frame.manifest, as_values(frame.manifest, values), axis)
+
+
+@dataclass(frozen=True)
+class _Upload:
+    """Data that stands in the repository's storage, but in no snapshot yet."""
+
+    group: str
+    """Path of the logical array."""
+
+    node: str
+    """Icechunk's identity of the group: another one of the same path is not ours to write to."""
+
+    name: str | None
+    """Of the new member; None if the data fits into the last, partial chunk."""
+
+    shape: tuple[int, ...]
+    """Of the new member: what the wholly new logical chunks hold."""
+
+    encoding: Encoding
+    """Of the new member, complete."""
+
+    fork: icechunk.ForkSession
+    """Holds the member."""
+
+    @classmethod
+    def of(
+        cls, session: icechunk.Session, frame: Frame, addition: appending.Addition, encoding: Encoding
+    ) -> _Upload:
+        """Upload the part of the data that goes into a new member."""
+        encoding = appending.completed(frame, addition.axis, encoding)
+        fork = session.fork()
+        path = frame.group.path
+        shape = addition.grown.elements(addition.rest).shape
+        name = None
+        if prod(shape):
+            name = new_name()
+            place = zarr.open_group(fork.store, path=path, mode="r+", zarr_format=3).store_path
+            member = create_member(place, name, addition.grown, shape, encoding)
+            member[...] = addition.data_in(addition.grown.elements(addition.rest))
+        return cls(path, session.get_node_id("/" + path), name, shape, encoding, fork)
+
+    def fits(self, session: icechunk.Session, addition: appending.Addition) -> bool:
+        """Whether the uploaded member can still be attached, as it is, to what the array is now."""
+        same_group = session.get_node_id("/" + self.group) == self.node
+        return same_group and addition.grown.elements(addition.rest).shape == self.shape
+
+    def attach(self, session: icechunk.Session, frame: Frame, addition: appending.Addition) -> None:
+        """Make the member part of a session, and of the manifest."""
+        if self.name is None:
+            appending.append(frame, addition.values, self.encoding, axis=addition.axis, merge=False)
+            return
+        session.merge(self.fork)
+        appending.attach(frame, addition, self.name, self.encoding)

@@ -1,0 +1,95 @@
+"""One commit, safely: under the lock of a local repository, and found again if nobody acknowledged it."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import icechunk
+
+from intarsia.versions.locking import commit_lock
+from intarsia.versions.repository import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["METADATA_KEY", "Commit", "empty_metadata"]
+
+METADATA_KEY = "intarsia"
+"""Where in a commit's metadata the commit says whose it is."""
+
+
+def empty_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """A commit's metadata as the user gave it.
+
+    >>> empty_metadata({"author": "me", "intarsia": {"commit": "0f…"}})
+    {'author': 'me'}
+    """
+    return {key: value for key, value in metadata.items() if key != METADATA_KEY}
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What is to be committed where; holds the mark by which its snapshot is recognised.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> session = repo.writable_session("main")
+    >>> _ = intarsia.create(session.store, "a", shape=(4,), chunks=(2,), dtype="u1")
+    >>> commit = Commit(repo, "main", "first")
+    >>> commit.make(session) == commit.find(session.snapshot_id) == repo.lookup_branch("main")
+    True
+    """
+
+    repo: icechunk.Repository
+    """The repository."""
+
+    branch: str
+    """The branch that is to move."""
+
+    message: str
+    """For people."""
+
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """The user's own."""
+
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Unique, and stored in the snapshot."""
+
+    @property
+    def where(self) -> str:
+        return describe(self.repo)
+
+    def make(self, session: icechunk.Session) -> str:
+        """Commit a session; returns the snapshot's id.
+
+        Raises `icechunk.ConflictError` if others were faster. A commit whose acknowledgement was lost is
+        found in the history, so it is never made twice nor reported as failed.
+        """
+        metadata = {**self.metadata, METADATA_KEY: {"commit": self.mark}}
+        with commit_lock(self.repo):
+            try:
+                return session.commit(self.message, metadata)
+            except icechunk.SessionStateError:
+                raise
+            except icechunk.IcechunkError as error:
+                try:
+                    found = self.find(session.snapshot_id)
+                except icechunk.IcechunkError:
+                    found = None  # the storage cannot tell either: the first error says why
+                if found is None:
+                    if not isinstance(error, icechunk.ConflictError):
+                        error.add_note(f"while committing to branch {self.branch!r} of {self.where}")
+                    raise
+                return found
+
+    def find(self, since: str) -> str | None:
+        """The snapshot of this very commit, among those after `since`; None if it never happened."""
+        for snapshot in self.repo.ancestry(branch=self.branch):
+            mark = snapshot.metadata.get(METADATA_KEY)
+            if isinstance(mark, dict) and mark.get("commit") == self.mark:
+                return snapshot.id
+            if snapshot.id == since:
+                return None
+        return None

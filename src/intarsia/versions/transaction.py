@@ -1,0 +1,163 @@
+"""Transactions: everything inside is one commit, or nothing is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import icechunk
+
+from intarsia import array
+from intarsia.errors import ConcurrentUpdateError
+from intarsia.versions.backoff import Backoff
+from intarsia.versions.commit import Commit
+from intarsia.versions.conflict import clashes, hidden_writes
+from intarsia.versions.failures import explained, translated
+from intarsia.versions.repository import RepositoryLike, open_repository
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from intarsia.array import LogicalArray
+
+__all__ = ["Transaction", "settle", "transaction"]
+
+
+class Transaction:
+    """Changes of any number of arrays that become one commit; made by `intarsia.transaction`.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="two arrays at once") as tx:
+    ...     for name in ("a", "b"):
+    ...         tx.create(name, shape=(4,), chunks=(2,), dtype="u1").append([1, 2], codecs=["gzip"])
+    >>> tx.snapshot_id == repo.lookup_branch("main")
+    True
+    """
+
+    def __init__(self, commit: Commit, backoff: Backoff) -> None:
+        self._commit, self._backoff = commit, backoff
+        self._session: icechunk.Session | None = None
+        self._base = ""
+        self._snapshot_id: str | None = None
+
+    @property
+    def repo(self) -> icechunk.Repository:
+        """The repository."""
+        return self._commit.repo
+
+    @property
+    def branch(self) -> str:
+        """The branch that the commit goes to."""
+        return self._commit.branch
+
+    @property
+    def session(self) -> icechunk.Session:
+        """Icechunk's session; its other calls may be mixed with ours, but leave the commit to us."""
+        if self._session is None:
+            raise RuntimeError("the transaction has not begun: use it in a with statement")
+        return self._session
+
+    @property
+    def store(self) -> icechunk.IcechunkStore:
+        """The zarr store to write to."""
+        return self.session.store
+
+    @property
+    def snapshot_id(self) -> str | None:
+        """The commit's snapshot; None before it, or if nothing was changed."""
+        return self._snapshot_id
+
+    def create(self, path: str = "", **fields: Any) -> LogicalArray:
+        """A new logical array; takes what `intarsia.create` takes."""
+        return array.create(self.store, path, **fields)
+
+    def open(self, path: str = "") -> LogicalArray:
+        """A logical array, for reading and writing."""
+        return array.open(self.store, path, mode="r+")
+
+    def __enter__(self) -> Self:
+        with explained(self._commit.where):
+            self._session = self.repo.writable_session(self.branch)
+        self._base = self._session.snapshot_id
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        session = self.session
+        if error is not None:
+            if not session.read_only:
+                session.discard_changes()
+            if isinstance(error, icechunk.IcechunkError) and not isinstance(error, icechunk.ConflictError):
+                raise translated(error, self._commit.where) from error
+            return
+        if session.read_only:  # the user committed it himself
+            self._snapshot_id = session.snapshot_id
+        elif session.has_uncommitted_changes:
+            self._snapshot_id = settle(self._commit, session, self._base, self._backoff)
+
+
+def settle(commit: Commit, session: icechunk.Session, base: str, backoff: Backoff) -> str:
+    """Commit a session that began at `base`, over what others committed since, if nobody loses a write.
+
+    Otherwise nothing is committed and `ConcurrentUpdateError` names what changed.
+    """
+    with explained(commit.where):
+        for _ in backoff.tries():
+            try:
+                return commit.make(session)
+            except icechunk.ConflictError:
+                _rebase(commit, session, base)
+    raise ConcurrentUpdateError(commit.message, commit.branch, [f"the branch moved {backoff.attempts} times"])
+
+
+def _rebase(commit: Commit, session: icechunk.Session, base: str) -> None:
+    """Put the session's changes on top of the branch, or raise."""
+    tip = commit.repo.lookup_branch(commit.branch)
+    try:
+        theirs = commit.repo.diff(from_snapshot_id=base, to_snapshot_id=tip)
+    except icechunk.InvalidInputError:
+        raise ConcurrentUpdateError(
+            commit.message, commit.branch, [f"the branch was reset to {tip}, where {base} is unknown"]
+        ) from None
+    changed = clashes(session.status(), theirs)
+    if not changed:
+        try:
+            session.rebase(icechunk.ConflictDetector())
+        except icechunk.RebaseFailedError as failed:
+            changed = [f"{conflict.path}: {conflict.conflict_type}" for conflict in failed.conflicts]
+        else:
+            changed = hidden_writes(commit.repo, session, base)
+    if changed:
+        raise ConcurrentUpdateError(commit.message, commit.branch, changed)
+
+
+def transaction(
+    repo: RepositoryLike,
+    branch: str = "main",
+    message: str = "",
+    metadata: Mapping[str, Any] | None = None,
+    *,
+    backoff: Backoff | None = None,
+) -> Transaction:
+    """Begin a transaction: a `with` block whose changes are one commit on a branch.
+
+    An exception inside commits nothing. If others committed meanwhile, and neither side's writes would be
+    lost, the changes go on top of theirs; otherwise `ConcurrentUpdateError` names what changed, and nothing
+    is committed. Reads inside are of the snapshot that the transaction began with.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="first year") as tx:
+    ...     array = tx.create("t", shape=(0, 4), chunks=(1, 4), dtype="i2")
+    ...     array.append([[1, 2, 3, 4]], codecs=["gzip"])
+    >>> intarsia.open(repo, "t")[...].tolist()
+    [[1, 2, 3, 4]]
+    """
+    opened = open_repository(repo)
+    commit = Commit(opened, branch, message or "intarsia transaction", dict(metadata or {}))
+    return Transaction(commit, backoff or Backoff())
