@@ -1,12 +1,13 @@
 # make demo   the main job on a local repository: ends with a picture and a table
 # make test   what continuous integration runs: lint, types, import layers, tests, doctests, README
+# make torture   the long versions of the tests that kill, race and damage
 # make lint | bench | docs
 # All of them create .venv on first use and reuse it afterwards.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers bench docs clean
+.PHONY: help demo test torture lint types layers bench docs clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -44,6 +45,9 @@ demo: $(STAMP)
 
 test: lint types layers
 	$(BIN)/python -m pytest -n 2
+
+torture: $(STAMP)
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 -m torture
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

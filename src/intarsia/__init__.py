@@ -1,7 +1,19 @@
 """intarsia: one Zarr array, many encodings."""
 
-from intarsia import codecs, errors
-from intarsia.array import LogicalArray, Manifest, Problem, Region, create, vacuum, verify
+from intarsia import codecs, errors, nullable
+from intarsia.array import (
+    Explanation,
+    LogicalArray,
+    LogicalConfig,
+    Manifest,
+    PartExplanation,
+    Problem,
+    Region,
+    create,
+    explain,
+    vacuum,
+    verify,
+)
 from intarsia.codecs import (
     ChunkHeader,
     ConditionalCodec,
@@ -43,6 +55,7 @@ from intarsia.errors import (
     MissingMemberError,
     NoRegionError,
     NotLogicalArrayError,
+    NullsPresentError,
     OverlapError,
     ReadError,
     ReadOnlyError,
@@ -52,6 +65,7 @@ from intarsia.errors import (
     VersionNotFoundError,
 )
 from intarsia.interop.fused import fuse, split
+from intarsia.nullable import NullableArray, NullableCodec, NullableValues, OptionalDType, as_masked
 from intarsia.progress import Progress
 from intarsia.tune import Advice, Change, advise
 from intarsia.versions import Backoff, Transaction, append, commit_lock, open, open_repository, transaction
@@ -75,10 +89,12 @@ __all__ = [
     "CutOffError",
     "DataTypeError",
     "Decision",
+    "Explanation",
     "ForkError",
     "IntarsiaError",
     "LockTimeoutError",
     "LogicalArray",
+    "LogicalConfig",
     "Manifest",
     "ManifestError",
     "ManifestVersionError",
@@ -87,11 +103,17 @@ __all__ = [
     "MissingMemberError",
     "NoRegionError",
     "NotLogicalArrayError",
+    "NullableArray",
+    "NullableCodec",
+    "NullableValues",
+    "NullsPresentError",
     "OffsetCodec",
     "OptionalCodec",
+    "OptionalDType",
     "OverlapError",
     "PackBitsCodec",
     "PadCodec",
+    "PartExplanation",
     "Problem",
     "Progress",
     "ReadError",
@@ -108,14 +130,17 @@ __all__ = [
     "VersionNotFoundError",
     "advise",
     "append",
+    "as_masked",
     "codecs",
     "commit_lock",
     "create",
     "decision_of",
     "errors",
+    "explain",
     "fuse",
     "masks",
     "n5_header",
+    "nullable",
     "open",
     "open_repository",
     "parse_codecs",

@@ -7,7 +7,7 @@ a release of zarr or icechunk that moves one fails in a single, obvious place.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zarr.abc.codec import _codec_supports_sync as codec_supports_sync
 from zarr.abc.store import SyncByteSetter
@@ -16,12 +16,21 @@ from zarr.codecs.sharding import _ShardingByteGetter as ShardingByteGetter
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer.cpu import as_numpy_array_wrapper
 from zarr.core.chunk_grids import ChunkGrid
-from zarr.core.chunk_utils import ChunkTransform, evolve_codecs
-from zarr.core.codec_pipeline import BatchedCodecPipeline, FusedCodecPipeline
+from zarr.core.chunk_utils import ChunkTransform, chunk_is_empty, evolve_codecs
+from zarr.core.codec_pipeline import (
+    BatchedCodecPipeline,
+    FusedCodecPipeline,
+    codecs_from_list_unchecked,
+    resolve_aa_specs,
+)
 from zarr.core.codec_pipeline import _get_pool as get_codec_pool
 from zarr.core.codec_pipeline import _resolve_max_workers as resolve_max_workers
 from zarr.core.common import JSON, concurrent_map
-from zarr.core.metadata.v3 import ArrayV3Metadata
+from zarr.core.context import Resolver
+from zarr.core.dtype.common import DTypeJSON, HasItemSize
+from zarr.core.indexing import is_pure_fancy_indexing
+from zarr.core.metadata.v3 import ArrayV3Metadata, RegularChunkGridMetadata
+from zarr.core.sync import _get_loop as event_loop
 from zarr.core.sync import sync
 
 __all__ = [
@@ -32,15 +41,29 @@ __all__ = [
     "BatchedCodecPipeline",
     "ChunkGrid",
     "ChunkTransform",
+    "DTypeJSON",
     "FusedCodecPipeline",
+    "HasItemSize",
+    "RegularChunkGridMetadata",
+    "Resolver",
     "ShardingByteGetter",
     "SyncByteSetter",
     "as_numpy_array_wrapper",
+    "chunk_is_empty",
     "codec_supports_sync",
+    "codecs_from_list_unchecked",
+    "compressor_of",
     "concurrent_map",
+    "event_loop",
     "evolve_codecs",
     "get_codec_pool",
+    "get_many",
+    "is_pure_fancy_indexing",
+    "resolve_aa_specs",
     "resolve_max_workers",
+    "session_bytes",
+    "shard_index",
+    "shard_index_nbytes",
     "storage_path",
     "storage_text",
     "store_supports_sync_io",
@@ -49,19 +72,26 @@ __all__ = [
 
 if TYPE_CHECKING:
     import icechunk
+    import numpy as np
+    from zarr.abc.codec import Codec
+    from zarr.codecs import ShardingCodec
+    from zarr.core.buffer import Buffer
 
 # ArrayConfig: our subclass of it carries a decision to every codec of one array, as `chunk_spec.config`.
-# ArraySpec: what every codec method takes; rewriting chunks calls codecs directly, so it has to make some.
+# ArraySpec: what every codec method takes; the read engine and rewriting chunks call codecs directly.
 # ArrayV3Metadata: tells format 3 arrays from format 2 ones, which have none of our codecs.
 # BatchedCodecPipeline, FusedCodecPipeline: zarr's two pipelines, which we extend by the chunk index.
 # ChunkGrid: where each chunk starts, for regular and rectilinear grids alike.
-# ChunkTransform, evolve_codecs: how zarr runs the codecs of a shard's index without an event loop.
+# ChunkTransform, evolve_codecs, resolve_aa_specs: how zarr runs a chain of codecs without an event loop.
 # JSON: the type that `Metadata.to_dict` and `from_dict` are annotated with; zarr exports no public alias.
+# RegularChunkGridMetadata: the read engine plans regular grids and leaves others to zarr.
 # ShardingByteGetter: how a pipeline inside a shard learns which inner chunk it works on.
 # SyncByteSetter, store_supports_sync_io: how zarr's fused pipeline decides whether it may work synchronously.
 # as_numpy_array_wrapper: how zarr's own codecs call numcodecs on a Buffer without a copy.
+# chunk_is_empty: zarr's rule for chunks that are not stored because they hold the fill value alone.
 # codec_supports_sync: whether a nested codec may be called without an event loop.
 # concurrent_map: zarr's bounded concurrency, so that our pipelines schedule as its own do.
+# event_loop: the loop that stores live on; starting a fetch before waiting for it needs the loop itself.
 # get_codec_pool, resolve_max_workers: the thread pool of the fused pipeline and its size.
 # sync: runs a coroutine of a store on zarr's event loop.
 
@@ -90,3 +120,42 @@ def storage_text(storage: icechunk.Storage) -> str:
         scheme = "gs" if kind == "GCS" else "s3"
         return f"{scheme}://{fields['bucket']}/{fields.get('prefix', '')}"
     return fields.get("url") or f"the {kind} repository"
+
+
+# DTypeJSON: the type that `ZDType` methods are annotated with; zarr exports no public alias.
+# HasItemSize: a data type that has it gets chunk shapes by bytes rather than by elements.
+# Resolver: how zarr tells a data type that contains another one where to look that one up.
+# codecs_from_list_unchecked: splits a chain into its three stages, with zarr's own error messages.
+# evolve_codecs: fills in a chain from the data it will see, each codec after the one before it.
+# is_pure_fancy_indexing: which selections `array[…]` of zarr reads point by point, as `vindex`.
+def compressor_of(codec: Codec) -> Any:
+    """The numcodecs object inside zarr's `zstd` or `blosc` codec: its `decode` takes an output buffer."""
+    return getattr(codec, "_zstd_codec", None) or getattr(codec, "_blosc_codec", None)
+
+
+def shard_index_nbytes(codec: ShardingCodec, chunks_per_shard: tuple[int, ...]) -> int:
+    """How many bytes the encoded index of a shard takes; the codec computes it for itself only."""
+    return codec._shard_index_size(chunks_per_shard)
+
+
+def shard_index(
+    codec: ShardingCodec, encoded: Buffer, chunks_per_shard: tuple[int, ...]
+) -> np.ndarray[Any, Any]:
+    """Offset and length of every inner chunk of a shard, decoded and checked by zarr's own codec."""
+    return codec._decode_shard_index_sync(encoded, chunks_per_shard).offsets_and_lengths
+
+
+async def get_many(
+    store: icechunk.IcechunkStore, wanted: list[tuple[str, tuple[int | None, int | None]]]
+) -> list[bytes | None]:
+    """Many values in one call. The public method fails on a missing key; this says None.
+
+    None also stands for a value that exists and could not be read: ask for it alone to tell.
+    """
+    found: list[Any] = await store._store.get_partial_values(wanted)
+    return found
+
+
+def session_bytes(store: icechunk.IcechunkStore) -> bytes:
+    """A session as it is pickled; the only place that says where its repository lies."""
+    return store._store.as_bytes()

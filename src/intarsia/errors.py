@@ -20,6 +20,7 @@ Each class is also the built-in exception that a caller would expect, so
     ├── BoundsError (IndexError)
     ├── ShapeError (ValueError)
     ├── DataTypeError (TypeError)
+    ├── NullsPresentError (ValueError)
     ├── NoRegionError (IndexError)
     ├── CrossRegionWriteError (ValueError)
     ├── ReadOnlyError (ValueError)
@@ -55,6 +56,7 @@ __all__ = [
     "MissingMemberError",
     "NoRegionError",
     "NotLogicalArrayError",
+    "NullsPresentError",
     "OverlapError",
     "ReadError",
     "ReadOnlyError",
@@ -238,6 +240,18 @@ class DataTypeError(IntarsiaError, TypeError):
 
     >>> issubclass(DataTypeError, TypeError)
     True
+    """
+
+
+class NullsPresentError(IntarsiaError, ValueError):
+    """Something that has no null was asked of data that has some.
+
+    >>> import numpy as np
+    >>> from intarsia.nullable import NULL
+    >>> np.asarray(NULL)
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.NullsPresentError: NULL has no number to stand for it: test `x is NULL` before computing
     """
 
 

@@ -9,12 +9,26 @@ from typing import TYPE_CHECKING
 from intarsia.array.table import Box
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["BLOCK_BYTES", "blocks"]
+__all__ = ["BLOCK_BYTES", "blocks", "grown"]
 
 BLOCK_BYTES = 64 << 20
 """A block grows by whole chunks up to this size; one chunk is the least."""
+
+
+def grown(grain: tuple[int, ...], chunks: Sequence[int], itemsize: int, most_bytes: int) -> tuple[int, ...]:
+    """A block of whole chunks, as large as `most_bytes` allows; last axes first, one chunk at least.
+
+    >>> grown((2, 4), [10, 3], 1, 64)
+    (4, 12)
+    """
+    step, budget = list(grain), most_bytes // max(itemsize * prod(grain), 1)
+    for axis in reversed(range(len(grain))):
+        times = max(1, min(budget, chunks[axis]))
+        step[axis] *= times
+        budget //= times
+    return tuple(step)
 
 
 def blocks(box: Box, grain: tuple[int, ...], itemsize: int, most_bytes: int = BLOCK_BYTES) -> Iterator[Box]:
@@ -23,12 +37,8 @@ def blocks(box: Box, grain: tuple[int, ...], itemsize: int, most_bytes: int = BL
     >>> [block.shape for block in blocks(Box((0, 0), (5, 4)), (2, 4), 1, most_bytes=16)]
     [(4, 4), (1, 4)]
     """
-    step, budget = list(grain), most_bytes // max(itemsize * prod(grain), 1)
-    for axis in reversed(range(len(grain))):
-        whole = -(-box.stop[axis] // grain[axis]) - box.start[axis] // grain[axis]
-        times = max(1, min(budget, whole))
-        step[axis] *= times
-        budget //= times
+    whole = [-(-b // g) - a // g for a, b, g in zip(*box, grain, strict=True)]
+    step = grown(grain, whole, itemsize, most_bytes)
     ranges = [range(a // s * s, b, s) for a, b, s in zip(box.start, box.stop, step, strict=True)]
     for corner in product(*ranges):
         tile = Box(corner, tuple(a + s for a, s in zip(corner, step, strict=True)))

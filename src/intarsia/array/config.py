@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from functools import cache
 
 __all__ = ["LogicalConfig"]
+
+WINDOW_BYTES_PER_CORE = 16 << 20
+LEAST_WINDOW_BYTES = 48 << 20
+
+
+@cache
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +24,38 @@ class LogicalConfig:
 
     >>> LogicalConfig().cross_region_writes
     False
+    >>> LogicalConfig(threads=0)
+    Traceback (most recent call last):
+    ...
+    ValueError: threads is 0: give a whole number of at least 1, or None for one a core
     """
 
     cross_region_writes: bool = False
     """Whether one assignment may touch several regions."""
+
+    threads: int | None = None
+    """How many threads decode and encode chunks; None means one a core."""
+
+    window_bytes: int | None = None
+    """How much memory a read may take beside its result; None means 16 MiB a core, at least 48 MiB.
+
+    One chunk, encoded and decoded, is always held, however large it is.
+    """
+
+    def __post_init__(self) -> None:
+        for name, default in (("threads", "one a core"), ("window_bytes", "16 MiB a core")):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise ValueError(
+                    f"{name} is {value!r}: give a whole number of at least 1, or None for {default}"
+                )
+
+    @property
+    def most_threads(self) -> int:
+        """The number of threads that `threads` means here."""
+        return self.threads or cores()
+
+    @property
+    def window(self) -> int:
+        """The number of bytes that `window_bytes` means here."""
+        return self.window_bytes or max(LEAST_WINDOW_BYTES, WINDOW_BYTES_PER_CORE * cores())

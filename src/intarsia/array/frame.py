@@ -8,11 +8,14 @@ import numpy as np
 import zarr
 from zarr.codecs import BytesCodec, ZstdCodec
 
+from intarsia.array.fetch import fetcher_for, is_lasting
 from intarsia.array.manifest import CONVENTION, CONVENTIONS_KEY, INLINE_REGIONS, MANIFEST_KEY, Manifest
 from intarsia.array.member import Members, checked_member, create_member, new_name, short_codecs
+from intarsia.array.source import Source
 from intarsia.errors import ManifestError, MemberError, NotLogicalArrayError, ReadOnlyError
 
 if TYPE_CHECKING:
+    from intarsia.array.fetch import Fetcher
     from intarsia.array.member import Encoding
     from intarsia.array.table import Box, Ints, Row
 
@@ -35,6 +38,8 @@ class Frame:
         self.group = group
         self.manifest = manifest
         self.members = Members(group, manifest.members)
+        self._sources: dict[str, Source] = {}
+        self._fetcher: Fetcher | None = None
 
     @classmethod
     def load(cls, group: zarr.Group) -> Frame:
@@ -81,6 +86,8 @@ class Frame:
         if manifest.generation != self.manifest.generation or manifest != self.manifest:
             self.manifest = manifest
             self.members = Members(fresh, manifest.members)
+            self._sources = {}
+        self._fetcher = None
 
     def begin_edit(self) -> None:
         """Before every change of the layout: writable, and up to date."""
@@ -148,6 +155,29 @@ class Frame:
     def member_of(self, row: Row) -> zarr.Array[Any]:
         """The member behind a region, checked against what the region needs."""
         return checked_member(self.members, self.manifest.members[row.member], self.manifest, row)
+
+    def source_of(self, manifest: Manifest, i: int) -> Source:
+        """The member behind row `i` of a manifest's table, checked, and prepared for the read engine."""
+        name = manifest.members[manifest.regions.member[i]]
+        member = self.members[name]
+        source = self._sources.get(name)
+        if source is None or source.array is not member or not source.is_current:
+            source = self._sources[name] = Source(name, member)
+        checked, fitting = source.checked
+        if checked is not manifest:
+            fitting = set()
+            source.checked = manifest, fitting
+        if i not in fitting:
+            checked_member(self.members, name, manifest, manifest.regions.row(i))
+            fitting.add(i)
+        return source
+
+    def fetcher(self) -> Fetcher:
+        """The way to read from the store, as it is now."""
+        store = self.group.store
+        if self._fetcher is None or self._fetcher.lasting != is_lasting(store):
+            self._fetcher = fetcher_for(store)
+        return self._fetcher
 
     def bounds_text(self, box: Box) -> str:
         """A box of logical chunks as elements: [0:500, 0:1000]."""

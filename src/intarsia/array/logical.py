@@ -175,7 +175,7 @@ class LogicalArray:
 
     def read_request(self, asked: Request) -> np.ndarray[Any, Any]:
         """The values of a selection that is resolved already."""
-        return read_request(self._frame, asked)
+        return read_request(self._frame, asked, self._config)
 
     def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
         return self.read_request(request(self.shape, selection))

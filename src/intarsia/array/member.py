@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import zarr
+import zarr.api.asynchronous
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 
+from intarsia._compat import sync
 from intarsia.codecs import CodecLike, parse_codecs
 from intarsia.errors import MemberError, MissingMemberError, ShapeError
 
@@ -194,6 +197,25 @@ class Members(Mapping[str, AnyArray]):
             raise MemberError(
                 f"the member {name!r} of {self._group.store_path} cannot be opened: {error}"
             ) from error
+
+    def open_together(self, names: Iterable[str]) -> None:
+        """Open several members at once, where there are several; what fails is left to be opened alone."""
+        closed = [name for name in dict.fromkeys(names) if name not in self._opened]
+        if len(closed) > 1:
+            for name, found in zip(closed, sync(self._open_all(closed)), strict=True):
+                if not isinstance(found, BaseException):
+                    self._opened[name] = zarr.Array(found)
+
+    async def _open_all(self, names: list[str]) -> list[Any]:
+        gate = asyncio.Semaphore(zarr.config.get("async.concurrency"))
+        mode: Any = "r" if self._group.store.read_only else "r+"
+
+        async def one(name: str) -> Any:
+            async with gate:
+                path = self._group.store_path / name
+                return await zarr.api.asynchronous.open_array(store=path, mode=mode, zarr_format=3)
+
+        return await asyncio.gather(*map(one, names), return_exceptions=True)
 
     def renamed(self, names: tuple[str, ...]) -> Members:
         """The mapping for another list of names, keeping what is open already."""

@@ -240,25 +240,21 @@ def _outer_parts(manifest: Manifest, asked: Request) -> Iterator[Part]:
     axes = asked.axes
     rows, start, stop, shift = _touched(manifest, [axis.bounds for axis in axes])
     orders = [None if axis.indices is None else np.argsort(axis.indices, kind="stable") for axis in axes]
-    first = np.empty((len(axes), rows.size), dtype=np.int64)
-    last = np.empty_like(first)
-    for d, (axis, order) in enumerate(zip(axes, orders, strict=True)):
-        if order is not None and axis.indices is not None:
-            ordered = axis.indices[order]
-            first[d] = np.searchsorted(ordered, start[:, d])
-            last[d] = np.searchsorted(ordered, stop[:, d])
-        elif axis.step > 0:
-            first[d] = np.clip(-(-(start[:, d] - axis.start) // axis.step), 0, axis.count)
-            last[d] = np.clip(-(-(stop[:, d] - axis.start) // axis.step), 0, axis.count)
-        else:
-            first[d] = np.clip(-((stop[:, d] - 1 - axis.start) // -axis.step), 0, axis.count)
-            last[d] = np.clip((axis.start - start[:, d]) // -axis.step + 1, 0, axis.count)
-    sizes = np.prod(last - first, axis=0) * np.all(last > first, axis=0)
-    for k in np.flatnonzero(sizes).tolist():
+    spans = [
+        _span(axis, order, start[:, d], stop[:, d])
+        for d, (axis, order) in enumerate(zip(axes, orders, strict=True))
+    ]
+    taken = np.ones(rows.size, dtype=bool)
+    for first, last in spans:
+        taken &= first < last
+    columns = [(first[taken].tolist(), last[taken].tolist()) for first, last in spans]
+    for k, (row, offsets) in enumerate(zip(rows[taken].tolist(), shift[taken].tolist(), strict=True)):
         source: list[AxisSelector] = []
         target: list[AxisSelector] = []
-        for d, (axis, order) in enumerate(zip(axes, orders, strict=True)):
-            i, j, offset = int(first[d, k]), int(last[d, k]), int(shift[k, d])
+        size = 1
+        for axis, order, (first, last), offset in zip(axes, orders, columns, offsets, strict=True):
+            i, j = first[k], last[k]
+            size *= j - i
             if order is not None and axis.indices is not None:
                 places = order[i:j]
                 target.append(places)
@@ -271,7 +267,21 @@ def _outer_parts(manifest: Manifest, asked: Request) -> Iterator[Part]:
                 at = axis.start + (j - 1) * axis.step + offset
                 source.append(slice(at, at + (j - 1 - i) * -axis.step + 1, -axis.step))
                 target.append(slice(j - 1, i - 1 if i else None, -1))
-        yield Part(int(rows[k]), tuple(source), tuple(target), int(sizes[k]))
+        yield Part(row, tuple(source), tuple(target), size)
+
+
+def _span(axis: Axis, order: Ints | None, start: Ints, stop: Ints) -> tuple[Ints, Ints]:
+    """First and last (excluded) of the axis' indices, in ascending order, that lie in each of the ranges."""
+    if order is not None and axis.indices is not None:
+        ordered = axis.indices[order]
+        return np.searchsorted(ordered, start), np.searchsorted(ordered, stop)
+    if axis.step > 0:
+        first = -((axis.start - start) // axis.step)
+        last = -((axis.start - stop) // axis.step)
+    else:
+        first = -((stop - 1 - axis.start) // -axis.step)
+        last = (axis.start - start) // -axis.step + 1
+    return np.maximum(first, 0), np.minimum(last, axis.count)
 
 
 def _point_parts(manifest: Manifest, asked: Request) -> Iterator[Part]:

@@ -1,46 +1,100 @@
-"""Reading: every part of a plan from its member, into one output."""
+"""Reading: all chunks of all members that a request needs, fetched together, decoded into one output."""
 
 from __future__ import annotations
 
-from itertools import product
-from typing import TYPE_CHECKING, Any
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from intarsia.array.by_zarr import culprit, read_part
+from intarsia.array.config import LogicalConfig
+from intarsia.array.decode import Scratch
 from intarsia.array.plan import plan
+from intarsia.array.pool import run
+from intarsia.array.queue import Queue
+from intarsia.array.shards import ShardIndexError, locate
+from intarsia.array.work import Work
+from intarsia.codecs.context import working_on
 from intarsia.errors import ReadError
 
 if TYPE_CHECKING:
-    import zarr
-
+    from intarsia.array.fetch import Pending
     from intarsia.array.frame import Frame
-    from intarsia.array.plan import AxisSelector, Part, Plan, Request
+    from intarsia.array.plan import Part, Plan, Request
+    from intarsia.array.queue import Batch
+    from intarsia.array.source import Source
 
-__all__ = ["outer_index", "read_request"]
+__all__ = ["Prepared", "prepare", "read_request", "threads_for"]
+
+WORTH_A_THREAD = 256 << 10
+"""Decoded bytes that make up for starting a thread."""
+
+type Values = np.ndarray[Any, Any]
 
 
-def read_request(frame: Frame, asked: Request) -> np.ndarray[Any, Any]:
+class Prepared(NamedTuple):
+    """A plan down to the chunk: what the engine reads, and what it leaves to zarr."""
+
+    plan: Plan
+    works: list[Work]
+    by_zarr: list[tuple[Part, Source]]
+
+
+def read_request(frame: Frame, asked: Request, config: LogicalConfig | None = None) -> Values:
     """The values of a request, in its shape."""
-    planned = plan(frame.manifest, asked)
-    out = _output(frame, planned)
-    for part in planned.parts:
-        row = frame.manifest.regions.row(part.row)
-        member = frame.member_of(row)
+    config = config or LogicalConfig()
+    prepared = prepare(frame, asked)
+    out = _output(frame, prepared.plan)
+    for work in prepared.works:
+        _fill_missing(work, out)
+    _read_chunks(frame, prepared.works, out, config)
+    for part, source in prepared.by_zarr:
         try:
-            if asked.axes is None:
-                points: Any = part.source
-                out[part.target] = member.get_coordinate_selection(points)
-            else:
-                out[outer_index(part.target, out.shape)] = _read_outer(member, part.source)
+            read_part(source, part, out, points=asked.axes is None, window=config.window)
         except Exception as error:
-            raise ReadError(
-                f"cannot read region {frame.region_text(row)}, member {frame.manifest.members[row.member]}"
-                f"{_culprit(member, part)}: {error}"
-            ) from error
+            raise _failure(frame, part, source, culprit(source, part), error) from error
     return out.reshape(asked.shape)
 
 
-def _output(frame: Frame, planned: Plan) -> np.ndarray[Any, Any]:
+def prepare(frame: Frame, asked: Request) -> Prepared:
+    """Find every chunk that a request needs, and where its bytes are."""
+    manifest = frame.manifest  # another thread may change the layout meanwhile
+    planned = plan(manifest, asked)
+    works: list[Work] = []
+    by_zarr: list[tuple[Part, Source]] = []
+    if len(planned.parts) > 1:
+        owner = manifest.regions.member
+        frame.members.open_together(manifest.members[owner[part.row]] for part in planned.parts)
+    for part in planned.parts:
+        source = frame.source_of(manifest, part.row)
+        if source.obstacle:
+            by_zarr.append((part, source))
+        else:
+            works.append(Work(part, source, asked.axes is None, asked.working_shape))
+    if works:
+        _locate(frame, works)
+    return Prepared(planned, works, by_zarr)
+
+
+def _locate(frame: Frame, works: list[Work]) -> None:
+    fetcher = frame.fetcher()
+    whole = [work for work in works if work.source.shards is None]
+    for work, sizes in zip(whole, fetcher.sizes([(w.source, w.chunks) for w in whole]), strict=True):
+        if sizes is not None:
+            work.set_sizes(sizes)
+    for work in works:
+        if work.source.shards is not None:
+            try:
+                work.located = locate(fetcher, work.source, work.chunks)
+            except ShardIndexError as failure:
+                index = work.source.index(int(work.chunks[failure.position]))
+                raise _failure(frame, work.part, work.source, index, failure.cause) from failure.cause
+            work.set_sizes(work.located.nbytes)
+        work.fetcher = fetcher.for_member(work.source)
+
+
+def _output(frame: Frame, planned: Plan) -> Values:
     shape = planned.request.working_shape
     dtype = frame.manifest.data_type.to_native_dtype()
     if planned.is_complete:
@@ -48,33 +102,75 @@ def _output(frame: Frame, planned: Plan) -> np.ndarray[Any, Any]:
     return np.full(shape, frame.manifest.fill_value, dtype=dtype)
 
 
-def _read_outer(member: zarr.Array[Any], source: Any) -> Any:
-    if all(isinstance(selector, slice) for selector in source):
-        return member.get_basic_selection(source or ...)
-    return member.get_orthogonal_selection(source)
+def _fill_missing(work: Work, out: Values) -> None:
+    """Chunks that are not stored read as the member's fill value."""
+    missing = work.chunks.size - work.present.size
+    if not missing:
+        return
+    if not work.present.size:
+        out[work.whole_target()] = work.source.fill_value
+        return
+    for target, _ in work.places(np.flatnonzero(work.nbytes < 0)):
+        out[target] = work.source.fill_value
 
 
-def outer_index(selectors: tuple[AxisSelector, ...], shape: tuple[int, ...]) -> Any:
-    """The selectors as NumPy takes them for an outer product."""
-    if sum(not isinstance(selector, slice) for selector in selectors) <= 1:
-        return selectors
-    axes = zip(selectors, shape, strict=True)
-    return np.ix_(*(np.arange(n)[s] if isinstance(s, slice) else s for s, n in axes))
+def _read_chunks(frame: Frame, works: list[Work], out: Values, config: LogicalConfig) -> None:
+    works = [work for work in works if work.present.size]
+    if not works:
+        return
+    threads = threads_for(works, config)
+    queue = Queue(works, threads, config.window)
+    scratches = threading.local()
+
+    def decode(taken: tuple[Batch, Pending]) -> None:
+        scratch = getattr(scratches, "own", None)
+        if scratch is None:
+            scratch = scratches.own = Scratch()
+        _decode(frame, *taken, out, scratch)
+
+    run(queue.take, decode, threads, give_up=queue.cancel)
 
 
-def _culprit(member: zarr.Array[Any], part: Part) -> str:
-    """Which chunk of the part fails, found by reading them one by one; only after a read has failed."""
-    for index in product(*(_chunks_of(s, size) for s, size in zip(part.source, member.chunks, strict=True))):
-        box = tuple(slice(i * size, (i + 1) * size) for i, size in zip(index, member.chunks, strict=True))
-        try:
-            member.get_basic_selection(box or ...)
-        except Exception:
-            return f", chunk {index}"
-    return ""
+def _decode(frame: Frame, batch: Batch, pending: Pending, out: Values, scratch: Scratch) -> None:
+    received = iter(pending)
+    work, chunk = batch[0][0], int(batch[0][0].chunks[batch[0][1][0]])
+    try:
+        for work, positions in batch:
+            source = work.source
+            decoder = source.decoder
+            assert decoder is not None
+            chunks = work.chunks[positions].tolist()
+            for chunk, (target, inside) in zip(chunks, work.places(positions), strict=True):
+                encoded = next(received)
+                if encoded is None:
+                    out[target] = source.fill_value
+                elif decoder.asks_for_index:
+                    with working_on(source.index(chunk)):
+                        decoder.place(encoded, out, target, inside, scratch)
+                else:
+                    decoder.place(encoded, out, target, inside, scratch)
+    except Exception as error:
+        raise _failure(frame, work.part, work.source, work.source.index(chunk), error) from error
+    finally:
+        received.close()
 
 
-def _chunks_of(selector: AxisSelector, size: int) -> list[int]:
-    if isinstance(selector, slice):
-        return list(range(selector.start // size, (selector.stop - 1) // size + 1))
-    found: list[int] = np.unique(selector // size).tolist()
-    return found
+def threads_for(works: list[Work], config: LogicalConfig) -> int:
+    """How many threads decode: as many as are allowed, have something to do, and fit into half the window."""
+    chunks = total = largest = 0
+    for work in works:
+        decoder = work.source.decoder
+        assert decoder is not None
+        chunks += work.present.size
+        total += work.present.size * decoder.nbytes
+        largest = max(largest, decoder.nbytes * decoder.copies)
+    fitting = config.window // 2 // max(largest, 1)
+    return max(1, min(config.most_threads, chunks, fitting, total // WORTH_A_THREAD))
+
+
+def _failure(
+    frame: Frame, part: Part, source: Source, index: tuple[int, ...] | None, error: Exception
+) -> ReadError:
+    chunk = "" if index is None else f", chunk {index}"
+    region = frame.region_text(frame.manifest.regions.row(part.row))
+    return ReadError(f"cannot read region {region}, member {source.name}{chunk}: {error}")

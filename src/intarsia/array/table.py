@@ -218,11 +218,12 @@ class RegionTable:
         if any(a >= b for a, b in zip(box.start, box.stop, strict=True)):
             return np.empty(0, dtype=np.int64)
         axis, order, starts, highest_stop = self._along
-        first = np.searchsorted(highest_stop, box.start[axis], side="right")
-        last = np.searchsorted(starts, box.stop[axis], side="left")
+        first = highest_stop.searchsorted(box.start[axis], side="right")
+        last = starts.searchsorted(box.stop[axis], side="left")
         rows = order[first:last]
-        inside = np.all((self.start[rows] < box.stop) & (self.stop[rows] > box.start), axis=1)
-        found: Ints = np.sort(rows[inside])
+        inside = ((self.start[rows] < box.stop) & (self.stop[rows] > box.start)).all(axis=1)
+        found: Ints = rows[inside]
+        found.sort()
         return found
 
     def cells(self) -> int:

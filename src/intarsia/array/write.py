@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.array.plan import plan
-from intarsia.array.read import outer_index
 from intarsia.array.table import Box
+from intarsia.array.work import outer_index
 from intarsia.errors import CrossRegionWriteError, DataTypeError, NoRegionError, ShapeError
 
 if TYPE_CHECKING:

@@ -17,8 +17,10 @@ type CodecLike = Codec | Mapping[str, Any] | str
 """A codec object, a codec object of zarr.json as a dict, or a codec's name."""
 
 
-def parse_codecs(codecs: Iterable[CodecLike]) -> tuple[Codec, ...]:
-    """The codecs as objects, in order, with `bytes` (little endian) where no array -> bytes codec is given.
+def parse_codecs(codecs: Iterable[CodecLike], serializer: ArrayBytesCodec | None = None) -> tuple[Codec, ...]:
+    """The codecs as objects, in order; where no array -> bytes codec is given, with `serializer`.
+
+    That is `bytes` (little endian) unless the caller knows that the data type needs another one.
 
     >>> parse_codecs([{"name": "gzip"}])
     (BytesCodec(endian='little'), GzipCodec(level=5))
@@ -32,7 +34,7 @@ def parse_codecs(codecs: Iterable[CodecLike]) -> tuple[Codec, ...]:
             "array -> bytes codec, then bytes -> bytes codecs"
         )
     if 1 not in stages:
-        parsed.insert(stages.count(0), BytesCodec(endian="little"))
+        parsed.insert(stages.count(0), serializer or BytesCodec(endian="little"))
     return tuple(parsed)
 
 

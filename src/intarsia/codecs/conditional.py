@@ -13,7 +13,7 @@ from intarsia._compat import JSON
 from intarsia.codecs import configuration as codec_configuration
 from intarsia.codecs.chain import CodecLike, parse_codec
 from intarsia.codecs.context import named_chunk
-from intarsia.codecs.decisions import DecisionFunction, parse_decision
+from intarsia.codecs.decisions import DecisionFunction, NeverApply, parse_decision
 from intarsia.codecs.nested import Chain, NamedCodec
 from intarsia.codecs.runtime import RuntimeConfig, default_decision, for_nested
 from intarsia.codecs.synchronous import SynchronousBytesCodec
@@ -223,11 +223,26 @@ class ConditionalCodec(SynchronousBytesCodec):
         return chunk_spec.prototype.buffer.from_array_like(stored)
 
     def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        decision = self.effective_decision(chunk_spec)
-        if decision is None or not self.codecs:
-            return self.join(0, chunk_data, chunk_spec)
-        mask, encoded = decision.encode(chunk_data, self.chain(chunk_spec, decision))
+        mask, encoded = self.decide(chunk_data, chunk_spec, self.effective_decision(chunk_spec))
         return self.join(mask, encoded, chunk_spec)
+
+    async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        decision = self.effective_decision(chunk_spec)
+        if decision is None or isinstance(decision, NeverApply):  # one copy is not worth a thread
+            return self.join(0, chunk_data, chunk_spec)
+        return await super()._encode_single(chunk_data, chunk_spec)
+
+    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        if not self.read_mask(chunk_data):
+            return self._decode_sync(chunk_data, chunk_spec)
+        return await super()._decode_single(chunk_data, chunk_spec)
+
+    def decide(self, data: Buffer, chunk_spec: ArraySpec, decision: Decision | None) -> tuple[int, Buffer]:
+        """The bitmask for a chunk, and the chunk encoded by the nested codecs it names."""
+        # Several compressors cannot read back what they make of no bytes at all, so nothing applies to those.
+        if decision is None or not self.codecs or not len(data):
+            return 0, data
+        return decision.encode(data, self.chain(chunk_spec, decision))
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         mask = self.read_mask(chunk_data)

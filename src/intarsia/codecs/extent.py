@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.codecs import Crc32cCodec
 from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import LocalStore, MemoryStore
 
 from intarsia._compat import store_supports_sync_io, sync
 from intarsia.codecs.header import OffsetCodec, PadCodec
@@ -68,7 +69,12 @@ class StoredObject(Bytes):
 
     def size(self) -> int:
         """Its length in bytes, without reading it where the store can tell."""
-        return sync(self.path.store.getsize(self.path.path))
+        store = self.path.store
+        if isinstance(store, LocalStore):
+            return (store.root / self.path.path).stat().st_size
+        if isinstance(store, MemoryStore):
+            return len(self.read([None])[0] or b"")
+        return sync(store.getsize(self.path.path))
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ class Recoder:
             if not codec.holds_another and decision.mask_unseen(chain) == old:
                 return None
             raw = codec._decode_sync(stored, spec)
-            mask, encoded = decision.encode(raw, chain)
+            mask, encoded = codec.decide(raw, spec, decision)
             new = codec.join(mask, encoded, spec)
             # A codec that decides for itself inside may have changed its mind under the same mask.
             if mask == old and (not codec.holds_another or _same(new, stored)):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import zarr
@@ -59,8 +61,6 @@ def runtime_config(config: ArrayConfig, decision: DecisionLike | None) -> Runtim
 
 def for_nested(spec: ArraySpec, decision: Decision | None) -> ArraySpec:
     """What a `conditional` codec inside one that decides by `decision` is to be told of the chunk."""
-    from dataclasses import replace
-
     inherited = decision if decision is not None and decision.for_nested else None
     return replace(spec, config=RuntimeConfig(decision=None, inherited=inherited, **spec.config.to_dict()))
 
@@ -75,4 +75,9 @@ def default_decision() -> Decision | None:
     True
     """
     default = zarr.config.get(DEFAULT, None)
-    return None if default is None else parse_decision(default)
+    if default is None or isinstance(default, Decision):
+        return default
+    return _parse_once(default) if isinstance(default, Hashable) else parse_decision(default)
+
+
+_parse_once = lru_cache(maxsize=16)(parse_decision)  # a function is inspected once, not for every chunk

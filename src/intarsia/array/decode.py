@@ -1,0 +1,148 @@
+"""From encoded bytes to values in the output: zarr's own codecs, called without an event loop.
+
+The compressor nearest to the array, where it is one of zarr's common ones, decodes straight into the output
+if the chunk lies there in one piece, else into a buffer that its thread keeps. All other codecs run as zarr
+runs them.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from zarr.codecs import BytesCodec
+from zarr.core.buffer import default_buffer_prototype
+
+from intarsia._compat import ArraySpec, ChunkTransform, resolve_aa_specs
+from intarsia.array.fetch import Encoded, FileSpan
+from intarsia.array.unpack import Bytes, Unpack, unpacker
+from intarsia.errors import ChunkDecodeError
+
+if TYPE_CHECKING:
+    from zarr.abc.codec import Codec
+
+__all__ = ["Decoder", "Scratch"]
+
+type Values = np.ndarray[Any, Any]
+
+PLAIN_KINDS = "biufc"
+"""Kinds of data types whose `bytes` codec is a view of the bytes, in one byte order or the other."""
+
+
+class Scratch:
+    """The buffers of one thread: what a chunk is decoded into before it is copied to its place."""
+
+    def __init__(self) -> None:
+        self._bytes: Bytes = np.empty(0, dtype=np.uint8)
+        self._views: dict[int, tuple[Bytes, Values]] = {}
+
+    def for_chunk(self, decoder: Decoder) -> tuple[Bytes, Values]:
+        """Memory for one chunk, as bytes and as what the `bytes` codec makes of them."""
+        found = self._views.get(id(decoder))
+        if found is None:
+            if self._bytes.size < decoder.nbytes:
+                self._bytes = np.empty(decoder.nbytes, dtype=np.uint8)
+                self._views.clear()
+            memory = self._bytes[: decoder.nbytes]
+            found = memory, memory.view(decoder.stored_dtype).reshape(decoder.stored_shape)
+            self._views[id(decoder)] = found
+        return found
+
+
+class Decoder:
+    """The codec chain of one member, for reading."""
+
+    def __init__(self, codecs: tuple[Codec, ...], spec: ArraySpec) -> None:
+        chain = ChunkTransform(codecs=codecs)  # raises TypeError where a codec has no synchronous form
+        self._array_codecs: tuple[Any, ...] = tuple(chain._aa_codecs)
+        self._array_specs, self._spec = resolve_aa_specs(self._array_codecs, spec)
+        self._serializer: Any = chain._ab_codec
+        self._buffer = default_buffer_prototype().buffer
+        self._nd_buffer = default_buffer_prototype().nd_buffer
+        self._dtype: np.dtype[Any] = self._spec.dtype.to_native_dtype()
+        self._is_plain = type(self._serializer) is BytesCodec and self._dtype.kind in PLAIN_KINDS
+        self.stored_shape: tuple[int, ...] = self._spec.shape
+        """Shape of a chunk, as the array -> bytes codec sees it."""
+        self.stored_dtype = self._dtype
+        """The data type in the byte order of the stored bytes."""
+        order = getattr(self._serializer, "endian", None)
+        if self._is_plain and order is not None:
+            self.stored_dtype = self._dtype.newbyteorder("<" if order == "little" else ">")
+        self.nbytes = prod(self.stored_shape) * self._dtype.itemsize
+        """Size of a chunk, as the array -> bytes codec sees it."""
+        outer = list(chain._bb_codecs)
+        self._unpack: Unpack | None = None
+        if self._is_plain and outer:
+            self._unpack = unpacker(outer[0], self.nbytes)
+            if self._unpack is not None:
+                outer = outer[1:]
+        self._outer: tuple[Any, ...] = tuple(reversed(outer))
+        self.asks_for_index = any(not type(codec).__module__.startswith("zarr.") for codec in codecs)
+        """Whether a codec may want to know which chunk it works on; zarr's own never do."""
+        self.is_direct = self._is_plain and not self._array_codecs and self.stored_dtype == self._dtype
+        """Whether a chunk may be decoded right into its place."""
+
+    @property
+    def copies(self) -> int:
+        """How many buffers of a chunk's size decoding one may hold."""
+        return 2 + len(self._array_codecs)
+
+    def place(self, encoded: Encoded, out: Values, target: Any, inside: Any, scratch: Scratch) -> None:
+        """Decode a chunk and put what `inside` selects of it (None: all) where `target` says."""
+        if inside is not None:
+            out[target] = self._values(encoded, scratch)[inside]
+            return
+        if self.is_direct:
+            place = out[target]
+            if place.flags.c_contiguous and isinstance(place, np.ndarray):
+                memory = place.reshape(-1).view(np.uint8)
+                found = self._unpacked(encoded, memory)
+                if found is not memory:
+                    memory[:] = np.frombuffer(found, dtype=np.uint8)
+                return
+        out[target] = self._values(encoded, scratch)
+
+    def _values(self, encoded: Encoded, scratch: Scratch) -> Values:
+        """A chunk decoded, perhaps in the thread's own memory."""
+        if self._is_plain:
+            memory, values = scratch.for_chunk(self)
+            found = self._unpacked(encoded, memory)
+            if found is not memory:
+                values = np.frombuffer(found, dtype=self.stored_dtype).reshape(self.stored_shape)
+            if not self._array_codecs:
+                return values
+            if not values.flags.aligned or values.dtype != self._dtype:
+                values = values.astype(self._dtype)
+            array = self._nd_buffer.from_numpy_array(values)
+        else:
+            array = self._serializer._decode_sync(self._peeled(encoded), self._spec)
+        for codec, spec in zip(reversed(self._array_codecs), reversed(self._array_specs), strict=True):
+            array = codec._decode_sync(array, spec)
+        decoded: Values = array.as_numpy_array()
+        return decoded
+
+    def _unpacked(self, encoded: Encoded, memory: Bytes) -> Any:
+        """The bytes of a chunk: in `memory`, or in another object of exactly its size."""
+        as_stored = self._unpack is None and not self._outer
+        if as_stored and type(encoded) is FileSpan and encoded.nbytes == memory.size:
+            encoded.read_into(memory.data)
+            return memory
+        data: Any
+        if self._outer:
+            data = self._peeled(encoded).as_numpy_array()
+        else:
+            data = encoded.read() if type(encoded) is FileSpan else encoded
+        if self._unpack is not None:
+            return self._unpack(data, memory)
+        if len(data) != memory.size:
+            raise ChunkDecodeError(f"it holds {len(data)} bytes, but a chunk takes {memory.size}")
+        return data
+
+    def _peeled(self, encoded: Encoded) -> Any:
+        """The bytes after the outermost codecs were undone, as a buffer of zarr."""
+        data = encoded.read() if type(encoded) is FileSpan else encoded
+        buffer = self._buffer.from_bytes(data)
+        for codec in self._outer:
+            buffer = codec._decode_sync(buffer, self._spec)
+        return buffer

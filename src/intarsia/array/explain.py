@@ -1,0 +1,214 @@
+"""The read plan, for people: which members, chunks and bytes a selection takes, and how they are got."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from intarsia.array.member import short_codecs
+from intarsia.array.plan import request
+from intarsia.array.read import prepare, threads_for
+from intarsia.array.table import Box
+
+if TYPE_CHECKING:
+    from intarsia.array.frame import Frame
+    from intarsia.array.logical import LogicalArray
+    from intarsia.array.plan import Mode, Part
+    from intarsia.array.source import Source
+    from intarsia.array.work import Work
+
+__all__ = ["Explanation", "PartExplanation", "explain"]
+
+SHOWN_PARTS = 30
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+@dataclass(frozen=True, slots=True)
+class PartExplanation:
+    """What a read takes from one region.
+
+    >>> import numpy as np, intarsia
+    >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(2, 4), dtype="int32")
+    >>> array.append(np.ones((4, 4)).astype("int32"), codecs=["gzip"])
+    >>> part = intarsia.explain(array, np.s_[:2]).parts[0]
+    >>> part.codecs, part.chunks, part.straight
+    ('gzip', 1, 1)
+    """
+
+    bounds: tuple[tuple[int, int], ...]
+    """The region, in elements."""
+
+    member: str
+    """Name of the array behind it."""
+
+    codecs: str
+    """The member's codecs in a few words."""
+
+    elements: int
+    """How many elements come from it."""
+
+    chunks: int | None
+    """Chunks that the selection touches; None where zarr reads the member."""
+
+    fetched: int | None
+    """Those of them that are fetched. The others are not stored, and read as the member's fill value; where
+    that is only known when they are asked for, all count."""
+
+    stored_bytes: int | None
+    """Encoded bytes that are fetched; None where that is not known before."""
+
+    straight: int
+    """Chunks that are decoded right into the output; the others are copied there once."""
+
+    fetcher: str
+    """How the bytes are got."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a read of one selection does.
+
+    >>> import numpy as np, intarsia
+    >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(2, 4), dtype="int32")
+    >>> array.append(np.ones((4, 4)).astype("int32"), codecs=["gzip"])
+    >>> intarsia.explain(array, np.s_[1:3]).chunks
+    2
+    """
+
+    shape: tuple[int, ...]
+    """Of the result."""
+
+    nbytes: int
+    """Size of the result in memory."""
+
+    holes: int
+    """Elements that no region covers: the array's fill value."""
+
+    threads: int
+    """Threads that decode, the calling one among them."""
+
+    window_bytes: int
+    """Most memory that is taken beside the result."""
+
+    parts: tuple[PartExplanation, ...]
+    """One for every region that the selection touches."""
+
+    @property
+    def members(self) -> int:
+        """Number of members that are read."""
+        return len({part.member for part in self.parts})
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks that the selection touches, those read by zarr apart."""
+        return sum(part.chunks or 0 for part in self.parts)
+
+    @property
+    def stored_bytes(self) -> int | None:
+        """Encoded bytes that are fetched; None if they are not known of every part."""
+        known = [part.stored_bytes for part in self.parts]
+        return None if None in known else sum(size for size in known if size is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as JSON."""
+        totals = {"members": self.members, "chunks": self.chunks, "stored_bytes": self.stored_bytes}
+        return {**asdict(self), **totals}
+
+    def __repr__(self) -> str:
+        stored = "" if self.stored_bytes is None else f", {size_text(self.stored_bytes)} stored"
+        lines = [
+            f"reads {self.shape}, {size_text(self.nbytes)}, from {len(self.parts)} regions of {self.members} "
+            f"members: {self.chunks} chunks{stored}",
+            f"{self.threads} threads, at most {size_text(self.window_bytes)} beside the result"
+            + (f", {self.holes} elements lie in no region" if self.holes else ""),
+        ]
+        header = ("region", "member", "codecs", "chunks", "fetched", "stored", "copied", "fetcher")
+        rows = [header, *(_row(part) for part in self.parts[:SHOWN_PARTS])]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+        if self.parts:
+            lines += ["  ".join(f"{t:<{w}}" for t, w in zip(r, widths, strict=True)).rstrip() for r in rows]
+        if len(self.parts) > SHOWN_PARTS:
+            lines.append(f"and {len(self.parts) - SHOWN_PARTS} more regions")
+        return "\n".join(lines)
+
+
+def _row(part: PartExplanation) -> tuple[str, ...]:
+    start, stop = tuple(zip(*part.bounds, strict=True)) or ((), ())
+    copied = "?" if part.fetched is None else str(part.fetched - part.straight)
+    return (
+        Box(start, stop).text(),
+        part.member[:6],
+        part.codecs,
+        "?" if part.chunks is None else str(part.chunks),
+        "?" if part.fetched is None else str(part.fetched),
+        "?" if part.stored_bytes is None else size_text(part.stored_bytes),
+        copied,
+        part.fetcher,
+    )
+
+
+def size_text(nbytes: int) -> str:
+    """A number of bytes as people say it.
+
+    >>> size_text(1536)
+    '1.5 KiB'
+    """
+    size, unit = float(nbytes), 0
+    while size >= 1024 and unit < len(UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{nbytes} B" if not unit else f"{size:.1f} {UNITS[unit]}"
+
+
+def explain(array: LogicalArray, selection: Any = ..., *, mode: Mode | None = None) -> Explanation:
+    """What reading `array[selection]` does: members, chunks, bytes, how they are fetched and copied.
+
+    No chunk is read; references of chunks and indexes of shards may be. `mode` is `"orthogonal"` or
+    `"vectorized"` for what `array.oindex[selection]` or `array.vindex[selection]` would do.
+
+    >>> import numpy as np, intarsia
+    >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(2, 4), dtype="int32")
+    >>> array.append(np.ones((4, 4)).astype("int32"), codecs=["gzip"])
+    >>> print(intarsia.explain(array, np.s_[1:3]))  # doctest: +NORMALIZE_WHITESPACE
+    reads (2, 4), 32 B, from 1 regions of 1 members: 2 chunks
+    1 threads, at most ... beside the result
+    region      member  codecs  chunks  fetched  stored  copied  fetcher
+    [0:4, 0:4]  m-...   gzip    2       2        ?       2       MemoryStore, in threads
+    """
+    frame, config = array._frame, array.config
+    asked = request(array.shape, selection, mode)
+    prepared = prepare(frame, asked)
+    by_row = {work.part.row: _explain_work(frame, work) for work in prepared.works}
+    by_row |= {part.row: _explain_by_zarr(frame, part, source) for part, source in prepared.by_zarr}
+    busy = [work for work in prepared.works if work.present.size]
+    return Explanation(
+        asked.shape,
+        asked.size * array.dtype.itemsize,
+        asked.size - prepared.plan.size,
+        threads_for(busy, config) if busy else 1,
+        config.window,
+        tuple(by_row[part.row] for part in prepared.plan.parts),
+    )
+
+
+def _explain_work(frame: Frame, work: Work) -> PartExplanation:
+    known = work.stored_sizes_are_known
+    return replace(
+        _region(frame, work.part, work.source),
+        chunks=int(work.chunks.size),
+        fetched=int(work.present.size),
+        stored_bytes=int(work.nbytes[work.present].sum()) if known else None,
+        straight=work.straight(),
+        fetcher=work.fetcher.name if work.fetcher is not None else "",
+    )
+
+
+def _explain_by_zarr(frame: Frame, part: Part, source: Source) -> PartExplanation:
+    return replace(_region(frame, part, source), fetcher=f"zarr itself: {source.obstacle}")
+
+
+def _region(frame: Frame, part: Part, source: Source) -> PartExplanation:
+    box = frame.manifest.elements(frame.manifest.regions.row(part.row).box)
+    bounds = tuple(zip(*box, strict=True))
+    return PartExplanation(
+        bounds, source.name, short_codecs(source.array), part.size, None, None, None, 0, ""
+    )

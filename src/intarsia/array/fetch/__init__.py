@@ -1,0 +1,46 @@
+"""Fetching encoded chunks: one way in for every kind of store, each the fastest that is safe there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from icechunk import IcechunkStore
+from zarr.storage import LocalStore
+
+from intarsia._compat import store_supports_sync_io
+from intarsia.array.fetch.fetcher import Encoded, Fetcher, Pending, Spans
+from intarsia.array.fetch.files import CAN_READ_FILES, FileSpan, LocalFiles
+from intarsia.array.fetch.icechunk_batch import IcechunkBatch
+from intarsia.array.fetch.local_icechunk import LocalIcechunk
+from intarsia.array.fetch.store import ConcurrentStore, SynchronousStore
+
+if TYPE_CHECKING:
+    from zarr.abc.store import Store
+
+__all__ = ["Encoded", "Fetcher", "FileSpan", "Pending", "Spans", "fetcher_for", "is_lasting"]
+
+
+def is_lasting(store: Store) -> bool:
+    """Whether nothing can change in this store any more: a read-only session of Icechunk.
+
+    A store may be opened for reading while its session is written to, so the session is asked.
+    """
+    return type(store) is IcechunkStore and store.session.read_only
+
+
+def fetcher_for(store: Store) -> Fetcher:
+    """The way to read this store, as it is now.
+
+    >>> from zarr.storage import MemoryStore
+    >>> fetcher_for(MemoryStore()).name
+    'MemoryStore, in threads'
+    """
+    if type(store) is IcechunkStore:
+        read_only = store.session.read_only
+        local = LocalIcechunk.of(store) if read_only else None
+        return local or IcechunkBatch(store, read_only=read_only)
+    if type(store) is LocalStore and CAN_READ_FILES:
+        return LocalFiles(store)
+    if store_supports_sync_io(store):
+        return SynchronousStore(store)
+    return ConcurrentStore(store)

@@ -1,0 +1,91 @@
+"""Fetching from files of this machine: opened and read in the thread that decodes them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from intarsia.errors import ChunkDecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from zarr.storage import LocalStore
+
+    from intarsia.array.fetch.fetcher import Encoded, Fetcher, Pending, Spans
+    from intarsia.array.source import Source
+    from intarsia.array.table import Ints
+
+__all__ = ["CAN_READ_FILES", "FileSpan", "LocalFiles"]
+
+CAN_READ_FILES = hasattr(os, "preadv")
+"""Whether the system reads from a place in a file into memory; Windows does not."""
+
+
+class FileSpan:
+    """Bytes of an open file, not read yet; good until the next one is asked for."""
+
+    __slots__ = ("_file", "_offset", "nbytes")
+
+    def __init__(self, file: int, offset: int, nbytes: int) -> None:
+        self._file, self._offset, self.nbytes = file, offset, nbytes
+
+    def read(self) -> bytes:
+        """The bytes."""
+        found = os.pread(self._file, self.nbytes, self._offset)
+        self._check(len(found))
+        return found
+
+    def read_into(self, destination: memoryview) -> None:
+        """The bytes, put right where they belong."""
+        self._check(os.preadv(self._file, [destination], self._offset))
+
+    def _check(self, count: int) -> None:
+        if count != self.nbytes:
+            raise ChunkDecodeError(f"its file is cut off: {count} bytes are there of {self.nbytes}")
+
+
+class _Later:
+    """Opens and reads files when it is iterated over."""
+
+    def __init__(self, root: bytes, spans: Sequence[Spans]) -> None:
+        self._root, self._spans = root, spans
+
+    def __iter__(self) -> Generator[Encoded | None]:
+        for source, blob, start, nbytes in self._spans:
+            starts = [0] * blob.size if start is None else start.tolist()
+            lengths = [None] * blob.size if nbytes is None else nbytes.tolist()
+            for key, first, length in zip(source.keys(blob), starts, lengths, strict=True):
+                try:
+                    file = os.open(self._root + os.fsencode(key), os.O_RDONLY)
+                except (FileNotFoundError, NotADirectoryError):
+                    yield None
+                    continue
+                try:
+                    size = os.fstat(file).st_size
+                    offset = first if first >= 0 else max(0, size + first)
+                    yield FileSpan(file, offset, size - offset if length is None else length)
+                finally:
+                    os.close(file)
+
+    def cancel(self) -> None:
+        """Nothing runs."""
+
+
+class LocalFiles:
+    """A zarr store of plain files."""
+
+    in_threads, lasting = True, False
+    name = "local files"
+
+    def __init__(self, store: LocalStore) -> None:
+        self._root = os.fsencode(store.root) + b"/"
+
+    def sizes(self, sources: Sequence[tuple[Source, Ints]]) -> list[Ints | None]:
+        return [None] * len(sources)
+
+    def for_member(self, source: Source) -> Fetcher:
+        return self
+
+    def begin(self, spans: Sequence[Spans]) -> Pending:
+        return _Later(self._root, spans)

@@ -1,0 +1,134 @@
+"""Fetching from any zarr store: in the decoding threads where it can be asked there, else concurrently."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import zarr
+from zarr.abc.store import ByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.core.buffer import default_buffer_prototype
+
+from intarsia._compat import event_loop
+from intarsia.array.fetch.coalesce import coalesced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+    from concurrent.futures import Future
+
+    from intarsia.array.fetch.fetcher import Encoded, Fetcher, Pending, Spans
+    from intarsia.array.source import Source
+    from intarsia.array.table import Ints
+
+__all__ = ["ConcurrentStore", "Started", "SynchronousStore", "requests_of", "start"]
+
+type KeyRange = tuple[str, ByteRequest | None]
+
+
+def requests_of(spans: Sequence[Spans]) -> Iterator[KeyRange]:
+    """Key and byte range of everything that is wanted, in order."""
+    for source, blob, starts, nbytes in spans:
+        keys = source.keys(blob)
+        if starts is None or nbytes is None:
+            yield from ((key, None) for key in keys)
+            continue
+        for key, first, length in zip(keys, starts.tolist(), nbytes.tolist(), strict=True):
+            yield key, SuffixByteRequest(length) if first < 0 else RangeByteRequest(first, first + length)
+
+
+class _Later:
+    """Reads when it is iterated over."""
+
+    def __init__(self, store: Any, spans: Sequence[Spans]) -> None:
+        self._store, self._spans = store, spans
+
+    def __iter__(self) -> Generator[Encoded | None]:
+        get, prototype = self._store.get_sync, default_buffer_prototype()
+        for key, byte_range in requests_of(self._spans):
+            found = get(key, prototype=prototype, byte_range=byte_range)
+            yield None if found is None else found.as_numpy_array()
+
+    def cancel(self) -> None:
+        """Nothing runs."""
+
+
+class SynchronousStore:
+    """A store that can be asked without an event loop, as memory."""
+
+    in_threads, lasting = True, False
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.name = f"{type(store).__name__}, in threads"
+
+    def sizes(self, sources: Sequence[tuple[Source, Ints]]) -> list[Ints | None]:
+        return [None] * len(sources)
+
+    def for_member(self, source: Source) -> Fetcher:
+        return self
+
+    def begin(self, spans: Sequence[Spans]) -> Pending:
+        return _Later(self._store, spans)
+
+
+def start[T](work: Coroutine[Any, Any, T]) -> Future[T]:
+    """Run a coroutine on zarr's event loop, without waiting for it."""
+    loop = event_loop()
+    try:
+        here = asyncio.get_running_loop()
+    except RuntimeError:
+        here = None
+    if here is loop:
+        work.close()
+        raise RuntimeError("a logical array cannot be read from within zarr's own event loop")
+    return asyncio.run_coroutine_threadsafe(work, loop)
+
+
+class Started:
+    """Bytes that the event loop is fetching; an exception in the list is raised in its place."""
+
+    def __init__(self, work: Coroutine[Any, Any, list[Any]]) -> None:
+        self._future = start(work)
+
+    def __iter__(self) -> Generator[Encoded | None]:
+        found = self._future.result()
+        for position, item in enumerate(found):
+            found[position] = None  # each is let go of once it is decoded
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def cancel(self) -> None:
+        self._future.cancel()
+
+
+class ConcurrentStore:
+    """A store that only works on an event loop: zip files, object stores, HTTP."""
+
+    in_threads, lasting = False, False
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.name = f"{type(store).__name__}, concurrently"
+
+    def sizes(self, sources: Sequence[tuple[Source, Ints]]) -> list[Ints | None]:
+        return [None] * len(sources)
+
+    def for_member(self, source: Source) -> Fetcher:
+        return self
+
+    def begin(self, spans: Sequence[Spans]) -> Pending:
+        joined, parts = coalesced(spans)
+        return Started(self._get(list(requests_of(joined)), parts))
+
+    async def _get(self, wanted: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:
+        prototype = default_buffer_prototype()
+        gate = asyncio.Semaphore(zarr.config.get("async.concurrency"))
+
+        async def one(key: str, byte_range: ByteRequest | None) -> Any:
+            async with gate:
+                found = await self._store.get(key, prototype, byte_range)
+                return None if found is None else found.as_numpy_array()
+
+        tasks = [one(*item) for item in wanted]
+        return parts(await asyncio.gather(*tasks, return_exceptions=True))

@@ -1,0 +1,146 @@
+"""A member as the read engine sees it: its grid, its codecs, where its chunks are stored."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from zarr.codecs import ShardingCodec
+from zarr.core.buffer import cpu, default_buffer_prototype
+
+from intarsia._compat import ArraySpec, ArrayV3Metadata, RegularChunkGridMetadata, evolve_codecs
+from intarsia.array.decode import Decoder
+
+if TYPE_CHECKING:
+    import zarr
+    from zarr.abc.codec import Codec
+
+    from intarsia.array.fetch.references import References
+    from intarsia.array.manifest import Manifest
+    from intarsia.array.table import Ints
+
+__all__ = ["Shards", "Source"]
+
+FIXED_SIZE_KINDS = "biufcmMSUV"
+"""Kinds of NumPy data types whose values lie in the array itself, so that threads may fill one together."""
+
+
+class Shards:
+    """How inner chunks lie in the shards of a member."""
+
+    def __init__(self, codec: ShardingCodec, per_shard: tuple[int, ...]) -> None:
+        self.codec = codec
+        self.per_shard = per_shard
+        """Inner chunks of a shard, along each axis."""
+        self.indexes: dict[int, np.ndarray[Any, Any]] = {}
+        """Offset and length of every inner chunk, by shard; kept for read-only snapshots alone."""
+
+
+class Source:
+    """One member, prepared once and read many times."""
+
+    def __init__(self, name: str, array: zarr.Array[Any]) -> None:
+        self.name = name
+        self.array = array
+        self.metadata: Any = array.metadata
+        self.path = array.path
+        self.fill_value = array.fill_value
+        self.chunk_shape: tuple[int, ...] = ()
+        self.grid: tuple[int, ...] = ()
+        self.blob_grid: tuple[int, ...] = ()
+        self.shards: Shards | None = None
+        self.decoder: Decoder | None = None
+        self.references: References | None = None
+        self.checked: tuple[Manifest | None, set[int]] = None, set()
+        """A manifest, and those of its rows that were found to fit this member."""
+        self.is_plain = False
+        """Whether its values lie in plain NumPy memory, so that they may be read right into an output."""
+        self.obstacle = self._prepare()
+        """Why the engine leaves this member to zarr; empty if it does not."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the array was not resized since."""
+        return self.array.metadata is self.metadata
+
+    @property
+    def stored_grain(self) -> tuple[int, ...] | None:
+        """Shape of what is stored as one object; None if that differs from one to the next."""
+        try:
+            return tuple(self.array.shards or self.array.chunks)
+        except NotImplementedError:
+            return None
+
+    @property
+    def blobs(self) -> int:
+        """Number of chunks, or shards, that may be stored."""
+        return prod(self.blob_grid)
+
+    def _prepare(self) -> str:
+        metadata, prototype = self.metadata, default_buffer_prototype()
+        if not isinstance(metadata, ArrayV3Metadata):
+            return "Zarr format 2"
+        if not isinstance(metadata.chunk_grid, RegularChunkGridMetadata):
+            return "chunks of different shapes"
+        dtype = metadata.data_type.to_native_dtype()
+        if dtype.kind not in FIXED_SIZE_KINDS or dtype.hasobject or dtype.metadata:
+            return f"the data type {metadata.data_type.to_json(zarr_format=3)!r}"
+        if not (issubclass(prototype.buffer, cpu.Buffer) and issubclass(prototype.nd_buffer, cpu.NDBuffer)):
+            return "buffers that are not in main memory"
+        self.is_plain = True
+        if not self.array.async_array.config.read_missing_chunks:
+            return "read_missing_chunks=False"
+        outer_shape = metadata.chunk_grid.chunk_shape
+        spec = self._spec(outer_shape)
+        codecs = evolve_codecs(metadata.codecs, spec)
+        self.chunk_shape = outer_shape
+        self.blob_grid = self.grid = self._grid(outer_shape)
+        if isinstance(codecs[0], ShardingCodec) and len(codecs) == 1:
+            codec = codecs[0]
+            self.chunk_shape = tuple(codec.chunk_shape)
+            spec = self._spec(self.chunk_shape)
+            codecs = evolve_codecs(codec.codecs, spec)
+            per_shard = tuple(a // b for a, b in zip(outer_shape, self.chunk_shape, strict=True))
+            self.shards = Shards(codec, per_shard)
+            self.grid = tuple(a * b for a, b in zip(self.blob_grid, per_shard, strict=True))
+        return self._choose_decoder(codecs, spec)
+
+    def _choose_decoder(self, codecs: tuple[Codec, ...], spec: ArraySpec) -> str:
+        if self.shards is not None:
+            if any(isinstance(codec, ShardingCodec) for codec in codecs):
+                return "shards within shards"
+            try:
+                Decoder(tuple(self.shards.codec.index_codecs), spec)
+            except TypeError:
+                return "an index codec that only works asynchronously"
+        try:
+            self.decoder = Decoder(codecs, spec)
+        except TypeError:
+            return "a codec that only works asynchronously"
+        return ""
+
+    def _spec(self, shape: tuple[int, ...]) -> ArraySpec:
+        return ArraySpec(
+            shape,
+            self.metadata.data_type,
+            self.metadata.fill_value,
+            self.array.async_array.config,
+            default_buffer_prototype(),
+        )
+
+    def _grid(self, chunk: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(-(-n // c) for n, c in zip(self.metadata.shape, chunk, strict=True))
+
+    def index(self, chunk: int) -> tuple[int, ...]:
+        """The index in the grid of the chunk at a position in C order."""
+        return tuple(int(i) for i in np.unravel_index(chunk, self.grid)) if self.grid else ()
+
+    def keys(self, blob: Ints) -> list[str]:
+        """Keys in the store of the chunks, or shards, at these positions in C order."""
+        prefix = f"{self.path}/" if self.path else ""
+        encode = self.metadata.encode_chunk_key
+        if not self.blob_grid:
+            return [prefix + encode(())] * blob.size
+        indices = zip(*(axis.tolist() for axis in np.unravel_index(blob, self.blob_grid)), strict=True)
+        return [prefix + encode(index) for index in indices]

@@ -1,0 +1,199 @@
+"""The chunks of one part of a plan: which they are, what is wanted of each, where it goes.
+
+Axes are projected onto the chunk grid one by one, on whole columns; a chunk is a combination of one piece an
+axis. Objects are made for the chunks at hand alone, so a plan of a million chunks is a few columns.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from intarsia.array.fetch import Fetcher
+    from intarsia.array.plan import AxisSelector, Part
+    from intarsia.array.shards import Located
+    from intarsia.array.source import Source
+    from intarsia.array.table import Ints
+
+__all__ = ["AxisPieces", "Work", "outer_index"]
+
+type Place = tuple[Any, Any]
+"""Where a chunk goes in the output, and what is taken of it; None means all of it, in order."""
+
+
+def outer_index(selectors: tuple[AxisSelector, ...], shape: tuple[int, ...]) -> Any:
+    """The selectors as NumPy takes them for an outer product."""
+    if sum(not isinstance(selector, slice) for selector in selectors) <= 1:
+        return selectors
+    axes = zip(selectors, shape, strict=True)
+    return np.ix_(*(np.arange(n)[s] if isinstance(s, slice) else s for s, n in axes))
+
+
+class AxisPieces:
+    """One axis of a part, cut at the chunk borders of the member."""
+
+    __slots__ = ("chunk", "inside", "target", "whole")
+
+    chunk: list[int]
+    """Which chunks of the axis, each once."""
+
+    inside: list[AxisSelector]
+    """What is taken of each."""
+
+    target: list[AxisSelector]
+    """Where that goes in the output."""
+
+    whole: list[bool]
+    """Whether all of it is taken, in order."""
+
+    def __init__(self, source: AxisSelector, target: AxisSelector, size: int) -> None:
+        if isinstance(source, slice) and isinstance(target, slice):
+            self._cut_slice(source, target, size)
+        else:
+            self._cut_indices(np.asarray(source), np.asarray(target), size)
+
+    def _cut_slice(self, source: slice, target: slice, size: int) -> None:
+        start, stop, step = source.start, source.stop, source.step or 1
+        first, last = start // size, (stop - 1) // size
+        down = (target.step or 1) < 0
+        if first == last:  # a small read: no need for columns
+            begin, count = start - first * size, (stop - 1 - start) // step + 1
+            self.chunk = [first]
+            self.inside = [slice(begin, begin + (count - 1) * step + 1, step)]
+            self.target = [target]
+            self.whole = [begin == 0 and count == size and step == 1 and not down]
+            return
+        chunk = np.arange(first, last + 1)
+        i = np.maximum(-(-(chunk * size - start) // step), 0)
+        j = -(-(np.minimum((chunk + 1) * size, stop) - start) // step)
+        kept = j > i
+        chunk, i, j = chunk[kept], i[kept], j[kept]
+        begin = start + i * step - chunk * size
+        end = begin + (j - 1 - i) * step + 1
+        self.chunk = chunk.tolist()
+        self.inside = [slice(a, b, step) for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
+        at = target.start
+        if down:
+            self.target = [
+                slice(at - a, at - b if at >= b else None, -1)
+                for a, b in zip(i.tolist(), j.tolist(), strict=True)
+            ]
+            self.whole = [False] * len(self.chunk)
+        else:
+            self.target = [slice(at + a, at + b) for a, b in zip(i.tolist(), j.tolist(), strict=True)]
+            self.whole = ((begin == 0) & (j - i == size) & (step == 1)).tolist()
+
+    def _cut_indices(self, source: Ints, target: Ints, size: int) -> None:
+        owner = source // size
+        order = np.argsort(owner, kind="stable")
+        chunk, first = np.unique(owner[order], return_index=True)
+        groups = np.split(order, first[1:])
+        self.chunk = chunk.tolist()
+        self.inside = [source[g] - c * size for g, c in zip(groups, self.chunk, strict=True)]
+        self.target = [target[g] for g in groups]
+        self.whole = [False] * len(self.chunk)
+
+
+class Work:
+    """The chunks of one part, and what is known about their bytes."""
+
+    __slots__ = (
+        "_axes", "_counts", "_gather", "_points", "chunks", "fetcher", "located", "nbytes", "out_shape",
+        "part", "present", "source", "stored_sizes_are_known",
+    )  # fmt: skip
+
+    def __init__(self, part: Part, source: Source, points: bool, out_shape: tuple[int, ...]) -> None:
+        self.part, self.source, self.out_shape = part, source, out_shape
+        self.located: Located | None = None
+        self.fetcher: Fetcher | None = None
+        self._points: list[Place] | None = None
+        if points and source.grid:
+            self._cut_points()
+        else:
+            self._cut_axes(points)
+        self.present: Ints = np.arange(self.chunks.size)
+        """Those of the chunks that have to be fetched, as positions in `chunks`."""
+        assert source.decoder is not None
+        self.nbytes: Ints = np.full(self.chunks.shape, source.decoder.nbytes)
+        """Stored size of each chunk; its decoded size where that is not known; -1 if it is not stored."""
+        self.stored_sizes_are_known = False
+
+    def _cut_axes(self, points: bool) -> None:
+        part, source = self.part, self.source
+        targets: Any = part.target if not points else ()  # zero-dimensional: one element, asked for often
+        self._axes = [
+            AxisPieces(*axis) for axis in zip(part.source, targets, source.chunk_shape, strict=True)
+        ]
+        self._counts = tuple(len(axis.chunk) for axis in self._axes)
+        self._gather = sum(isinstance(axis.target[0], np.ndarray) for axis in self._axes) > 1
+        if points:
+            self._points = [(part.target, ())]
+        position: Any = np.zeros((), dtype=np.int64)
+        for axis, size in zip(self._axes, source.grid, strict=True):
+            position = position[..., None] * size + np.array(axis.chunk, dtype=np.int64)
+        self.chunks: Ints = position.reshape(-1)
+
+    def _cut_points(self) -> None:
+        part, source = self.part, self.source
+        shape = source.chunk_shape
+        owners = [np.asarray(c) // n for c, n in zip(part.source, shape, strict=True)]
+        owner = np.ravel_multi_index(tuple(owners), source.grid)
+        order = np.argsort(owner, kind="stable")
+        chunks, first = np.unique(owner[order], return_index=True)
+        self.chunks = chunks.astype(np.int64)
+        places: Any = part.target[0]
+        self._points = []
+        for group in np.split(order, first[1:]):
+            inside = tuple(np.asarray(c)[group] % n for c, n in zip(part.source, shape, strict=True))
+            self._points.append(((places[group],), inside))
+
+    def set_sizes(self, nbytes: Ints) -> None:
+        """Take in the stored size of each chunk, -1 for those that are not stored."""
+        self.nbytes, self.stored_sizes_are_known = nbytes, True
+        self.present = np.flatnonzero(nbytes >= 0)
+
+    def places(self, positions: Ints) -> Iterator[Place]:
+        """Where these chunks go and what is taken of them."""
+        if self._points is not None:
+            yield from (self._points[k] for k in positions.tolist())
+            return
+        if not self._axes:
+            yield from (((), None) for _ in positions)
+            return
+        shape = self.source.chunk_shape
+        pieces = [
+            [(axis.target[k], axis.inside[k], axis.whole[k]) for k in column.tolist()]
+            for axis, column in zip(self._axes, np.unravel_index(positions, self._counts), strict=True)
+        ]
+        for piece in zip(*pieces, strict=True):
+            target, inside, whole = zip(*piece, strict=True)
+            if self._gather:
+                yield outer_index(target, self.out_shape), outer_index(inside, shape)
+            else:
+                yield target, None if all(whole) else inside
+
+    def whole_target(self) -> Any:
+        """Where the part goes in the output, all of it."""
+        return self.part.target if self._points is not None else outer_index(self.part.target, self.out_shape)
+
+    def straight(self) -> int:
+        """How many of the chunks that are fetched are decoded right into the output, without a copy."""
+        decoder = self.source.decoder
+        assert decoder is not None
+        if not decoder.is_direct or self._points is not None or self._gather:
+            return 0
+        count = 0
+        # Memory is laid out, not touched: the flags of the views are all that is looked at.
+        out = np.lib.stride_tricks.as_strided(np.empty(1, np.uint8), self.out_shape, _strides(self.out_shape))
+        for target, inside in self.places(self.present):
+            count += inside is None and bool(out[target].flags.c_contiguous)
+        return count
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))

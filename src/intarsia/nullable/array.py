@@ -1,0 +1,338 @@
+"""`NullableArray`: a zarr array of nullable data that reads and writes masked arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia._compat import is_pure_fancy_indexing
+from intarsia.errors import DataTypeError
+from intarsia.nullable.buffer import OptionalNDBuffer
+from intarsia.nullable.convert import as_nullable
+from intarsia.nullable.dtype import OptionalDType
+from intarsia.nullable.layout import is_string
+from intarsia.nullable.na_object import ATTRIBUTE, UNSET, check_na_object, from_attribute, strings
+from intarsia.nullable.null_type import NullDType
+from intarsia.nullable.values import NullableValues
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+    import zarr
+    from zarr.core.attributes import Attributes
+
+__all__ = ["NullableArray"]
+
+
+class NullableArray:
+    """A zarr array with missing values: masked arrays out, anything with nulls in.
+
+    >>> from intarsia import nullable
+    >>> a = nullable.create_array({}, shape=4, dtype="int16")
+    >>> a[:3] = [1, None, 3]
+    >>> print(a[:])
+    [1 -- 3 --]
+    """
+
+    __slots__ = ("_na_object", "zarr_array")
+
+    zarr_array: zarr.Array[Any]
+    """The zarr array itself; its reads give `NullableValues`."""
+
+    def __init__(self, zarr_array: zarr.Array[Any], *, na_object: Any = UNSET) -> None:
+        data_type = zarr_array.metadata.dtype
+        if not isinstance(data_type, OptionalDType | NullDType):
+            raise DataTypeError(
+                f"the array at {zarr_array.store_path} has the data type {data_type}, which has no nulls: "
+                "open it with zarr.open_array"
+            )
+        self.zarr_array = zarr_array
+        if na_object is not UNSET:
+            check_na_object(na_object)
+            if not is_string(self.dtype):
+                raise DataTypeError(f"na_object is for strings; this array holds {self.dtype}")
+        self._na_object = na_object
+
+    # -- what it is
+
+    @property
+    def data_type(self) -> OptionalDType | NullDType:
+        """The zarr data type, with its levels."""
+        return self.zarr_array.metadata.dtype  # type: ignore[return-value]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy dtype of the values."""
+        return self.data_type.layout.dtype
+
+    @property
+    def depth(self) -> int:
+        """How many levels of null there are."""
+        return self.data_type.layout.depth
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As of a zarr array."""
+        return self.zarr_array.shape
+
+    @property
+    def ndim(self) -> int:
+        """As of a zarr array."""
+        return self.zarr_array.ndim
+
+    @property
+    def size(self) -> int:
+        """As of a zarr array."""
+        return self.zarr_array.size
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """As of a zarr array."""
+        return self.zarr_array.chunks
+
+    @property
+    def shards(self) -> tuple[int, ...] | None:
+        """As of a zarr array."""
+        return self.zarr_array.shards
+
+    @property
+    def attrs(self) -> Attributes:
+        """As of a zarr array."""
+        return self.zarr_array.attrs
+
+    @property
+    def fill_value(self) -> Any:
+        """`NULL`, or `Some(value)`: what chunks hold that were never written."""
+        return self.zarr_array.fill_value
+
+    @property
+    def na_object(self) -> Any:
+        """What stands for null in strings: chosen at run time, else by the attribute, else `UNSET`."""
+        if self._na_object is not UNSET:
+            return self._na_object
+        if is_string(self.dtype) and ATTRIBUTE in self.attrs:
+            return from_attribute(self.attrs[ATTRIBUTE])
+        return UNSET
+
+    def with_na_object(self, na_object: Any) -> NullableArray:
+        """A handle that reads strings as arrays of `StringDType(na_object=…)`.
+
+        >>> from intarsia import nullable
+        >>> a = nullable.create_array({}, data=["x", None])
+        >>> a.with_na_object(np.nan)[:]
+        array(['x', nan], dtype=StringDType(na_object=nan))
+        """
+        return NullableArray(self.zarr_array, na_object=na_object)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without dimensions")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"<NullableArray {self.zarr_array.store_path} shape={self.shape} {self.data_type}>"
+
+    # -- reading
+
+    def read_nullable(self, selection: Any = ...) -> NullableValues:
+        """A selection as values and `missing`, with all levels of null.
+
+        >>> from intarsia import nullable
+        >>> nullable.create_array({}, data=[1, None]).read_nullable()
+        NullableValues([1, NULL], dtype=int64)
+        """
+        if is_pure_fancy_indexing(selection, self.ndim):
+            return self._read_points(selection)
+        return self._made(self.zarr_array[selection])
+
+    def __getitem__(self, selection: Any) -> Any:
+        return self._shown(self.read_nullable(selection))
+
+    @property
+    def oindex(self) -> OuterIndex:
+        """Reads and writes by one index a dimension, as of a zarr array."""
+        return OuterIndex(self)
+
+    @property
+    def vindex(self) -> PointIndex:
+        """Reads and writes of single elements by their coordinates, or by a mask, as of a zarr array."""
+        return PointIndex(self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return self.read_nullable().__array__(dtype=dtype)
+
+    def _made(self, read: Any) -> NullableValues:
+        """zarr gives scalars for single elements."""
+        if isinstance(read, NullableValues):
+            return read
+        return NullableValues.full((), read, self.data_type.layout)
+
+    def _shown(self, data: NullableValues) -> Any:
+        if data.ndim == 0:
+            scalar = data.item()
+            if data.depth > 1:
+                return scalar
+            if data.null_count == 0:
+                return scalar
+            return np.ma.masked if self.na_object is UNSET else self.na_object
+        if data.depth > 1:
+            return data
+        if self.na_object is not UNSET:
+            return strings(data, self.na_object)
+        return data.masked()
+
+    def _read_points(self, selection: Any) -> NullableValues:
+        points, shape = _points(selection, self.shape)
+        if points[0].size == 0:
+            return NullableValues.empty(shape, self.data_type.layout)
+        out = _PointBuffer(NullableValues.empty((points[0].size,), self.data_type.layout))
+        self.zarr_array.get_coordinate_selection(points, out=out)
+        return out.nullable.reshape(shape)
+
+    # -- writing
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        data = self._taken(value)
+        if is_pure_fancy_indexing(selection, self.ndim):
+            self._write_points(selection, data)
+        else:
+            self.zarr_array[selection] = data
+
+    def _taken(self, value: Any) -> NullableValues:
+        data = as_nullable(value, self.dtype, self.depth)
+        if isinstance(self.data_type, NullDType):
+            self.data_type.check(data)
+        return data
+
+    def _write_points(self, selection: Any, data: NullableValues) -> None:
+        points, shape = _points(selection, self.shape)
+        if data.ndim and data.shape != shape:
+            raise ValueError(f"the selection has the shape {shape}, the data {data.shape}")
+        if points[0].size:
+            flat: Any = data.reshape(-1) if data.ndim else data
+            self.zarr_array.set_coordinate_selection(points, flat)
+
+    def append(self, data: Any, axis: int = 0) -> tuple[int, ...]:
+        """Grow along `axis` by `data`; the new shape.
+
+        >>> from intarsia import nullable
+        >>> nullable.create_array({}, data=[1, None]).append([None])
+        (3,)
+        """
+        return self.zarr_array.append(self._taken(data), axis=axis)
+
+    def resize(self, shape: Any) -> None:
+        """Change the shape; new elements are the fill value."""
+        self.zarr_array.resize(shape)
+
+    # -- other libraries
+
+    def to_pandas(self, *, name: Any = None, nat_as_null: bool = False) -> pandas.Series | pandas.DataFrame:
+        """Everything as a pandas Series of a nullable type, or a DataFrame of two dimensions.
+
+        >>> from intarsia import nullable
+        >>> nullable.create_array({}, data=[1, None]).to_pandas()
+        0       1
+        1    <NA>
+        dtype: Int64
+        """
+        from intarsia.nullable.pandas import to_pandas
+
+        return to_pandas(self.read_nullable(), name=name, nat_as_null=nat_as_null)
+
+    def to_arrow(self, *, nat_as_null: bool = False) -> pyarrow.Array[Any]:
+        """Everything as an Arrow array; more dimensions become lists of fixed size.
+
+        >>> from intarsia import nullable
+        >>> nullable.create_array({}, data=[1, None]).to_arrow().to_pylist()
+        [1, None]
+        """
+        from intarsia.nullable.arrow import to_arrow
+
+        return to_arrow(self.read_nullable(), nat_as_null=nat_as_null)
+
+    def to_polars(self, *, name: str = "", nat_as_null: bool = False) -> polars.Series:
+        """Everything as a Polars series.
+
+        >>> from intarsia import nullable
+        >>> nullable.create_array({}, data=[1, None]).to_polars().to_list()
+        [1, None]
+        """
+        from intarsia.nullable.polars import to_polars
+
+        return to_polars(self.read_nullable(), name=name, nat_as_null=nat_as_null)
+
+
+@dataclass(frozen=True, slots=True)
+class OuterIndex:
+    """`array.oindex[rows, columns]`: one index a dimension.
+
+    >>> from intarsia import nullable
+    >>> a = nullable.create_array({}, data=[[1, None], [3, 4]])
+    >>> a.oindex[[1, 0], [1]].tolist()
+    [[4], [None]]
+    """
+
+    array: NullableArray
+    """Whose elements are selected."""
+
+    def __getitem__(self, selection: Any) -> Any:
+        read = self.array.zarr_array.oindex[selection]
+        return self.array._shown(self.array._made(read))
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        self.array.zarr_array.oindex[selection] = self.array._taken(value)
+
+
+@dataclass(frozen=True, slots=True)
+class PointIndex:
+    """`array.vindex[rows, columns]`: single elements, or those where a mask is true.
+
+    >>> from intarsia import nullable
+    >>> a = nullable.create_array({}, data=[[1, None], [3, 4]])
+    >>> a.vindex[[1, 0], [1, 1]].tolist()
+    [4, None]
+    """
+
+    array: NullableArray
+    """Whose elements are selected."""
+
+    def __getitem__(self, selection: Any) -> Any:
+        return self.array._shown(self.array._read_points(selection))
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        self.array._write_points(selection, self.array._taken(value))
+
+
+class _PointBuffer(OptionalNDBuffer):
+    """Where zarr puts a selection of points. zarr makes a plain array of it at the end, without nulls."""
+
+    def as_ndarray_like(self) -> Any:
+        return np.broadcast_to(np.uint8(0), self.shape)
+
+
+def _points(
+    selection: Any, shape: tuple[int, ...]
+) -> tuple[tuple[np.ndarray[Any, Any], ...], tuple[int, ...]]:
+    """Coordinates along every dimension, flat, and the shape of the result."""
+    given = selection if isinstance(selection, tuple) else (selection,)
+    arrays = [np.asarray(part) for part in given]
+    if len(arrays) == 1 and arrays[0].dtype == np.bool_:
+        if arrays[0].shape != shape:
+            raise IndexError(f"the mask has the shape {arrays[0].shape}, the array {shape}")
+        arrays = list(np.nonzero(arrays[0]))
+    if len(arrays) != len(shape) or any(a.dtype.kind not in "iu" and a.size for a in arrays):
+        raise IndexError(
+            f"points are given by {len(shape)} integer arrays, or by one mask of the shape {shape}; "
+            f"not by {selection!r}"
+        )
+    spread = np.broadcast_arrays(*arrays)
+    flat = tuple(part.reshape(-1).astype(np.intp) for part in spread)
+    for part, size in zip(flat, shape, strict=True):
+        if part.size and (part.min() < -size or part.max() >= size):
+            raise IndexError(f"an index is out of bounds for a dimension of {size}")
+    wrapped = tuple(np.where(part < 0, part + size, part) for part, size in zip(flat, shape, strict=True))
+    return wrapped, spread[0].shape

@@ -1,0 +1,170 @@
+"""Nullable data from and to Arrow: values without a copy, nulls as Arrow's validity bitmap."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.errors import DataTypeError, MissingExtraError
+from intarsia.nullable.layout import is_string
+from intarsia.nullable.times import in_common_unit, without_nat
+from intarsia.nullable.values import NullableValues
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import pyarrow
+
+__all__ = ["from_arrow", "stacked", "to_arrow"]
+
+
+def _pyarrow() -> ModuleType:
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "nullable") from error
+    return pa  # type: ignore[no-any-return]
+
+
+def to_arrow(data: NullableValues, *, nat_as_null: bool = False) -> pyarrow.Array[Any]:
+    """An Arrow array. More than one dimension becomes lists of fixed size, with the nulls innermost.
+
+    >>> to_arrow(NullableValues(np.array([1.5, np.nan, 2.5]), np.array([False, False, True]))).to_pylist()
+    [1.5, nan, None]
+    """
+    pa = _pyarrow()
+    data = _one_level(data)
+    if data.ndim == 0:
+        raise DataTypeError("a single element is no Arrow array: use .item()")
+    data = without_nat(data, nat_as_null=nat_as_null, where="Arrow")
+    flat = _flat_to_arrow(pa, data.reshape(-1))
+    for size in reversed(data.shape[1:]):
+        if size == 0:
+            raise DataTypeError(f"Arrow cannot say the shape {data.shape}: one of its lists has no length")
+        flat = pa.FixedSizeListArray.from_arrays(flat, size)
+    return flat
+
+
+def _one_level(data: NullableValues) -> NullableValues:
+    if data.depth > 1:
+        raise DataTypeError(
+            f"Arrow, pandas and Polars have one kind of null, and this data has {data.depth}: "
+            "lose the difference with collapse() first"
+        )
+    return data
+
+
+def _flat_to_arrow(pa: ModuleType, data: NullableValues) -> Any:
+    values, missing = data.values, data.is_null()
+    bitmap = None
+    if missing.any():
+        bitmap = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    kind = values.dtype.kind
+    if is_string(values.dtype) or kind in "USO":
+        objects = values.astype(object)
+        return pa.array(objects, type=pa.large_binary() if kind in "SO" else pa.large_string(), mask=missing)
+    if kind == "b":
+        return pa.Array.from_buffers(
+            pa.bool_(), values.size, [bitmap, pa.py_buffer(np.packbits(values, bitorder="little"))]
+        )
+    if kind in "mM":
+        values = in_common_unit(np.where(missing, np.array("NaT", values.dtype), values))
+    elif kind not in "iuf":
+        raise DataTypeError(f"Arrow has no type for {values.dtype}: use masked arrays")
+    values = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="), copy=False))
+    return pa.Array.from_buffers(
+        pa.from_numpy_dtype(values.dtype), values.size, [bitmap, pa.py_buffer(values)]
+    )
+
+
+def from_arrow(array: Any) -> NullableValues:
+    """An Arrow array, chunked array or table as nullable data; lists of fixed size become dimensions.
+
+    >>> import pyarrow as pa
+    >>> from_arrow(pa.array([1, None, 3]))
+    NullableValues([1, NULL, 3], dtype=int64)
+    """
+    pa = _pyarrow()
+    if isinstance(array, pa.Table | pa.RecordBatch):
+        return stacked([from_arrow(column) for column in array.columns], array.column_names)
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):  # older pyarrow gives chunks back for some types
+            array = pa.concat_arrays(array.chunks)
+    if not isinstance(array, pa.Array):
+        raise DataTypeError(f"from_arrow takes an Arrow array or table, not {type(array).__name__}")
+    shape = [len(array)]
+    while pa.types.is_fixed_size_list(array.type):
+        if array.null_count:
+            raise DataTypeError("a null in place of a whole list has no equal in an n-dimensional array")
+        shape.append(array.type.list_size)
+        array = array.flatten()
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return _flat_from_arrow(pa, array).reshape(tuple(shape))
+
+
+def _flat_from_arrow(pa: ModuleType, array: Any) -> NullableValues:
+    kind, size, offset = array.type, len(array), array.offset
+    bitmap = array.buffers()[0] if array.null_count else None
+    if pa.types.is_null(kind):
+        return NullableValues(np.zeros(size, dtype=np.bool_), np.ones(size, dtype=np.bool_))
+    missing = np.zeros(size, dtype=np.bool_)
+    if bitmap is not None:
+        missing = ~_bits(bitmap, offset, size)
+    if pa.types.is_boolean(kind):
+        return NullableValues(_bits(array.buffers()[1], offset, size), missing)
+    if any(is_text(kind) for is_text in _texts(pa.types)):
+        objects = np.array(["" if text is None else text for text in array.to_pylist()], dtype=object)
+        return NullableValues(objects.astype(np.dtypes.StringDType()), missing)
+    if any(is_bytes(kind) for is_bytes in _binaries(pa.types)):
+        objects = np.empty(size, dtype=object)
+        objects[:] = [b"" if element is None else element for element in array.to_pylist()]
+        return NullableValues(objects, missing)
+    if pa.types.is_date(kind):
+        array = array.cast(pa.timestamp("s" if pa.types.is_date32(kind) else "ms"))
+        kind, offset = array.type, array.offset
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or _is_time(pa, kind)):
+        raise DataTypeError(f"the Arrow type {kind} has no equal among NumPy's: cast it first")
+    if getattr(kind, "tz", None) not in (None, "UTC"):
+        raise DataTypeError(f"{kind}: NumPy's dates have no time zone; convert to UTC first")
+    # A zone of UTC says the same as none does in NumPy.
+    dtype = np.dtype(f"M8[{kind.unit}]" if pa.types.is_timestamp(kind) else kind.to_pandas_dtype())
+    if pa.types.is_duration(kind):
+        dtype = np.dtype(f"m8[{kind.unit}]")
+    buffer = array.buffers()[1]
+    values = np.frombuffer(buffer, dtype=dtype, count=size, offset=offset * dtype.itemsize) if size else None
+    return NullableValues(np.empty(0, dtype=dtype) if values is None else values, missing)
+
+
+def _is_time(pa: ModuleType, kind: Any) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_duration(kind))
+
+
+def _texts(types: Any) -> list[Any]:
+    return [types.is_string, types.is_large_string, types.is_string_view]
+
+
+def _binaries(types: Any) -> list[Any]:
+    return [types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary]
+
+
+def _bits(buffer: Any, offset: int, size: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    octets = np.frombuffer(buffer, dtype=np.uint8)
+    bits = np.unpackbits(octets, count=offset + size, bitorder="little")
+    return bits[offset:].view(np.bool_)
+
+
+def stacked(columns: list[NullableValues], names: list[Any]) -> NullableValues:
+    """The columns of a data frame as one array of two dimensions; they must be of one type.
+
+    >>> stacked([NullableValues(np.arange(2)), NullableValues(np.arange(2))], ["a", "b"]).shape
+    (2, 2)
+    """
+    types = {str(column.values.dtype) for column in columns}
+    if len(types) != 1:
+        listed = ", ".join(f"{n}: {c.values.dtype}" for n, c in zip(names, columns, strict=True))
+        raise DataTypeError(f"the columns have different types ({listed}): an array has one")
+    values = np.stack([column.values for column in columns], axis=1)
+    return NullableValues(values, np.stack([column.missing for column in columns], axis=1))

@@ -1,0 +1,357 @@
+"""The `optional` codec for nullable data: which elements are present, and those alone."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from zarr.abc.codec import ArrayBytesCodec
+from zarr.codecs import BytesCodec, ShardingCodec, VLenBytesCodec, VLenUTF8Codec
+from zarr.dtype import Bool, VariableLengthBytes, VariableLengthUTF8
+
+from intarsia._compat import ArraySpec
+from intarsia.codecs import configuration
+from intarsia.codecs.chain import CodecLike, parse_codecs
+from intarsia.codecs.context import named_chunk
+from intarsia.codecs.packbits import PackBitsCodec
+from intarsia.errors import ChunkDecodeError, CodecConfigurationError
+from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, nullable_of
+from intarsia.nullable.compact import Compact, gather
+from intarsia.nullable.dtype import NAMES, OptionalDType, Spelling
+from intarsia.nullable.parts import Part
+from intarsia.nullable.scalars import Some
+from intarsia.nullable.values import NullableValues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from zarr.abc.codec import Codec
+    from zarr.core.buffer import Buffer, NDBuffer
+    from zarr.core.metadata.v3 import ChunkGridMetadata
+    from zarr.dtype import ZDType
+
+    from intarsia._compat import JSON
+
+__all__ = ["NullableCodec", "default_serializer"]
+
+HEADER = struct.Struct("<QQ")
+"""Length of the encoded mask and of the encoded data, in bytes."""
+
+
+@dataclass(frozen=True)
+class NullableCodec(ArrayBytesCodec):
+    """array -> bytes: the mask of the present elements, then those elements, each by its own codecs.
+
+    Without `data_codecs`, those that suit the data type are taken when an array is created.
+
+    >>> import zarr
+    >>> from intarsia.nullable import optional_dtype
+    >>> dtype = optional_dtype("int8")
+    >>> z = zarr.create_array({}, shape=3, dtype=dtype, serializer=NullableCodec(), compressors=None)
+    >>> z[:] = np.ma.masked_equal([5, 6, 7], 6)
+    >>> z[:]
+    NullableValues([5, NULL, 7], dtype=int8)
+    """
+
+    is_fixed_size = False
+    wants_chunk_index = True
+
+    mask_codecs: tuple[Codec, ...] = (PackBitsCodec(),)
+    """How the mask is encoded: one bool an element, of the chunk's shape."""
+
+    data_codecs: tuple[Codec, ...] | None = None
+    """How the present elements are encoded: one dimension, in C order."""
+
+    name: Spelling = "optional"
+    """How the codec is called in zarr.json."""
+
+    def __init__(
+        self,
+        *,
+        mask_codecs: Iterable[CodecLike] | None = None,
+        data_codecs: Iterable[CodecLike] | None = None,
+        name: Spelling = "optional",
+    ) -> None:
+        if name not in NAMES:
+            raise CodecConfigurationError(
+                f"codec 'optional': it is called {' or '.join(NAMES)}, not {name!r}"
+            )
+        mask = (PackBitsCodec(),) if mask_codecs is None else parse_codecs(mask_codecs)
+        data = None if data_codecs is None else parse_codecs(data_codecs)
+        for part, codecs in (("mask", mask), ("data", data or ())):
+            if any(isinstance(codec, ShardingCodec) for codec in codecs):
+                raise CodecConfigurationError(
+                    f"codec 'optional': sharding_indexed among the {part}_codecs: their data has another "
+                    "length in every chunk. Put sharding around 'optional' instead"
+                )
+        object.__setattr__(self, "mask_codecs", mask)
+        object.__setattr__(self, "data_codecs", data)
+        object.__setattr__(self, "name", name)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, JSON]) -> Self:
+        name: Any = data.get("name")
+        if name not in NAMES:
+            raise CodecConfigurationError(f"codec 'optional': asked to read the codec object {dict(data)!r}")
+        return cls(name=name, **configuration.read(name, data))
+
+    def to_dict(self) -> dict[str, JSON]:
+        if self.data_codecs is None:
+            raise CodecConfigurationError(
+                "codec 'optional': data_codecs are not known before the codec meets its data type; "
+                "give them, or create an array with it first"
+            )
+        parts: Any = {
+            "mask_codecs": [codec.to_dict() for codec in self.mask_codecs],
+            "data_codecs": [codec.to_dict() for codec in self.data_codecs],
+        }
+        return {"name": self.name, "configuration": parts}
+
+    # -- fitting the codecs to the data
+
+    def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
+        dtype = _optional(array_spec.dtype)
+        mask_spec, data_spec = self._specs(array_spec, prod(array_spec.shape))
+        data = self.data_codecs
+        if data is None:
+            data = (default_serializer(dtype.inner, self.name),)
+        return type(self)(
+            mask_codecs=Part("mask", self.mask_codecs).evolved(mask_spec),
+            data_codecs=Part("data", data).evolved(data_spec),
+            name=self.name,
+        )
+
+    def validate(
+        self,
+        *,
+        shape: tuple[int, ...],
+        dtype: ZDType[Any, Any],
+        chunk_grid: ChunkGridMetadata,
+    ) -> None:
+        optional = _optional(dtype)
+        spec = ArraySpec(shape, optional, optional.default_scalar(), *_NOT_NEEDED())
+        mask_spec, data_spec = self._specs(spec, prod(shape))
+        self._mask.validate(mask_spec, chunk_grid)
+        self._data.validate(data_spec, chunk_grid)
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
+        raise NotImplementedError("the size depends on how many elements are null")
+
+    @cached_property
+    def _mask(self) -> Part:
+        return Part("mask", self.mask_codecs)
+
+    @cached_property
+    def _data(self) -> Part:
+        if self.data_codecs is None:
+            raise CodecConfigurationError(
+                "codec 'optional': it has no data_codecs yet; create an array with it"
+            )
+        return Part("data", self.data_codecs)
+
+    @property
+    def _sync_capable(self) -> bool:
+        """zarr's fused pipeline asks; a nested codec may need an event loop."""
+        return self._mask.synchronous and self._data.synchronous
+
+    def _specs(self, spec: ArraySpec, count: int) -> tuple[ArraySpec, ArraySpec]:
+        """What the two nested chains get: a bool array like the chunk, and `count` elements in a row."""
+        dtype = _optional(spec.dtype)
+        fill = spec.fill_value.value if isinstance(spec.fill_value, Some) else dtype.inner.default_scalar()
+        mask = replace(spec, dtype=Bool(), fill_value=np.bool_(False))
+        return mask, replace(spec, shape=(count,), dtype=dtype.inner, fill_value=fill)
+
+    # -- encoding
+
+    def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
+        nullable, present, count = self._present(chunk_data, chunk_spec)
+        mask_spec, data_spec = self._specs(chunk_spec, count)
+        mask = self._mask.encode(NullableNDBuffer(present), mask_spec)
+        raw = self._encode_raw(nullable, present, count, mask, data_spec)
+        if raw is not None:
+            return chunk_spec.prototype.buffer.from_array_like(raw)
+        data = self._data.encode(_taken(nullable, present, count), data_spec) if count else None
+        return _joined(mask, data, chunk_spec)
+
+    async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
+        if self._sync_capable:
+            return await asyncio.to_thread(self._encode_sync, chunk_data, chunk_spec)
+        nullable, present, count = self._present(chunk_data, chunk_spec)
+        mask_spec, data_spec = self._specs(chunk_spec, count)
+        mask = await self._mask.encode_later(NullableNDBuffer(present), mask_spec)
+        data = None
+        if count:
+            data = await self._data.encode_later(_taken(nullable, present, count), data_spec)
+        return _joined(mask, data, chunk_spec)
+
+    def _present(
+        self, chunk_data: NDBuffer, chunk_spec: ArraySpec
+    ) -> tuple[NullableValues, np.ndarray[Any, Any], int]:
+        dtype = _optional(chunk_spec.dtype)
+        nullable = nullable_of(chunk_data, dtype.depth)
+        if nullable.values.dtype != dtype.layout.dtype:
+            nullable = nullable.astype(dtype.to_native_dtype())
+        if dtype.depth == 1:
+            present = np.logical_not(nullable.missing.view(np.bool_))
+        else:
+            present = nullable.missing < dtype.depth
+        return nullable, np.ascontiguousarray(present), int(np.count_nonzero(present))
+
+    def _encode_raw(
+        self,
+        nullable: NullableValues,
+        present: np.ndarray[Any, Any],
+        count: int,
+        mask: Buffer,
+        data_spec: ArraySpec,
+    ) -> np.ndarray[Any, Any] | None:
+        """The whole chunk, if its values are stored as they lie in memory: gathered where they belong."""
+        codec = self._data.only(BytesCodec)
+        values = nullable.values
+        if codec is None or nullable.depth > 1 or values.dtype.hasobject or not count:
+            return None
+        if values.dtype.itemsize > 1 and codec.endian is not None:
+            stored = values.dtype.newbyteorder(codec.endian)
+            if stored != values.dtype:
+                return None
+        head = HEADER.size + len(mask)
+        total = head + count * values.dtype.itemsize
+        shift = -head % 16  # so that the values are aligned and can be gathered in place
+        raw = np.empty(shift + total, dtype=np.uint8)[shift:]
+        raw[: HEADER.size] = np.frombuffer(HEADER.pack(len(mask), total - head), dtype=np.uint8)
+        raw[HEADER.size : head] = mask.as_numpy_array()
+        gather(values, present, count, raw[head:].view(values.dtype))
+        return raw
+
+    # -- decoding
+
+    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
+        raw, mask_length = _split(chunk_data)
+        mask_spec, _ = self._specs(chunk_spec, 0)
+        mask = self._mask.decode(_bytes(raw[:mask_length], chunk_spec), mask_spec)
+        present, count = _checked_mask(mask)
+        data = None
+        if self._has_data(raw.size - mask_length, count):
+            _, data_spec = self._specs(chunk_spec, count)
+            data = self._data.decode(_bytes(raw[mask_length:], chunk_spec), data_spec)
+        return self._combined(present, count, data, chunk_spec)
+
+    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
+        if self._sync_capable:
+            return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
+        raw, mask_length = _split(chunk_data)
+        mask_spec, _ = self._specs(chunk_spec, 0)
+        mask = await self._mask.decode_later(_bytes(raw[:mask_length], chunk_spec), mask_spec)
+        present, count = _checked_mask(mask)
+        data = None
+        if self._has_data(raw.size - mask_length, count):
+            _, data_spec = self._specs(chunk_spec, count)
+            data = await self._data.decode_later(_bytes(raw[mask_length:], chunk_spec), data_spec)
+        return self._combined(present, count, data, chunk_spec)
+
+    def _has_data(self, nbytes: int, count: int) -> bool:
+        if count == 0 and nbytes:
+            raise ChunkDecodeError(
+                f"codec 'optional': the mask{named_chunk()} says that nothing is present, "
+                f"but there are {nbytes} bytes of data"
+            )
+        return count > 0
+
+    def _combined(
+        self, present: np.ndarray[Any, Any], count: int, data: NDBuffer | None, chunk_spec: ArraySpec
+    ) -> NDBuffer:
+        layout = _optional(chunk_spec.dtype).layout
+        decoded: Any
+        if data is None:
+            decoded = np.empty(0, dtype=layout.dtype)
+        elif layout.depth > 1:
+            decoded = nullable_of(data, layout.depth - 1)
+        else:
+            decoded = data.as_numpy_array()
+            if decoded.dtype != layout.dtype:
+                decoded = decoded.astype(layout.dtype)
+        return OptionalNDBuffer.from_compact(Compact(present, decoded, layout, count))
+
+
+def _NOT_NEEDED() -> tuple[Any, Any]:  # noqa: N802
+    """The configuration and prototype of a spec that is looked at only for its shape and data type."""
+    from zarr.core.array_spec import ArrayConfig
+    from zarr.core.buffer import default_buffer_prototype
+
+    return ArrayConfig.from_dict({}), default_buffer_prototype()
+
+
+def _optional(dtype: Any) -> OptionalDType:
+    if not isinstance(dtype, OptionalDType):
+        raise CodecConfigurationError(
+            f"codec 'optional': it encodes optional data types, not {dtype}.\n"
+            "  Give dtype=intarsia.nullable.optional_dtype(…), or create the array with "
+            "intarsia.nullable.create_array"
+        )
+    return dtype
+
+
+def default_serializer(inner: Any, name: Spelling = "optional") -> ArrayBytesCodec:
+    """What encodes values of the data type `inner` without compressing them.
+
+    >>> default_serializer(VariableLengthUTF8())
+    VLenUTF8Codec()
+    """
+    if isinstance(inner, OptionalDType):
+        return NullableCodec(name=name)
+    if isinstance(inner, VariableLengthUTF8):
+        return VLenUTF8Codec()
+    if isinstance(inner, VariableLengthBytes):
+        return VLenBytesCodec()
+    return BytesCodec(endian="little")
+
+
+def _taken(nullable: NullableValues, present: np.ndarray[Any, Any], count: int) -> NDBuffer:
+    values = gather(nullable.values, present, count)
+    if nullable.depth == 1:
+        return NullableNDBuffer(values)
+    missing = gather(nullable.missing, present, count)
+    return OptionalNDBuffer(NullableValues(values, missing, nullable.depth - 1))
+
+
+def _joined(mask: Buffer, data: Buffer | None, spec: ArraySpec) -> Buffer:
+    header = HEADER.pack(len(mask), 0 if data is None else len(data))
+    parts = [np.frombuffer(header, dtype=np.uint8), mask.as_numpy_array()]
+    if data is not None:
+        parts.append(data.as_numpy_array())
+    return spec.prototype.buffer.from_array_like(np.concatenate(parts))
+
+
+def _bytes(data: np.ndarray[Any, Any], spec: ArraySpec) -> Buffer:
+    return spec.prototype.buffer.from_array_like(data)
+
+
+def _split(chunk_data: Buffer) -> tuple[np.ndarray[Any, Any], int]:
+    """The chunk without its header, and where the mask ends. Nothing is allocated before this is right."""
+    raw = chunk_data.as_numpy_array()
+    if raw.size < HEADER.size:
+        raise ChunkDecodeError(
+            f"codec 'optional': {raw.size} bytes{named_chunk()}, but the header alone takes {HEADER.size}"
+        )
+    mask_length, data_length = HEADER.unpack_from(raw)
+    if mask_length + data_length != raw.size - HEADER.size:
+        raise ChunkDecodeError(
+            f"codec 'optional': the header{named_chunk()} says {mask_length} bytes of mask and {data_length} "
+            f"of data, but {raw.size - HEADER.size} follow"
+        )
+    return raw[HEADER.size :], mask_length
+
+
+def _checked_mask(mask: NDBuffer) -> tuple[np.ndarray[Any, Any], int]:
+    present = mask.as_numpy_array()
+    octets = present.view(np.uint8)
+    if present.size and octets.max() > 1:
+        raise ChunkDecodeError(
+            f"codec 'optional': the mask{named_chunk()} holds bytes that are neither true nor false"
+        )
+    return present, int(np.count_nonzero(present))

@@ -1,0 +1,166 @@
+"""Creating and opening nullable arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import zarr
+from zarr.codecs import BytesCodec, ZstdCodec
+
+from intarsia.codecs.chain import CodecLike, parse_codecs
+from intarsia.codecs.packbits import PackBitsCodec
+from intarsia.errors import CodecConfigurationError, DataTypeError
+from intarsia.nullable.arithmetic import on_present_values
+from intarsia.nullable.array import NullableArray
+from intarsia.nullable.codec import NullableCodec, default_serializer
+from intarsia.nullable.convert import as_nullable
+from intarsia.nullable.dtype import OptionalDType, Spelling, optional_dtype
+from intarsia.nullable.layout import is_string, layout_of
+from intarsia.nullable.na_object import ATTRIBUTE, UNSET, attribute_of
+from intarsia.nullable.null_type import NullDType
+from intarsia.nullable.scalars import NULL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec
+
+__all__ = ["create_array", "open_array", "optional_codec"]
+
+
+def create_array(
+    store: Any,
+    name: str | None = None,
+    *,
+    shape: Any = None,
+    dtype: Any = None,
+    depth: int = 1,
+    data: Any = None,
+    chunks: Any = "auto",
+    shards: Any = None,
+    filters: Iterable[CodecLike] = (),
+    compressors: Iterable[CodecLike] | Literal["auto"] | None = "auto",
+    mask_codecs: Iterable[CodecLike] | None = None,
+    data_codecs: Iterable[CodecLike] | None = None,
+    fill_value: Any = NULL,
+    na_object: Any = UNSET,
+    spelling: Spelling = "optional",
+    attributes: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> NullableArray:
+    """Create an array with missing values; give `shape` and `dtype`, or `data`.
+
+    `dtype` is that of the values, or an optional data type; `depth` nests optionals. `compressors` apply
+    to the mask and to the values; `mask_codecs` and `data_codecs` replace either chain as a whole.
+    `filters` come before the split and leave nulls alone. `na_object` is kept as an attribute.
+    `spelling="zarrs.optional"` writes the name that zarrs reads. Everything else, `dimension_names` or
+    `overwrite` for example, goes to `zarr.create_array`.
+
+    >>> a = create_array({}, shape=(2, 2), dtype="float32", fill_value=0)
+    >>> a[0, 0] = None
+    >>> a[:].tolist()
+    [[None, 0.0], [0.0, 0.0]]
+    """
+    nullable = None
+    if data is not None:
+        nullable = as_nullable(data, _values_dtype(dtype), depth)
+        if shape is not None and tuple(np.atleast_1d(shape)) != nullable.shape:
+            raise ValueError(f"data of shape {nullable.shape} was given for an array of shape {shape}")
+        shape = nullable.shape
+        if dtype is None:
+            dtype = nullable.values.dtype if nullable.values.dtype != object else "variable_length_bytes"
+        if (
+            na_object is UNSET
+            and is_string(getattr(data, "dtype", np.dtype(bool)))
+            and layout_of(data.dtype) is None
+        ):
+            na_object = getattr(data.dtype, "na_object", UNSET)
+    if shape is None or dtype is None:
+        raise DataTypeError("give shape and dtype, or data")
+    data_type: Any
+    if isinstance(dtype, NullDType) or dtype == "null":
+        data_type = dtype if isinstance(dtype, NullDType) else NullDType()
+        serializer: ArrayBytesCodec = BytesCodec(endian=None)
+    else:
+        data_type = optional_dtype(dtype, depth, name=spelling)
+        serializer = optional_codec(
+            data_type, compressors=compressors, mask_codecs=mask_codecs, data_codecs=data_codecs
+        )
+    kept = dict(attributes or {})
+    if na_object is not UNSET:
+        if not is_string(data_type.layout.dtype):
+            raise DataTypeError(f"na_object is for strings; this array holds {data_type}")
+        kept[ATTRIBUTE] = attribute_of(na_object)
+    made = zarr.create_array(
+        store,
+        name=name,
+        shape=shape,
+        dtype=data_type,
+        chunks=chunks,
+        shards=shards,
+        filters=_filters(filters),
+        serializer=serializer,
+        compressors=None,
+        fill_value=fill_value,
+        attributes=kept,
+        **options,
+    )
+    array = NullableArray(made)
+    if nullable is not None:
+        array[...] = nullable
+    return array
+
+
+def _values_dtype(dtype: Any) -> np.dtype[Any] | None:
+    return None if dtype is None else optional_dtype(dtype).layout.dtype
+
+
+def _filters(filters: Iterable[CodecLike]) -> list[ArrayArrayCodec]:
+    parsed = parse_codecs([*filters, PackBitsCodec()])
+    if len(parsed) != len(list(filters)) + 1:
+        raise CodecConfigurationError("filters are array -> array codecs; others go to data_codecs")
+    return [on_present_values(codec) for codec in parsed[:-1]]
+
+
+def optional_codec(
+    data_type: OptionalDType,
+    *,
+    compressors: Iterable[CodecLike] | Literal["auto"] | None = "auto",
+    mask_codecs: Iterable[CodecLike] | None = None,
+    data_codecs: Iterable[CodecLike] | None = None,
+) -> NullableCodec:
+    """The `optional` codec for a data type, at all its levels.
+
+    >>> codec = optional_codec(optional_dtype("float32"), compressors=["gzip"])
+    >>> [type(nested).__name__ for nested in codec.data_codecs]
+    ['BytesCodec', 'GzipCodec']
+    """
+    if compressors == "auto":
+        compressors = (ZstdCodec(),)
+    packed = list(compressors or ())
+    mask = [PackBitsCodec(), *packed] if mask_codecs is None else list(mask_codecs)
+    values: list[CodecLike] = packed if data_codecs is None else list(data_codecs)
+    if isinstance(data_type.inner, OptionalDType):
+        inner = optional_codec(
+            data_type.inner, compressors=packed, mask_codecs=mask_codecs, data_codecs=data_codecs
+        )
+        values = [inner]
+    else:
+        values = list(parse_codecs(values, default_serializer(data_type.inner, data_type.name)))
+    return NullableCodec(mask_codecs=mask, data_codecs=values, name=data_type.name)
+
+
+def open_array(
+    store: Any, path: str | None = None, *, mode: str | None = None, na_object: Any = UNSET, **options: Any
+) -> NullableArray:
+    """Open an array with missing values; `mode` and `options` as for `zarr.open_array`.
+
+    >>> store = {}
+    >>> _ = create_array(store, data=["x", None])
+    >>> open_array(store, na_object=None)[:]
+    array(['x', None], dtype=StringDType(na_object=None))
+    """
+    if mode is not None:
+        options["mode"] = mode
+    return NullableArray(zarr.open_array(store, path=path or "", **options), na_object=na_object)

@@ -1,0 +1,272 @@
+"""The `optional` data type: a value of another data type, or null. It nests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeGuard
+
+import numpy as np
+from zarr.dtype import Struct, VariableLengthUTF8, ZDType, parse_dtype
+from zarr.errors import DataTypeValidationError
+
+from intarsia import schemas
+from intarsia._compat import HasItemSize
+from intarsia.errors import CodecConfigurationError, DataTypeError
+from intarsia.nullable.layout import MOST_LEVELS, Layout, layout_of, tagged
+from intarsia.nullable.scalars import NULL, Null, Some
+
+if TYPE_CHECKING:
+    from intarsia._compat import JSON, DTypeJSON, Resolver
+
+__all__ = ["NAMES", "OptionalDType", "Spelling", "optional_dtype"]
+
+type Spelling = Literal["optional", "zarrs.optional"]
+
+NAMES: tuple[Spelling, ...] = ("optional", "zarrs.optional")
+"""The name of the proposal, and the one that zarrs gave it while it is a proposal."""
+
+type _ZDType = ZDType[Any, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionalDType(ZDType[Any, Any], HasItemSize):
+    """A value of the data type `inner`, or null.
+
+    >>> from zarr.dtype import Float64
+    >>> dtype = OptionalDType(inner=Float64())
+    >>> dtype
+    optional[float64]
+    >>> dtype.to_json(zarr_format=3)
+    {'name': 'optional', 'configuration': {'name': 'float64', 'configuration': {}}}
+    """
+
+    dtype_cls: ClassVar[type[np.dtype[Any]]] = np.dtype
+    _zarr_v3_name: ClassVar[str] = "optional"
+
+    inner: _ZDType
+    """What an element is when it is not null; may be optional itself."""
+
+    name: Spelling = "optional"
+    """How the data type is called in zarr.json."""
+
+    def __post_init__(self) -> None:
+        if self.name not in NAMES:
+            raise DataTypeError(f"an optional data type is called {' or '.join(NAMES)}, not {self.name!r}")
+        if not isinstance(self.inner, ZDType):
+            raise DataTypeError(f"inner must be a zarr data type, not {self.inner!r}: see zarr.dtype")
+        if self.depth > MOST_LEVELS:
+            raise DataTypeError(f"{self.depth} nested optionals: there are at most {MOST_LEVELS}")
+
+    def __repr__(self) -> str:
+        inner = self.inner
+        return f"optional[{inner if isinstance(inner, OptionalDType) else _plain_name(inner)}]"
+
+    __str__ = __repr__
+
+    # -- structure
+
+    @property
+    def depth(self) -> int:
+        """How many optionals are nested."""
+        return 1 + (self.inner.depth if isinstance(self.inner, OptionalDType) else 0)
+
+    @property
+    def innermost(self) -> _ZDType:
+        """The data type of a present value."""
+        return self.inner.innermost if isinstance(self.inner, OptionalDType) else self.inner
+
+    @property
+    def layout(self) -> Layout:
+        """How the data lies in memory."""
+        return Layout(self.innermost.to_native_dtype(), self.depth)
+
+    @property
+    def item_size(self) -> int:
+        """Bytes of a value in memory; zarr chooses chunk shapes by it."""
+        return int(self.innermost.to_native_dtype().itemsize)
+
+    def with_name(self, name: Spelling) -> OptionalDType:
+        """The same data type spelled otherwise, at all levels.
+
+        >>> optional_dtype("int8", depth=2).with_name("zarrs.optional").to_json(zarr_format=3)["name"]
+        'zarrs.optional'
+        """
+        inner = self.inner.with_name(name) if isinstance(self.inner, OptionalDType) else self.inner
+        return replace(self, inner=inner, name=name)
+
+    def with_innermost(self, dtype: _ZDType) -> OptionalDType:
+        """The same levels around another data type.
+
+        >>> from zarr.dtype import Int8
+        >>> optional_dtype("float64", depth=2).with_innermost(Int8())
+        optional[optional[int8]]
+        """
+        inner = self.inner.with_innermost(dtype) if isinstance(self.inner, OptionalDType) else dtype
+        return replace(self, inner=inner)
+
+    def has_multi_byte_fields(self) -> bool:
+        """Asked by zarr's `bytes` codec alone, which cannot encode this data type."""
+        raise CodecConfigurationError(
+            f"the data type {self} cannot be encoded by the codec 'bytes' by itself: nulls have no bytes.\n"
+            "  Use the codec 'optional', serializer=intarsia.NullableCodec(), and codecs for the values "
+            "among its data_codecs; intarsia.nullable.create_array does so"
+        )
+
+    # -- NumPy
+
+    @classmethod
+    def _check_native_dtype(cls, dtype: Any) -> TypeGuard[Any]:
+        return layout_of(dtype) is not None
+
+    @classmethod
+    def from_native_dtype(cls, dtype: Any) -> Self:
+        layout = layout_of(dtype)
+        if layout is not None:
+            # zarr's own data types match this dtype, too, and would drop the nulls silently.
+            raise DataTypeError(
+                f"the dtype of a nullable array ({layout.dtype}, {layout.depth} level(s) of null) does not "
+                "say enough to make another one: give dtype=array.metadata.data_type for a nullable "
+                f"array, or np.dtype({str(layout.dtype)!r}) for a plain one"
+            )
+        raise DataTypeValidationError(f"Invalid data type: {dtype}. It is not nullable")
+
+    def to_native_dtype(self) -> np.dtype[Any]:
+        return tagged(self.innermost.to_native_dtype(), self.depth)
+
+    # -- zarr.json
+
+    @classmethod
+    def _from_json_v2(cls, data: DTypeJSON) -> Self:
+        raise DataTypeValidationError("Zarr format 2 has no optional data type")
+
+    @classmethod
+    def _from_json_v3(cls, data: DTypeJSON) -> Self:
+        return cls._read(data, lambda inner: parse_dtype(inner, zarr_format=3))
+
+    @classmethod
+    def _from_json_resolved(cls, data: DTypeJSON, *, resolver: Resolver) -> Self:
+        if resolver.zarr_format != 3:
+            return cls._from_json_v2(data)
+        return cls._read(data, resolver.at("configuration").resolve_data_type)
+
+    @classmethod
+    def _read(cls, data: DTypeJSON, resolve: Any) -> Self:
+        name = data.get("name") if isinstance(data, Mapping) else data
+        if name not in NAMES:
+            raise DataTypeValidationError(f"{data!r} is not an optional data type")
+        found = schemas.problems("data_types/optional", data)
+        if found:
+            raise DataTypeError(f"data type {name!r}: " + "; ".join(found))
+        assert isinstance(data, Mapping)
+        inner: Any = data["configuration"]
+        # Most of zarr's data types have no configuration and are known by their bare name.
+        spelled = inner if inner["configuration"] or inner["name"] in NAMES else inner["name"]
+        try:
+            resolved = resolve(spelled)
+        except ValueError as error:
+            raise DataTypeError(f"data type {name!r}: its inner data type is not known: {error}") from error
+        return cls(inner=resolved, name=name)
+
+    def to_json(self, zarr_format: int) -> Any:
+        if zarr_format != 3:
+            raise DataTypeError(f"Zarr format {zarr_format} has no data type {self}: use zarr_format=3")
+        inner = self.inner.to_json(zarr_format=3)
+        # zarrs insists on the inner configuration, even where it is empty.
+        named = (
+            {"name": inner, "configuration": {}} if isinstance(inner, str) else {"configuration": {}, **inner}
+        )
+        return {"name": self.name, "configuration": {key: named[key] for key in ("name", "configuration")}}
+
+    # -- scalars
+
+    def _check_scalar(self, data: object) -> bool:
+        return True
+
+    def cast_scalar(self, data: object) -> Null | Some:
+        """`NULL` for None, NULL or np.ma.masked; else the value, present at every level.
+
+        >>> optional_dtype("int8", depth=2).cast_scalar(4)
+        Some(Some(np.int8(4)))
+        """
+        if data is None or data is NULL or data is np.ma.masked:
+            return NULL
+        if isinstance(data, list) and len(data) == 1:  # as zarr.json spells it
+            data = Some(data[0])
+        return Some(self.inner.cast_scalar(data.value if isinstance(data, Some) else data))
+
+    def default_scalar(self) -> Null:
+        return NULL
+
+    def from_json_scalar(self, data: JSON, *, zarr_format: int) -> Null | Some:
+        if data is None:
+            return NULL
+        if not isinstance(data, list | tuple) or len(data) != 1:
+            raise DataTypeError(
+                f"fill_value {data!r} of {self}: give null, or a list of one value: [{data!r}]"
+            )
+        try:
+            return Some(self.inner.from_json_scalar(data[0], zarr_format=3))
+        except DataTypeError:
+            raise
+        except (TypeError, ValueError, OverflowError) as error:
+            raise DataTypeError(f"fill_value {data!r} of {self}: {error}") from error
+
+    def to_json_scalar(self, data: object, *, zarr_format: int) -> JSON:
+        scalar = self.cast_scalar(data)
+        if isinstance(scalar, Null):
+            return None
+        return [self.inner.to_json_scalar(scalar.value, zarr_format=3)]
+
+
+# zarr has no hook by which a data type could refuse an array -> bytes codec. But its `bytes` codec and its
+# choice of a default ask every struct whether it has multi-byte fields, when an array is created: being
+# taken for one (a mask and a value, after all) gets us asked.
+Struct.register(OptionalDType)
+
+
+def _plain_name(dtype: _ZDType) -> str:
+    if isinstance(dtype, VariableLengthUTF8):
+        return "string"
+    return str(dtype.to_native_dtype())
+
+
+def optional_dtype(dtype: Any, depth: int = 1, *, name: Spelling | None = None) -> OptionalDType:
+    """`dtype` as an optional data type: anything zarr takes for a dtype, or "optional[float64]".
+
+    A `dtype` that is optional already is taken as it is; `depth` then must agree or be 1.
+
+    >>> optional_dtype("float32"), optional_dtype("optional[optional[string]]")
+    (optional[float32], optional[optional[string]])
+    """
+    if isinstance(dtype, str) and (found := re.fullmatch(r"\s*optional\[(.*)\]\s*", dtype)):
+        inside = found[1].strip()
+        inner = optional_dtype(inside) if inside.startswith("optional[") else _parse(inside)
+        made = OptionalDType(inner=inner)
+    else:
+        parsed = _parse(dtype)
+        if isinstance(parsed, OptionalDType):
+            made = parsed
+        else:
+            if depth < 1:
+                raise DataTypeError(f"depth {depth}: nullable data has at least one level of null")
+            made = OptionalDType(inner=parsed)
+            for _ in range(depth - 1):
+                made = OptionalDType(inner=made)
+    if depth not in (1, made.depth):
+        raise DataTypeError(f"depth {depth} was asked for, but {made} has {made.depth}")
+    return made if name is None else made.with_name(name)
+
+
+def _parse(dtype: Any) -> _ZDType:
+    if layout_of(dtype) is not None:
+        dtype = layout_of(dtype).dtype  # type: ignore[union-attr]
+    if isinstance(dtype, np.dtypes.StringDType):
+        return VariableLengthUTF8()
+    try:
+        return parse_dtype(dtype, zarr_format=3)
+    except DataTypeError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise DataTypeError(f"{dtype!r} is not a data type that zarr knows: {error}") from error

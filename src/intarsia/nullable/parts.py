@@ -1,0 +1,219 @@
+"""A codec chain nested in the `optional` codec, for its mask or for its values.
+
+Other than zarr's own chains it checks what it can before a nested codec allocates anything, and says
+which codec failed on which part.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from zarr.codecs import VLenBytesCodec, VLenUTF8Codec
+
+from intarsia._compat import ArraySpec, codec_supports_sync, codecs_from_list_unchecked, evolve_codecs
+from intarsia.codecs.context import named_chunk
+from intarsia.errors import ChunkDecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator
+
+    from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
+    from zarr.core.buffer import Buffer, NDBuffer
+
+__all__ = ["Part"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The codecs of one part of a chunk.
+
+    >>> from zarr.codecs import BytesCodec
+    >>> Part("mask", (BytesCodec(),)).synchronous
+    True
+    """
+
+    name: str
+    """What the part is called in errors: mask or data."""
+
+    codecs: tuple[Codec, ...]
+    """The chain, as in zarr.json."""
+
+    @cached_property
+    def _stages(
+        self,
+    ) -> tuple[tuple[ArrayArrayCodec, ...], ArrayBytesCodec, tuple[BytesBytesCodec, ...]]:
+        return codecs_from_list_unchecked(self.codecs)
+
+    @cached_property
+    def synchronous(self) -> bool:
+        """Whether all of them can be called without an event loop."""
+        return all(codec_supports_sync(codec) for codec in self.codecs)
+
+    def only(self, codec_class: type[Codec]) -> Any:
+        """The codec, if the chain is a single one of that class; else None."""
+        return self.codecs[0] if len(self.codecs) == 1 and type(self.codecs[0]) is codec_class else None
+
+    def evolved(self, spec: ArraySpec) -> tuple[Codec, ...]:
+        """The codecs filled in for data of `spec`."""
+        return evolve_codecs(self.codecs, spec)
+
+    def validate(self, spec: ArraySpec, chunk_grid: Any) -> None:
+        """Let each codec check whether it can work on data of `spec`."""
+        for codec in self.codecs:
+            codec.validate(shape=spec.shape, dtype=spec.dtype, chunk_grid=chunk_grid)
+            spec = codec.resolve_metadata(spec)
+
+    def _specs(self, spec: ArraySpec) -> tuple[list[ArraySpec], ArraySpec]:
+        """What each array -> array codec gets, and what the array -> bytes codec gets."""
+        before = []
+        for codec in self._stages[0]:
+            before.append(spec)
+            spec = codec.resolve_metadata(spec)
+        return before, spec
+
+    # Encoding and decoding are written once, as generators that yield calls to nested codecs; who drives
+    # them decides whether a call is made at once or awaited.
+
+    def _encoding(self, data: NDBuffer, spec: ArraySpec) -> Generator[Any, Any, Any]:
+        arrays: tuple[Any, ...]
+        compressors: tuple[Any, ...]
+        arrays, serializer, compressors = self._stages
+        before, spec_bytes = self._specs(spec)
+        encoded: Any = data
+        codec: Any
+        for codec, codec_spec in zip(arrays, before, strict=True):
+            encoded = yield codec, encoded, codec_spec
+        for codec in (serializer, *compressors):
+            encoded = yield codec, encoded, spec_bytes
+        return encoded
+
+    def _decoding(self, data: Buffer, spec: ArraySpec) -> Generator[Any, Any, Any]:
+        arrays: tuple[Any, ...]
+        compressors: tuple[Any, ...]
+        arrays, serializer, compressors = self._stages
+        before, spec_bytes = self._specs(spec)
+        codec: Any
+        to_bytes: tuple[Any, ...] = (serializer, *compressors)
+        if all(codec.is_fixed_size for codec in to_bytes):
+            self._check_size(len(data), to_bytes, spec_bytes)
+        decoded: Any = data
+        for codec in reversed(compressors):
+            decoded = yield codec, decoded, spec_bytes
+        if serializer.is_fixed_size:
+            self._check_size(len(decoded), (serializer,), spec_bytes)
+            decoded = _aligned(decoded, spec_bytes)
+        elif isinstance(serializer, VLenUTF8Codec | VLenBytesCodec):
+            self._check_count(decoded, prod(spec_bytes.shape))
+        decoded = yield serializer, decoded, spec_bytes
+        for codec, codec_spec in zip(reversed(arrays), reversed(before), strict=True):
+            decoded = yield codec, decoded, codec_spec
+        if decoded.shape != spec.shape:
+            raise ChunkDecodeError(
+                f"codec 'optional': the {self.name} part{named_chunk()} has the shape {decoded.shape}, "
+                f"but {spec.shape} is due"
+            )
+        return decoded
+
+    def encode(self, data: NDBuffer, spec: ArraySpec) -> Buffer:
+        """The encoded part."""
+        encoded: Buffer = _run(self._encoding(data, spec), _encode_now)
+        return encoded
+
+    def decode(self, data: Buffer, spec: ArraySpec) -> NDBuffer:
+        """The decoded part, of the shape `spec` says."""
+        decoded: NDBuffer = _run(self._decoding(data, spec), self._decode_now)
+        return decoded
+
+    async def encode_later(self, data: NDBuffer, spec: ArraySpec) -> Buffer:
+        """`encode` for chains with codecs that need an event loop."""
+        encoded: Buffer = await _await(self._encoding(data, spec), _encode_later)
+        return encoded
+
+    async def decode_later(self, data: Buffer, spec: ArraySpec) -> NDBuffer:
+        """`decode` for chains with codecs that need an event loop."""
+        decoded: NDBuffer = await _await(self._decoding(data, spec), self._decode_later)
+        return decoded
+
+    def _decode_now(self, codec: Any, data: Any, spec: ArraySpec) -> Any:
+        try:
+            return codec._decode_sync(data, spec)
+        except Exception as error:
+            raise self._failed(codec, error) from error
+
+    async def _decode_later(self, codec: Any, data: Any, spec: ArraySpec) -> Any:
+        try:
+            return await codec._decode_single(data, spec)
+        except Exception as error:
+            raise self._failed(codec, error) from error
+
+    def _failed(self, codec: Codec, error: Exception) -> ChunkDecodeError:
+        if isinstance(error, ChunkDecodeError):
+            return error
+        name = codec.to_dict().get("name", type(codec).__name__)
+        return ChunkDecodeError(
+            f"codec 'optional': the {self.name} part{named_chunk()} is damaged: {name}: "
+            f"{error or type(error).__name__}"
+        )
+
+    def _check_size(self, nbytes: int, codecs: tuple[Codec, ...], spec: ArraySpec) -> None:
+        expected = prod(spec.shape) * spec.dtype.to_native_dtype().itemsize
+        for codec in codecs:
+            expected = codec.compute_encoded_size(expected, spec)
+        if nbytes != expected:
+            raise ChunkDecodeError(
+                f"codec 'optional': the {self.name} part{named_chunk()} has {nbytes} bytes, "
+                f"but {prod(spec.shape)} elements of {spec.dtype.to_native_dtype()} take {expected}"
+            )
+
+    def _check_count(self, data: Buffer, expected: int) -> None:
+        """Variable-length elements are preceded by their number; it must not be believed unseen."""
+        raw = data.as_numpy_array()
+        count = struct.unpack_from("<I", raw)[0] if raw.size >= 4 else 0
+        if count != expected:
+            raise ChunkDecodeError(
+                f"codec 'optional': the {self.name} part{named_chunk()} says it has {count} elements, "
+                f"but {expected} are due"
+            )
+
+    def with_codecs(self, codecs: tuple[Codec, ...]) -> Part:
+        """The same part with other codecs."""
+        return replace(self, codecs=codecs)
+
+
+def _encode_now(codec: Any, data: Any, spec: ArraySpec) -> Any:
+    return codec._encode_sync(data, spec)
+
+
+async def _encode_later(codec: Any, data: Any, spec: ArraySpec) -> Any:
+    return await codec._encode_single(data, spec)
+
+
+def _run(steps: Any, call: Callable[[Any, Any, ArraySpec], Any]) -> Any:
+    result = None
+    while True:
+        try:
+            codec, data, spec = steps.send(result)
+        except StopIteration as stop:
+            return stop.value
+        result = call(codec, data, spec)
+
+
+async def _await(steps: Any, call: Callable[[Any, Any, ArraySpec], Awaitable[Any]]) -> Any:
+    result = None
+    while True:
+        try:
+            codec, data, spec = steps.send(result)
+        except StopIteration as stop:
+            return stop.value
+        result = await call(codec, data, spec)
+
+
+def _aligned(data: Buffer, spec: ArraySpec) -> Buffer:
+    """`data`, copied if it does not start where its elements may: a part starts anywhere in its chunk."""
+    raw = data.as_numpy_array()
+    alignment = spec.dtype.to_native_dtype().alignment
+    return data if raw.ctypes.data % alignment == 0 else type(data).from_array_like(raw.copy())

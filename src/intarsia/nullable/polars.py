@@ -1,0 +1,53 @@
+"""Nullable data from and to Polars, whose null and NaN are as different as ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from intarsia.errors import DataTypeError, MissingExtraError
+from intarsia.nullable.arrow import from_arrow, stacked, to_arrow
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import polars
+
+    from intarsia.nullable.values import NullableValues
+
+__all__ = ["from_polars", "to_polars"]
+
+
+def _polars() -> ModuleType:
+    try:
+        import polars as pl
+    except ImportError as error:
+        raise MissingExtraError("polars", "nullable") from error
+    return pl
+
+
+def to_polars(data: NullableValues, *, name: str = "", nat_as_null: bool = False) -> polars.Series:
+    """A Polars series, of arrays if there is more than one dimension. The values are not copied.
+
+    >>> import numpy as np
+    >>> from intarsia.nullable import NullableValues
+    >>> to_polars(NullableValues(np.array([1.5, np.nan, 2.5]), np.array([False, False, True]))).to_list()
+    [1.5, nan, None]
+    """
+    pl = _polars()
+    return pl.Series(name, to_arrow(data, nat_as_null=nat_as_null))  # type: ignore[no-any-return]
+
+
+def from_polars(series: Any) -> NullableValues:
+    """A Polars series as nullable data.
+
+    >>> import polars as pl
+    >>> from_polars(pl.Series([1.5, None]))
+    NullableValues([1.5, NULL], dtype=float64)
+    """
+    pl = _polars()
+    if isinstance(series, pl.DataFrame):
+        columns = [from_polars(series[name]) for name in series.columns]
+        return stacked(columns, series.columns)
+    if not isinstance(series, pl.Series):
+        raise DataTypeError(f"from_polars takes a series or a data frame, not {type(series).__name__}")
+    return from_arrow(series.to_arrow())

@@ -1,0 +1,153 @@
+"""The scalars of nullable data: `NULL`, and `Some(value)` for a value that is present.
+
+Zarr keeps an array's fill value as a scalar, and for nullable arrays that scalar may be a null, a
+value, or (nested) a value that is itself a null: `NULL`, `Some(3)`, `Some(NULL)`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Self
+
+import numpy as np
+
+from intarsia.errors import NullsPresentError
+
+__all__ = ["NULL", "Null", "Some", "scalar_of", "unwrap"]
+
+
+class Null:
+    """The type of `NULL`: nothing is here. It is equal to itself alone, and has no truth value.
+
+    >>> NULL
+    NULL
+    >>> bool(NULL)
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.NullsPresentError: NULL is neither true nor false: compare with `x is NULL`
+    """
+
+    __slots__ = ()
+    _instance: Self | None = None
+
+    shape: Final = ()
+    """A null is a scalar; NumPy and zarr ask."""
+
+    def __new__(cls) -> Self:
+        if cls._instance is None:
+            cls._instance = super().__new__(cls)
+        return cls._instance
+
+    def __repr__(self) -> str:
+        return "NULL"
+
+    def __bool__(self) -> bool:
+        raise NullsPresentError("NULL is neither true nor false: compare with `x is NULL`")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        raise NullsPresentError("NULL has no number to stand for it: test `x is NULL` before computing")
+
+    def astype(self, dtype: Any, **_options: object) -> Any:
+        """A nullable scalar of `dtype`, so that `zarr_array[i] = NULL` works."""
+        return _as_values(self, dtype)
+
+    def __reduce__(self) -> tuple[type[Null], tuple[()]]:
+        return (Null, ())
+
+
+NULL: Final = Null()
+"""The one instance of `Null`."""
+
+
+class Some:
+    """A value that is present, or a null one level further in.
+
+    Two are equal when their values are the same to the bit, so that a NaN equals itself and -0.0
+    differs from 0.0.
+
+    >>> Some(3), Some(NULL)
+    (Some(3), Some(NULL))
+    >>> Some(float("nan")) == Some(float("nan")), Some(0.0) == Some(-0.0)
+    (True, False)
+    """
+
+    __slots__ = ("value",)
+
+    shape: Final = ()
+    """Present or not, it is a scalar; NumPy and zarr ask."""
+
+    value: Any
+    """What is there: a scalar of the inner data type, `NULL`, or another `Some`."""
+
+    def __init__(self, value: Any) -> None:
+        object.__setattr__(self, "value", value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"Some is immutable: cannot set {name}")
+
+    def __repr__(self) -> str:
+        return f"Some({self.value!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Some) and _key(self.value) == _key(other.value)
+
+    def __hash__(self) -> int:
+        return hash((Some, _key(self.value)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.asarray(self.value, dtype=dtype)
+
+    def astype(self, dtype: Any, **_options: object) -> Any:
+        """A nullable scalar of `dtype`, so that `zarr_array[i] = Some(3)` works."""
+        return _as_values(self, dtype)
+
+    def __reduce__(self) -> tuple[type[Some], tuple[Any]]:
+        return (Some, (self.value,))
+
+
+def _key(value: Any) -> object:
+    """What two scalars share if they are the same: NumPy's and Python's alike, floats by their bits."""
+    if isinstance(value, float | complex | np.inexact):
+        return np.asarray(value, dtype=np.complex128).tobytes()
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return (value.dtype.str, value.tobytes())
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _as_values(scalar: Null | Some, dtype: Any) -> Any:
+    from intarsia.nullable.layout import layout_of
+    from intarsia.nullable.values import NullableValues  # the other way round at import time
+
+    layout = layout_of(np.dtype(dtype))
+    if layout is None:
+        raise NullsPresentError(f"{scalar!r} cannot become {np.dtype(dtype)}: that type has no null")
+    return NullableValues.full((), scalar, layout)
+
+
+def unwrap(scalar: Any, depth: int) -> tuple[Any, int]:
+    """(value, missing) of a scalar in data of `depth`: the value is None where there is none.
+
+    >>> unwrap(NULL, 2), unwrap(Some(NULL), 2), unwrap(Some(Some(7)), 2), unwrap(7, 2)
+    ((None, 2), (None, 1), (7, 0), (7, 0))
+    """
+    level = depth
+    while isinstance(scalar, Some) and level > 0:
+        scalar, level = scalar.value, level - 1
+    if scalar is NULL or scalar is None or scalar is np.ma.masked:
+        if level == 0:
+            raise NullsPresentError(f"a null within {depth} level(s) of Some: data of that depth has no such")
+        return None, level
+    return scalar, 0
+
+
+def scalar_of(value: Any, missing: int, depth: int) -> Any:
+    """The scalar a user sees: the bare value where it is present, else the null of its level.
+
+    >>> scalar_of(7, 0, 2), scalar_of(7, 1, 2), scalar_of(7, 2, 2)
+    (7, Some(NULL), NULL)
+    """
+    if missing == 0:
+        return value
+    scalar: Any = NULL
+    for _ in range(depth - missing):
+        scalar = Some(scalar)
+    return scalar

@@ -1,0 +1,418 @@
+"""`NullableValues`: an array with nulls in memory, as values beside a `missing` byte each.
+
+This is what a read of a nullable array through plain zarr gives. It never turns a null into a number
+by itself: `np.asarray` raises as soon as there is one, and says what to call instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
+
+import numpy as np
+
+from intarsia.errors import DataTypeError, NullsPresentError
+from intarsia.nullable.layout import MOST_LEVELS, Layout, beneath, is_string, layout_of, tagged
+from intarsia.nullable.scalars import Null, Some, scalar_of, unwrap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["NullableValues"]
+
+type Array = np.ndarray[Any, Any]
+type Order = Literal["K", "A", "C", "F"]
+
+_NO_BYTES = (
+    "nullable data has no bytes of its own, the nulls would be lost: encode it with the codec 'optional'"
+)
+
+_SHOWN = 10
+"""Elements of a dimension that `repr` shows; of more, the first and the last half as many."""
+
+
+class NullableValues:
+    """Values, and for each whether it is missing: 0 present, k null, counted from the inside.
+
+    With one level of null it shares its memory with a NumPy masked array, both ways.
+
+    >>> x = NullableValues(np.array([1.5, 2.5]), np.array([0, 1], dtype="uint8"))
+    >>> x
+    NullableValues([1.5, NULL], dtype=float64)
+    >>> print(x.masked())
+    [1.5 --]
+    >>> np.asarray(x)
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.NullsPresentError: 1 of 2 elements are null...
+    """
+
+    __slots__ = ("depth", "missing", "values")
+
+    values: Array
+    """What is there; where nothing is, anything may lie here (NaN or NaT after a read)."""
+
+    missing: np.ndarray[Any, np.dtype[np.uint8]]
+    """0 where a value is present; k where it is null, k levels from the inside."""
+
+    depth: int
+    """How many levels of null there are: 1, unless data types are nested."""
+
+    __hash__ = None  # type: ignore[assignment]
+    __array_ufunc__ = None  # NumPy then leaves the operators to this class, which has none but == and !=
+
+    def __init__(self, values: Any, missing: Any = None, depth: int = 1) -> None:
+        if not 1 <= depth <= MOST_LEVELS:
+            raise DataTypeError(f"depth {depth}: there are 1 to {MOST_LEVELS} levels of null")
+        self.values = values if isinstance(values, np.ndarray) else np.asarray(values)
+        if layout_of(self.values.dtype) is not None:
+            self.values = self.values.view(layout_of(self.values.dtype).dtype)  # type: ignore[union-attr]
+        if missing is None:
+            missing = np.zeros(self.values.shape, dtype=np.uint8)
+        missing = np.asarray(missing)
+        if missing.dtype == np.bool_:
+            missing = missing.view(np.uint8)
+        if missing.dtype != np.uint8 or missing.shape != self.values.shape:
+            raise DataTypeError(
+                f"missing must be uint8 or bool of shape {self.values.shape}, "
+                f"not {missing.dtype} of shape {missing.shape}"
+            )
+        self.missing = missing
+        self.depth = depth
+
+    # -- making
+
+    @classmethod
+    def empty(cls, shape: tuple[int, ...], layout: Layout, order: Literal["C", "F"] = "C") -> Self:
+        """Memory of `shape`, not initialised.
+
+        >>> NullableValues.empty((2, 3), Layout(np.dtype("int8"), 1)).shape
+        (2, 3)
+        """
+        values: Array = np.empty(shape, dtype=layout.dtype, order=order)
+        if layout.dtype.kind in "mM":
+            values = values.view(layout.dtype)  # allocation drops the scale of a generic time unit
+        return cls(values, np.empty(shape, dtype=np.uint8, order=order), layout.depth)
+
+    @classmethod
+    def full(
+        cls, shape: tuple[int, ...], scalar: Any, layout: Layout, order: Literal["C", "F"] = "C"
+    ) -> Self:
+        """Every element `scalar`: `NULL`, `Some(…)` or a bare value.
+
+        >>> NullableValues.full((2,), Some(4), Layout(np.dtype("int8"), 1))
+        NullableValues([4, 4], dtype=int8)
+        """
+        made = cls.empty(shape, layout, order)
+        made.fill(scalar)
+        return made
+
+    @classmethod
+    def of(cls, array: Any, depth: int = 1) -> NullableValues:
+        """An array as NumPy has it, without a copy: masked, of strings with an `na_object`, or plain.
+
+        >>> NullableValues.of(np.ma.masked_equal([1, 2], 2))
+        NullableValues([1, NULL], dtype=int64)
+        """
+        if isinstance(array, NullableValues):
+            return array.at_depth(depth)
+        array = array if isinstance(array, np.ndarray) else np.asarray(array)
+        if isinstance(array, np.ma.MaskedArray):
+            mask = None if array.mask is np.ma.nomask else np.asarray(array.mask)
+            if mask is not None and mask.dtype != np.bool_:
+                raise DataTypeError(
+                    "a masked array whose fields have masks of their own is not nullable data"
+                )
+            return cls(array.data, mask).at_depth(depth)
+        if is_string(array.dtype) and hasattr(array.dtype, "na_object"):
+            return cls._of_strings(array).at_depth(depth)
+        return cls(array, None, depth)
+
+    @classmethod
+    def _of_strings(cls, array: Array) -> NullableValues:
+        dtype = cast("Any", array.dtype)
+        if layout_of(dtype) is None:
+            missing = _is_na(array, dtype.na_object)
+        else:  # made by np.empty(…, dtype=z.dtype) or the like: no element is the layout itself
+            missing = np.zeros(array.shape, dtype=np.bool_)
+        plain = np.empty(array.shape, dtype=np.dtypes.StringDType())
+        present = ~missing
+        plain[present] = array[present].astype(np.dtypes.StringDType())
+        return cls(plain, missing)
+
+    def at_depth(self, depth: int) -> NullableValues:
+        """The same data with `depth` levels of null; which level a null goes to must be clear.
+
+        >>> NullableValues(np.array([1, 2])).at_depth(2).depth
+        2
+        """
+        if depth == self.depth:
+            return self
+        if self.null_count:
+            raise DataTypeError(
+                f"nulls of {self.depth} level(s) do not say which of {depth} levels they are.\n"
+                "  Give NullableValues(values, missing, depth) with the levels, or call collapse() first"
+            )
+        return NullableValues(self.values, self.missing, depth)
+
+    def collapse(self) -> NullableValues:
+        """All levels of null as one.
+
+        >>> NullableValues(np.arange(3), np.array([0, 1, 2], dtype="u1"), 2).collapse()
+        NullableValues([0, NULL, NULL], dtype=int64)
+        """
+        if self.depth == 1:
+            return self
+        return NullableValues(self.values, self.missing != 0)
+
+    # -- looking
+
+    @property
+    def layout(self) -> Layout:
+        """The plain dtype and the depth."""
+        return Layout(self.values.dtype, self.depth)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the values, with the note that they are nullable."""
+        return tagged(self.values.dtype, self.depth)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As of an array."""
+        shape: tuple[int, ...] = self.values.shape
+        return shape
+
+    @property
+    def ndim(self) -> int:
+        """As of an array."""
+        return self.values.ndim
+
+    @property
+    def size(self) -> int:
+        """As of an array."""
+        return self.values.size
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element's value and its `missing`."""
+        return self.values.itemsize + 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values and `missing`."""
+        return self.values.nbytes + self.missing.nbytes
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Those of the values."""
+        return self.values.strides
+
+    @property
+    def flags(self) -> Any:
+        """Those of the values."""
+        return self.values.flags
+
+    @property
+    def null_count(self) -> int:
+        """How many elements are null, at any level."""
+        return int(np.count_nonzero(self.missing))
+
+    def is_null(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """True where an element is null, at any level.
+
+        >>> NullableValues(np.arange(2), np.array([False, True])).is_null()
+        array([False,  True])
+        """
+        return self.missing.view(np.bool_) if self.depth == 1 else self.missing != 0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (part if part.ndim else part.item() for part in (self[i] for i in range(len(self))))
+
+    def __repr__(self) -> str:
+        return f"NullableValues({self._shown()}, dtype={self.values.dtype})"
+
+    def _shown(self) -> str:
+        if self.ndim == 0:
+            scalar = self.item()
+            return str(scalar.item()) if isinstance(scalar, np.generic) else repr(scalar)
+        if len(self) > _SHOWN:
+            parts = [self[i]._shown() for i in range(_SHOWN // 2)]
+            parts += ["...", *(self[i]._shown() for i in range(-(_SHOWN // 2), 0))]
+        else:
+            parts = [self[i]._shown() for i in range(len(self))]
+        return f"[{', '.join(parts)}]"
+
+    def __eq__(self, other: object) -> Any:
+        return self.masked() == (other.masked() if isinstance(other, NullableValues) else other)
+
+    def __ne__(self, other: object) -> Any:
+        return self.masked() != (other.masked() if isinstance(other, NullableValues) else other)
+
+    def equals(self, other: NullableValues) -> bool:
+        """Whether both hold the same: shape, levels of null, and present values to the bit.
+
+        >>> x = NullableValues(np.array([np.nan, 1.0]), np.array([False, True]))
+        >>> x.equals(NullableValues(np.array([np.nan, 2.0]), np.array([False, True])))
+        True
+        """
+        if self.shape != other.shape or not np.array_equal(self.missing, other.missing):
+            return False
+        present = self.missing == 0
+        mine, theirs = self.values[present], other.values[present]
+        if mine.dtype != theirs.dtype or mine.dtype.kind in "OT":
+            return bool(np.array_equal(mine, theirs))
+        return bool(mine.tobytes() == theirs.tobytes())
+
+    def item(self) -> Any:
+        """The only element: its value, or the null that it is.
+
+        >>> NullableValues(np.array([5]), np.array([True])).item()
+        NULL
+        """
+        if self.size != 1:
+            raise ValueError(f"item() needs exactly one element; there are {self.size}")
+        return scalar_of(self.values.reshape(-1)[0], int(self.missing.reshape(-1)[0]), self.depth)
+
+    def tolist(self) -> Any:
+        """Nested lists with None for null; levels of null become one.
+
+        >>> NullableValues(np.arange(2), np.array([False, True])).tolist()
+        [0, None]
+        """
+        return self.masked(collapse=True).tolist()
+
+    # -- leaving
+
+    def masked(self, *, collapse: bool = False) -> np.ma.MaskedArray[Any, Any]:
+        """A NumPy masked array that shares this memory. Nested levels become one if `collapse`.
+
+        >>> print(NullableValues(np.arange(2), np.array([False, True])).masked())
+        [0 --]
+        """
+        if self.depth > 1 and not collapse:
+            raise DataTypeError(
+                f"a masked array has one kind of null, and this data has {self.depth}: "
+                "look at .missing, or lose the difference with masked(collapse=True)"
+            )
+        return np.ma.MaskedArray(self.values, mask=self.is_null())
+
+    def filled(self, value: Any) -> Array:
+        """A plain array with `value` in place of every null.
+
+        >>> NullableValues(np.arange(2), np.array([False, True])).filled(-1)
+        array([ 0, -1])
+        """
+        out = self.values.copy()
+        out[self.is_null()] = value
+        return out
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        count = self.null_count
+        if count:
+            raise NullsPresentError(
+                f"{count} of {self.size} elements are null, and a plain array has no null.\n"
+                "  Call .masked() for a masked array (or intarsia.nullable.open_array, which gives them), "
+                ".filled(value) for a plain one, or .values and .missing.\n"
+                "  In a codec chain, put this codec among the data_codecs of the 'optional' codec"
+            )
+        return np.array(self.values, dtype=dtype, copy=copy)
+
+    # -- working, as zarr needs it of an array
+
+    def __getitem__(self, key: Any) -> NullableValues:
+        key = _as_view(key)
+        return NullableValues(self.values[key], self.missing[key], self.depth)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if isinstance(value, Null | Some) or value is None or value is np.ma.masked:
+            plain, missing = unwrap(value, self.depth)
+            self.values[key] = beneath(self.values.dtype) if plain is None else plain
+            self.missing[key] = missing
+            return
+        if isinstance(value, np.ndarray | NullableValues):
+            given = NullableValues.of(value, self.depth)
+            if given.values.dtype != self.values.dtype:
+                given = given.astype(self.dtype)
+            self.values[key] = given.values
+            self.missing[key] = given.missing
+            return
+        self.values[key] = value
+        self.missing[key] = 0
+
+    def fill(self, value: Any) -> None:
+        """Set every element."""
+        self[...] = value
+
+    def copy(self) -> NullableValues:
+        """An independent copy."""
+        return NullableValues(self.values.copy(), self.missing.copy(), self.depth)
+
+    def reshape(self, *shape: Any, **options: Any) -> NullableValues:
+        """As of an array."""
+        given = {name: option for name, option in options.items() if option is not None}
+        values, missing = self.values.reshape(*shape, **given), self.missing.reshape(*shape, **given)
+        return NullableValues(values, missing, self.depth)
+
+    def ravel(self, order: Order = "C") -> NullableValues:
+        """As of an array."""
+        return NullableValues(self.values.ravel(order), self.missing.ravel(order), self.depth)
+
+    def transpose(self, axes: Any = None) -> NullableValues:
+        """As of an array."""
+        return NullableValues(self.values.transpose(axes), self.missing.transpose(axes), self.depth)
+
+    def astype(self, dtype: Any, order: Order = "K", *, copy: bool = True) -> NullableValues:
+        """The present values converted to `dtype`; nulls stay nulls of their level.
+
+        >>> NullableValues(np.array([1.0, np.nan]), np.array([False, True])).astype("int8")
+        NullableValues([1, NULL], dtype=int8)
+        """
+        dtype = np.dtype(dtype)
+        layout = layout_of(dtype) or Layout(dtype, self.depth)
+        source = self.at_depth(layout.depth)
+        if source.values.dtype == layout.dtype:
+            return source.copy() if copy else source
+        values: Array
+        if source.null_count == 0:
+            values = source.values.astype(layout.dtype, order=order)
+        else:
+            # What lies beneath a null need not be convertible, so only the present are.
+            values = np.empty(source.shape, dtype=layout.dtype)
+            values[...] = beneath(layout.dtype)
+            present = source.missing == 0
+            values[present] = source.values[present].astype(layout.dtype)
+        return NullableValues(values, source.missing.copy() if copy else source.missing, layout.depth)
+
+    def view(self, dtype: Any = None) -> NullableValues:
+        """Refused: the bytes of the values say nothing about the nulls."""
+        raise DataTypeError(_NO_BYTES)
+
+    def tobytes(self, order: Order | None = "C") -> bytes:
+        """Refused, as `view`; numcodecs wants to see it in whatever passes for an array."""
+        raise DataTypeError(_NO_BYTES)
+
+    def all(self) -> Any:
+        """Whether all present values are true."""
+        return self.masked(collapse=True).all()
+
+
+def _as_view(key: Any) -> Any:
+    """`key` such that NumPy answers with an array even where a single element is asked for."""
+    if isinstance(key, tuple):
+        return key if any(part is Ellipsis for part in key) else (*key, Ellipsis)
+    if isinstance(key, int | np.integer | slice):
+        return (key, Ellipsis)
+    return key
+
+
+def _is_na(array: Array, na_object: object) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Where a StringDType array holds its `na_object`."""
+    if isinstance(na_object, float) and np.isnan(na_object):
+        found: np.ndarray[Any, np.dtype[np.bool_]] = np.isnan(array)
+        return found
+    objects = array.astype(object).reshape(-1)
+    is_it = [element is na_object for element in objects]
+    return np.array(is_it, dtype=np.bool_).reshape(array.shape)

@@ -1,0 +1,205 @@
+"""`masks`: every stored chunk's bitmask, from as few bytes as possible."""
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
+from zarr.storage import MemoryStore, WrapperStore
+
+from intarsia import ChunkDecodeError, CodecConfigurationError, ConditionalCodec, OffsetCodec, PadCodec, masks
+
+LITTLE = BytesCodec(endian="little")
+
+
+class Counting(WrapperStore[MemoryStore]):
+    """Counts the bytes that are read."""
+
+    total = 0
+
+    async def get(self, key, prototype, byte_range=None):
+        return self._count(await super().get(key, prototype, byte_range))
+
+    def get_sync(self, key, *, prototype=None, byte_range=None):
+        return self._count(super().get_sync(key, prototype=prototype, byte_range=byte_range))
+
+    def _count(self, found):
+        self.total += 0 if found is None else len(found)
+        return found
+
+
+class CountingAsync(Counting):
+    """The same without synchronous methods."""
+
+    _supports_sync_io = False
+
+
+def stored_bytes(store):
+    return sum(len(value) for key, value in store._store._store_dict.items() if not key.endswith("zarr.json"))
+
+
+def test_ten_thousand_chunks_are_read_by_their_headers():
+    store = Counting(MemoryStore())
+    plan = np.random.default_rng(0).integers(0, 4, (100, 100))
+    codec = ConditionalCodec(codecs=[Crc32cCodec(), Crc32cCodec()], decision=plan)
+    z = zarr.create(store=store, shape=(1000, 1000), chunks=(10, 10), dtype="f8", codecs=[LITTLE, codec])
+    z[:] = np.random.default_rng(1).normal(size=(1000, 1000))
+    store.total = 0
+    found = masks(z)
+    np.testing.assert_array_equal(found, plan)
+    assert found.dtype == np.uint8
+    assert store.total == 10_000
+    assert store.total < stored_bytes(store) / 100
+
+
+SURROUNDINGS = {
+    "nothing": [],
+    "checksum": [Crc32cCodec()],
+    "padding": [
+        PadCodec(location="start", nbytes=5),
+        OffsetCodec(offset=3),
+        PadCodec(location="end", nbytes=9),
+    ],
+    "compressor": [GzipCodec()],
+}
+
+
+def wrap(codecs, layout, after):
+    chain = [LITTLE, *codecs, *after]
+    if layout == "plain":
+        return chain
+    shard = ShardingCodec(
+        chunk_shape=(2, 3), codecs=chain, index_location="start" if "start" in layout else "end"
+    )
+    if layout == "nested shards":
+        shard = ShardingCodec(chunk_shape=(4, 3), codecs=[shard])
+    if layout == "transposed shards":
+        shard = ShardingCodec(chunk_shape=(3, 2), codecs=chain)
+        return [TransposeCodec(order=(1, 0)), shard]
+    return [shard, *after] if layout == "shards with the same around" else [shard]
+
+
+LAYOUTS = [
+    "plain",
+    "shards",
+    "shards, index at the start",
+    "nested shards",
+    "transposed shards",
+    "shards with the same around",
+]
+
+
+@pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
+@pytest.mark.parametrize("after", SURROUNDINGS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("store_class", [Counting, CountingAsync])
+def test_wherever_the_codec_is(layout, after, store_class):
+    plan = np.random.default_rng(0).integers(0, 4, (10, 4))
+    codec = ConditionalCodec(codecs=[Crc32cCodec(), ZstdCodec()], decision=plan)
+    store = store_class(MemoryStore())
+    z = zarr.create(
+        store=store, path="g/a", shape=(20, 12), chunks=(2, 3) if layout == "plain" else (12, 6), dtype="f8",
+        codecs=wrap([codec], layout, SURROUNDINGS[after]),
+    )  # fmt: skip
+    z[:] = np.arange(1, 241).reshape(20, 12)
+    z[4:6, 3:6] = 0  # one chunk is not stored
+    store.total = 0
+    found = masks(z)
+    assert found.mask[2, 1]
+    assert found.count() == 39
+    found[2, 1] = plan[2, 1]
+    np.testing.assert_array_equal(found, plan)
+    if after != "compressor":
+        index = 0 if layout == "plain" else 40 * 16 * 3 + 200
+        assert store.total <= 40 + index
+
+
+@given(shape=st.integers(1, 30), chunk=st.integers(1, 4), factor=st.integers(1, 4), data=st.data())
+def test_any_shape(shape, chunk, factor, data):
+    grid = -(-shape // chunk)
+    plan = data.draw(st.lists(st.integers(0, 1), min_size=grid, max_size=grid))
+    codec = ConditionalCodec(codecs=[Crc32cCodec()], decision=plan)
+    shards = ShardingCodec(chunk_shape=(chunk,), codecs=[LITTLE, codec])
+    z = zarr.create(store={}, shape=shape, chunks=chunk * factor, dtype="u1", codecs=[shards])
+    z[:] = 1
+    assert masks(z).tolist() == plan
+
+
+@pytest.mark.parametrize(
+    ("bits", "dtype"), [(8, "u1"), (16, "u2"), (24, "u4"), (64, "u8"), (72, "O"), (128, "O")]
+)
+def test_long_bitmasks(bits, dtype):
+    codec = ConditionalCodec(
+        codecs=[Crc32cCodec()] * bits,
+        decision=lambda codec_index, chunk_index: (codec_index + chunk_index[0]) % 2,
+    )
+    z = zarr.create(store={}, shape=4, chunks=2, dtype="u1", codecs=[LITTLE, codec])
+    z[:] = 1
+    odd = sum(1 << i for i in range(1, bits, 2))
+    found = masks(z)
+    assert found.dtype == np.dtype(dtype)
+    assert found.tolist() == [odd, odd >> 1]
+
+
+def test_an_empty_array_and_one_without_axes():
+    codec = ConditionalCodec(codecs=[Crc32cCodec()], decision="always_apply")
+    assert masks(
+        zarr.create(store={}, shape=(0, 3), chunks=(1, 1), dtype="u1", codecs=[LITTLE, codec])
+    ).shape == (0, 3)
+    z = zarr.create(store={}, shape=(), dtype="u1", codecs=[LITTLE, codec])
+    assert masks(z).count() == 0
+    z[...] = 3
+    assert masks(z)[()] == 1
+
+
+def test_damage_is_an_error_that_names_the_chunk(tmp_path):
+    codec = ConditionalCodec(codecs=[Crc32cCodec()])
+    z = zarr.create(store=tmp_path / "a", shape=4, chunks=2, dtype="u1", codecs=[LITTLE, codec])
+    z[:] = 1
+    (tmp_path / "a/c/1").write_bytes(b"\x02")
+    with pytest.raises(ChunkDecodeError, match=r"header of chunk \(1,\) says 0b10"):
+        masks(z)
+    (tmp_path / "a/c/1").write_bytes(b"")
+    with pytest.raises(ChunkDecodeError, match=r"0 bytes of chunk \(1,\) are fewer"):
+        masks(z)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "checksum", "beyond"])
+def test_a_damaged_shard_is_an_error(damage, tmp_path):
+    index_codecs = [LITTLE] if damage == "beyond" else [LITTLE, Crc32cCodec()]
+    chain = [LITTLE, ConditionalCodec(codecs=[Crc32cCodec()])]
+    shards = ShardingCodec(chunk_shape=(2,), codecs=chain, index_codecs=index_codecs)
+    z = zarr.create(store=tmp_path / "a", shape=8, chunks=4, dtype="u1", codecs=[shards])
+    z[:] = 1
+    file = tmp_path / "a/c/1"
+    content = bytearray(file.read_bytes())
+    if damage == "truncated":
+        content = content[:10]
+    elif damage == "checksum":
+        content[-10] ^= 1
+    else:
+        content[-16:-8] = (10**9).to_bytes(8, "little")
+    file.write_bytes(content)
+    with pytest.raises(ChunkDecodeError, match=r"of chunk \([13],\)"):
+        masks(z)
+
+
+def test_arrays_for_which_there_is_no_one_answer():
+    with pytest.raises(
+        CodecConfigurationError, match="cannot read bitmasks: the array has no conditional codec"
+    ):
+        masks(zarr.create(store={}, shape=4, dtype="u1"))
+    two = [LITTLE, ConditionalCodec(codecs=[]), ConditionalCodec(codecs=[])]
+    with pytest.raises(CodecConfigurationError, match="2 conditional codecs"):
+        masks(zarr.create(store={}, shape=4, dtype="u1", codecs=two))
+
+
+def test_the_result_can_be_a_decision():
+    codec = ConditionalCodec(codecs=[Crc32cCodec()], decision=[1, 0, 1])
+    z = zarr.create(store={}, shape=6, chunks=2, dtype="u1", codecs=[LITTLE, codec])
+    z[:] = 1
+    again = ConditionalCodec(codecs=[Crc32cCodec()], decision=masks(z))
+    copy = zarr.create(store={}, shape=6, chunks=2, dtype="u1", codecs=[LITTLE, again])
+    copy[:] = z[:]
+    assert masks(copy).tolist() == [1, 0, 1]

@@ -1,0 +1,57 @@
+"""The name `optional`: which codec it means."""
+
+import json
+
+import numpy as np
+import pytest
+import zarr
+from zarr.codecs import BytesCodec
+
+from intarsia import CodecConfigurationError, ConditionalCodec, OptionalCodec, with_decision
+from intarsia.codecs import optional
+
+FIELDS = {"codecs": [{"name": "zstd", "configuration": {"level": 5, "checksum": False}}], "header_bits": 16}
+
+
+def test_with_codecs_it_is_the_conditional_codec(tmp_path):
+    document = {"name": "optional", "configuration": FIELDS}
+    z = zarr.create(store=tmp_path / "a", shape=100, dtype="u1", codecs=[BytesCodec(), document])
+    with_decision(z, "always_apply")[:] = 1
+    assert json.loads((tmp_path / "a/zarr.json").read_text())["codecs"][1] == document
+    again = zarr.open_array(tmp_path / "a", mode="r+")
+    np.testing.assert_array_equal(again[:], 1)
+    again.attrs["kept"] = True
+    assert json.loads((tmp_path / "a/zarr.json").read_text())["codecs"][1] == document
+    assert again.metadata.codecs[1] == OptionalCodec(configuration=FIELDS)
+    assert again.metadata.codecs[1] != ConditionalCodec(configuration=FIELDS)
+
+
+def test_both_ways_of_writing_it():
+    assert OptionalCodec(codecs=[{"name": "crc32c"}]) == OptionalCodec(
+        configuration={"codecs": [{"name": "crc32c"}]}
+    )
+
+
+@pytest.mark.parametrize(
+    ("configuration", "match"),
+    [
+        ({}, "has nothing in it; it must have either codecs, or mask_codecs and data_codecs"),
+        ({"header_bits": 8}, "has header_bits; it must have"),
+        ({"codecs": [], "mask_codecs": []}, "has codecs, mask_codecs; it must have either"),
+    ],
+)
+def test_a_configuration_that_means_neither_is_refused(configuration, match):
+    with pytest.raises(CodecConfigurationError, match=match):
+        OptionalCodec.from_dict({"name": "optional", "configuration": configuration})
+
+
+def test_a_codec_of_a_layer_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setitem(optional.KINDS, "mask_codecs", "intarsia.no_such_layer:Codec")
+    with pytest.raises(CodecConfigurationError, match="does not have the codec with mask_codecs"):
+        OptionalCodec.from_dict({"name": "optional", "configuration": {"mask_codecs": []}})
+
+
+def test_the_codec_is_found_late_by_its_name(monkeypatch):
+    monkeypatch.setitem(optional.KINDS, "mask_codecs", "intarsia.codecs.shuffle:ShuffleCodec")
+    with pytest.raises(CodecConfigurationError, match="codec 'shuffle'"):  # it was asked, and said no
+        OptionalCodec.from_dict({"name": "optional", "configuration": {"mask_codecs": []}})

@@ -1,0 +1,121 @@
+"""Arrow: round trips that keep null apart from NaN, and what is copied."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from intarsia.errors import DataTypeError, NullsPresentError
+from intarsia.nullable import NullableValues, create_array, from_arrow, to_arrow
+
+MASK = np.array([False, False, True])
+SAMPLES = {
+    "bool": np.array([True, False, True]),
+    **{f"{k}{8 * n}": np.array([1, 0, 3], dtype=f"{k[0]}{n}") for k in ("int", "uint") for n in (1, 2, 4, 8)},
+    "float16": np.array([1.5, np.nan, 2.5], dtype="f2"),
+    "float32": np.array([1.5, np.nan, 2.5], dtype="f4"),
+    "float64": np.array([-0.0, np.nan, 2.5]),
+    "big endian": np.array([1, 2, 3], dtype=">i4"),
+    "datetime64[s]": np.array([0, 1, 2], dtype="M8[s]"),
+    "datetime64[ns]": np.array([0, 1, 2], dtype="M8[ns]"),
+    "timedelta64[us]": np.array([0, 1, 2], dtype="m8[us]"),
+    "string": np.array(["a", "", "zä"], dtype=np.dtypes.StringDType()),
+    "bytes": np.array([b"a", b"", b"bc"], dtype=object),
+}
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+@pytest.mark.parametrize("mask", [MASK, ~MASK, np.zeros(3, dtype=bool), np.ones(3, dtype=bool)])
+def test_round_trips(kind, mask):
+    data = NullableValues(SAMPLES[kind], mask)
+    arrow = to_arrow(data)
+    arrow.validate(full=True)
+    assert arrow.null_count == mask.sum()
+    back = from_arrow(arrow)
+    native = data.astype(data.values.dtype.newbyteorder("=")) if kind == "big endian" else data
+    assert back.equals(native)
+    # through the C data interface, sliced, and in chunks
+    again = pa.chunked_array([pa.concat_arrays([arrow, arrow]).slice(1, 2), arrow.slice(0, 1)])
+    expected = [data.tolist()[i] for i in (1, 2, 0)]
+    got = from_arrow(again).tolist()
+    assert got == expected or (kind.startswith("float") and str(got) == str(expected))
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 2), (1, 1), (0, 2)])
+def test_more_dimensions_are_lists_of_fixed_size(shape):
+    rng = np.random.default_rng(0)
+    data = NullableValues(rng.random(shape), rng.random(shape) < 0.5)
+    arrow = to_arrow(data)
+    arrow.validate(full=True)
+    assert len(arrow) == shape[0]
+    assert arrow.to_pylist() == data.tolist()
+    assert from_arrow(arrow).equals(data)
+
+
+def test_values_are_shared_both_ways():
+    values = np.arange(10.0)
+    arrow = to_arrow(NullableValues(values, np.arange(10) % 3 == 0))
+    assert np.shares_memory(np.frombuffer(arrow.buffers()[1], dtype="f8"), values)
+    assert np.shares_memory(from_arrow(arrow).values, values)
+
+
+def test_the_bitmap_is_what_the_codec_stores():
+    array = create_array({}, data=[1, None, 3, None, 5], compressors=None)
+    stored = array.zarr_array.store_path.store._store_dict["c/0"].to_bytes()
+    assert stored[16:17] == bytes([0b10101]) == array.to_arrow().buffers()[0].to_pybytes()
+
+
+def test_nat_is_refused_or_made_null_on_request():
+    data = NullableValues(np.array(["NaT", 1, 2], dtype="M8[s]"), MASK)
+    with pytest.raises(NullsPresentError, match=r"1 of 3 elements are NaT and not null.*nat_as_null=True"):
+        to_arrow(data)
+    assert to_arrow(data, nat_as_null=True).is_null().to_pylist() == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (pa.array([None, None]), [None, None]),
+        (pa.array([1, None], pa.date32()), [np.datetime64(1, "D"), None]),
+        (pa.array([86400000, None], pa.date64()), [np.datetime64(1, "D"), None]),
+        (pa.array(["a", None, "a"]).dictionary_encode(), ["a", None, "a"]),
+        (pa.array(["a", None]).cast(pa.string_view()), ["a", None]),
+        (pa.array([b"ab", None], pa.binary(2)), [b"ab", None]),
+        (pa.array([0, None], pa.timestamp("s", "UTC")), [np.datetime64(0, "s"), None]),
+    ],
+)
+def test_other_types_of_arrow(array, expected):
+    found = from_arrow(array)
+    assert found.is_null().tolist() == [e is None for e in expected]
+    for value, want, null in zip(found.values, expected, found.is_null(), strict=True):
+        assert null or value == want
+
+
+@pytest.mark.parametrize(
+    ("array", "match"),
+    [
+        (pa.array([{"a": 1}]), "struct.*cast it first"),
+        (pa.array([[1], [2, 3]]), "cast it first"),
+        (pa.array([[1, 2], None], pa.list_(pa.int8(), 2)), "whole list"),
+        (pa.array([0], pa.timestamp("s", "Europe/Berlin")), "convert to UTC"),
+        (3, "takes an Arrow array"),
+    ],
+)
+def test_types_without_an_equal_are_refused(array, match):
+    with pytest.raises(DataTypeError, match=match):
+        from_arrow(array)
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (NullableValues(np.zeros(2, dtype="c8")), "no type for complex64"),
+        (NullableValues(np.zeros(2, dtype="V3")), "no type"),
+        (NullableValues(np.array(3)), "single element"),
+        (NullableValues(np.zeros((2, 0))), "no length"),
+        (NullableValues(np.zeros(2), np.zeros(2, dtype="u1"), 2), "one kind of null"),
+        (NullableValues(np.zeros(2, dtype="M8[ps]")), "has no equal"),
+    ],
+)
+def test_what_arrow_cannot_hold_is_refused(data, match):
+    with pytest.raises(DataTypeError, match=match):
+        to_arrow(data)

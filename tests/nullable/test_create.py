@@ -1,0 +1,97 @@
+"""Creating and opening."""
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+from zarr.codecs import BytesCodec, GzipCodec, ZstdCodec
+
+from intarsia import PackBitsCodec
+from intarsia.errors import CodecConfigurationError, DataTypeError
+from intarsia.nullable import NULL, Some, create_array, open_array, optional_dtype
+
+
+def parts(array):
+    codec = array.zarr_array.metadata.codecs[-1]
+    return codec.mask_codecs, codec.data_codecs
+
+
+def test_compressors_apply_to_both_parts():
+    assert parts(create_array({}, shape=3, dtype="i2")) == (
+        (PackBitsCodec(), ZstdCodec()), (BytesCodec(endian="little"), ZstdCodec()),
+    )  # fmt: skip
+    assert parts(create_array({}, shape=3, dtype="i2", compressors=None)) == (
+        (PackBitsCodec(),), (BytesCodec(endian="little"),),
+    )  # fmt: skip
+    assert parts(create_array({}, shape=3, dtype="i2", compressors=["gzip"], mask_codecs=["packbits"])) == (
+        (PackBitsCodec(),), (BytesCodec(endian="little"), GzipCodec()),
+    )  # fmt: skip
+    assert parts(create_array({}, shape=3, dtype="i1", data_codecs=["packbits"]))[1] == (PackBitsCodec(),)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "optional[float32]", optional_dtype("float32"), np.float32])
+def test_data_types_as_people_write_them(dtype):
+    array = create_array({}, shape=3, dtype=dtype)
+    assert array.data_type == optional_dtype("float32")
+    array = create_array({}, data=[1, None], dtype=dtype)
+    assert array.data_type == optional_dtype("float32")
+
+
+def test_options_reach_zarr(tmp_path):
+    array = create_array(
+        tmp_path, "group/name", shape=(4, 6), dtype="i2", chunks=(2, 3), shards=(4, 6), fill_value=9,
+        dimension_names=("y", "x"), attributes={"units": "K"},
+    )  # fmt: skip
+    opened = open_array(tmp_path, "group/name", mode="r")
+    assert opened.zarr_array.metadata.dimension_names == ("y", "x")
+    assert (opened.chunks, opened.shards, opened.fill_value) == ((2, 3), (4, 6), Some(9))
+    assert opened.attrs["units"] == "K"
+    with pytest.raises(ValueError, match=r"read.only"):
+        opened[0, 0] = 1
+    with pytest.raises(zarr.errors.ContainsArrayError):
+        create_array(tmp_path, "group/name", shape=2, dtype="i2")
+    create_array(tmp_path, "group/name", shape=2, dtype="i2", overwrite=True)
+    assert array.fill_value == Some(9)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"shape": 3}, DataTypeError, "give shape and dtype, or data"),
+        ({"dtype": "i2"}, DataTypeError, "give shape and dtype, or data"),
+        ({"data": [1, 2], "shape": 3}, ValueError, r"data of shape \(2,\)"),
+        ({"shape": 3, "dtype": "nonsense"}, DataTypeError, "nonsense"),
+        ({"shape": 3, "dtype": "i2", "filters": ["gzip"]}, CodecConfigurationError, "out of order|filters"),
+        (
+            {"shape": 3, "dtype": "i2", "filters": ["packbits"]},
+            CodecConfigurationError,
+            "out of order|filters",
+        ),
+        ({"shape": 3, "dtype": "i2", "spelling": "maybe"}, DataTypeError, "is called"),
+    ],
+)
+def test_nothing_is_created_of_what_makes_no_sense(options, error, match, tmp_path):
+    with pytest.raises(error, match=match):
+        create_array(tmp_path / "a", **options)
+    assert not (tmp_path / "a/zarr.json").exists()
+
+
+def test_an_ordinary_array_is_not_opened_as_nullable(tmp_path):
+    zarr.create_array(tmp_path, shape=3, dtype="i2")
+    with pytest.raises(DataTypeError, match="has no nulls"):
+        open_array(tmp_path)
+
+
+def test_in_an_icechunk_repository():
+    repo = icechunk.Repository.create(icechunk.in_memory_storage())
+    session = repo.writable_session("main")
+    create_array(session.store, "a", data=np.ma.masked_equal([1, 2, 3], 2), chunks=2)
+    first = session.commit("first")
+    session = repo.writable_session("main")
+    open_array(session.store, "a").append([None, 5])
+    session.commit("second")
+    now = open_array(repo.readonly_session("main").store, "a", mode="r")
+    assert now[:].tolist() == [1, None, 3, None, 5]
+    then = open_array(repo.readonly_session(snapshot_id=first).store, "a", mode="r")
+    assert then[:].tolist() == [1, None, 3]
+    assert then.fill_value is NULL
