@@ -16,19 +16,24 @@ from zarr.codecs.sharding import _ShardingByteGetter as ShardingByteGetter
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer.cpu import as_numpy_array_wrapper
 from zarr.core.chunk_grids import ChunkGrid
-from zarr.core.chunk_utils import ChunkTransform, chunk_is_empty, evolve_codecs
+from zarr.core.chunk_utils import (
+    ChunkTransform,
+    chunk_is_empty,
+    decode_and_scatter_chunk,
+    evolve_codecs,
+    merge_and_encode_chunk,
+)
 from zarr.core.codec_pipeline import (
     BatchedCodecPipeline,
     FusedCodecPipeline,
     codecs_from_list_unchecked,
     resolve_aa_specs,
 )
-from zarr.core.codec_pipeline import _get_pool as get_codec_pool
 from zarr.core.codec_pipeline import _resolve_max_workers as resolve_max_workers
 from zarr.core.common import JSON, concurrent_map
 from zarr.core.context import Resolver
 from zarr.core.dtype.common import DTypeJSON, HasItemSize
-from zarr.core.indexing import is_pure_fancy_indexing
+from zarr.core.indexing import get_indexer, is_pure_fancy_indexing, morton_order_coords
 from zarr.core.metadata.v3 import ArrayV3Metadata, RegularChunkGridMetadata
 from zarr.core.sync import _get_loop as event_loop
 from zarr.core.sync import sync
@@ -54,11 +59,14 @@ __all__ = [
     "codecs_from_list_unchecked",
     "compressor_of",
     "concurrent_map",
+    "decode_and_scatter_chunk",
     "event_loop",
     "evolve_codecs",
-    "get_codec_pool",
+    "get_indexer",
     "get_many",
     "is_pure_fancy_indexing",
+    "merge_and_encode_chunk",
+    "morton_order_coords",
     "resolve_aa_specs",
     "resolve_max_workers",
     "session_bytes",
@@ -92,7 +100,11 @@ if TYPE_CHECKING:
 # codec_supports_sync: whether a nested codec may be called without an event loop.
 # concurrent_map: zarr's bounded concurrency, so that our pipelines schedule as its own do.
 # event_loop: the loop that stores live on; starting a fetch before waiting for it needs the loop itself.
-# get_codec_pool, resolve_max_workers: the thread pool of the fused pipeline and its size.
+# decode_and_scatter_chunk, merge_and_encode_chunk: one chunk as zarr reads or writes it, with our own I/O.
+# resolve_max_workers: how many threads the fused pipeline takes.
+# get_indexer: which inner chunks of a shard a selection touches, as zarr's sharding sees it.
+# morton_order_coords: the order in which zarr writes the inner chunks of a shard.
+# resolve_max_workers: how many threads the fused pipeline may use.
 # sync: runs a coroutine of a store on zarr's event loop.
 
 

@@ -30,7 +30,10 @@ Each class is also the built-in exception that a caller would expect, so
     ├── LockTimeoutError (TimeoutError)
     ├── ConcurrentUpdateError (RuntimeError)
     ├── ForkError (ValueError)
-    └── CutOffError (ValueError)
+    ├── CutOffError (ValueError)
+    ├── NoSlotBoundError (ValueError)
+    ├── SlotsGoneError (RuntimeError)
+    └── SlotsUnsupportedError (ValueError)
 """
 
 from __future__ import annotations
@@ -55,6 +58,7 @@ __all__ = [
     "MissingExtraError",
     "MissingMemberError",
     "NoRegionError",
+    "NoSlotBoundError",
     "NotLogicalArrayError",
     "NullsPresentError",
     "OverlapError",
@@ -63,6 +67,8 @@ __all__ = [
     "RepositoryError",
     "RepositoryNotFoundError",
     "ShapeError",
+    "SlotsGoneError",
+    "SlotsUnsupportedError",
     "VersionNotFoundError",
 ]
 
@@ -356,4 +362,42 @@ class CutOffError(IntarsiaError, ValueError):
 
     >>> issubclass(CutOffError, ValueError)
     True
+    """
+
+
+class NoSlotBoundError(IntarsiaError, ValueError):
+    """The inner codecs of a shard may make a chunk arbitrarily large, so it has no slot of fixed size.
+
+    >>> import tempfile, intarsia, zarr
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     z = zarr.create_array(directory, shape=64, chunks=8, shards=64, dtype="u2", compressors="auto")
+    ...     intarsia.slotted(z)
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.NoSlotBoundError: codec 'zstd' may make a chunk larger, ...
+    """
+
+
+class SlotsGoneError(IntarsiaError, RuntimeError):
+    """A shard was written by something else and has no slots any more; nothing was written.
+
+    >>> import tempfile, intarsia, zarr
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     z = zarr.create_array(directory, shape=64, chunks=8, shards=64, dtype="u2", compressors=None)
+    ...     z[:8] = 1
+    ...     intarsia.slotted(z)[8:16] = 2
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.SlotsGoneError: the shard ... does not have 2 slots of 16 bytes a chunk: ...
+    """
+
+
+class SlotsUnsupportedError(IntarsiaError, ValueError):
+    """This array, its store or its file system cannot have slotted shards; the message says why.
+
+    >>> import intarsia, zarr
+    >>> intarsia.slotted(zarr.create_array({}, shape=64, chunks=8, shards=64, dtype="u2", compressors=None))
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.SlotsUnsupportedError: the array is in a MemoryStore; ...
     """

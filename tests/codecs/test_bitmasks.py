@@ -1,5 +1,7 @@
 """`masks`: every stored chunk's bitmask, from as few bytes as possible."""
 
+import threading
+
 import numpy as np
 import pytest
 import zarr
@@ -11,6 +13,7 @@ from zarr.storage import MemoryStore, WrapperStore
 from intarsia import ChunkDecodeError, CodecConfigurationError, ConditionalCodec, OffsetCodec, PadCodec, masks
 
 LITTLE = BytesCodec(endian="little")
+LOCK = threading.Lock()
 
 
 class Counting(WrapperStore[MemoryStore]):
@@ -25,7 +28,8 @@ class Counting(WrapperStore[MemoryStore]):
         return self._count(super().get_sync(key, prototype=prototype, byte_range=byte_range))
 
     def _count(self, found):
-        self.total += 0 if found is None else len(found)
+        with LOCK:
+            self.total += 0 if found is None else len(found)
         return found
 
 

@@ -400,3 +400,31 @@ def test_opening_an_array_with_a_conditional_codec_is_enough(tmp_path):
 def test_outside_of_any_chunk_there_is_no_index():
     with working_on(None), pytest.raises(ChunkIndexUnknownError):
         current_chunk_index()
+
+
+def test_a_write_that_needs_no_index_takes_zarrs_fused_way_even_into_shards(monkeypatch):
+    with zarr.config.set({"codec_pipeline.path": "intarsia.codecs.context.FusedPipeline"}):
+        chain = [LITTLE, ConditionalCodec(codecs=[ZstdCodec()], decision="compress_if_smaller")]
+        z = zarr.create(
+            store={},
+            shape=1000,
+            chunks=500,
+            dtype="u1",
+            codecs=[ShardingCodec(chunk_shape=(100,), codecs=chain)],
+        )
+        monkeypatch.setattr(BatchedPipeline, "write", lambda *_: pytest.fail("this is the slow way"))
+        z[:] = 7
+        np.testing.assert_array_equal(z[:], 7)
+
+
+def test_of_several_chunks_that_fail_the_error_is_one_of_them(our_pipeline):
+    def refuse(chunk_index):
+        if chunk_index[0] % 2:
+            raise ZeroDivisionError(str(chunk_index))
+        return False
+
+    codec = ConditionalCodec(codecs=[ZstdCodec()], decision=refuse)
+    z = zarr.create(store={}, shape=32, chunks=2, dtype="u1", codecs=[LITTLE, codec])
+    with pytest.raises(ZeroDivisionError, match=r"\(\d*[13579],\)"):
+        z[:] = 7
+    assert not [key for key in z.store_path.store._store_dict if key in {f"c/{i}" for i in range(1, 16, 2)}]

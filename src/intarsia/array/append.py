@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.array.edit import check_shape, write_into_member
+from intarsia.array.encode import write_box
 from intarsia.array.member import Encoding, create_member, encoding_of
 from intarsia.array.table import Box, RegionTable, Row
 from intarsia.array.write import as_values
@@ -147,10 +148,10 @@ def _new_members(frame: Frame, addition: Addition, boxes: list[Box], encoding: E
     try:
         for box in boxes:
             elements, fresh = addition.grown.elements(box), addition.fresh(box)
-            name, member = frame.create_member(elements.shape, encoding)
+            name, _ = frame.create_member(elements.shape, encoding)
             made.append(name)
-            target = tuple(slice(a - o, b - o) for a, b, o in zip(*fresh, elements.start, strict=True))
-            member[target] = addition.data_in(fresh)
+            start, stop = (tuple(a - o for a, o in zip(edge, elements.start, strict=True)) for edge in fresh)
+            write_box(frame.source(name), Box(start, stop), addition.data_in(fresh))
     except BaseException:
         for name in made:
             frame.discard(name)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.array.blocks import blocks
+from intarsia.array.encode import write_box
 from intarsia.array.member import member_problem, needed_shape
 from intarsia.array.plan import request
 from intarsia.array.read import read_request
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
     from intarsia.array.frame import Frame
     from intarsia.array.manifest import Manifest
-    from intarsia.array.member import Encoding
+    from intarsia.array.source import Source
+from intarsia.array.member import Encoding
 
 __all__ = [
     "add_region",
@@ -42,6 +44,7 @@ __all__ = [
     "drop_region",
     "lattice_box",
     "recode",
+    "recoded_member",
     "resize",
     "write_into_member",
 ]
@@ -88,7 +91,7 @@ def _new_member(
     name, member = frame.create_member(shape, encoding)
     if values is not None:
         try:
-            member[...] = values
+            write_box(frame.source(name), Box((0,) * len(shape), shape), values)
         except BaseException:
             frame.discard(name)
             raise
@@ -163,24 +166,15 @@ def drop_region(frame: Frame, bounds: Bounds) -> None:
     frame.commit(manifest.changed(regions=manifest.regions.without(box)))
 
 
-def recode(frame: Frame, bounds: Bounds, encoding: Encoding) -> None:
-    """Copy a box into a new member of another encoding; regions that it cuts are split."""
+def recode(frame: Frame, bounds: Bounds, encoding: Encoding, *, member: str | None = None) -> None:
+    """Copy a box into a new member of another encoding; regions that it cuts are split.
+
+    `member` names an array in the group that holds the copy already, made by `recoded_member`.
+    """
     frame.begin_edit()
     manifest = frame.manifest
-    box = lattice_box(manifest, bounds)
-    touched = [manifest.regions.row(i) for i in manifest.regions.touching(box).tolist()]
-    if not touched:
-        raise NoRegionError(f"no region lies in {frame.bounds_text(box)}: there is nothing to recode")
-    inside = [part for row in touched if (part := row.box.intersect(box)) is not None]
-    parts = [box] if sum(prod(part.shape) for part in inside) == prod(box.shape) else inside
-    origin = manifest.elements(box)
-    name, member = frame.create_member(origin.shape, encoding)
-    try:
-        for part in parts:
-            _copy(frame, manifest.elements(part), member, origin.start)
-    except BaseException:
-        frame.discard(name)
-        raise
+    box, parts = _parts_to_recode(frame, bounds)
+    name = recoded_member(frame, bounds, encoding) if member is None else member
     rows = [
         Row(len(manifest.members), part, tuple(a - b for a, b in zip(part.start, box.start, strict=True)))
         for part in parts
@@ -189,16 +183,41 @@ def recode(frame: Frame, bounds: Bounds, encoding: Encoding) -> None:
     frame.commit(manifest.changed(regions=table, members=(*manifest.members, name)))
 
 
-def _copy(frame: Frame, box: Box, member: zarr.Array[Any], origin: tuple[int, ...]) -> None:
+def _parts_to_recode(frame: Frame, bounds: Bounds) -> tuple[Box, list[Box]]:
+    """The box, and what regions cover of it: all of it as one part, or a part for each region."""
+    table = frame.manifest.regions
+    box = lattice_box(frame.manifest, bounds)
+    shared = [table.row(i).box.intersect(box) for i in table.touching(box).tolist()]
+    parts = [part for part in shared if part is not None]
+    if not parts:
+        raise NoRegionError(f"no region lies in {frame.bounds_text(box)}: there is nothing to recode")
+    return box, [box] if sum(prod(part.shape) for part in parts) == prod(box.shape) else parts
+
+
+def recoded_member(frame: Frame, bounds: Bounds, encoding: Encoding) -> str:
+    """A new member that holds the values of a box; no region refers to it yet."""
+    box, parts = _parts_to_recode(frame, bounds)
+    origin = frame.manifest.elements(box)
+    name, _ = frame.create_member(origin.shape, encoding)
+    try:
+        for part in parts:
+            _copy(frame, frame.manifest.elements(part), frame.source(name), origin.start)
+    except BaseException:
+        frame.discard(name)
+        raise
+    return name
+
+
+def _copy(frame: Frame, box: Box, target: Source, origin: tuple[int, ...]) -> None:
     """Copy a box of elements into a member that starts at `origin`, block by block."""
     local = Box(
         tuple(a - o for a, o in zip(box.start, origin, strict=True)),
         tuple(b - o for b, o in zip(box.stop, origin, strict=True)),
     )
+    member = target.array
     for block in blocks(local, member.shards or member.chunks, member.dtype.itemsize):
         source = tuple(slice(a + o, b + o) for a, b, o in zip(*block, origin, strict=True))
-        target = tuple(slice(a, b) for a, b in zip(*block, strict=True))
-        member[target or ...] = read_request(frame, request(frame.manifest.shape, source, "basic"))
+        write_box(target, block, read_request(frame, request(frame.manifest.shape, source, "basic")))
 
 
 def resize(frame: Frame, shape: Sequence[int]) -> None:
@@ -236,12 +255,13 @@ def _uncovering_rows(before: Manifest, after: Manifest) -> list[int]:
 
 def write_into_member(frame: Frame, manifest: Manifest, row: Row, box: Box, value: Any) -> None:
     """Write a box of elements of a region, growing its member where needed."""
-    member = frame.members[frame.manifest.members[row.member]]
+    name = frame.manifest.members[row.member]
+    member = frame.members[name]
     shift = [
         (m - a) * c for m, a, c in zip(row.member_start, row.box.start, manifest.chunk_shape, strict=True)
     ]
     needed = tuple(max(n, b + s) for n, b, s in zip(member.shape, box.stop, shift, strict=True))
     if needed != member.shape:
         member.resize(needed)
-    target = tuple(slice(a + s, b + s) for a, b, s in zip(*box, shift, strict=True))
-    member[target or ...] = value
+    start, stop = (tuple(edge + s for edge, s in zip(corner, shift, strict=True)) for corner in box)
+    write_box(frame.source(name), Box(start, stop), value)

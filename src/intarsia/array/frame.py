@@ -159,10 +159,7 @@ class Frame:
     def source_of(self, manifest: Manifest, i: int) -> Source:
         """The member behind row `i` of a manifest's table, checked, and prepared for the read engine."""
         name = manifest.members[manifest.regions.member[i]]
-        member = self.members[name]
-        source = self._sources.get(name)
-        if source is None or source.array is not member or not source.is_current:
-            source = self._sources[name] = Source(name, member)
+        source = self.source(name)
         checked, fitting = source.checked
         if checked is not manifest:
             fitting = set()
@@ -170,6 +167,14 @@ class Frame:
         if i not in fitting:
             checked_member(self.members, name, manifest, manifest.regions.row(i))
             fitting.add(i)
+        return source
+
+    def source(self, name: str) -> Source:
+        """A member, prepared for the engine."""
+        member = self.members[name]
+        source = self._sources.get(name)
+        if source is None or source.array is not member or not source.is_current:
+            source = self._sources[name] = Source(name, member)
         return source
 
     def fetcher(self) -> Fetcher:

@@ -12,6 +12,7 @@ from intarsia.array import edit
 from intarsia.array.append import append
 from intarsia.array.attributes import RESERVED, Attributes
 from intarsia.array.config import LogicalConfig
+from intarsia.array.consolidate import consolidate
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.info import ArrayInfo
 from intarsia.array.manifest import Manifest
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from intarsia.array.member import Members
     from intarsia.codecs import CodecLike
     from intarsia.tune import Change
+    from intarsia.versions.forks import Share
 
 __all__ = ["LogicalArray", "chosen_codecs", "create", "open"]
 
@@ -289,6 +291,22 @@ class LogicalArray:
     def resize(self, shape: Sequence[int]) -> None:
         """Give the array another shape: what is cut off is gone, what is new is a hole."""
         edit.resize(self._frame, shape)
+
+    def consolidate(self) -> int:
+        """Join neighbouring regions of equal encoding into one member; returns how many are gone.
+
+        Encoded chunks are copied as they are, so this is fast and changes no value.
+        """
+        return consolidate(self._frame)
+
+    def fork_for(self, workers: int, bounds: Sequence[tuple[int, int]] | None = None) -> list[Share]:
+        """Divide the chunks of an array in a transaction, or those of a box, among workers.
+
+        Each share can be pickled, is written to by one worker, and goes back in with `tx.merge(*shares)`.
+        """
+        from intarsia.versions.forks import fork_for
+
+        return fork_for(self, workers, None if bounds is None else tuple(bounds))
 
     def with_config(self, **settings: Any) -> LogicalArray:
         """A new handle with other run-time settings."""

@@ -14,7 +14,7 @@ from intarsia.array.plan import plan
 from intarsia.array.pool import run
 from intarsia.array.queue import Queue
 from intarsia.array.shards import ShardIndexError, locate
-from intarsia.array.work import Work
+from intarsia.array.work import WORTH_A_THREAD, Work
 from intarsia.codecs.context import working_on
 from intarsia.errors import ReadError
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from intarsia.array.source import Source
 
 __all__ = ["Prepared", "prepare", "read_request", "threads_for"]
-
-WORTH_A_THREAD = 256 << 10
-"""Decoded bytes that make up for starting a thread."""
 
 type Values = np.ndarray[Any, Any]
 

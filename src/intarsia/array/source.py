@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from zarr.codecs import ShardingCodec
 from zarr.core.buffer import cpu, default_buffer_prototype
 
-from intarsia._compat import ArraySpec, ArrayV3Metadata, RegularChunkGridMetadata, evolve_codecs
+from intarsia._compat import (
+    ArraySpec,
+    ArrayV3Metadata,
+    ChunkTransform,
+    RegularChunkGridMetadata,
+    evolve_codecs,
+)
 from intarsia.array.decode import Decoder
 
 if TYPE_CHECKING:
@@ -20,7 +26,7 @@ if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
     from intarsia.array.table import Ints
 
-__all__ = ["Shards", "Source"]
+__all__ = ["Encoder", "Shards", "Source"]
 
 FIXED_SIZE_KINDS = "biufcmMSUV"
 """Kinds of NumPy data types whose values lie in the array itself, so that threads may fill one together."""
@@ -37,6 +43,13 @@ class Shards:
         """Offset and length of every inner chunk, by shard; kept for read-only snapshots alone."""
 
 
+class Encoder(NamedTuple):
+    """The codec chain of a member, for writing."""
+
+    chain: ChunkTransform
+    spec: ArraySpec
+
+
 class Source:
     """One member, prepared once and read many times."""
 
@@ -51,6 +64,7 @@ class Source:
         self.blob_grid: tuple[int, ...] = ()
         self.shards: Shards | None = None
         self.decoder: Decoder | None = None
+        self.encoder: Encoder | None = None
         self.references: References | None = None
         self.checked: tuple[Manifest | None, set[int]] = None, set()
         """A manifest, and those of its rows that were found to fit this member."""
@@ -116,6 +130,7 @@ class Source:
                 return "an index codec that only works asynchronously"
         try:
             self.decoder = Decoder(codecs, spec)
+            self.encoder = Encoder(ChunkTransform(codecs=codecs), spec)
         except TypeError:
             return "a codec that only works asynchronously"
         return ""

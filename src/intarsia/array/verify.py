@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import zarr
 
 from intarsia.array.blocks import blocks
 from intarsia.array.frame import Frame, open_group
@@ -17,11 +18,10 @@ from intarsia.array.read import read_request
 from intarsia.array.region import Region
 from intarsia.array.table import Box
 from intarsia.errors import IntarsiaError, ManifestError, NotLogicalArrayError
+from intarsia.shards.check import check_shards
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import zarr
 
 __all__ = ["Problem", "children", "referenced", "verify"]
 
@@ -59,11 +59,18 @@ def verify(target: Any, path: str = "", *, data: bool = True) -> tuple[Problem, 
     Takes an array, or a store and a path, so that an array that does not open can be looked at too.
     `data=False` leaves out reading the chunks. An empty result means that all is well.
 
+    A sharded `zarr.Array` in a local directory is checked shard by shard, slotted or not.
+
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
     >>> intarsia.verify(array)
     ()
     """
+    if isinstance(target, zarr.Array):
+        return tuple(
+            Problem("data", problem.where, problem.what, problem.advice)
+            for problem in check_shards(target, data=data)
+        )
     if isinstance(target, LogicalArray):
         group = open_group(target.group, "", "r")
     else:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from intarsia.array.source import Source
     from intarsia.array.table import Ints
 
-__all__ = ["AxisPieces", "Work", "outer_index"]
+__all__ = ["WORTH_A_THREAD", "AxisPieces", "Work", "outer_index"]
+
+WORTH_A_THREAD = 256 << 10
+"""Decoded bytes that make up for starting a thread."""
 
 type Place = tuple[Any, Any]
 """Where a chunk goes in the output, and what is taken of it; None means all of it, in order."""
@@ -156,6 +159,31 @@ class Work:
         """Take in the stored size of each chunk, -1 for those that are not stored."""
         self.nbytes, self.stored_sizes_are_known = nbytes, True
         self.present = np.flatnonzero(nbytes >= 0)
+
+    def threads(self, most: int, window: int) -> int:
+        """How many threads work on these chunks: all that are allowed, worth it, and fit half the window."""
+        decoder = self.source.decoder
+        assert decoder is not None
+        fitting = window // 2 // max(decoder.nbytes * decoder.copies, 1)
+        worth = self.present.size * decoder.nbytes // WORTH_A_THREAD
+        return max(1, min(most, self.present.size, fitting, worth))
+
+    def covered(self, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which chunks are taken as a whole, as far as they lie in an array of this shape."""
+        if self._points is not None:
+            return np.zeros(self.chunks.shape, dtype=bool)
+        covered: Any = np.ones((), dtype=bool)
+        for axis, length, size in zip(self._axes, shape, self.source.chunk_shape, strict=True):
+            along = [
+                isinstance(inside, slice)
+                and inside.start == 0
+                and inside.step in (None, 1)
+                and inside.stop >= min(size, length - chunk * size)
+                for inside, chunk in zip(axis.inside, axis.chunk, strict=True)
+            ]
+            covered = covered[..., None] & np.array(along)
+        flat: np.ndarray[Any, np.dtype[np.bool_]] = covered.reshape(-1)
+        return flat
 
     def places(self, positions: Ints) -> Iterator[Place]:
         """Where these chunks go and what is taken of them."""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.array.encode import write_part
 from intarsia.array.plan import plan
 from intarsia.array.table import Box
-from intarsia.array.work import outer_index
 from intarsia.errors import CrossRegionWriteError, DataTypeError, NoRegionError, ShapeError
 
 if TYPE_CHECKING:
@@ -58,18 +58,13 @@ def write_request(frame: Frame, config: LogicalConfig, asked: Request, value: An
         raise ShapeError(
             f"values of shape {values.shape} do not fit the selection, whose shape is {asked.shape}"
         ) from None
-    planned = plan(frame.manifest, asked)
+    manifest = frame.manifest
+    planned = plan(manifest, asked)
     _check_regions(frame, config, planned)
     values = values.reshape(asked.working_shape)
-    members = [frame.member_of(frame.manifest.regions.row(part.row)) for part in planned.parts]
-    for part, member in zip(planned.parts, members, strict=True):
-        source: Any = part.source
-        if asked.axes is None:
-            member.set_coordinate_selection(source, values[part.target])
-        elif all(isinstance(selector, slice) for selector in source):
-            member.set_basic_selection(source or ..., values[outer_index(part.target, values.shape)])
-        else:
-            member.set_orthogonal_selection(source, values[outer_index(part.target, values.shape)])
+    sources = [frame.source_of(manifest, part.row) for part in planned.parts]
+    for part, source in zip(planned.parts, sources, strict=True):
+        write_part(source, part, values, points=asked.axes is None, config=config)
 
 
 def _check_regions(frame: Frame, config: LogicalConfig, planned: Plan) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zarr
 
-from intarsia.codecs.context import at_place
+from intarsia.codecs.current_chunk import at_place
 from intarsia.codecs.deciding import grid_shape
 from intarsia.codecs.extent import Extent, MemoryObject, StoredObject, firsts, margins
 from intarsia.codecs.place import Grid, InnerPlace, Place, StoredPlace

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from intarsia.codecs.context import named_chunk
+from intarsia.codecs.current_chunk import named_chunk
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 
 if TYPE_CHECKING:

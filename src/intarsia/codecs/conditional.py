@@ -12,11 +12,12 @@ from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 from intarsia._compat import JSON
 from intarsia.codecs import configuration as codec_configuration
 from intarsia.codecs.chain import CodecLike, parse_codec
-from intarsia.codecs.context import named_chunk
+from intarsia.codecs.context import named_chunk, needs_chunk_index
 from intarsia.codecs.decisions import DecisionFunction, NeverApply, parse_decision
 from intarsia.codecs.nested import Chain, NamedCodec
 from intarsia.codecs.runtime import RuntimeConfig, default_decision, for_nested
 from intarsia.codecs.synchronous import SynchronousBytesCodec
+from intarsia.codecs.threads import in_own_thread
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
 if TYPE_CHECKING:
@@ -192,6 +193,13 @@ class ConditionalCodec(SynchronousBytesCodec):
         chosen = next((decision for decision in candidates if decision is not None), None)
         return default_decision() if chosen is None else chosen
 
+    def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
+        """Whether the decision on a chunk must know which one it is."""
+        decision = self.effective_decision(chunk_spec)
+        return (decision is not None and decision.needs_index) or any(
+            needs_chunk_index(codec, chunk_spec) for codec in self.codecs
+        )
+
     def chain(self, chunk_spec: ArraySpec, decision: Decision | None = None) -> Chain:
         """The nested codecs, ready to work on a chunk."""
         if self.holds_another:
@@ -230,7 +238,7 @@ class ConditionalCodec(SynchronousBytesCodec):
         decision = self.effective_decision(chunk_spec)
         if decision is None or isinstance(decision, NeverApply):  # one copy is not worth a thread
             return self.join(0, chunk_data, chunk_spec)
-        return await super()._encode_single(chunk_data, chunk_spec)
+        return await in_own_thread(self._encode_sync, chunk_data, chunk_spec)
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         if not self.read_mask(chunk_data):

@@ -1,17 +1,14 @@
-"""Which chunk am I? The index of the chunk being encoded or decoded, for codecs and their functions.
+"""Which chunk am I? Pipelines that tell codecs, and their functions, the index of the chunk they work on.
 
-zarr calls a codec without telling it which chunk it works on. Whoever does know says so for the time
-of the call: the two pipelines here, which are zarr's own and otherwise behave like them, or anybody
-with `working_on`. Codecs read it with `current_chunk_index`. A context variable carries it, so
-concurrent chunks never see each other's index.
+zarr calls a codec without telling it which chunk it works on. The two pipelines here, which are zarr's
+own and otherwise behave like them, do; so can anybody with `working_on`. Codecs read the index
+with `current_chunk_index`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections import deque
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -31,15 +28,23 @@ from intarsia._compat import (
     ShardingByteGetter,
     SyncByteSetter,
     concurrent_map,
-    get_codec_pool,
     resolve_max_workers,
     store_supports_sync_io,
 )
-from intarsia.codecs.place import UNKNOWN, GivenPlace, Grid, InnerPlace, Place, StoredPlace
-from intarsia.errors import ChunkDecodeError, ChunkIndexUnknownError
+from intarsia.codecs.current_chunk import (
+    asks_for,
+    at_place,
+    current_chunk_index,
+    current_place,
+    named_chunk,
+    working_on,
+)
+from intarsia.codecs.place import UNKNOWN, Grid, InnerPlace, Place, StoredPlace
+from intarsia.codecs.threads import in_own_thread
+from intarsia.errors import ChunkDecodeError, ChunkEncodeError, ChunkIndexUnknownError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, GetResult
     from zarr.abc.store import ByteGetter, Store
@@ -56,97 +61,38 @@ __all__ = [
     "at_place",
     "current_chunk_index",
     "named_chunk",
+    "names_chunks",
+    "needs_chunk_index",
     "switch_pipeline",
     "working_on",
 ]
 
-_place: ContextVar[Place] = ContextVar("intarsia_place", default=UNKNOWN)
 
+def needs_chunk_index(codec: Codec, chunk_spec: ArraySpec) -> bool:
+    """Whether `codec`, or one inside it, cannot encode without knowing which chunk it works on.
 
-@contextmanager
-def working_on(chunk_index: tuple[int, ...] | None) -> Iterator[None]:
-    """Say which chunk is being worked on, for the time of the `with` block.
+    A codec says so with a method of this name.
 
-    >>> with working_on((3, 1)):
-    ...     current_chunk_index()
-    (3, 1)
+    >>> from intarsia.codecs import ShuffleCodec
+    >>> needs_chunk_index(ShuffleCodec(element_size=2), None)
+    False
     """
-    with at_place(GivenPlace(chunk_index)):
-        yield
+    if isinstance(codec, ShardingCodec):
+        return any(needs_chunk_index(inner, chunk_spec) for inner in codec.codecs)
+    asked: Callable[[ArraySpec], bool] | None = getattr(codec, "needs_chunk_index", None)
+    return asked is not None and asked(chunk_spec)
 
 
-@contextmanager
-def at_place(place: Place) -> Iterator[None]:
-    """As `working_on`, for somebody who knows where a chunk lies, but need not know its index.
-
-    >>> from intarsia.codecs.place import UNKNOWN
-    >>> with at_place(UNKNOWN):
-    ...     named_chunk()
-    ''
-    """
-    token = _place.set(place)
-    try:
-        yield
-    finally:
-        _place.reset(token)
-
-
-def current_chunk_index() -> tuple[int, ...]:
-    """The index in the chunk grid of the chunk being worked on.
-
-    Inside shards it counts the inner chunks, over the whole array.
-
-    >>> with working_on((0,)):
-    ...     current_chunk_index()
-    (0,)
-    """
-    index = _place.get().index()
-    if index is None:
-        raise ChunkIndexUnknownError(
-            "a function asks for chunk_index, or a plan needs it, but the codec pipeline in use "
-            f"({zarr.config.get('codec_pipeline.path')!r}) does not tell it, or not for this array.\n"
-            "  Use one that does, and open the array after: zarr.config.set({'codec_pipeline.path': "
-            "'intarsia.codecs.context.BatchedPipeline'})"
-        )
-    return index
-
-
-def named_chunk() -> str:
-    """How an error message names the chunk being worked on: " of chunk (3, 1)", or nothing.
-
-    >>> with working_on((3, 1)):
-    ...     named_chunk()
-    ' of chunk (3, 1)'
-    >>> named_chunk()
-    ''
-    """
-    index = _place.get().index()
-    return "" if index is None else f" of chunk {index}"
-
-
-def asks_for(function: Callable[..., object], keyword: str) -> bool:
-    """Whether `function` takes an argument called `keyword`.
-
-    >>> asks_for(lambda encoded, *, chunk_index: b"", "chunk_index")
-    True
-    """
-    try:
-        parameters = inspect.signature(function).parameters
-    except ValueError:  # some built-ins have no signature
-        return False
-    return keyword in parameters
-
-
-def wants_chunk_index(codec: Codec) -> bool:
-    """Whether `codec`, or one inside it, has a use for the chunk index.
+def names_chunks(codec: Codec) -> bool:
+    """Whether errors of `codec`, or of one inside it, name the chunk if they can.
 
     >>> from intarsia.codecs import ShuffleCodec
     >>> from zarr.codecs import ZstdCodec
-    >>> wants_chunk_index(ShuffleCodec(element_size=2)), wants_chunk_index(ZstdCodec())
+    >>> names_chunks(ShuffleCodec(element_size=2)), names_chunks(ZstdCodec())
     (True, False)
     """
     inside: Iterable[Codec] = getattr(codec, "codecs", ())
-    return bool(getattr(codec, "wants_chunk_index", False)) or any(map(wants_chunk_index, inside))
+    return bool(getattr(codec, "names_chunks", False)) or any(map(names_chunks, inside))
 
 
 class _TellsTheIndex:
@@ -159,7 +105,7 @@ class _TellsTheIndex:
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
         if not isinstance(array_metadata, ArrayV3Metadata) or not any(
-            map(wants_chunk_index, array_metadata.codecs)
+            map(names_chunks, array_metadata.codecs)
         ):
             raise NotImplementedError  # zarr then builds the pipeline from the codecs alone
         # As zarr does it: codecs are shape-agnostic, so a grid without one shape gets a stand-in.
@@ -176,12 +122,13 @@ class _TellsTheIndex:
         return pipeline
 
     @cached_property
-    def wants_chunk_index(self) -> bool:
-        return any(map(wants_chunk_index, self))  # type: ignore[call-overload]
+    def tracks(self) -> bool:
+        """Whether any codec has a use for places; if not, zarr's own code runs as it is."""
+        return any(map(names_chunks, self))  # type: ignore[call-overload]
 
     def places(self, batch: list[Item]) -> list[Place]:
         """The place of every item; must be asked for before leaving the caller's context."""
-        outer = _place.get()
+        outer = current_place.get()
         if isinstance(self.array_bytes_codec, ShardingCodec) and not issubclass(
             get_pipeline_class(), _TellsTheIndex
         ):
@@ -216,12 +163,12 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
     async def read(
         self, batch_info: Iterable[Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> tuple[GetResult, ...]:
-        if not self.wants_chunk_index:
+        if not self.tracks:
             return await super().read(batch_info, out, drop_axes)
         batch = list(batch_info)
 
         async def read_one(place: Place, item: Item) -> GetResult:
-            _place.set(place)  # of this task alone
+            current_place.set(place)  # of this task alone
             (result,) = await self.read_batch([item], out, drop_axes)
             return result
 
@@ -232,12 +179,12 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
     async def write(
         self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> None:
-        if not self.wants_chunk_index:
+        if not self.tracks:
             return await super().write(batch_info, value, drop_axes)
         batch = list(batch_info)
 
         async def write_one(place: Place, item: Item) -> None:
-            _place.set(place)  # of this task alone
+            current_place.set(place)  # of this task alone
             await self.write_batch([item], value, drop_axes)
 
         await concurrent_map(list(zip(self.places(batch), batch, strict=True)), write_one, self.limit)
@@ -253,9 +200,10 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
 class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
     """zarr's fused pipeline, which also tells codecs the index of the chunk they work on.
 
-    Reads are zarr's own; only if one fails are its chunks read again, so that the error can name one.
-    Writes into shards, and to stores without synchronous methods, take the way of `BatchedPipeline`:
-    there zarr's fused pipeline calls codecs in threads that know nothing of the chunk.
+    Reads, and writes for which no codec has to know the index, are zarr's own; only if one fails is it
+    tried again chunk by chunk, so that the error can name one. Other writes into shards, or to stores
+    without synchronous methods, take the way of `BatchedPipeline`: there zarr's fused pipeline calls
+    codecs in threads that know nothing of the chunk.
 
     >>> import zarr
     >>> with zarr.config.set({"codec_pipeline.path": "intarsia.codecs.context.FusedPipeline"}):
@@ -280,25 +228,28 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
     async def read(
         self, batch_info: Iterable[Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> tuple[GetResult, ...]:
-        if not self.wants_chunk_index:
+        if not self.tracks:
             return await super().read(batch_info, out, drop_axes)
         batch = list(batch_info)
-        token = _place.set(UNKNOWN)
         try:
-            return await super().read(batch, out, drop_axes)
+            with at_place(UNKNOWN):
+                return await super().read(batch, out, drop_axes)
         except (ChunkDecodeError, ChunkIndexUnknownError):
-            pass
-        finally:
-            _place.reset(token)
-        return await self._batched.read(batch, out, drop_axes)
+            return await self._batched.read(batch, out, drop_axes)
 
     async def write(
         self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> None:
         batch = list(batch_info)
-        if not batch or not self.wants_chunk_index:
+        if not batch or not self.tracks:
             return await super().write(batch, value, drop_axes)
-        setter = batch[0][0]
+        setter, spec, *_ = batch[0]
+        if not any(needs_chunk_index(codec, spec) for codec in self.codecs):
+            try:
+                with at_place(UNKNOWN):
+                    return await super().write(batch, value, drop_axes)
+            except (ChunkDecodeError, ChunkEncodeError):
+                return await self._batched.write(batch, value, drop_axes)
         synchronous = (
             store_supports_sync_io(setter.store)
             if isinstance(setter, StorePath)
@@ -310,32 +261,20 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
             or isinstance(self.array_bytes_codec, ShardingCodec)
         ):
             return await self._batched.write(batch, value, drop_axes)
-        return await asyncio.to_thread(self.write_sync, batch, value, drop_axes, resolve_max_workers())
+        left = deque(zip(self.places(batch), batch, strict=True))
+        write_sync = super().write_sync
 
-    def write_sync(
-        self,
-        batch_info: Iterable[Item],
-        value: NDBuffer,
-        drop_axes: tuple[int, ...] = (),
-        max_workers: int = 1,
-    ) -> None:
-        if not self.wants_chunk_index:
-            return super().write_sync(batch_info, value, drop_axes, max_workers)
-        batch = list(batch_info)
-        write = super().write_sync
+        def write_what_is_left() -> None:
+            while left:
+                try:
+                    place, item = left.popleft()
+                except IndexError:  # another thread was faster
+                    return
+                with at_place(place):
+                    write_sync([item], value, drop_axes)
 
-        def write_one(place: Place, item: Item) -> None:
-            token = _place.set(place)
-            try:
-                write([item], value, drop_axes)
-            finally:
-                _place.reset(token)
-
-        if max_workers > 1 and len(batch) > 1:
-            list(get_codec_pool(max_workers).map(write_one, self.places(batch), batch))
-        else:
-            for place, item in zip(self.places(batch), batch, strict=True):
-                write_one(place, item)
+        workers = min(resolve_max_workers(), len(batch))
+        await asyncio.gather(*(in_own_thread(write_what_is_left) for _ in range(workers)))
         return None
 
 

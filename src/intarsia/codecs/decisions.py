@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from intarsia.codecs.context import current_chunk_index, named_chunk
+from intarsia.codecs.current_chunk import current_chunk_index, named_chunk
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ class Decision(ABC):
 
     bounds_size: ClassVar[bool] = False
     """Whether no chunk ever gets larger than its input and the header, whatever the nested codecs do."""
+
+    needs_index: ClassVar[bool] = False
+    """Whether it must know which chunk it decides on."""
 
     for_nested: ClassVar[bool] = True
     """Whether a `conditional` codec inside another one may decide by the same rule."""
@@ -110,6 +113,7 @@ class Plan(Decision):
     """
 
     for_nested = False
+    needs_index = True
 
     masks: np.ndarray[Any, Any]
     """Bit i of an element says whether nested codec i applies to that chunk."""
@@ -169,6 +173,7 @@ class DecisionFunction(Decision):
     """
 
     for_nested = False
+    needs_index = True  # even if it does not ask: what it raises should name the chunk
 
     function: Callable[..., object]
     """What is asked."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from intarsia.codecs import configuration
-from intarsia.codecs.context import asks_for, current_chunk_index, named_chunk
+from intarsia.codecs.current_chunk import asks_for, current_chunk_index, named_chunk
 from intarsia.codecs.synchronous import SynchronousBytesCodec
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError
 
@@ -90,6 +90,11 @@ class _PaddedCodec(SynchronousBytesCodec):
     runs_in_thread = False  # a slice, or one copy
 
     _padding: _Padding
+
+    def needs_chunk_index(self, _chunk_spec: ArraySpec) -> bool:
+        """Whether the function for the padding asks which chunk it is for."""
+        function = self._padding.function
+        return function is not None and asks_for(function, "chunk_index")
 
     def compute_encoded_size(self, input_byte_length: int, _chunk_spec: ArraySpec) -> int:
         return input_byte_length + self._padding.nbytes

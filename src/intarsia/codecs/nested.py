@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from intarsia._compat import codec_supports_sync
-from intarsia.codecs.context import named_chunk
+from intarsia.codecs.current_chunk import named_chunk
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 from zarr.abc.codec import ArrayBytesCodec
 
 from intarsia.codecs import configuration
-from intarsia.codecs.context import named_chunk
+from intarsia.codecs.current_chunk import named_chunk
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class PackBitsCodec(ArrayBytesCodec):
     """
 
     is_fixed_size = True
-    wants_chunk_index = True  # errors name the chunk
+    names_chunks = True  # in errors
 
     padding_encoding: Literal["none", "first_byte", "last_byte"] = "none"
     """Whether a byte with the number of padding bits is stored, and where."""

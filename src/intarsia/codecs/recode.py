@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec
 
-from intarsia.codecs.context import at_place, named_chunk
+from intarsia.codecs.current_chunk import at_place, named_chunk
 from intarsia.codecs.nested import Chain, NamedCodec
 from intarsia.codecs.place import InnerPlace, Place
 from intarsia.codecs.route import resolved

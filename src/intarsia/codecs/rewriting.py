@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 
 from intarsia.codecs.bitmasks import stored_shape
-from intarsia.codecs.context import at_place
+from intarsia.codecs.current_chunk import at_place
 from intarsia.codecs.deciding import decision_of, with_decision
 from intarsia.codecs.extent import Extent, StoredObject, margins
 from intarsia.codecs.place import Grid, StoredPlace

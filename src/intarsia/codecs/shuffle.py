@@ -10,7 +10,7 @@ from numcodecs.shuffle import Shuffle
 
 from intarsia._compat import JSON, as_numpy_array_wrapper
 from intarsia.codecs import configuration
-from intarsia.codecs.context import named_chunk
+from intarsia.codecs.current_chunk import named_chunk
 from intarsia.codecs.synchronous import SynchronousBytesCodec
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError
 

@@ -23,8 +23,8 @@ class SynchronousBytesCodec(BytesBytesCodec):
     True
     """
 
-    wants_chunk_index = True
-    """Errors name the chunk, and functions may ask for it: see `intarsia.codecs.context`."""
+    names_chunks = True
+    """Errors of reading name the chunk: see `intarsia.codecs.context`."""
 
     runs_in_thread = True
     """Whether the work is long enough to leave the event loop for it."""

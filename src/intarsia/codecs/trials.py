@@ -6,8 +6,9 @@ The trial's result is what is stored; nothing is encoded twice.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numcodecs import lz4
 
 from intarsia.codecs.decisions import Decision
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from intarsia.codecs.nested import Chain
 
 __all__ = ["CompressIfSmaller", "Sampled", "Smallest"]
+
+type Octets = np.ndarray[Any, np.dtype[np.uint8]]
+
+COMB_PIECES, COMB_PIECE_BYTES = 256, 16
+"""Enough pieces to meet a stretch of 1/64 of a chunk several times, each long enough for LZ4 to recognise."""
 
 
 def _attempt(chain: Chain, position: int, data: Buffer) -> Buffer | None:
@@ -104,10 +110,11 @@ class Smallest(Decision):
 class Sampled(Decision):
     """As `compress_if_smaller`, but first looks whether it is worth it, as ZFS does.
 
-    A few contiguous samples, evenly spread over the chunk, go through the nested codecs, each at its
-    fastest level; if no sample promises anything, LZ4 looks for what repeats in the whole chunk. Only
-    if one of them saves at least `min_saving` of what it saw is the chunk compressed. Noise is stored as it
-    is, for little more than the price of a copy. The same chunk always gets the same answer.
+    A few contiguous samples, evenly spread over the chunk, go through the nested codecs at their
+    fastest levels. If they promise nothing, LZ4 looks at a comb of short pieces from all over the chunk, in
+    which stretches of equal bytes between the samples show. Only if one of them saves at least
+    `min_saving` of what it saw is the chunk compressed; noise is stored as it is, for little more than the
+    price of a copy. The same chunk always gets the same answer.
 
     >>> Sampled(samples=8)
     Sampled(samples=8, sample_bytes=4096, min_saving=0.015625)
@@ -143,14 +150,27 @@ class Sampled(Decision):
 
     def _promises(self, data: Buffer, chain: Chain) -> bool:
         """Whether compressing all of `data` is worth a try."""
-        quick, smaller = chain.fastest(), CompressIfSmaller()
         unit = max(1, chain.spec.dtype.to_native_dtype().itemsize)  # filters want whole elements
+        content = data.as_numpy_array().view(np.uint8)
+        seen = self._samples(content, unit)
+        buffer = chain.spec.prototype.buffer.from_array_like(seen)
+        _, encoded = CompressIfSmaller().encode(buffer, chain.fastest())
+        if seen.size - len(encoded) >= self.min_saving * seen.size:
+            return True
+        comb = _comb(content, unit)
+        return comb.size - len(lz4.compress(comb)) >= self.min_saving * comb.size
+
+    def _samples(self, content: Octets, unit: int) -> Octets:
         size = max(unit, self.sample_bytes // unit * unit)
-        last = len(data) - size
-        for number in range(self.samples):
-            start = last * number // max(1, self.samples - 1) // unit * unit
-            _, encoded = smaller.encode(data[start : start + size], quick)
-            if size - len(encoded) >= self.min_saving * size:
-                return True
-        # What repeats between the samples: LZ4 gives up on noise so fast that it may see everything.
-        return len(data) - len(lz4.compress(data.as_numpy_array())) >= self.min_saving * len(data)
+        last = content.size - size
+        starts = [last * k // max(1, self.samples - 1) // unit * unit for k in range(self.samples)]
+        return np.concatenate([content[start : start + size] for start in starts])
+
+
+def _comb(content: Octets, unit: int) -> Octets:
+    """Short pieces of whole elements, at equal distances."""
+    piece = max(unit, COMB_PIECE_BYTES // unit * unit)
+    distance = max(piece, content.size // COMB_PIECES // unit * unit)
+    pieces = content.size // distance
+    rows = content[: pieces * distance].reshape(pieces, distance)
+    return np.ascontiguousarray(rows[:, :piece]).reshape(-1)

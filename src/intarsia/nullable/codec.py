@@ -17,7 +17,7 @@ from zarr.dtype import Bool, VariableLengthBytes, VariableLengthUTF8
 from intarsia._compat import ArraySpec
 from intarsia.codecs import configuration
 from intarsia.codecs.chain import CodecLike, parse_codecs
-from intarsia.codecs.context import named_chunk
+from intarsia.codecs.context import named_chunk, needs_chunk_index
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, nullable_of
@@ -59,7 +59,7 @@ class NullableCodec(ArrayBytesCodec):
     """
 
     is_fixed_size = False
-    wants_chunk_index = True
+    names_chunks = True  # in errors
 
     mask_codecs: tuple[Codec, ...] = (PackBitsCodec(),)
     """How the mask is encoded: one bool an element, of the chunk's shape."""
@@ -92,6 +92,11 @@ class NullableCodec(ArrayBytesCodec):
         object.__setattr__(self, "mask_codecs", mask)
         object.__setattr__(self, "data_codecs", data)
         object.__setattr__(self, "name", name)
+
+    def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
+        """Whether one of the inner codecs must know which chunk it encodes."""
+        inner = (*self.mask_codecs, *(self.data_codecs or ()))
+        return any(needs_chunk_index(codec, chunk_spec) for codec in inner)
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:

@@ -10,21 +10,25 @@ import icechunk
 import zarr
 
 from intarsia.array import append as appending
-from intarsia.array.frame import Frame, open_group
+from intarsia.array.encode import write_box
 from intarsia.array.logical import chosen_codecs
 from intarsia.array.member import Encoding, create_member, new_name
+from intarsia.array.source import Source
+from intarsia.array.table import Box
 from intarsia.array.write import as_values
-from intarsia.errors import ConcurrentUpdateError, NotLogicalArrayError
+from intarsia.errors import ConcurrentUpdateError
 from intarsia.versions.backoff import Backoff
 from intarsia.versions.commit import Commit
 from intarsia.versions.failures import explained
 from intarsia.versions.locking import commit_lock
+from intarsia.versions.lookup import frame_to_edit
 from intarsia.versions.repository import RepositoryLike, open_repository
 from intarsia.versions.transaction import settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from intarsia.array.frame import Frame
     from intarsia.codecs import CodecLike
 
 __all__ = ["append"]
@@ -66,7 +70,7 @@ def append(
     commit = Commit(opened, branch, message or f"append to {path}", dict(metadata or {}))
     with explained(commit.where):
         session = opened.writable_session(branch)
-        frame = _frame(session, path)
+        frame = frame_to_edit(session, path)
         chosen = chosen_codecs(codecs, data)
         encoding = Encoding(None if chosen is None else tuple(chosen), chunks, shards)
         addition = _addition(frame, data, axis)
@@ -81,16 +85,6 @@ def append(
         return _append_apart(commit, path, addition.values, addition.axis, encoding, backoff or Backoff())
 
 
-def _frame(session: icechunk.Session, path: str) -> Frame:
-    try:
-        return Frame.load(open_group(session.store, path, "r+"))
-    except FileNotFoundError as error:
-        raise NotLogicalArrayError(
-            f"there is no logical array at {path!r} on this branch.\n"
-            "  Create it in a transaction first: tx.create(path, shape=…, chunks=…, dtype=…)"
-        ) from error
-
-
 def _append_apart(
     commit: Commit, path: str, values: Any, axis: int, encoding: Encoding, backoff: Backoff
 ) -> str:
@@ -99,11 +93,11 @@ def _append_apart(
     for _ in backoff.tries():
         if upload is None:
             session = commit.repo.writable_session(commit.branch)
-            frame = _frame(session, path)
+            frame = frame_to_edit(session, path)
             upload = _Upload.of(session, frame, _addition(frame, values, axis), encoding)
         with commit_lock(commit.repo):  # while it is held, no writer of this host can be faster
             session = commit.repo.writable_session(commit.branch)
-            frame = _frame(session, path)
+            frame = frame_to_edit(session, path)
             addition = _addition(frame, values, axis)
             if not upload.fits(session, addition):
                 upload = None
@@ -158,7 +152,8 @@ class _Upload:
             name = new_name()
             place = zarr.open_group(fork.store, path=path, mode="r+", zarr_format=3).store_path
             member = create_member(place, name, addition.grown, shape, encoding)
-            member[...] = addition.data_in(addition.grown.elements(addition.rest))
+            whole = Box((0,) * len(shape), shape)
+            write_box(Source(name, member), whole, addition.data_in(addition.grown.elements(addition.rest)))
         return cls(path, session.get_node_id("/" + path), name, shape, encoding, fork)
 
     def fits(self, session: icechunk.Session, addition: appending.Addition) -> bool:

@@ -14,16 +14,16 @@ from intarsia.versions.repository import describe
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["METADATA_KEY", "Commit", "empty_metadata"]
+__all__ = ["METADATA_KEY", "Commit", "users_metadata"]
 
 METADATA_KEY = "intarsia"
 """Where in a commit's metadata the commit says whose it is."""
 
 
-def empty_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def users_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """A commit's metadata as the user gave it.
 
-    >>> empty_metadata({"author": "me", "intarsia": {"commit": "0f…"}})
+    >>> users_metadata({"author": "me", "intarsia": {"commit": "0f…"}})
     {'author': 'me'}
     """
     return {key: value for key, value in metadata.items() if key != METADATA_KEY}

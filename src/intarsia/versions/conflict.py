@@ -10,26 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from intarsia.array.frame import Frame, open_group
 from intarsia.array.routing import keeps_routing, rows_of
-from intarsia.errors import NotLogicalArrayError
+from intarsia.versions.lookup import manifest_at
 
 if TYPE_CHECKING:
     import icechunk
 
-    from intarsia.array.manifest import Manifest
 
-__all__ = ["Changes", "clashes", "hidden_writes", "manifest_at"]
+__all__ = ["Changes", "clashes", "hidden_writes"]
 
 SHOWN_CHUNKS = 4
-
-
-def manifest_at(session: icechunk.Session, path: str) -> Manifest | None:
-    """The manifest of the logical array at `path`, or None if there is none."""
-    try:
-        return Frame.load(open_group(session.store, path.strip("/"), "r")).manifest
-    except (FileNotFoundError, ValueError, NotLogicalArrayError):
-        return None
 
 
 def _split(path: str) -> tuple[str, str]:
@@ -68,13 +58,13 @@ class Changes:
         arrays = set(diff.new_arrays) | set(diff.updated_arrays) | set(diff.deleted_arrays)
         return cls(groups, chunks, arrays)
 
+    def all_groups(self) -> set[str]:
+        """Every group in which anything changed."""
+        return self.groups | self.chunks.keys() | {_split(path)[0] for path in self.arrays}
+
     def touches(self, group: str) -> bool:
         """Whether anything in a group changed."""
-        return (
-            group in self.groups
-            or group in self.chunks
-            or any(_split(path)[0] == group for path in self.arrays)
-        )
+        return group in self.all_groups()
 
 
 def clashes(ours: icechunk.Diff, theirs: icechunk.Diff) -> list[str]:

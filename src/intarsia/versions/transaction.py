@@ -12,6 +12,7 @@ from intarsia.versions.backoff import Backoff
 from intarsia.versions.commit import Commit
 from intarsia.versions.conflict import clashes, hidden_writes
 from intarsia.versions.failures import explained, translated
+from intarsia.versions.forks import Share, merge_forks
 from intarsia.versions.repository import RepositoryLike, open_repository
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Transaction:
         self._session: icechunk.Session | None = None
         self._base = ""
         self._snapshot_id: str | None = None
+        self._merged: dict[str, set[tuple[int, ...]]] = {}
 
     @property
     def repo(self) -> icechunk.Repository:
@@ -75,6 +77,14 @@ class Transaction:
     def open(self, path: str = "") -> LogicalArray:
         """A logical array, for reading and writing."""
         return array.open(self.store, path, mode="r+")
+
+    def merge(self, *forks: Share | icechunk.ForkSession) -> None:
+        """Take in what workers wrote into shares (see `LogicalArray.fork_for`), or into Icechunk's forks.
+
+        All are checked first: work that overlaps, that leaves its share, or that was given out for another
+        state of the array raises `ForkError`, and nothing is merged.
+        """
+        merge_forks(self.session, forks, self._merged)
 
     def __enter__(self) -> Self:
         with explained(self._commit.where):

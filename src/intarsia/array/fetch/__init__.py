@@ -12,12 +12,12 @@ from intarsia.array.fetch.fetcher import Encoded, Fetcher, Pending, Spans
 from intarsia.array.fetch.files import CAN_READ_FILES, FileSpan, LocalFiles
 from intarsia.array.fetch.icechunk_batch import IcechunkBatch
 from intarsia.array.fetch.local_icechunk import LocalIcechunk
-from intarsia.array.fetch.store import ConcurrentStore, SynchronousStore
+from intarsia.array.fetch.store import ConcurrentStore, SynchronousStore, start
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store
 
-__all__ = ["Encoded", "Fetcher", "FileSpan", "Pending", "Spans", "fetcher_for", "is_lasting"]
+__all__ = ["Encoded", "Fetcher", "FileSpan", "Pending", "Spans", "fetcher_for", "is_lasting", "start"]
 
 
 def is_lasting(store: Store) -> bool:

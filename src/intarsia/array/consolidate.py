@@ -1,0 +1,153 @@
+"""Joining neighbouring regions of equal encoding into one member, without decoding a chunk."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.array.encoded import Move, copy_chunks, grain
+from intarsia.array.member import encoding_of
+from intarsia.array.table import Box, RegionTable, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import zarr
+
+    from intarsia.array.frame import Frame
+
+__all__ = ["consolidate"]
+
+
+def consolidate(frame: Frame) -> int:
+    """Join what can be joined, axis by axis; returns how many regions there are fewer."""
+    frame.begin_edit()
+    count = len(frame.manifest.regions)
+    for axis in range(frame.manifest.ndim):
+        _join_along(frame, axis)
+    return count - len(frame.manifest.regions)
+
+
+def _join_along(frame: Frame, axis: int) -> None:
+    """Join every run of regions along one axis, in one new generation."""
+    manifest = frame.manifest
+    gone: set[int] = set()
+    longer: dict[int, Box] = {}
+    for run in _runs(manifest.regions, axis):
+        first, box = run[0], manifest.regions.row(run[0]).box
+        for i in run[1:]:
+            row = manifest.regions.row(i)
+            base = manifest.regions.row(first)._replace(box=box)
+            if _fits(frame, base, first, row, i):
+                _copy_over(frame, base, row)
+                box = box.with_axis(axis, box.start[axis], row.box.stop[axis])
+                gone.add(i)
+                longer[first] = box
+            else:
+                first, box = i, row.box
+    if not gone:
+        return
+    rows = [
+        (row := manifest.regions.row(i))._replace(box=longer.get(i, row.box))
+        for i in range(len(manifest.regions))
+        if i not in gone
+    ]
+    frame.commit(manifest.changed(regions=RegionTable.from_rows(rows, manifest.ndim)))
+
+
+def _runs(table: RegionTable, axis: int) -> Iterator[list[int]]:
+    """Rows that follow each other along an axis, without a gap and with one cross-section, two or more."""
+    others = [d for d in range(table.ndim) if d != axis]
+    keys = [
+        table.start[:, axis],
+        *(column for d in others for column in (table.stop[:, d], table.start[:, d])),
+    ]
+    run: list[int] = []
+    for i in np.lexsort(keys).tolist() if len(table) else []:
+        follows = (
+            bool(run)
+            and table.stop[run[-1], axis] == table.start[i, axis]
+            and all(
+                table.start[run[-1], d] == table.start[i, d] and table.stop[run[-1], d] == table.stop[i, d]
+                for d in others
+            )
+        )
+        if not follows:
+            if len(run) > 1:
+                yield run
+            run = []
+        run.append(i)
+    if len(run) > 1:
+        yield run
+
+
+def _fits(frame: Frame, base: Row, i: int, row: Row, j: int) -> bool:
+    """Whether region `j`, which follows region `i`, can be stored in its member, chunk for chunk."""
+    manifest = frame.manifest
+    one, other = frame.member_of(manifest.regions.row(i)), frame.member_of(manifest.regions.row(j))
+    encoding = encoding_of(one)
+    if encoding["chunk_grid"]["name"] != "regular" or encoding != encoding_of(other):
+        return False
+    size = grain(one)
+    there = _place(base, row)
+    for d, (step, chunk) in enumerate(zip(size, manifest.chunk_shape, strict=True)):
+        if there[d] * chunk % step or row.member_start[d] * chunk % step:
+            return False
+    if row.member == base.member and there == row.member_start:
+        return True  # two windows on one member that lie side by side there, too
+    return _has_room(frame, one, Row(base.member, row.box, there), besides=i)
+
+
+def _place(base: Row, row: Row) -> tuple[int, ...]:
+    """Where in the base's member the other region would be, in logical chunks."""
+    return tuple(m + b - a for m, a, b in zip(base.member_start, base.box.start, row.box.start, strict=True))
+
+
+def _chunks(frame: Frame, member: zarr.Array[Any], row: Row) -> Box:
+    """The stored chunks of a member that a region lies in."""
+    shape = frame.manifest.elements(row.box).shape
+    starts = [m * c for m, c in zip(row.member_start, frame.manifest.chunk_shape, strict=True)]
+    size = grain(member)
+    return Box(
+        tuple(a // g for a, g in zip(starts, size, strict=True)),
+        tuple(-(-(a + n) // g) for a, n, g in zip(starts, shape, size, strict=True)),
+    )
+
+
+def _has_room(frame: Frame, member: zarr.Array[Any], wanted: Row, besides: int) -> bool:
+    """Whether no other region shows anything of the chunks that a region would take.
+
+    Regions that were joined elsewhere just now count, too: until the manifest changes, readers see them.
+    """
+    table = frame.manifest.regions
+    taken = _chunks(frame, member, wanted)
+    return not any(
+        _chunks(frame, member, table.row(i)).intersect(taken)
+        for i in np.flatnonzero(table.member == wanted.member).tolist()
+        if i != besides
+    )
+
+
+def _copy_over(frame: Frame, base: Row, row: Row) -> None:
+    """Put the chunks of a region into the base's member, right after what it shows."""
+    manifest = frame.manifest
+    there = Row(base.member, row.box, _place(base, row))
+    if there == row:
+        return
+    target = frame.members[manifest.members[base.member]]
+    source = frame.members[manifest.members[row.member]]
+    shape = manifest.elements(row.box).shape
+    needed = tuple(
+        max(n, m * c + k)
+        for n, m, c, k in zip(target.shape, there.member_start, manifest.chunk_shape, shape, strict=True)
+    )
+    if needed != target.shape:
+        target.resize(needed)
+    origin, goal = _chunks(frame, source, row), _chunks(frame, target, there)
+    moves = [
+        Move(index, tuple(k - a + b for k, a, b in zip(index, origin.start, goal.start, strict=True)))
+        for index in product(*(range(a, b) for a, b in zip(*origin, strict=True)))
+    ]
+    copy_chunks(source, target, moves)

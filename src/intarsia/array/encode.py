@@ -1,0 +1,191 @@
+"""Writing values into one member: chunks encoded in threads, their bytes stored in batches.
+
+A chunk that is written in part is read first. What the engine does not read (see `Source.obstacle`) is left
+to zarr, and so are shards, whose writing is an affair of whole files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from zarr.core.buffer import default_buffer_prototype
+
+from intarsia._compat import chunk_is_empty, store_supports_sync_io
+from intarsia.array.config import LogicalConfig
+from intarsia.array.decode import Scratch
+from intarsia.array.fetch import Spans, fetcher_for, start
+from intarsia.array.plan import Part
+from intarsia.array.pool import run
+from intarsia.array.queue import batches
+from intarsia.array.work import Work, outer_index
+from intarsia.codecs.context import working_on
+from intarsia.errors import ReadError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from zarr.core.buffer import Buffer
+
+    from intarsia.array.queue import Batch
+    from intarsia.array.source import Source
+    from intarsia.array.table import Box
+
+__all__ = ["write_box", "write_part"]
+
+type Values = np.ndarray[Any, Any]
+type Stored = list[tuple[str, Buffer | None]]
+"""Keys and what to store there; None means to remove it."""
+
+BATCHES_STORED_AT_A_TIME = 4
+BATCHES_PER_THREAD = 8
+
+
+def write_box(source: Source, box: Box, value: Any, config: LogicalConfig | None = None) -> None:
+    """Write values, or one value, into a box of a member."""
+    values = np.broadcast_to(np.asanyarray(value), box.shape, subok=True)
+    inside = tuple(slice(a, b, 1) for a, b in zip(*box, strict=True))
+    every = tuple(slice(0, n, 1) for n in box.shape)
+    if values.size:
+        write_part(source, Part(-1, inside, every, values.size), values, points=False, config=config)
+
+
+def write_part(
+    source: Source, part: Part, values: Values, *, points: bool, config: LogicalConfig | None = None
+) -> None:
+    """Write what `part.target` selects of the values to where `part.source` says in the member."""
+    if source.obstacle or source.shards is not None or values.dtype != source.array.dtype:
+        _write_by_zarr(source, part, values, points)
+        return
+    config = config or LogicalConfig()
+    work = Work(part, source, points, values.shape)
+    threads = work.threads(config.most_threads, config.window)
+    writer = _Writer(work, values, threads, config.window)
+    run(writer.take, writer.write, threads, give_up=writer.cancel)
+    writer.finish()
+
+
+def _write_by_zarr(source: Source, part: Part, values: Values, points: bool) -> None:
+    member: Any = source.array
+    if points:
+        member.set_coordinate_selection(part.source, values[part.target])
+        return
+    chosen = values[outer_index(part.target, values.shape)]
+    if all(isinstance(selector, slice) for selector in part.source):
+        member.set_basic_selection(part.source or ..., chosen)
+    else:
+        member.set_orthogonal_selection(part.source, chosen)
+
+
+class _Writer:
+    """Encodes batches of chunks of one part, and stores them."""
+
+    def __init__(self, work: Work, values: Values, threads: int, window: int) -> None:
+        assert work.source.encoder is not None
+        self._work, self._values, self._source = work, values, work.source
+        self._encoder = work.source.encoder
+        self._store = work.source.array.store_path.store
+        self._fetcher = fetcher_for(self._store)
+        self._in_threads = store_supports_sync_io(self._store)
+        self._covered = work.covered(work.source.metadata.shape)
+        each = max(1, work.chunks.size // (threads * BATCHES_PER_THREAD))
+        self._batches = batches([work], window // 2 // (BATCHES_STORED_AT_A_TIME + threads), each)
+        self._running: deque[Future[None]] = deque()
+        self._lock = threading.Lock()
+        self._scratch = threading.local()
+
+    def take(self) -> Batch | None:
+        """The next batch; None if there is none left."""
+        with self._lock:
+            return next(self._batches, None)
+
+    def write(self, batch: Batch) -> None:
+        """Encode a batch, and store it or see to it that it will be."""
+        ((work, positions),) = batch
+        partial = positions[~self._covered[positions]]
+        spans = Spans(self._source, work.chunks[partial])
+        received = iter(self._fetcher.begin([spans])) if partial.size else None
+        keys = self._source.keys(work.chunks[positions])
+        encoded: Stored = []
+        try:
+            for k, key, (target, inside) in zip(
+                positions.tolist(), keys, work.places(positions), strict=True
+            ):
+                before = None
+                if received is not None and not self._covered[k]:
+                    before = self._read(received, int(work.chunks[k]))
+                encoded.append((key, self._encode(int(work.chunks[k]), target, inside, before)))
+                if self._in_threads:
+                    self._store_now(*encoded.pop())
+        finally:
+            if received is not None:
+                received.close()
+        if encoded:
+            self._store_soon(encoded)
+
+    def _read(self, received: Any, chunk: int) -> Values | None:
+        """The chunk as it is, to be changed; None if it is not stored."""
+        scratch = getattr(self._scratch, "own", None)
+        if scratch is None:
+            scratch = self._scratch.own = Scratch()
+        decoder, index = self._source.decoder, self._source.index(chunk)
+        assert decoder is not None
+        try:
+            encoded = next(received)
+            if encoded is None:
+                return None
+            values: Values = np.empty(self._source.chunk_shape, dtype=self._values.dtype)
+            with working_on(index):
+                decoder.place(encoded, values, (slice(None),) * values.ndim or ..., None, scratch)
+        except Exception as error:
+            raise ReadError(
+                f"chunk {index} of member {self._source.name} is written in part, and cannot be read: {error}"
+            ) from error
+        return values
+
+    def _encode(self, chunk: int, target: Any, inside: Any, before: Values | None) -> Buffer | None:
+        source, values = self._source, self._values[target]
+        if inside is not None:
+            if before is None:
+                before = np.full(source.chunk_shape, source.fill_value, dtype=values.dtype)
+            before[inside] = values
+            values = before
+        array = default_buffer_prototype().nd_buffer.from_numpy_array(values)
+        if chunk_is_empty(array, self._encoder.spec):
+            return None
+        with working_on(source.index(chunk)):
+            return self._encoder.chain.encode_chunk(array, self._encoder.spec)
+
+    def _store_now(self, key: str, encoded: Buffer | None) -> None:
+        store: Any = self._store
+        if encoded is None:
+            store.delete_sync(key)
+        else:
+            store.set_sync(key, encoded)
+
+    def _store_soon(self, encoded: Stored) -> None:
+        with self._lock:
+            self._running.append(start(self._set(encoded)))
+            waiting = self._running.popleft() if len(self._running) > BATCHES_STORED_AT_A_TIME else None
+        if waiting is not None:
+            waiting.result()
+
+    async def _set(self, encoded: Stored) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for key, value in encoded:
+                tasks.create_task(self._store.delete(key) if value is None else self._store.set(key, value))
+
+    def finish(self) -> None:
+        """Wait until all is stored."""
+        while self._running:
+            self._running.popleft().result()
+
+    def cancel(self) -> None:
+        """Give up what is not stored yet."""
+        with self._lock:
+            self._batches = iter(())
+            for future in self._running:
+                future.cancel()

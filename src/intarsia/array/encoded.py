@@ -1,0 +1,145 @@
+"""Moving encoded chunks between arrays of equal encoding: bytes as they are stored, never decoded."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import icechunk
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+
+from intarsia._compat import concurrent_map, sync
+from intarsia.errors import ReadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from zarr.abc.store import Store
+
+__all__ = ["ChunkRefs", "Move", "chunk_refs", "copy_chunks", "grain"]
+
+NATIVE, VIRTUAL, INLINE = 1, 2, 3
+"""`icechunk.ChunkType`, as the chunk iterator gives it."""
+
+type Index = tuple[int, ...]
+
+
+def grain(array: zarr.Array[Any]) -> tuple[int, ...]:
+    """The shape of what is one object in the store: a shard, or a chunk where there are none.
+
+    >>> grain(zarr.create_array({}, shape=8, chunks=2, shards=4, dtype="u1"))
+    (4,)
+    """
+    return tuple(array.shards or array.chunks)
+
+
+class Move(NamedTuple):
+    """One stored chunk on its way."""
+
+    source: Index
+    """Its index in the source's grid."""
+
+    target: Index
+    """Its index in the target's grid."""
+
+
+class ChunkRefs(NamedTuple):
+    """Where the stored chunks of an array in a repository are: what makes two versions of a chunk equal."""
+
+    places: dict[Index, tuple[int, str, int, int, bytes]]
+    """By index: kind, file or URL, offset, length, and the bytes where they stand in the manifest itself."""
+
+    def nbytes(self, indices: Iterable[Index] | None = None, *, virtual: bool = False) -> int:
+        """Stored bytes of some chunks, or all; of the repository's own, or of those it refers to."""
+        chosen = self.places.values() if indices is None else (self.places.get(index) for index in indices)
+        return sum(place[3] for place in chosen if place is not None and (place[0] == VIRTUAL) == virtual)
+
+
+def chunk_refs(store: icechunk.IcechunkStore, path: str) -> ChunkRefs:
+    """Every stored chunk of one array."""
+
+    async def collect() -> dict[Index, tuple[int, str, int, int, bytes]]:
+        found = {}
+        async for coordinates, kinds, paths, offsets, lengths, inlined in store.array_chunk_iterator(path):
+            columns = zip(
+                coordinates.tolist(), kinds.tolist(), paths, offsets.tolist(), lengths.tolist(), strict=True
+            )
+            for row, (index, kind, place, offset, length) in enumerate(columns):
+                found[tuple(index)] = (kind, place, offset, length, inlined.get(row, b""))
+        return found
+
+    places: dict[Index, tuple[int, str, int, int, bytes]] = sync(collect())
+    return ChunkRefs(places)
+
+
+def copy_chunks(source: zarr.Array[Any], target: zarr.Array[Any], moves: Sequence[Move]) -> None:
+    """Copy stored chunks; where the source has none, the target has none afterwards.
+
+    References to chunks of other files stay references. The two arrays must have equal encodings.
+
+    >>> a = zarr.create_array({}, shape=4, chunks=2, dtype="u1")
+    >>> a[:] = [1, 2, 3, 4]
+    >>> b = zarr.create_array({}, shape=4, chunks=2, dtype="u1")
+    >>> copy_chunks(a, b, [Move((0,), (1,))])
+    >>> b[:].tolist()
+    [0, 0, 1, 2]
+    """
+    left = list(moves)
+    if isinstance(source.store, icechunk.IcechunkStore) and isinstance(target.store, icechunk.IcechunkStore):
+        refs = chunk_refs(source.store, source.path).places
+        virtual = [move for move in left if move.source in refs and refs[move.source][0] == VIRTUAL]
+        if virtual:
+            _refer(source, target, virtual, refs)
+            left = [move for move in left if move.source not in refs or refs[move.source][0] != VIRTUAL]
+    sync(_copy(source, target, left))
+
+
+async def _copy(source: zarr.Array[Any], target: zarr.Array[Any], moves: list[Move]) -> None:
+    reader, writer = source.store, target.store
+
+    async def copy(move: Move) -> None:
+        value = await reader.get(_key(source, move.source), default_buffer_prototype())
+        if value is None:
+            await writer.delete(_key(target, move.target))
+        else:
+            await writer.set(_key(target, move.target), value)
+
+    await concurrent_map([(move,) for move in moves], copy, zarr.config.get("async.concurrency"))
+
+
+def _key(array: zarr.Array[Any], index: Index) -> str:
+    return "/".join(part for part in (array.path, array.metadata.encode_chunk_key(index)) if part)
+
+
+def _refer(
+    source: zarr.Array[Any], target: zarr.Array[Any], moves: list[Move], refs: dict[Index, Any]
+) -> None:
+    """Copy references. Icechunk hands out no checksums, so each source is touched, which checks the old
+    one, and the new reference holds from now on."""
+    store: Any = target.store
+    now = datetime.datetime.now(datetime.UTC)
+    sync(_touch(source.store, [_key(source, move.source) for move in moves]))
+    specs = []
+    for move in moves:
+        _, location, offset, length, _ = refs[move.source]
+        specs.append(
+            icechunk.VirtualChunkSpec(
+                list(move.target), location, offset, length, last_updated_at_checksum=now
+            )
+        )
+    failed = store.set_virtual_refs(target.path, specs, validate_containers=True)
+    if failed:
+        raise ReadError(
+            f"{len(failed)} chunks of {target.path} lie in files that no authorised virtual chunk "
+            f"container covers, such as {refs[moves[0].source][1]}"
+        )
+
+
+async def _touch(store: Store, keys: list[str]) -> None:
+    from zarr.abc.store import RangeByteRequest
+
+    async def touch(key: str) -> None:
+        await store.get(key, default_buffer_prototype(), RangeByteRequest(0, 1))
+
+    await concurrent_map([(key,) for key in keys], touch, zarr.config.get("async.concurrency"))

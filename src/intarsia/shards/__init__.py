@@ -1,0 +1,24 @@
+"""Slotted shards: many processes write into one shard file at once; compaction later.
+
+A slotted shard is a valid `sharding_indexed` shard whose inner chunks lie at fixed offsets.
+"""
+
+from intarsia.shards.check import ShardProblem, check_shards
+from intarsia.shards.codec import SlottedSharding
+from intarsia.shards.compaction import Compaction, compact
+from intarsia.shards.handle import flush_slots, slotted
+from intarsia.shards.reslot import reslot
+from intarsia.shards.stats import SlotStats, slot_stats
+
+__all__ = [
+    "Compaction",
+    "ShardProblem",
+    "SlotStats",
+    "SlottedSharding",
+    "check_shards",
+    "compact",
+    "flush_slots",
+    "reslot",
+    "slot_stats",
+    "slotted",
+]

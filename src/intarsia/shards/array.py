@@ -1,0 +1,141 @@
+"""The shards of one array in a local store: their files, their index, their slots."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.metadata.v3 import RegularChunkGridMetadata
+
+from intarsia._compat import ArraySpec, ArrayV3Metadata
+from intarsia.errors import NoSlotBoundError, SlotsUnsupportedError
+from intarsia.shards.bound import encoded_bound, has_checksum
+from intarsia.shards.filesystem import local_root, refuse_network
+from intarsia.shards.layout import IndexForm, SlotLayout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from zarr.codecs import ShardingCodec
+
+__all__ = ["ShardedArray"]
+
+type AnyArray = zarr.Array[Any]
+
+
+@dataclass(frozen=True)
+class ShardedArray:
+    """A `zarr.Array` seen as files that are shards; raises `SlotsUnsupportedError` if it is none.
+
+    >>> z = zarr.create_array({}, shape=64, chunks=8, shards=32, dtype="u2")
+    >>> ShardedArray(z).grid
+    (4,)
+    """
+
+    array: AnyArray
+    """The array itself."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.array, zarr.Array):
+            raise SlotsUnsupportedError(
+                f"slots belong to a sharded zarr.Array, but this is a {type(self.array).__name__}; of a "
+                "logical array, take a member: arr.members[name]"
+            )
+        metadata = self.array.metadata
+        if not isinstance(metadata, ArrayV3Metadata) or metadata.sharding_codec is None:
+            raise SlotsUnsupportedError(
+                f"the array {self.array.path!r} has no shards, or codecs around them; slots are places "
+                "inside a shard. Create it with shards=..., and with filters and compressors inside only"
+            )
+        if not isinstance(metadata.chunk_grid, RegularChunkGridMetadata):
+            raise SlotsUnsupportedError(
+                f"the shards of the array {self.array.path!r} differ in shape; slots need a regular grid"
+            )
+
+    @cached_property
+    def metadata(self) -> ArrayV3Metadata:
+        """The array's metadata."""
+        assert isinstance(self.array.metadata, ArrayV3Metadata)
+        return self.array.metadata
+
+    @cached_property
+    def codec(self) -> ShardingCodec:
+        """The array's only codec."""
+        assert self.metadata.sharding_codec is not None
+        return self.metadata.sharding_codec
+
+    @cached_property
+    def shard_spec(self) -> ArraySpec:
+        """What zarr tells codecs about one shard of this array."""
+        assert self.metadata.shards is not None
+        return ArraySpec(
+            shape=self.metadata.shards,
+            dtype=self.metadata.data_type,
+            fill_value=self.metadata.fill_value,
+            config=self.array.config,
+            prototype=default_buffer_prototype(),
+        )
+
+    @cached_property
+    def chunk_spec(self) -> ArraySpec:
+        """What zarr tells codecs about one inner chunk of this array."""
+        return self.codec._get_chunk_spec(self.shard_spec)
+
+    @cached_property
+    def form(self) -> IndexForm:
+        """How the shards store their index."""
+        return IndexForm.of(self.codec, self.shard_spec.shape)
+
+    @cached_property
+    def layouts(self) -> tuple[SlotLayout, ...]:
+        """How a shard with slots would be laid out; nothing if chunks have no largest size."""
+        try:
+            bound = encoded_bound(self.codec.codecs, self.chunk_spec, whoever_decided=True)
+        except NoSlotBoundError:
+            return ()
+        return SlotLayout(self.form, bound, 1), SlotLayout(self.form, bound, 2)
+
+    @cached_property
+    def transform(self) -> Any:
+        """zarr's own coder of single inner chunks: `encode_chunk` and `decode_chunk`."""
+        return self.codec._get_inner_chunk_transform(self.shard_spec)
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """How many inner chunks a shard has along each axis."""
+        return self.form.grid
+
+    @cached_property
+    def checksum(self) -> bool:
+        """Whether damage inside a chunk shows when it is read."""
+        return has_checksum(self.codec.codecs)
+
+    @cached_property
+    def directory(self) -> Path:
+        """The array's directory on a local disk; `SlotsUnsupportedError` if there is none."""
+        directory = local_root(self.array.store) / self.array.path
+        refuse_network(directory)
+        return directory
+
+    @property
+    def shard_grid(self) -> tuple[int, ...]:
+        """How many shards the array has along each axis, written or not."""
+        shape = self.shard_spec.shape
+        return tuple(-(-size // shard) for size, shard in zip(self.array.shape, shape, strict=True))
+
+    def files(self) -> Iterator[tuple[tuple[int, ...], Path]]:
+        """The shards that exist: where in the grid of shards, and their file."""
+        for coordinates in itertools.product(*map(range, self.shard_grid)):
+            path = self.directory / self.metadata.encode_chunk_key(coordinates)
+            if path.is_file():
+                yield coordinates, path
+
+    def chunk_index(self, shard: tuple[int, ...], number: int) -> tuple[int, ...]:
+        """The index over the whole array of an inner chunk, given by its number in its shard."""
+        inner = self.form.coordinates(number)
+        return tuple(s * n + i for s, n, i in zip(shard, self.grid, inner, strict=True))

@@ -1,0 +1,108 @@
+"""Checking the shards of an array: every index and every chunk, all problems at once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from intarsia.codecs.context import working_on
+from intarsia.errors import ChunkDecodeError
+from intarsia.shards import files
+from intarsia.shards.array import ShardedArray
+from intarsia.shards.layout import absent
+from intarsia.shards.slots import check_believable, locked_index, parked, read_chunks, unparked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from intarsia.shards.array import AnyArray
+    from intarsia.shards.layout import Table
+
+__all__ = ["ShardProblem", "check_shards"]
+
+PUT_RIGHT = "the next write through intarsia.slotted, and intarsia.compact, put it right"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardProblem:
+    """Something wrong with a shard.
+
+    >>> print(ShardProblem("c/0 chunk (3,)", "it does not decode"))
+    c/0 chunk (3,): it does not decode
+    """
+
+    where: str
+    """The shard's path in the store, and the chunk's index over the whole array."""
+
+    what: str
+    """What is true."""
+
+    advice: str = ""
+    """What to do."""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}{f' ({self.advice})' if self.advice else ''}"
+
+
+def check_shards(array: AnyArray, *, data: bool = True) -> Iterator[ShardProblem]:
+    """Look at every shard and, unless `data` is False, decode every chunk; yields what is wrong.
+
+    Slotted writers may be at work meanwhile.
+
+    >>> import tempfile, zarr
+    >>> directory = tempfile.TemporaryDirectory()
+    >>> z = zarr.create_array(directory.name, shape=64, chunks=8, shards=64, dtype="u2", compressors=None)
+    >>> z[:] = 1
+    >>> list(check_shards(z))
+    []
+    >>> directory.cleanup()
+    """
+    sharded = ShardedArray(array)
+    for coordinates, path in sharded.files():
+        where = f"{array.path}/{sharded.metadata.encode_chunk_key(coordinates)}".lstrip("/")
+        with files.opened(path, write=False) as fd:
+            if fd is None:
+                continue  # removed meanwhile: then it holds nothing
+            try:
+                table, intact = locked_index(fd, sharded.form)
+                if not intact:
+                    check_believable(
+                        path, sharded.form, os.fstat(fd).st_size, unparked(table), sharded.layouts
+                    )
+            except ChunkDecodeError as error:
+                yield ShardProblem(where, str(error))
+                continue
+        yield from (ShardProblem(where, what, advice) for what, advice in _in_index(table, intact))
+        for number in np.flatnonzero(~absent(table)).tolist() if data else ():
+            index = sharded.chunk_index(coordinates, number)
+            with working_on(index):
+                what = _in_chunk(sharded, path, number)
+            if what is not None:
+                yield ShardProblem(f"{where} chunk {index}", what)
+
+
+def _in_index(table: Table, intact: bool) -> Iterator[tuple[str, str]]:
+    if not intact:
+        yield "a writer died: the checksum of the index is out of date, and other programs fail", PUT_RIGHT
+    if parked(table).any():
+        yield "a compaction died: other programs fail to read some chunks", PUT_RIGHT
+    rows = unparked(table)[~absent(table)]
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    ends = rows[:, 0] + rows[:, 1]
+    for at in np.flatnonzero(ends[:-1] > rows[1:, 0]):
+        yield f"two chunks share the bytes from {rows[at + 1, 0]} to {ends[at]}: the index is damaged", ""
+
+
+def _in_chunk(sharded: ShardedArray, path: Path, number: int) -> str | None:
+    try:
+        stored = read_chunks(path, sharded.form, [number], sharded.layouts)
+        if stored is not None and number in stored:
+            buffer = sharded.chunk_spec.prototype.buffer.from_bytes(stored[number])
+            sharded.transform.decode_chunk(buffer, sharded.chunk_spec)
+    except Exception as error:  # whatever a codec thinks of damaged bytes
+        return f"{type(error).__name__}: {error}"
+    return None

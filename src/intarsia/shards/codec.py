@@ -1,0 +1,220 @@
+"""`sharding_indexed` at run time, writing chunks into slots; on disk nothing but the sharding of Zarr."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
+from zarr.storage import StorePath
+
+from intarsia._compat import ChunkGrid, decode_and_scatter_chunk, get_indexer, merge_and_encode_chunk
+from intarsia.codecs.chain import CodecLike, parse_codecs
+from intarsia.codecs.current_chunk import at_place, current_place
+from intarsia.codecs.place import InnerPlace
+from intarsia.codecs.recode import array_codecs
+from intarsia.errors import ReadOnlyError, SlotsUnsupportedError
+from intarsia.shards.bound import encoded_bound
+from intarsia.shards.filesystem import local_root
+from intarsia.shards.layout import IndexForm
+from intarsia.shards.slots import SlotForm, SlotWrite, in_batches, read_chunks, write_slots
+from intarsia.shards.swap import restore_slots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from zarr.core.array_spec import ArraySpec
+    from zarr.core.buffer import Buffer, NDBuffer
+
+    from intarsia.codecs.place import Place
+
+__all__ = ["SlottedSharding"]
+
+
+@dataclass(frozen=True, init=False)
+class SlottedSharding(ShardingCodec):
+    """zarr's sharding codec, but every inner chunk is written to a fixed slot of the shard file by itself.
+
+    It has no name of its own: zarr.json says `sharding_indexed`, and every reader of that reads the shards.
+    `intarsia.slotted` puts it into an array that exists.
+
+    >>> import tempfile, zarr
+    >>> codec = SlottedSharding(chunk_shape=(8,), codecs=["bytes", "crc32c"])
+    >>> codec.to_dict()["name"]
+    'sharding_indexed'
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     z = zarr.create_array(directory, shape=64, chunks=64, dtype="u1", serializer=codec,
+    ...                           compressors=None)
+    ...     z[8:16] = 1  # writes 12 bytes, and an entry of the index
+    ...     int(z[:].sum())
+    8
+    """
+
+    safe_readers: bool | None = None
+    """Whether a chunk stays readable while it is rewritten: two slots a chunk. None means: unless a checksum
+    of the chunk tells readers that they met a rewrite."""
+
+    fsync: bool = False
+    """Whether a write returns only when it would survive a power loss."""
+
+    def __init__(
+        self,
+        *,
+        chunk_shape: tuple[int, ...],
+        codecs: Iterable[CodecLike] = (BytesCodec(endian="little"),),
+        index_codecs: Iterable[CodecLike] = (BytesCodec(endian="little"), Crc32cCodec()),
+        index_location: Literal["start", "end"] = "end",
+        subchunk_write_order: Literal["morton", "unordered", "lexicographic", "colexicographic"] = "morton",
+        safe_readers: bool | None = None,
+        fsync: bool = False,
+    ) -> None:
+        super().__init__(
+            chunk_shape=chunk_shape,
+            codecs=parse_codecs(codecs),
+            index_codecs=parse_codecs(index_codecs),
+            index_location=index_location,
+            subchunk_write_order=subchunk_write_order,
+        )
+        object.__setattr__(self, "safe_readers", safe_readers)
+        object.__setattr__(self, "fsync", fsync)
+        # As zarr does it: a cache of this instance, for each kind of shard.
+        object.__setattr__(self, "slot_form", lru_cache()(self.slot_form))
+
+    @classmethod
+    def of(cls, codec: ShardingCodec, *, safe_readers: bool | None, fsync: bool) -> SlottedSharding:
+        """The same sharding, with slots."""
+        same = {field.name: getattr(codec, field.name) for field in fields(ShardingCodec)}
+        return cls(**same, safe_readers=safe_readers, fsync=fsync)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # zarr's own goes through JSON, where run-time parts of the inner codecs get lost.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def slot_form(self, shard_spec: ArraySpec) -> SlotForm:
+        """How the shards of an array are to be; `NoSlotBoundError` if its chunks have no largest size."""
+        if not self._sync_capable:
+            raise SlotsUnsupportedError(
+                "an inner codec of these shards works only inside an event loop, where nobody can wait for a "
+                "lock; slots need codecs that can be called directly (_encode_sync and _decode_sync)"
+            )
+        index = IndexForm.of(self, shard_spec.shape)
+        bound = encoded_bound(self.codecs, self._get_chunk_spec(shard_spec))
+        safe = not bound.checksum if self.safe_readers is None else self.safe_readers
+        return SlotForm(index, bound, safe_readers=safe, fsync=self.fsync)
+
+    def _encode_partial_sync(
+        self, byte_setter: Any, value: NDBuffer, selection: Any, shard_spec: ArraySpec
+    ) -> None:
+        path = _file_of(byte_setter, write=True)
+        form = self.slot_form(shard_spec)
+        chunk_spec = self._get_chunk_spec(shard_spec)
+        transform = self._get_inner_chunk_transform(shard_spec)
+        projections, value = self._get_shard_indexer_and_value(selection, shard_spec, value)
+        place_of = self._places(chunk_spec)
+
+        def slot_write(projection: Any) -> SlotWrite:
+            coordinates, chunk_selection, out_selection, complete = projection
+
+            def encode(stored: bytes | None) -> memoryview | None:
+                existing = None if stored is None else chunk_spec.prototype.buffer.from_bytes(stored)
+                with at_place(place_of(coordinates)):
+                    encoded = merge_and_encode_chunk(
+                        existing,
+                        value,
+                        chunk_spec=chunk_spec,
+                        chunk_selection=chunk_selection,
+                        out_selection=out_selection,
+                        is_complete=complete,
+                        drop_axes=(),
+                        decode=transform.decode_chunk,
+                        encode=transform.encode_chunk,
+                    )
+                return None if encoded is None else _plain_bytes(encoded)
+
+            return SlotWrite(form.index.number(coordinates), encode, partial=not complete)
+
+        writes = {write.number: write for write in map(slot_write, projections)}
+        for batch in in_batches(writes, form.new.slot):
+            write_slots(path, form, [writes[number] for number in batch], restore_slots)
+
+    async def _encode_partial_single(
+        self, byte_setter: Any, shard_array: NDBuffer, selection: Any, shard_spec: ArraySpec
+    ) -> None:
+        # Locks may have to be waited for: never on the event loop, which all of zarr shares.
+        await asyncio.to_thread(self._encode_partial_sync, byte_setter, shard_array, selection, shard_spec)
+
+    def _decode_partial_sync(
+        self, byte_getter: Any, selection: Any, shard_spec: ArraySpec
+    ) -> NDBuffer | None:
+        path = _file_of(byte_getter)
+        form = self.slot_form(shard_spec)
+        chunk_spec = self._get_chunk_spec(shard_spec)
+        transform = self._get_inner_chunk_transform(shard_spec)
+        grid = ChunkGrid.from_sizes(shard_spec.shape, self.chunk_shape)
+        indexer = get_indexer(selection, shape=shard_spec.shape, chunk_grid=grid)
+        projections = {
+            form.index.number(coordinates): (chunk_selection, out_selection)
+            for coordinates, chunk_selection, out_selection, _ in indexer
+        }
+        out = shard_spec.prototype.nd_buffer.empty(
+            shape=indexer.shape, dtype=shard_spec.dtype.to_native_dtype(), order=shard_spec.order
+        )
+        missing, place_of = True, self._places(chunk_spec)
+        for batch in in_batches(projections, form.new.slot):
+            stored = read_chunks(path, form.index, batch, form.layouts)
+            missing &= stored is None
+            for number in batch:
+                chunk_selection, out_selection = projections[number]
+                data = None if stored is None else stored.get(number)
+                with at_place(place_of(form.index.coordinates(number))):
+                    decode_and_scatter_chunk(
+                        None if data is None else chunk_spec.prototype.buffer.from_bytes(data),
+                        out,
+                        chunk_spec=chunk_spec,
+                        chunk_selection=chunk_selection,
+                        out_selection=out_selection,
+                        drop_axes=(),
+                        decode=transform.decode_chunk,
+                    )
+        if missing:
+            return None
+        # A coordinate selection is flat inside; the caller wants it in the shape that was asked for.
+        return out.reshape(indexer.sel_shape) if hasattr(indexer, "sel_shape") else out
+
+    async def _decode_partial_single(
+        self, byte_getter: Any, selection: Any, shard_spec: ArraySpec
+    ) -> NDBuffer | None:
+        return await asyncio.to_thread(self._decode_partial_sync, byte_getter, selection, shard_spec)
+
+    def _places(self, chunk_spec: ArraySpec) -> Callable[[tuple[int, ...]], Place]:
+        """Where an inner chunk lies, for codecs that ask which chunk they work on."""
+        shard, arrays = current_place.get(), array_codecs(self.codecs)
+        return lambda coordinates: InnerPlace(shard, coordinates, chunk_spec, arrays)
+
+    def _encode_sync(self, _shard_array: NDBuffer, _shard_spec: ArraySpec) -> Buffer | None:
+        raise SlotsUnsupportedError(
+            "a slotted shard is written slot by slot and never as a whole; SlottedSharding must be the "
+            "only codec of its array"
+        )
+
+    async def _encode_single(self, shard_array: NDBuffer, shard_spec: ArraySpec) -> Buffer | None:
+        return self._encode_sync(shard_array, shard_spec)
+
+
+def _file_of(place: Any, *, write: bool = False) -> Path:
+    if not isinstance(place, StorePath):
+        raise SlotsUnsupportedError("a slotted shard cannot lie inside another shard: it must be a file")
+    if write and place.store.read_only:
+        raise ReadOnlyError(f"{place} cannot be written: the store was opened for reading only")
+    return local_root(place.store) / place.path
+
+
+def _plain_bytes(buffer: Buffer) -> memoryview:
+    return memoryview(np.ascontiguousarray(buffer.as_numpy_array()).view(np.uint8)).cast("B")

@@ -1,0 +1,117 @@
+"""Compaction: shards without slots again, as small as their chunks are, and compressed if wanted."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from intarsia.codecs.deciding import with_decision
+from intarsia.errors import ReadOnlyError
+from intarsia.progress import Progress, silent
+from intarsia.shards import files
+from intarsia.shards.array import ShardedArray
+from intarsia.shards.recoding import Recoding
+from intarsia.shards.swap import dense, held_shard, put, sources
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from intarsia.codecs.decisions import DecisionLike
+    from intarsia.shards.array import AnyArray
+
+__all__ = ["Compaction", "compact"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What a compaction did.
+
+    >>> Compaction(shards=2, replaced=1, bytes_before=4096, bytes_after=1024).bytes_freed
+    3072
+    """
+
+    shards: int
+    """Shards that the array had."""
+
+    replaced: int
+    """Shards that were replaced, or removed because they held nothing; the others were compact already."""
+
+    bytes_before: int
+    """Bytes that the shards took on disk."""
+
+    bytes_after: int
+    """Bytes that they take now."""
+
+    @property
+    def bytes_freed(self) -> int:
+        """Bytes that are free again on disk."""
+        return self.bytes_before - self.bytes_after
+
+
+def compact(
+    array: AnyArray, *, decision: DecisionLike | None = None, progress: Progress = silent
+) -> Compaction:
+    """Rewrite the shards of `array` without slots, as zarr-python would have written them.
+
+    Processes may go on reading and writing, through `intarsia.slotted`: shard by shard they wait until the
+    new file, which is on disk by then, takes the old one's place. What was interrupted can simply be called
+    again.
+
+    With a `decision`, the chunks of a `conditional` codec follow it from now on: write fast, compress later.
+    The work of encoding is done before anybody has to wait. Chunks that are damaged stay as they are.
+
+    >>> import tempfile, zarr, intarsia
+    >>> directory = tempfile.TemporaryDirectory()
+    >>> z = zarr.create_array(directory.name, shape=64, chunks=8, shards=64, dtype="u2", compressors=None)
+    >>> slots = intarsia.slotted(z)
+    >>> slots[8:24] = 1
+    >>> intarsia.compact(slots).replaced
+    1
+    >>> intarsia.slot_stats(slots).bytes_stored  # two chunks of 16 bytes, and the index of 8 entries
+    164
+    >>> directory.cleanup()
+    """
+    if array.read_only:
+        raise ReadOnlyError("cannot compact: the array is open for reading only; open it with mode='r+'")
+    sharded = ShardedArray(array if decision is None else with_decision(array, decision))
+    recoding = None if decision is None else Recoding(sharded)
+    shards = [path for _, path in sharded.files()]
+    replaced = before = after = 0
+    for done, path in enumerate(shards):
+        progress(done, len(shards))
+        before += _on_disk(path)
+        replaced += _compact_shard(sharded, path, recoding)
+        after += _on_disk(path)
+    progress(len(shards), len(shards))
+    return Compaction(len(shards), replaced, before, after)
+
+
+def _on_disk(path: Path) -> int:
+    try:
+        return os.stat(path).st_blocks * 512
+    except FileNotFoundError:
+        return 0
+
+
+def _compact_shard(sharded: ShardedArray, path: Path, recoding: Recoding | None) -> bool:
+    """Compact one shard; says whether anything was to do."""
+    prepared = {} if recoding is None else recoding.prepare(path)
+    with held_shard(path, sharded.form, sharded.layouts) as shard:
+        if shard is None:
+            return False
+        files.clear_leftovers(path)
+        lengths = sources(shard)
+        if not lengths:
+            os.unlink(path)  # a shard without chunks is no file, as zarr has it
+            files.sync_directory(path.parent)
+            return True
+        replaced = {} if recoding is None else recoding.replacements(shard, lengths, prepared)
+        lengths |= {number: len(data) for number, data in replaced.items()}
+        table, nbytes = dense(sharded.form, lengths)
+        if not replaced and nbytes == shard.nbytes and np.array_equal(table, shard.table):
+            return False
+        put(shard, table, nbytes, replaced=replaced, checksum=sharded.checksum)
+        return True

@@ -1,0 +1,221 @@
+"""Shard files: opening, creating and reading them so that no process sees one half made."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
+from intarsia.shards.layout import CHECKSUM, ENTRY, chunk_order
+from intarsia.shards.locks import try_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from intarsia.shards.layout import IndexForm, SlotLayout, Table
+
+__all__ = [
+    "clear_leftovers",
+    "create",
+    "is_current",
+    "opened",
+    "read_exactly",
+    "read_index",
+    "sync_directory",
+    "temporary",
+    "write_all",
+    "write_entries",
+]
+
+MOST_BUFFERS = 512
+"""Buffers handed to one pwritev; every system allows that many."""
+
+
+@contextmanager
+def opened(path: Path, *, write: bool) -> Iterator[int | None]:
+    """A descriptor of the file, opened anew so that its locks are its own; None if there is no file.
+
+    >>> from pathlib import Path
+    >>> with opened(Path("no-such-shard"), write=False) as fd:
+    ...     fd is None
+    True
+    """
+    try:
+        fd = os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        yield None
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def is_current(fd: int, path: Path) -> bool:
+    """Whether `path` still names the file that is open; a compaction may have put another in its place.
+
+    >>> import tempfile; from pathlib import Path
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     is_current(file.fileno(), Path(file.name))
+    True
+    """
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def read_exactly(fd: int, nbytes: int, offset: int) -> bytes:
+    """`nbytes` bytes from `offset`; `ChunkDecodeError` if the file ends before.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryFile() as file:
+    ...     _ = write_all(file.fileno(), [b"abc", b"def"], 2)
+    ...     read_exactly(file.fileno(), 4, 3)
+    b'bcde'
+    """
+    data = os.pread(fd, nbytes, offset)
+    if len(data) == nbytes:
+        return data
+    parts = [data]
+    missing = nbytes - len(data)
+    while missing and parts[-1]:
+        parts.append(os.pread(fd, missing, offset + nbytes - missing))
+        missing -= len(parts[-1])
+    if missing:
+        raise ChunkDecodeError(f"the file ends {missing} bytes too early: it is truncated")
+    return b"".join(parts)
+
+
+def write_all(fd: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
+    """Write the buffers one after the other from `offset`; returns where they end.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryFile() as file:
+    ...     write_all(file.fileno(), [b"abc", b"def"], 10)
+    16
+    """
+    waiting = [memoryview(buffer) for buffer in buffers if len(buffer)]
+    while waiting:
+        batch = waiting[:MOST_BUFFERS]
+        written = os.pwritev(fd, batch, offset)
+        offset += written
+        done = 0
+        for view in batch:
+            if written < len(view):
+                break
+            written -= len(view)
+            done += 1
+        del waiting[:done]
+        if written:
+            waiting[0] = waiting[0][written:]
+    return offset
+
+
+def read_index(fd: int, form: IndexForm) -> tuple[Table, bool]:
+    """The table of the open shard, and whether its checksum agrees."""
+    size = os.fstat(fd).st_size
+    if size < form.nbytes:
+        raise ChunkDecodeError(f"the file has {size} bytes, but its index alone has {form.nbytes}")
+    return form.decode(read_exactly(fd, form.nbytes, form.start(size)))
+
+
+def write_entries(fd: int, form: IndexForm, start: int, entries: Mapping[int, tuple[int, int]]) -> None:
+    """Change some entries of the index that starts at `start`.
+
+    Without a checksum each entry is one aligned write of 16 bytes, so that writers of other chunks need
+    no lock. With one, the caller holds the index.
+    """
+    order = "big" if form.big_endian else "little"
+    position = chunk_order(form.grid)
+    raw = {
+        int(position[number]): offset.to_bytes(8, order) + length.to_bytes(8, order)  # type: ignore[arg-type]
+        for number, (offset, length) in entries.items()
+    }
+    if not form.checksum:
+        for place, entry in sorted(raw.items()):
+            write_all(fd, [entry], start + place * ENTRY)
+        return
+    index = bytearray(read_exactly(fd, form.nbytes, start))
+    for place, entry in raw.items():
+        index[place * ENTRY : (place + 1) * ENTRY] = entry
+    index[-CHECKSUM:] = form.checksum_of(index[:-CHECKSUM])
+    # One write, and the checksum last: a writer that dies leaves the whole change, none, or a checksum that
+    # is out of date, which the next writer puts right.
+    first = min(raw, default=form.chunks) * ENTRY
+    write_all(fd, [memoryview(index)[first:]], start + first)
+
+
+def temporary(path: Path) -> Path:
+    """A new name beside `path` for a file that is to become it; readers of Zarr do not look at it.
+
+    >>> from pathlib import Path
+    >>> temporary(Path("c/0")).name.startswith(".0.")
+    True
+    """
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
+
+
+def create(path: Path, layout: SlotLayout, *, fsync: bool) -> None:
+    """Make an empty slotted shard at `path`, unless there is a file already; it appears all at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = temporary(path)
+    fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        try_lock(fd)  # says to clear_leftovers that somebody is at work here
+        os.ftruncate(fd, layout.file_bytes)
+        write_all(fd, [layout.form.encode(layout.form.empty())], layout.form.start(layout.file_bytes))
+        if fsync:
+            os.fsync(fd)
+        try:
+            os.link(made, path)
+        except FileExistsError:
+            return  # another process was faster
+        except OSError as error:
+            if error.errno in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+                raise SlotsUnsupportedError(
+                    f"the file system of {path.parent} has no hard links, without which two processes cannot "
+                    "safely create one shard. Use a local disk with a Linux file system"
+                ) from error
+            raise
+        if fsync:
+            sync_directory(path.parent)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(made)
+        os.close(fd)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make names that were added to or changed in `directory` survive a power loss.
+
+    >>> from pathlib import Path
+    >>> sync_directory(Path("."))
+    """
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def clear_leftovers(path: Path) -> int:
+    """Remove the temporary files for `path` whose makers are dead; returns how many.
+
+    >>> from pathlib import Path
+    >>> clear_leftovers(Path("no-such-directory/0"))
+    0
+    """
+    removed = 0
+    for leftover in path.parent.glob(f".{path.name}.*.partial"):
+        with opened(leftover, write=True) as fd:
+            if fd is not None and try_lock(fd):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(leftover)
+                    removed += 1
+    return removed

@@ -1,0 +1,234 @@
+"""Where everything lies in a shard file: the index, the slots, and the order of the chunks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+import google_crc32c
+import numpy as np
+from zarr.codecs import BytesCodec, Crc32cCodec
+
+from intarsia._compat import morton_order_coords
+from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
+
+if TYPE_CHECKING:
+    from zarr.codecs import ShardingCodec
+
+    from intarsia.shards.bound import EncodedBound
+
+__all__ = ["ABSENT", "ENTRY", "PARKED", "IndexForm", "SlotLayout", "Table", "absent", "chunk_order"]
+
+type Table = np.ndarray[Any, np.dtype[np.uint64]]
+"""Offset and length of every inner chunk of a shard, one row each, in the order of `chunk_order`."""
+
+ABSENT = np.uint64(2**64 - 1)
+"""Offset and length of a chunk that was never written; the sharding specification says so."""
+
+PARKED = np.uint64(1 << 62)
+"""Added to an offset, it leads beyond the end of every file: who follows it fails instead of reading
+something else, and taking it away again loses nothing."""
+
+ENTRY = 16
+"""Bytes of one chunk in the index: its offset and its length."""
+
+CHECKSUM = 4
+"""Bytes of the index's crc32c."""
+
+
+@lru_cache(maxsize=64)
+def chunk_order(grid: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """For each chunk in the order in which chunks lie in shards, its position in the index.
+
+    Chunks lie in Morton order, as zarr-python writes them; the index is in C order.
+
+    >>> chunk_order((2, 2, 2)).tolist()
+    [0, 4, 2, 6, 1, 5, 3, 7]
+    """
+    coordinates = np.array(morton_order_coords(grid), dtype=np.intp).reshape(math.prod(grid), len(grid))
+    strides = np.array([math.prod(grid[axis + 1 :]) for axis in range(len(grid))], dtype=np.intp)
+    order = coordinates @ strides
+    order.flags.writeable = False
+    return order
+
+
+@lru_cache(maxsize=64)
+def chunk_numbers(grid: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """For each chunk of a shard, by its coordinates, its number in `chunk_order`.
+
+    >>> chunk_numbers((2, 2)).tolist()
+    [[0, 2], [1, 3]]
+    """
+    order = chunk_order(grid)
+    numbers = np.empty(order.size, dtype=np.intp)
+    numbers[order] = np.arange(order.size)
+    numbers.flags.writeable = False
+    return numbers.reshape(grid)
+
+
+def absent(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which chunks of a table were never written.
+
+    >>> absent(np.array([[ABSENT, ABSENT], [0, 8]], dtype="u8")).tolist()
+    [True, False]
+    """
+    return np.asarray((table == ABSENT).all(axis=1), dtype=np.bool_)
+
+
+@dataclass(frozen=True)
+class IndexForm:
+    """How the shards of one array store their index.
+
+    >>> form = IndexForm(grid=(4, 2), first=False, big_endian=False, checksum=True)
+    >>> form.chunks, form.nbytes
+    (8, 132)
+    """
+
+    grid: tuple[int, ...]
+    """How many inner chunks a shard has along each axis."""
+
+    first: bool
+    """Whether the index stands before the chunks."""
+
+    big_endian: bool
+    """Byte order of its numbers."""
+
+    checksum: bool
+    """Whether its crc32c follows it."""
+
+    @classmethod
+    def of(cls, codec: ShardingCodec, shard_shape: tuple[int, ...]) -> IndexForm:
+        """The form that a sharding codec's configuration asks for."""
+        kinds = [type(index_codec) for index_codec in codec.index_codecs]
+        if kinds not in ([BytesCodec], [BytesCodec, Crc32cCodec]):
+            names = [index_codec.to_dict().get("name") for index_codec in codec.index_codecs]
+            raise SlotsUnsupportedError(
+                f"the index of these shards goes through {names}; its entries can be rewritten in place only "
+                "behind index_codecs of 'bytes', or 'bytes' and 'crc32c'"
+            )
+        grid = tuple(s // c for s, c in zip(shard_shape, codec.chunk_shape, strict=True))
+        first_codec = codec.index_codecs[0]
+        assert isinstance(first_codec, BytesCodec)
+        return cls(
+            grid=grid,
+            first=codec.index_location == "start",
+            big_endian=first_codec.endian == "big",
+            checksum=len(kinds) == 2,
+        )
+
+    @cached_property
+    def chunks(self) -> int:
+        """How many inner chunks a shard has."""
+        return math.prod(self.grid)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the index."""
+        return self.chunks * ENTRY + self.checksum * CHECKSUM
+
+    def start(self, file_bytes: int) -> int:
+        """Where the index starts in a file of this size."""
+        return 0 if self.first else file_bytes - self.nbytes
+
+    def number(self, coordinates: tuple[int, ...]) -> int:
+        """The number of an inner chunk in the order of the table."""
+        return int(chunk_numbers(self.grid)[coordinates])
+
+    def coordinates(self, number: int) -> tuple[int, ...]:
+        """Where in its shard the chunk with this number lies."""
+        return tuple(int(i) for i in np.unravel_index(chunk_order(self.grid)[number], self.grid))
+
+    def empty(self) -> Table:
+        """The table of a shard without chunks."""
+        return np.full((self.chunks, 2), ABSENT, dtype=np.uint64)
+
+    def encode(self, table: Table) -> bytes:
+        """The index as it is stored."""
+        entries = np.empty((self.chunks, 2), dtype=">u8" if self.big_endian else "<u8")
+        entries[chunk_order(self.grid)] = table
+        raw = entries.tobytes()
+        return raw + self.checksum_of(raw) if self.checksum else raw
+
+    @staticmethod
+    def checksum_of(raw: bytes | bytearray) -> bytes:
+        """The crc32c of index entries, as it is stored."""
+        return int(google_crc32c.value(bytes(raw))).to_bytes(CHECKSUM, "little")
+
+    def decode(self, raw: bytes) -> tuple[Table, bool]:
+        """The table in a stored index, and whether its checksum agrees."""
+        if len(raw) != self.nbytes:
+            raise ChunkDecodeError(
+                f"the index of the shard has {len(raw)} bytes instead of {self.nbytes}: the file is truncated"
+            )
+        numbers = raw[: self.chunks * ENTRY]
+        entries = np.frombuffer(numbers, dtype=">u8" if self.big_endian else "<u8").reshape(self.chunks, 2)
+        table = entries[chunk_order(self.grid)].astype(np.uint64)
+        if not self.checksum:
+            return table, True
+        return table, self.checksum_of(numbers) == raw[-CHECKSUM:]
+
+
+@dataclass(frozen=True)
+class SlotLayout:
+    """A shard in which every chunk has a place of its own, written or not.
+
+    >>> from intarsia.shards.bound import EncodedBound
+    >>> form = IndexForm(grid=(4,), first=False, big_endian=False, checksum=False)
+    >>> layout = SlotLayout(form, EncodedBound(nbytes=97, fixed=True, checksum=False), copies=1)
+    >>> [layout.offset(number) for number in range(4)], layout.file_bytes
+    ([0, 104, 208, 312], 480)
+    """
+
+    form: IndexForm
+    """How the index is stored."""
+
+    bound: EncodedBound
+    """What a slot has to hold."""
+
+    copies: int
+    """Slots a chunk: 1, or 2 of which the index names the one in force."""
+
+    @property
+    def slot(self) -> int:
+        """The bytes of one slot."""
+        return self.bound.slot
+
+    @property
+    def start(self) -> int:
+        """Where the first slot starts."""
+        return self.form.nbytes if self.form.first else 0
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of the file; what no slot has written takes no room on disk."""
+        end = self.start + self.copies * self.form.chunks * self.slot
+        # An entry must not straddle two pages, or a reader could see half of it.
+        return end if self.form.first else -(-end // ENTRY) * ENTRY + self.form.nbytes
+
+    @property
+    def torn(self) -> int:
+        """The length in the index of a chunk whose slot is being overwritten: one that does not decode."""
+        return 2 if self.bound.nbytes == 1 else 1
+
+    def offset(self, number: int, copy: int = 0) -> int:
+        """Where a slot starts."""
+        return self.start + (copy * self.form.chunks + number) * self.slot
+
+    def copy_at(self, number: int, offset: int) -> int:
+        """Which of a chunk's slots starts at `offset`."""
+        return (offset - self.start) // self.slot // self.form.chunks
+
+    def offsets(self) -> Table:
+        """Where all slots start, one row for each chunk."""
+        numbers = np.arange(self.form.chunks, dtype=np.uint64)
+        copies = np.arange(self.copies, dtype=np.uint64) * np.uint64(self.form.chunks)
+        return np.uint64(self.start) + (numbers[:, None] + copies) * np.uint64(self.slot)
+
+    def holds(self, table: Table) -> bool:
+        """Whether every chunk of the table lies in a slot of its own, so that writing one harms no other."""
+        offsets, lengths = table[:, 0], table[:, 1]
+        own = (offsets[:, None] == self.offsets()).any(axis=1)
+        fits = (lengths >= 1) & (lengths <= self.slot)
+        return bool((absent(table) | (own & fits)).all())

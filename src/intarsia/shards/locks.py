@@ -1,0 +1,120 @@
+"""Locks between processes on parts of one shard: each chunk, the index, or all of it.
+
+They are locks on byte ranges of the shard file itself, far behind its end, that belong to an open file
+description: two threads, or two processes, that have each opened the file exclude one another, and
+whoever dies lets go. Only processes on one machine see them.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+try:
+    import fcntl
+except ImportError:  # Windows, where the rest of the package works
+    fcntl = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["lock_chunks", "lock_index", "lock_out_writers", "supported", "try_lock"]
+
+SWAP = 1 << 61
+"""Held by who replaces the file: one at a time."""
+
+TURNSTILE = SWAP + 1
+"""Who wants a chunk passes here, and who wants to keep all writers out stands here: so that a steady stream
+of writers cannot keep a compaction waiting for ever."""
+
+INDEX = SWAP + 2
+CHUNKS = SWAP + 3
+
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock of Linux: type, whence, start, length, process
+
+
+def supported() -> bool:
+    """Whether this platform has such locks.
+
+    >>> supported()
+    True
+    """
+    return hasattr(fcntl, "F_OFD_SETLKW") and hasattr(os, "pwrite")
+
+
+def _set(fd: int, kind: int, start: int, length: int, *, wait: bool = True) -> None:
+    command = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
+    fcntl.fcntl(fd, command, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
+
+
+@contextmanager
+def lock_chunks(fd: int, first: int, last: int, *, exclusive: bool) -> Iterator[None]:
+    """Hold the chunks numbered `first` to `last`, for writing if `exclusive`, else for reading.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryFile() as file, lock_chunks(file.fileno(), 0, 3, exclusive=True):
+    ...     pass
+    """
+    kind = fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK
+    length = last - first + 1
+    _set(fd, fcntl.F_RDLCK, TURNSTILE, 1)
+    try:
+        _set(fd, kind, CHUNKS + first, length)
+    finally:
+        _set(fd, fcntl.F_UNLCK, TURNSTILE, 1)
+    try:
+        yield
+    finally:
+        _set(fd, fcntl.F_UNLCK, CHUNKS + first, length)
+
+
+@contextmanager
+def lock_index(fd: int, *, exclusive: bool) -> Iterator[None]:
+    """Hold the index, which has one checksum for all chunks. Taken after a lock on chunks, never before.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryFile() as file, lock_index(file.fileno(), exclusive=False):
+    ...     pass
+    """
+    _set(fd, fcntl.F_WRLCK if exclusive else fcntl.F_RDLCK, INDEX, 1)
+    try:
+        yield
+    finally:
+        _set(fd, fcntl.F_UNLCK, INDEX, 1)
+
+
+@contextmanager
+def lock_out_writers(fd: int) -> Iterator[None]:
+    """Keep the shard as it is; for copying it and replacing its file. Readers may go on.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryFile() as file, lock_out_writers(file.fileno()):
+    ...     pass
+    """
+    _set(fd, fcntl.F_WRLCK, SWAP, 1)
+    try:
+        _set(fd, fcntl.F_WRLCK, TURNSTILE, 1)
+        try:
+            _set(fd, fcntl.F_RDLCK, CHUNKS, 0)  # 0: all that follow
+        finally:
+            _set(fd, fcntl.F_UNLCK, TURNSTILE, 1)
+        yield
+    finally:
+        _set(fd, fcntl.F_UNLCK, SWAP, 0)
+
+
+def try_lock(fd: int) -> bool:
+    """Take everything if nobody holds anything, without waiting; held until the file is closed.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryFile() as file:
+    ...     try_lock(file.fileno())
+    True
+    """
+    try:
+        _set(fd, fcntl.F_WRLCK, SWAP, 0, wait=False)
+    except (BlockingIOError, PermissionError):  # POSIX allows either
+        return False
+    return True

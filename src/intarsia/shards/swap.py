@@ -1,0 +1,246 @@
+"""Putting another file in the place of a shard while processes read and write it.
+
+Our own writers wait, and our own readers keep to the file that they have opened. Other programs know no lock,
+and open the file twice: for the index, then for a chunk. Whoever opens the old file first and the new one
+second follows an old entry into the new layout. Where that could lead to another chunk, the old entry is led
+astray some time before (the chunk is *parked*), so that it fails instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
+from intarsia.shards import files
+from intarsia.shards.layout import ABSENT, PARKED, absent
+from intarsia.shards.locks import lock_index, lock_out_writers, try_lock
+from intarsia.shards.slots import believable, mend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from intarsia.shards.layout import IndexForm, SlotLayout, Table
+    from intarsia.shards.slots import SlotForm
+
+__all__ = ["HeldShard", "dense", "held_shard", "put", "reslot_file", "restore_slots", "sources"]
+
+SETTLE = 0.2
+"""Seconds for which an entry leads astray before the file is replaced: far longer than a reader takes from
+the index to the chunk."""
+
+MARK = "user.intarsia.compacted"
+"""Extended attribute of a shard that was compacted here, with a digest of its index: a slotted writer may
+give it slots again without asking."""
+
+COPIED_BY_HAND = 8 << 20
+"""Bytes at a time where the file system cannot copy by itself."""
+
+
+@dataclass(frozen=True)
+class HeldShard:
+    """A shard that nobody else of us writes to."""
+
+    path: Path
+    fd: int
+    form: IndexForm
+    table: Table
+    """Where every chunk lies."""
+    nbytes: int
+    """Size of the file."""
+    mendable: bool
+    """Whether its index could be put right if we died while changing it."""
+
+
+@contextlib.contextmanager
+def held_shard(path: Path, form: IndexForm, layouts: Sequence[SlotLayout]) -> Iterator[HeldShard | None]:
+    """Hold the shard at `path` against all writers; None if there is none."""
+    while True:
+        with files.opened(path, write=True) as fd:
+            if fd is None:
+                yield None
+                return
+            with lock_out_writers(fd):
+                if not files.is_current(fd, path):
+                    continue
+                table = mend(path, fd, form, layouts)
+                nbytes = os.fstat(fd).st_size
+                yield HeldShard(path, fd, form, table, nbytes, believable(form, nbytes, table, layouts))
+                return
+
+
+def dense(form: IndexForm, lengths: Mapping[int, int]) -> tuple[Table, int]:
+    """The table and the size of the shard that zarr-python writes for chunks of these lengths.
+
+    >>> from intarsia.shards.layout import IndexForm
+    >>> form = IndexForm(grid=(3,), first=False, big_endian=False, checksum=True)
+    >>> table, nbytes = dense(form, {0: 10, 2: 5})
+    >>> table[[0, 2]].tolist(), nbytes
+    ([[0, 10], [10, 5]], 67)
+    """
+    table = form.empty()
+    end = form.nbytes if form.first else 0
+    for number in sorted(lengths):
+        table[number] = end, lengths[number]
+        end += lengths[number]
+    return table, end if form.first else end + form.nbytes
+
+
+def sources(shard: HeldShard) -> dict[int, int]:
+    """The length of every chunk that the shard has; `ChunkDecodeError` if one lies outside of the file."""
+    found = {}
+    for number in np.flatnonzero(~absent(shard.table)).tolist():
+        offset, length = (int(word) for word in shard.table[number])
+        if offset + length > shard.nbytes:
+            raise ChunkDecodeError(
+                f"inner chunk {shard.form.coordinates(number)} of {shard.path} should lie at {offset} "
+                f"to {offset + length}, but the file has {shard.nbytes}: it is damaged. Write the chunk again"
+            )
+        found[number] = length
+    return found
+
+
+def put(
+    shard: HeldShard,
+    table: Table,
+    nbytes: int,
+    *,
+    replaced: Mapping[int, bytes],
+    checksum: bool,
+    slots: SlotLayout | None = None,
+) -> None:
+    """Replace the held shard by one with this table and size.
+
+    Chunks come from the old file, but for those `replaced`. The new file is on disk before it appears, all
+    at once. `slots` says that the new file has them; otherwise it is marked as compacted.
+    """
+    files.clear_leftovers(shard.path)
+    made = files.temporary(shard.path)
+    fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    stray = _astray(shard, table, nbytes, checksum, slots)
+    try:
+        try_lock(fd)
+        since = time.monotonic()
+        if stray:
+            _park(shard, stray, astray=True)
+        os.fchmod(fd, os.fstat(shard.fd).st_mode & 0o7777)
+        os.ftruncate(fd, nbytes)
+        _copy(shard, fd, table, replaced)
+        index = shard.form.encode(table)
+        files.write_all(fd, [index], shard.form.start(nbytes))
+        if slots is None:
+            with contextlib.suppress(OSError):  # no such attributes here: then reslot must be called
+                os.setxattr(fd, MARK, _digest(index))
+        os.fsync(fd)
+        if stray:
+            time.sleep(max(0.0, SETTLE - (time.monotonic() - since)))
+        os.replace(made, shard.path)
+        files.sync_directory(shard.path.parent)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(made)
+        if stray:
+            _park(shard, stray, astray=False)
+        raise
+    finally:
+        os.close(fd)
+
+
+def _digest(index: bytes) -> bytes:
+    return hashlib.blake2s(index, digest_size=16).digest()
+
+
+def _astray(
+    shard: HeldShard, table: Table, nbytes: int, checksum: bool, slots: SlotLayout | None
+) -> list[int]:
+    """The chunks whose old place holds, or may come to hold, something else that would decode as them."""
+    if not shard.mendable:
+        return []
+    old = shard.table
+    moved = ~absent(old) & (old != table).any(axis=1)
+    if not checksum:
+        # Any bytes would decode, if only there are enough of them.
+        return [int(n) for n in np.flatnonzero(moved & (old[:, 0] + old[:, 1] <= np.uint64(nbytes)))]
+    owner = {int(offset): number for number, (offset, _) in enumerate(table) if offset != ABSENT}
+    if slots is not None:
+        owner |= {int(offset): number for number, row in enumerate(slots.offsets()) for offset in row}
+    return [int(n) for n in np.flatnonzero(moved) if owner.get(int(old[n, 0]), n) != n]
+
+
+def _park(shard: HeldShard, numbers: Sequence[int], *, astray: bool) -> None:
+    """Lead the entries of some chunks of the old file astray, or back."""
+    away = PARKED if astray else np.uint64(0)
+    entries = {n: (int(shard.table[n, 0] | away), int(shard.table[n, 1])) for n in numbers}
+    with lock_index(shard.fd, exclusive=True):
+        files.write_entries(shard.fd, shard.form, shard.form.start(shard.nbytes), entries)
+
+
+def _copy(shard: HeldShard, fd: int, table: Table, replaced: Mapping[int, bytes]) -> None:
+    """Bring all chunks of `table` into the new file, neighbours together."""
+    start = end = target = 0
+    for number in np.flatnonzero(~absent(table)).tolist():
+        destination = int(table[number, 0])
+        if number in replaced:
+            files.write_all(fd, [replaced[number]], destination)
+            continue
+        offset, length = (int(word) for word in shard.table[number])
+        if offset != end or destination != target + (end - start):
+            _copy_range(shard.fd, fd, start, end, target)
+            start, target = offset, destination
+        end = offset + length
+    _copy_range(shard.fd, fd, start, end, target)
+
+
+def _copy_range(source: int, fd: int, start: int, end: int, target: int) -> None:
+    while start < end:
+        try:
+            copied = os.copy_file_range(source, fd, end - start, start, target)
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise
+            data = files.read_exactly(source, min(end - start, COPIED_BY_HAND), start)
+            copied = files.write_all(fd, [data], target) - target
+        if not copied:
+            raise ChunkDecodeError("the shard became shorter while it was copied")
+        start, target = start + copied, target + copied
+
+
+def reslot_file(shard: HeldShard, layout: SlotLayout, *, checksum: bool) -> None:
+    """Give a held shard slots."""
+    table = shard.form.empty()
+    for number, length in sources(shard).items():
+        if length > layout.bound.nbytes:
+            raise SlotsUnsupportedError(
+                f"inner chunk {shard.form.coordinates(number)} of {shard.path} has {length} bytes, but a "
+                f"slot only {layout.bound.nbytes}. The shard was left as it is; rewrite it with a decision "
+                "that bounds the size, such as 'compress_if_smaller'"
+            )
+        table[number] = layout.offset(number), length
+    put(shard, table, layout.file_bytes, replaced={}, checksum=checksum, slots=layout)
+
+
+def restore_slots(path: Path, form: SlotForm) -> bool:
+    """Give a shard that was compacted here slots again; says whether that can be, or was no longer needed."""
+    with held_shard(path, form.index, form.layouts) as shard:
+        if shard is None or form.layout_of(shard.nbytes, shard.table) is not None:
+            return True
+        if not _is_marked(shard.fd, form.index.encode(shard.table)):
+            return False
+        reslot_file(shard, form.new, checksum=form.bound.checksum)
+        return True
+
+
+def _is_marked(fd: int, index: bytes) -> bool:
+    """Whether the open shard was compacted here, and not touched since."""
+    try:
+        return os.getxattr(fd, MARK) == _digest(index)
+    except OSError:
+        return False

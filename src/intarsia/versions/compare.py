@@ -1,0 +1,290 @@
+"""What differs between two versions of a logical array: regions, values, attributes, bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from intarsia.array.attributes import RESERVED
+from intarsia.array.encoded import chunk_refs, grain
+from intarsia.array.member import encoding_of, short_codecs
+from intarsia.array.routing import Rerouted, keeps_routing, rerouted, rows_of
+from intarsia.array.table import Box
+from intarsia.versions.lookup import frame_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import icechunk
+    import zarr
+
+    from intarsia.array.frame import Frame
+    from intarsia.array.table import Row
+
+__all__ = ["ArrayChange", "RegionChange", "State", "compare"]
+
+type Bounds = tuple[tuple[int, int], ...]
+type ChangeKind = Literal["added", "dropped", "recoded", "joined", "written"]
+type Written = Mapping[str, Iterable[tuple[int, ...]]]
+"""Chunks written, by member."""
+
+
+class State:
+    """One logical array in one snapshot; it may not exist there."""
+
+    def __init__(self, session: icechunk.Session, path: str) -> None:
+        self.session, self.path = session, path.strip("/")
+        self.frame: Frame | None = frame_at(session, path)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        if self.frame is None:
+            return {}
+        fields = dict(self.frame.group.metadata.attributes)
+        return {key: value for key, value in fields.items() if key not in RESERVED}
+
+    def member(self, name: str) -> zarr.Array[Any]:
+        assert self.frame is not None
+        return self.frame.members[name]
+
+    def member_path(self, name: str) -> str:
+        return f"{self.path}/{name}".lstrip("/")
+
+    def nbytes(self, written: Written, *, virtual: bool) -> int:
+        """Stored bytes of some chunks, as they are here."""
+        total = 0
+        for name, indices in written.items():
+            refs = chunk_refs(self.session.store, self.member_path(name))
+            total += refs.nbytes(indices, virtual=virtual)
+        return total
+
+
+@dataclass(frozen=True)
+class RegionChange:
+    """A box of a logical array that is not what it was.
+
+    `added`: no region was there. `dropped`: none is there now. `recoded`: it has another encoding. `joined`:
+    another member holds it, in the same encoding. `written`: chunks that hold it were written.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     tx.create("t", shape=(4,), chunks=(2,), dtype="u1").add_region([(0, 4)], codecs=["gzip"])
+    >>> with intarsia.transaction(repo, message="recode") as tx:
+    ...     tx.open("t").recode([(0, 2)], codecs=["zstd"])
+    >>> print(intarsia.history(repo, "t")[0].changes[0].regions[0])
+    recoded [0:2] (gzip to zstd)
+    """
+
+    kind: ChangeKind
+    """What happened."""
+
+    bounds: Bounds
+    """First element and last element (excluded) on every axis."""
+
+    member_before: str | None
+    """Name of the member that held it."""
+
+    member_after: str | None
+    """Name of the member that holds it."""
+
+    _before: State = field(repr=False, compare=False)
+    _after: State = field(repr=False, compare=False)
+
+    @property
+    def codecs_before(self) -> str | None:
+        """The codecs it had, in a few words."""
+        return None if self.member_before is None else short_codecs(self._before.member(self.member_before))
+
+    @property
+    def codecs_after(self) -> str | None:
+        """The codecs it has, in a few words."""
+        return None if self.member_after is None else short_codecs(self._after.member(self.member_after))
+
+    def __str__(self) -> str:
+        place = Box(*(tuple(edge) for edge in zip(*self.bounds, strict=True))) if self.bounds else Box((), ())
+        how = self.codecs_after if self.kind != "dropped" else self.codecs_before
+        if self.kind == "recoded":
+            how = f"{self.codecs_before} to {self.codecs_after}"
+        return f"{self.kind} {place.text()} ({how})"
+
+
+@dataclass(frozen=True)
+class ArrayChange:
+    """What differs between two versions of one logical array.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2], codecs=["gzip"])
+    >>> snapshot = intarsia.append(repo, "t", [3, 4], codecs=["zstd"])
+    >>> change = intarsia.diff(repo, "t", tx.snapshot_id, snapshot)
+    >>> change.shape_before, change.shape_after, [region.kind for region in change.regions]
+    ((2,), (4,), ['added'])
+    """
+
+    path: str
+    """Of the array."""
+
+    shape_before: tuple[int, ...] | None
+    """None if there was no such array."""
+
+    shape_after: tuple[int, ...] | None
+    """None if there is no such array any more."""
+
+    regions: tuple[RegionChange, ...]
+    """Boxes that changed."""
+
+    attributes: tuple[str, ...]
+    """Names of the user's attributes that changed."""
+
+    bytes_written: int
+    """Encoded bytes that the later version stores and the earlier does not."""
+
+    bytes_referenced: int
+    """The same for chunks that lie in other files."""
+
+    @property
+    def created(self) -> bool:
+        """Whether the array is new."""
+        return self.shape_before is None and self.shape_after is not None
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the array is gone."""
+        return self.shape_before is not None and self.shape_after is None
+
+    def bounds(self, kind: ChangeKind) -> tuple[Bounds, ...]:
+        """Where something of one kind happened."""
+        return tuple(region.bounds for region in self.regions if region.kind == kind)
+
+    @property
+    def added(self) -> tuple[Bounds, ...]:
+        """Boxes that no region covered before."""
+        return self.bounds("added")
+
+    @property
+    def dropped(self) -> tuple[Bounds, ...]:
+        """Boxes that no region covers now."""
+        return self.bounds("dropped")
+
+    @property
+    def recoded(self) -> tuple[Bounds, ...]:
+        """Boxes that have another encoding."""
+        return self.bounds("recoded")
+
+    @property
+    def written(self) -> tuple[Bounds, ...]:
+        """Boxes whose chunks were written."""
+        return self.bounds("written")
+
+    def __bool__(self) -> bool:
+        """Whether anything differs."""
+        return bool(self.regions or self.attributes) or self.shape_before != self.shape_after
+
+
+def compare(before: State, after: State, written: Written | None = None) -> ArrayChange:
+    """The difference of two states of one array.
+
+    `written` holds the chunks that were written in between, where that is known; otherwise the references
+    to all chunks of both are compared.
+    """
+    if written is None:
+        written = _differing_chunks(before, after)
+    attributes = before.attributes, after.attributes
+    names = sorted(attributes[0].keys() | attributes[1].keys())
+    changed = tuple(name for name in names if attributes[0].get(name, ...) != attributes[1].get(name, ...))
+    stored = {} if after.frame is None else written
+    return ArrayChange(
+        path=after.path,
+        shape_before=None if before.frame is None else before.frame.manifest.shape,
+        shape_after=None if after.frame is None else after.frame.manifest.shape,
+        regions=tuple(_region_changes(before, after, written)),
+        attributes=changed,
+        bytes_written=after.nbytes(stored, virtual=False),
+        bytes_referenced=after.nbytes(stored, virtual=True),
+    )
+
+
+def _differing_chunks(before: State, after: State) -> Written:
+    """The chunks of members in `after` that are not in `before`, or are stored elsewhere there."""
+    if after.frame is None:
+        return {}
+    found: dict[str, list[tuple[int, ...]]] = {}
+    known = set(before.frame.manifest.members) if before.frame is not None else set()
+    for name in after.frame.manifest.members:
+        path = after.member_path(name)
+        new = chunk_refs(after.session.store, path).places
+        old = chunk_refs(before.session.store, path).places if name in known else {}
+        changed = [index for index in new.keys() | old.keys() if new.get(index) != old.get(index)]
+        if changed:
+            found[name] = sorted(changed)
+    return found
+
+
+def _region_changes(before: State, after: State, written: Written) -> Iterator[RegionChange]:
+    if before.frame is None and after.frame is None:
+        return
+    if before.frame is None or after.frame is None:
+        there = after.frame or before.frame
+        assert there is not None
+        for i in range(len(there.manifest.regions)):
+            row = there.manifest.regions.row(i)
+            name = there.manifest.members[row.member]
+            bounds = _bounds(there.manifest.elements(row.box))
+            if before.frame is None:
+                yield RegionChange("added", bounds, None, name, before, after)
+            else:
+                yield RegionChange("dropped", bounds, name, None, before, after)
+        return
+    old, new = before.frame.manifest, after.frame.manifest
+    for change in rerouted(old, new):
+        yield _region_change(change, before, after)
+    for name in sorted(written):
+        for row in rows_of(old, [name]):
+            box = _written_box(before, name, row, written[name])
+            if box is not None and keeps_routing(old, new, row):
+                yield RegionChange("written", _bounds(box), name, name, before, after)
+
+
+def _region_change(change: Rerouted, before: State, after: State) -> RegionChange:
+    assert before.frame is not None
+    assert after.frame is not None
+    old, new = before.frame.manifest, after.frame.manifest
+    was = None if change.before is None else old.members[change.before.member]
+    now = None if change.after is None else new.members[change.after.member]
+    kind: ChangeKind
+    if change.kind == "moved":
+        assert was is not None
+        assert now is not None
+        equal = encoding_of(before.member(was)) == encoding_of(after.member(now))
+        kind = "joined" if equal else "recoded"
+    else:
+        kind = change.kind
+    elements = (old if kind == "dropped" else new).elements(change.box)
+    return RegionChange(kind, _bounds(elements), was, now, before, after)
+
+
+def _written_box(state: State, name: str, row: Row, chunks: Iterable[tuple[int, ...]]) -> Box | None:
+    """What of a region as it was lies in these chunks of its member: the box around it."""
+    assert state.frame is not None
+    manifest, size = state.frame.manifest, grain(state.member(name))
+    elements = manifest.elements(row.box)
+    shift = [
+        (m - a) * c for m, a, c in zip(row.member_start, row.box.start, manifest.chunk_shape, strict=True)
+    ]
+    around: Box | None = None
+    for index in chunks:
+        start = tuple(i * g - s for i, g, s in zip(index, size, shift, strict=True))
+        shared = Box(start, tuple(a + g for a, g in zip(start, size, strict=True))).intersect(elements)
+        if shared is not None:
+            around = shared if around is None else _around(around, shared)
+    return around
+
+
+def _around(one: Box, other: Box) -> Box:
+    return Box(tuple(map(min, one.start, other.start)), tuple(map(max, one.stop, other.stop)))
+
+
+def _bounds(box: Box) -> Bounds:
+    return tuple(zip(box.start, box.stop, strict=True))

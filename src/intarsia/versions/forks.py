@@ -1,0 +1,284 @@
+"""Writing one transaction from many processes: shares of the chunks that do not overlap, checked."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, Any
+
+import icechunk
+import numpy as np
+
+from intarsia.array import LogicalArray
+from intarsia.array.encoded import grain
+from intarsia.array.frame import Frame, open_group
+from intarsia.array.plan import plan, request
+from intarsia.array.routing import rows_of
+from intarsia.array.table import Box
+from intarsia.errors import ForkError
+from intarsia.versions.lookup import manifest_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import zarr
+
+    from intarsia.array.manifest import Manifest
+    from intarsia.array.plan import Part, Request
+    from intarsia.array.table import Row
+
+__all__ = ["Share", "fork_for", "merge_forks"]
+
+type Bounds = tuple[tuple[int, int], ...]
+type Chunks = dict[str, frozenset[tuple[int, ...]]]
+"""Chunks (shards, where there are any) by member."""
+
+SHOWN_CHUNKS = 3
+
+
+class Share:
+    """What one worker may write: chunks of members that no other share has. Made by `array.fork_for`.
+
+    A share travels to a worker by pickling, is written to there, travels back, and goes into the
+    transaction by `tx.merge`.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="by two workers") as tx:
+    ...     array = tx.create("t", shape=(4,), chunks=(1,), dtype="u1")
+    ...     array.add_region([(0, 4)], codecs=["gzip"])
+    ...     shares = array.fork_for(2)
+    ...     for share in shares:
+    ...         for box in share.boxes:
+    ...             share[box] = box[0].start + 10
+    ...     tx.merge(*shares)
+    >>> intarsia.open(repo, "t")[...].tolist()
+    [10, 11, 12, 13]
+    """
+
+    def __init__(
+        self, fork: icechunk.ForkSession, path: str, manifest: Manifest, node: str, chunks: Chunks
+    ) -> None:
+        self.fork = fork
+        self.path = path
+        self.node = node
+        self.chunks = chunks
+        self._manifest = manifest
+        self._array: LogicalArray | None = None
+
+    @property
+    def array(self) -> LogicalArray:
+        """The logical array, to read from and to write to; what is written outside the share is refused
+        when it is merged."""
+        if self._array is None:
+            group = open_group(self.fork.store, self.path, "r+")
+            self._array = LogicalArray(Frame(group, self._manifest))
+        return self._array
+
+    @property
+    def boxes(self) -> tuple[tuple[slice, ...], ...]:
+        """The share as selections of the array, a chunk each."""
+        return tuple(_boxes(self.array, self.chunks))
+
+    @property
+    def size(self) -> int:
+        """Number of chunks."""
+        return sum(len(indices) for indices in self.chunks.values())
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        asked = request(self.array.shape, selection)
+        outside = _outside(self.array, asked, self.chunks)
+        if outside:
+            raise ForkError(
+                f"the write to {self.path!r} touches chunks outside this worker's share: {outside}.\n"
+                "  Write to the selections in share.boxes only"
+            )
+        self.array.with_config(cross_region_writes=True).write_request(asked, value)
+
+    def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
+        return self.array[selection]
+
+    def __repr__(self) -> str:
+        return f"<Share of {self.path!r}: {self.size} chunks>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Share, (self.fork, self.path, self._manifest, self.node, self.chunks)
+
+
+def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) -> list[Share]:
+    """Divide the chunks of an array, or those of a box of elements, among workers; one share each."""
+    store = array.store
+    if not isinstance(store, icechunk.IcechunkStore) or array.read_only:
+        raise ForkError(
+            "fork_for divides the work of a transaction, and this array is not in one.\n"
+            "  with intarsia.transaction(repo) as tx: shares = tx.open(path).fork_for(4)"
+        )
+    if workers < 1:
+        raise ForkError(f"fork_for({workers}): give a number of workers of at least 1")
+    session = store.session
+    units = list(_units(array, bounds))
+    edges = [len(units) * i // workers for i in range(workers + 1)]
+    node = session.get_node_id("/" + array.path)
+    first_fork = session.fork()  # forks of this one share its snapshot, instead of writing one each
+    shares = []
+    for first, last in pairwise(edges):
+        chunks: dict[str, set[tuple[int, ...]]] = {}
+        for name, index in units[first:last]:
+            chunks.setdefault(name, set()).add(index)
+        frozen = {name: frozenset(indices) for name, indices in chunks.items()}
+        shares.append(Share(first_fork.fork(), array.path, array.manifest, node, frozen))
+    return shares
+
+
+def _units(array: LogicalArray, bounds: Bounds | None) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Every chunk that backs the box, once, member by member."""
+    manifest = array.manifest
+    within = None if bounds is None else Box(*(tuple(edge) for edge in zip(*bounds, strict=True)))
+    for name in manifest.members:
+        size = grain(array.members[name])
+        seen: set[tuple[int, ...]] = set()
+        for row in rows_of(manifest, [name]):
+            shown = manifest.elements(row.box)
+            part = shown if within is None else shown.intersect(within)
+            if part is None:
+                continue
+            shift = _shift(manifest, row)
+            first = [(a + s) // g for a, s, g in zip(part.start, shift, size, strict=True)]
+            last = [-(-(b + s) // g) for b, s, g in zip(part.stop, shift, size, strict=True)]
+            for index in product(*(range(a, b) for a, b in zip(first, last, strict=True))):
+                if index not in seen:
+                    seen.add(index)
+                    yield name, index
+
+
+def _shift(manifest: Manifest, row: Row) -> list[int]:
+    """What to add to an index of the logical array to get that of the member."""
+    starts = zip(row.member_start, row.box.start, manifest.chunk_shape, strict=True)
+    return [(m - a) * c for m, a, c in starts]
+
+
+def _boxes(array: LogicalArray, chunks: Chunks) -> Iterator[tuple[slice, ...]]:
+    manifest = array.manifest
+    for name, indices in chunks.items():
+        size = grain(array.members[name])
+        for row in rows_of(manifest, [name]):
+            shift, shown = _shift(manifest, row), manifest.elements(row.box)
+            for index in sorted(indices):
+                start = tuple(i * g - s for i, g, s in zip(index, size, shift, strict=True))
+                chunk = Box(start, tuple(a + g for a, g in zip(start, size, strict=True)))
+                part = chunk.intersect(shown)
+                if part is not None:
+                    yield tuple(slice(a, b) for a, b in zip(*part, strict=True))
+
+
+def _outside(array: LogicalArray, asked: Request, chunks: Chunks) -> str:
+    """Chunks that a write would touch beside those allowed, in words."""
+    manifest = array.manifest
+    for part in plan(manifest, asked).parts:
+        name = manifest.members[manifest.regions.row(part.row).member]
+        extra = sorted(_touched(array.members[name], asked, part) - chunks.get(name, frozenset()))
+        if extra:
+            return _chunks_text(name, extra)
+    return ""
+
+
+def _touched(member: zarr.Array[Any], asked: Request, part: Part) -> set[tuple[int, ...]]:
+    size = grain(member)
+    if asked.axes is None:
+        columns = [np.asarray(p) // g for p, g in zip(part.source, size, strict=True)]
+        return set(zip(*(column.tolist() for column in columns), strict=True))
+    axes = []
+    for selector, g in zip(part.source, size, strict=True):
+        if isinstance(selector, slice):
+            selector = np.arange(selector.start, selector.stop, selector.step)
+        axes.append(np.unique(selector // g).tolist())
+    return set(product(*axes))
+
+
+def _chunks_text(name: str, chunks: list[tuple[int, ...]]) -> str:
+    more = f" and {len(chunks) - SHOWN_CHUNKS} more" if len(chunks) > SHOWN_CHUNKS else ""
+    return f"{', '.join(map(str, chunks[:SHOWN_CHUNKS]))}{more} of {name}"
+
+
+def merge_forks(
+    session: icechunk.Session,
+    forks: Iterable[Share | icechunk.ForkSession],
+    merged: dict[str, set[tuple[int, ...]]],
+) -> None:
+    """Take the changes of workers into a session; all of them are checked before any is taken.
+
+    `merged` holds the chunks taken before, by path, and is brought up to date.
+    """
+    listed = list(forks)
+    taken = {path: set(indices) for path, indices in merged.items()}
+    for fork in listed:
+        _check_base(session, fork)
+        for path, indices in _written(fork).items():
+            twice = sorted(taken.setdefault(path, set()) & indices)
+            if twice:
+                raise ForkError(
+                    f"two workers wrote the same chunks, {_chunks_text(path, twice)}: one would overwrite "
+                    "the other.\n  Nothing was merged. Give every worker its own share: array.fork_for(n)"
+                )
+            taken[path] |= indices
+    session.merge(*(fork.fork if isinstance(fork, Share) else fork for fork in listed))
+    merged.clear()
+    merged.update(taken)
+
+
+def _written(fork: Share | icechunk.ForkSession) -> dict[str, set[tuple[int, ...]]]:
+    """The chunks that a worker wrote, by path; refused if a share did anything else."""
+    changes = (fork.fork if isinstance(fork, Share) else fork).status()
+    written = {path: {tuple(i) for i in indices} for path, indices in changes.updated_chunks.items()}
+    if isinstance(fork, Share):
+        other = (
+            changes.new_groups
+            | changes.updated_groups
+            | changes.deleted_groups
+            | changes.new_arrays
+            | changes.updated_arrays
+            | changes.deleted_arrays
+        )
+        if other:
+            raise ForkError(
+                f"a worker changed more than values: {', '.join(sorted(other)[:SHOWN_CHUNKS])}.\n"
+                "  Nothing was merged. Layout and attributes are for the transaction itself to change"
+            )
+        for path, indices in written.items():
+            group, _, name = path.strip("/").rpartition("/")
+            allowed = fork.chunks.get(name, frozenset()) if group == fork.path else frozenset()
+            if indices - allowed:
+                raise ForkError(
+                    "a worker wrote chunks that are not in its share: "
+                    f"{_chunks_text(path, sorted(indices - allowed))}.\n  Nothing was merged"
+                )
+    return written
+
+
+def _check_base(session: icechunk.Session, fork: Share | icechunk.ForkSession) -> None:
+    """Refuse changes of nodes that are not, or no longer, the session's: Icechunk takes them silently."""
+    inner = fork.fork if isinstance(fork, Share) else fork
+    changes = inner.status()
+    known = set(changes.updated_chunks) | changes.updated_arrays | changes.updated_groups
+    created = changes.new_arrays | changes.new_groups
+    parents = {path.rpartition("/")[0] or "/" for path in created} - created
+    for path in sorted((known - created) | parents):
+        if not _same_node(session, inner, path):
+            raise ForkError(
+                f"{path} is not what it was when the work was given out: it was removed or made anew.\n"
+                "  Nothing was merged. Divide the work again: array.fork_for(n)"
+            )
+    if isinstance(fork, Share):
+        current = manifest_at(session, fork.path)
+        same_node = current is not None and session.get_node_id("/" + fork.path) == fork.node
+        if current is None or not same_node or not current.same_routing(fork.array.manifest):
+            raise ForkError(
+                f"the layout of {fork.path!r} changed after the work was given out.\n"
+                "  Nothing was merged. Change the layout first, then divide the work: array.fork_for(n)"
+            )
+
+
+def _same_node(session: icechunk.Session, fork: icechunk.ForkSession, path: str) -> bool:
+    try:
+        return session.get_node_id(path) == fork.get_node_id(path)
+    except icechunk.NotFoundError:
+        return False

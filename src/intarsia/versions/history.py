@@ -1,0 +1,168 @@
+"""What happened to logical arrays, commit by commit, and between any two versions."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from intarsia.errors import VersionNotFoundError
+from intarsia.versions.commit import users_metadata
+from intarsia.versions.compare import ArrayChange, State, compare
+from intarsia.versions.conflict import Changes
+from intarsia.versions.failures import explained
+from intarsia.versions.lookup import manifest_at
+from intarsia.versions.open import moment, session_at
+from intarsia.versions.repository import RepositoryLike, describe, open_repository
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import icechunk
+
+__all__ = ["HistoryEntry", "diff", "history", "resolve"]
+
+SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{20}")
+"""Twelve bytes in Crockford's base 32."""
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """One commit, and what it did to logical arrays.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create", metadata={"by": "me"}) as tx:
+    ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2], codecs=["gzip"])
+    >>> entry = intarsia.history(repo, "t")[0]
+    >>> entry.message, entry.metadata, [str(region) for region in entry.changes[0].regions]
+    ('create', {'by': 'me'}, ['added [0:2] (gzip)'])
+    """
+
+    snapshot_id: str
+    """Of the commit."""
+
+    parent_id: str | None
+    """Of the commit before it."""
+
+    written_at: datetime.datetime
+    """When."""
+
+    message: str
+    """For people."""
+
+    metadata: dict[str, Any]
+    """The user's own."""
+
+    changes: tuple[ArrayChange, ...]
+    """One for each logical array that the commit changed."""
+
+    @property
+    def bytes_written(self) -> int:
+        """Encoded bytes that the commit stored."""
+        return sum(change.bytes_written for change in self.changes)
+
+
+def history(
+    repo: RepositoryLike,
+    path: str | None = None,
+    *,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    limit: int | None = None,
+) -> list[HistoryEntry]:
+    """The commits that changed a logical array, or any without a path; the newest first.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     _ = tx.create("t", shape=(0,), chunks=(2,), dtype="u1")
+    >>> for day in range(2):
+    ...     _ = intarsia.append(repo, "t", [day, day], message=f"day {day}")
+    >>> [(entry.message, entry.changes[0].added) for entry in intarsia.history(repo, "t")]
+    [('day 1', (((2, 4),),)), ('day 0', (((0, 2),),)), ('create', ())]
+    """
+    opened = open_repository(repo)
+    found: list[HistoryEntry] = []
+    with explained(describe(opened)):
+        tip = session_at(opened, branch=branch, tag=tag, snapshot_id=snapshot_id).snapshot_id
+        for entry in _walk(opened, tip, path):
+            if limit is not None and len(found) >= limit:
+                break
+            found.append(entry)
+    return found
+
+
+def _walk(repo: icechunk.Repository, tip: str, path: str | None) -> Iterator[HistoryEntry]:
+    ancestry = list(repo.ancestry(snapshot_id=tip))
+    for info, parent in pairwise(ancestry):
+        changes = Changes.of(repo.diff(from_snapshot_id=parent.id, to_snapshot_id=info.id))
+        before = repo.readonly_session(snapshot_id=parent.id)
+        after = repo.readonly_session(snapshot_id=info.id)
+        if path is None:
+            groups = sorted(
+                g for g in changes.all_groups() if manifest_at(after, g) or manifest_at(before, g)
+            )
+        else:
+            group = "/" + path.strip("/")
+            groups = [group] if changes.touches(group) else []
+        found = [compare(State(before, g), State(after, g), changes.chunks.get(g, {})) for g in groups]
+        if path is not None and not any(found):
+            continue
+        yield HistoryEntry(
+            info.id, parent.id, info.written_at, info.message, users_metadata(info.metadata), tuple(found)
+        )
+
+
+def diff(
+    repo: RepositoryLike,
+    path: str,
+    before: str | datetime.datetime,
+    after: str | datetime.datetime = "main",
+) -> ArrayChange:
+    """What differs between two versions of a logical array, however far apart.
+
+    A version is a snapshot's id, a tag, a branch, or a time on the branch `main`.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2], codecs=["gzip"])
+    >>> _ = intarsia.append(repo, "t", [3, 4], codecs=["gzip"])
+    >>> intarsia.diff(repo, "t", tx.snapshot_id).added
+    (((2, 4),),)
+    """
+    opened = open_repository(repo)
+    with explained(describe(opened)):
+        sessions = [opened.readonly_session(snapshot_id=resolve(opened, v)) for v in (before, after)]
+        return compare(State(sessions[0], path), State(sessions[1], path))
+
+
+def resolve(repo: icechunk.Repository, version: str | datetime.datetime) -> str:
+    """The snapshot id behind a snapshot id, a tag, a branch or a time.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> resolve(repo, "main") == repo.lookup_branch("main")
+    True
+    """
+    if isinstance(version, datetime.datetime):
+        return session_at(repo, as_of=version).snapshot_id
+    if SNAPSHOT_ID.fullmatch(version):
+        return version
+    if version in repo.list_tags():
+        return repo.lookup_tag(version)
+    if version in repo.list_branches():
+        return repo.lookup_branch(version)
+    try:
+        when = moment(version)
+    except ValueError:
+        raise VersionNotFoundError(
+            f"{describe(repo)} has no version {version!r}: it is no snapshot id, tag, branch or time.\n"
+            f"  Branches: {', '.join(sorted(repo.list_branches()))}; "
+            f"tags: {', '.join(sorted(repo.list_tags())) or 'none'}"
+        ) from None
+    return session_at(repo, as_of=when).snapshot_id

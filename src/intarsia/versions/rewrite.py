@@ -1,0 +1,207 @@
+"""Changing what is there, from many processes at once: values of a region, and its encoding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import icechunk
+
+from intarsia.array import LogicalArray, edit
+from intarsia.array.encoded import grain
+from intarsia.array.logical import chosen_codecs
+from intarsia.array.member import Encoding
+from intarsia.array.routing import keeps_routing
+from intarsia.array.table import Box
+from intarsia.errors import ConcurrentUpdateError
+from intarsia.versions.backoff import Backoff
+from intarsia.versions.commit import Commit
+from intarsia.versions.conflict import Changes
+from intarsia.versions.failures import explained
+from intarsia.versions.locking import commit_lock
+from intarsia.versions.lookup import frame_to_edit, manifest_at
+from intarsia.versions.repository import RepositoryLike, open_repository
+from intarsia.versions.retry import retry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from intarsia.array.manifest import Manifest
+    from intarsia.array.table import Row
+    from intarsia.codecs import CodecLike
+    from intarsia.versions.transaction import Transaction
+
+__all__ = ["recode", "write"]
+
+
+def write(
+    repo: RepositoryLike,
+    path: str,
+    selection: Any,
+    values: Any,
+    *,
+    cross_region_writes: bool = False,
+    branch: str = "main",
+    message: str = "",
+    metadata: Mapping[str, Any] | None = None,
+    backoff: Backoff | None = None,
+) -> str:
+    """Write values into a logical array in a repository; returns the snapshot's id.
+
+    The values are there when it returns, whatever others do at the same time: if they moved the region to
+    another member, or wrote other parts of the same chunks, the write is made again on what is there now.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2, 3], codecs=["gzip"])
+    >>> _ = intarsia.write(repo, "t", slice(1, 3), [8, 9])
+    >>> intarsia.open(repo, "t")[...].tolist()
+    [1, 8, 9]
+    """
+
+    def change(tx: Transaction) -> None:
+        array = tx.open(path).with_config(cross_region_writes=cross_region_writes)
+        array[selection] = values
+
+    text = message or f"write to {path}"
+    return retry(repo, change, branch=branch, message=text, metadata=metadata, backoff=backoff)
+
+
+def recode(
+    repo: RepositoryLike,
+    path: str,
+    bounds: Sequence[tuple[int, int]] | None = None,
+    *,
+    codecs: Iterable[CodecLike] | Literal["auto"] | None,
+    chunks: tuple[int, ...] | None = None,
+    shards: tuple[int, ...] | None = None,
+    branch: str = "main",
+    message: str = "",
+    metadata: Mapping[str, Any] | None = None,
+    backoff: Backoff | None = None,
+) -> str:
+    """Encode an aligned box (by default everything) of a logical array anew; returns the snapshot's id.
+
+    The new chunks are made and uploaded first, which others do not notice. If they change the box before
+    it is committed, it is encoded again, so no write of theirs is lost; appends and writes elsewhere cost
+    another edit of the manifest only.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2, 3], codecs=[])
+    >>> _ = intarsia.recode(repo, "t", codecs=["zstd"])
+    >>> intarsia.open(repo, "t").regions[0].codec_names
+    'zstd'
+    """
+    opened, waits = open_repository(repo), backoff or Backoff()
+    commit = Commit(opened, branch, message or f"recode {path}", dict(metadata or {}))
+    box: Box | None = None
+    made: _Recoded | None = None
+    with explained(commit.where):
+        for _ in waits.tries():
+            if made is None:
+                session = opened.writable_session(branch)
+                array = LogicalArray(frame_to_edit(session, path))
+                # Kept in logical chunks: the last one may be partial, and others may fill it.
+                if box is None or bounds is None:
+                    pairs = [(0, n) for n in array.shape] if bounds is None else list(bounds)
+                    box = edit.lattice_box(array.manifest, pairs)
+                chosen = chosen_codecs(codecs, array, _bounds(array.manifest, box))
+                encoding = Encoding(None if chosen is None else tuple(chosen), chunks, shards)
+                made = _Recoded.of(session, path, box, encoding)
+            with commit_lock(opened):
+                session = opened.writable_session(branch)
+                if not made.holds(opened, session):
+                    made = None
+                    continue
+                made.attach(session)
+                try:
+                    return commit.make(session)
+                except icechunk.ConflictError:
+                    continue
+    raise ConcurrentUpdateError(commit.message, branch, [f"{path}: changed in {waits.attempts} attempts"])
+
+
+def _bounds(manifest: Manifest, box: Box) -> tuple[tuple[int, int], ...]:
+    return tuple(zip(*manifest.elements(box), strict=True))
+
+
+@dataclass(frozen=True)
+class _Recoded:
+    """A box in its new encoding: uploaded, but in no snapshot yet."""
+
+    path: str
+    """Of the logical array."""
+
+    node: str
+    """Icechunk's identity of its group."""
+
+    base: str
+    """The snapshot that was read."""
+
+    manifest: Manifest
+    """The layout then."""
+
+    box: Box
+    """What was encoded anew, in logical chunks."""
+
+    name: str
+    """Of the new member."""
+
+    fork: icechunk.ForkSession
+    """Holds it."""
+
+    @classmethod
+    def of(cls, session: icechunk.Session, path: str, box: Box, encoding: Encoding) -> _Recoded:
+        fork = session.fork()
+        frame = frame_to_edit(fork, path)
+        name = edit.recoded_member(frame, _bounds(frame.manifest, box), encoding)
+        node = session.get_node_id("/" + path.strip("/"))
+        return cls(path, node, session.snapshot_id, frame.manifest, box, name, fork)
+
+    def holds(self, repo: icechunk.Repository, session: icechunk.Session) -> bool:
+        """Whether the box still has the layout and the values that were read."""
+        if session.snapshot_id == self.base:
+            return True
+        path = "/" + self.path.strip("/")
+        if session.get_node_id(path) != self.node:
+            return False
+        now = manifest_at(session, path)
+        if now is None or now.elements(self.box) != self.manifest.elements(self.box):
+            return False
+        rows = [self.manifest.regions.row(i) for i in self.manifest.regions.touching(self.box).tolist()]
+        if now.regions.touching(self.box).size != len(rows):
+            return False
+        if not all(keeps_routing(self.manifest, now, row) for row in rows):
+            return False
+        theirs = Changes.of(repo.diff(from_snapshot_id=self.base, to_snapshot_id=session.snapshot_id))
+        written = theirs.chunks.get(path, {})
+        return not any(self._reads(session, row, written.get(self._name(row), [])) for row in rows)
+
+    def _name(self, row: Row) -> str:
+        return self.manifest.members[row.member]
+
+    def _reads(self, session: icechunk.Session, row: Row, chunks: list[tuple[int, ...]]) -> bool:
+        """Whether the box shows anything of these chunks of a region's member."""
+        if not chunks:
+            return False
+        size = grain(frame_to_edit(session, self.path).members[self._name(row)])
+        shift = [
+            (m - a) * c
+            for m, a, c in zip(row.member_start, row.box.start, self.manifest.chunk_shape, strict=True)
+        ]
+        shown = self.manifest.elements(row.box).intersect(self.manifest.elements(self.box))
+        for index in chunks:
+            start = tuple(i * g - s for i, g, s in zip(index, size, shift, strict=True))
+            chunk = Box(start, tuple(a + g for a, g in zip(start, size, strict=True)))
+            if shown is not None and chunk.intersect(shown) is not None:
+                return True
+        return False
+
+    def attach(self, session: icechunk.Session) -> None:
+        """Make the member part of a session, and of the manifest."""
+        session.merge(self.fork)
+        frame = frame_to_edit(session, self.path)
+        edit.recode(frame, _bounds(frame.manifest, self.box), Encoding(), member=self.name)

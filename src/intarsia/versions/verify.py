@@ -1,0 +1,75 @@
+"""Checking logical arrays in any store, and whole repositories."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import icechunk
+
+from intarsia import array
+from intarsia.array import LogicalArray, Problem
+from intarsia.array.frame import open_group
+from intarsia.array.manifest import MANIFEST_KEY
+from intarsia.versions.collect import leftovers
+from intarsia.versions.open import as_repository, session_at
+from intarsia.versions.repository import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import zarr
+
+__all__ = ["verify"]
+
+
+def verify(
+    target: Any,
+    path: str = "",
+    *,
+    data: bool = True,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+) -> tuple[Problem, ...]:
+    """Everything that is wrong with a logical array: its manifest, its members, every stored chunk.
+
+    Takes an array, or a store and a path, so that an array that does not open can be looked at too; or a
+    repository, where every logical array below the path is checked, at the tip of `main` unless a version
+    is given, and remains of interrupted writers are listed (uploads of a writer at work look the same).
+    `data=False` leaves out reading the chunks. An empty result means that all is well.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2], codecs=["gzip"])
+    >>> intarsia.verify(repo)
+    ()
+    """
+    if isinstance(target, LogicalArray):
+        return array.verify(target, path, data=data)
+    if isinstance(target, icechunk.Session):
+        target = target.store
+    repo = as_repository(target)
+    if repo is None:
+        return array.verify(target, path, data=data)
+    session = session_at(repo, branch=branch, tag=tag, snapshot_id=snapshot_id)
+    found = [
+        problem
+        for inner in _logical_arrays(open_group(session.store, path, "r"))
+        for problem in array.verify(session.store, inner, data=data)
+    ]
+    remains = leftovers(repo)
+    if not remains.is_empty:
+        what = f"{remains} that no version refers to"
+        advice = "intarsia.expire_and_collect removes them"
+        found.append(Problem("leftover", describe(repo), what, advice))
+    return tuple(found)
+
+
+def _logical_arrays(group: zarr.Group) -> Iterator[str]:
+    """Paths of the logical arrays at and below a group."""
+    if MANIFEST_KEY in group.metadata.attributes:
+        yield group.path
+        return
+    for _, child in sorted(group.groups()):
+        yield from _logical_arrays(child)

@@ -1,0 +1,161 @@
+"""S3 servers for tests, from PyPI packages: on free loopback ports, stopped afterwards."""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+import botocore.config
+import botocore.exceptions
+
+KEY, SECRET = "intarsia-tests", "not-a-secret"
+START_SECONDS = 60
+POLL_SECONDS = 0.02
+
+
+def free_ports(count):
+    """Ports that nobody listens on now, all different."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@dataclass
+class S3Server:
+    """A running server, and how to reach it."""
+
+    name: str
+    process: subprocess.Popen
+    port: int
+
+    @property
+    def endpoint(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def options(self):
+        """For `intarsia.open_repository`."""
+        return {
+            "endpoint_url": self.endpoint,
+            "region": "us-east-1",
+            "access_key_id": KEY,
+            "secret_access_key": SECRET,
+        }
+
+    def client(self):
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=KEY,
+            aws_secret_access_key=SECRET,
+            config=botocore.config.Config(retries={"max_attempts": 1}, connect_timeout=2, read_timeout=10),
+        )
+
+    def new_location(self):
+        """The URL of a place for a new repository, in a bucket of its own."""
+        bucket = f"b-{uuid.uuid4().hex[:16]}"
+        self.client().create_bucket(Bucket=bucket)
+        return f"s3://{bucket}/repository"
+
+    def wait(self):
+        """Until it answers and takes an object."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"{self.name} ended with {self.process.returncode} before it answered")
+            try:
+                client = self.client()
+                bucket = f"ready-{uuid.uuid4().hex[:16]}"
+                client.create_bucket(Bucket=bucket)
+                client.put_object(Bucket=bucket, Key="x", Body=b"x")
+            except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_SECONDS)
+            else:
+                return
+
+    def stop(self):
+        self.process.kill()  # it has nothing to keep, and would take its time to end well
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def _running(name, command, port, directory):
+    with open(Path(directory) / f"{name}.log", "wb") as log:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, cwd=directory, env=environment, stdin=subprocess.DEVNULL
+        )
+        server = S3Server(name, process, port)
+        try:
+            server.wait()
+            yield server
+        finally:
+            server.stop()
+
+
+def moto(directory):
+    """moto_server: in memory, takes any credentials, enforces conditional writes."""
+    (port,) = free_ports(1)
+    return _running(
+        "moto",
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        port,
+        directory,
+    )
+
+
+def seaweedfs(directory):
+    """weed: on disk, checks credentials, enforces conditional writes."""
+    program = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
+    identities = {
+        "identities": [
+            {
+                "name": "tests",
+                "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
+                "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+            }
+        ]
+    }
+    config = Path(directory) / "s3.json"
+    config.write_text(json.dumps(identities))
+    data = Path(directory) / "weed"
+    data.mkdir()
+    names = ["s3", "s3.grpc", "master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc"]
+    ports = dict(zip(names, free_ports(len(names)), strict=True))
+    command = [
+        program,
+        "server",
+        f"-dir={data}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        "-master.telemetry=false",
+        "-master.volumeSizeLimitMB=64",
+        "-volume.max=20",
+        "-volume.minFreeSpace=0",
+        "-master.electionTimeout=1s",
+        "-master.heartbeatInterval=100ms",
+        "-filer",
+        "-s3",
+        f"-s3.config={config}",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        f"-filer.localSocket={directory}/filer.sock",
+        f"-s3.localSocket={directory}/s3.sock",
+    ]
+    for name, port in ports.items():
+        part, _, kind = name.partition(".")
+        command.append(f"-{part}.port{'.' + kind if kind else ''}={port}")
+    return _running("seaweedfs", command, ports["s3"], directory)

@@ -1,0 +1,73 @@
+"""How large an encoded chunk can get."""
+
+import pytest
+import zarr
+from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
+
+import intarsia
+from intarsia.shards.array import ShardedArray
+from intarsia.shards.bound import EncodedBound, encoded_bound
+from tests.shards import fleet
+
+
+def bound(codecs, dtype="u2", **more):
+    serializer = zarr.codecs.ShardingCodec(chunk_shape=(5, 5), codecs=codecs)
+    array = zarr.create_array(
+        {},
+        shape=(50, 50),
+        chunks=(10, 10),
+        dtype=dtype,
+        serializer=serializer,
+        compressors=None,
+        filters=None,
+    )
+    return encoded_bound(array.metadata.codecs[0].codecs, ShardedArray(array).chunk_spec, **more)
+
+
+@pytest.mark.parametrize(
+    ("codecs", "nbytes", "slot", "checksum"),
+    [
+        ([BytesCodec()], 50, 56, False),
+        ([BytesCodec(), Crc32cCodec()], 54, 56, True),
+        ([TransposeCodec(order=(1, 0)), BytesCodec()], 50, 56, False),
+        ([BytesCodec(), intarsia.PadCodec(location="end", nbytes=6)], 56, 56, False),
+        ([BytesCodec(), Crc32cCodec(), intarsia.OffsetCodec(offset=10)], 64, 64, True),
+        ([intarsia.PackBitsCodec(last_bit=2)], 10, 16, False),
+    ],
+)
+def test_fixed_chains_have_the_size_that_they_really_encode_to(tmp_path, codecs, nbytes, slot, checksum):
+    found = bound(codecs)
+    assert found == EncodedBound(nbytes, fixed=True, checksum=checksum)
+    assert found.slot == slot
+    array = fleet.make_array(
+        tmp_path, shape=(10, 10), chunks=(5, 5), shards=(10, 10), codecs=codecs, dtype="u2"
+    )
+    intarsia.slotted(array)[0:5, 0:5] = 3
+    assert intarsia.slot_stats(array).bytes_used == nbytes
+
+
+@pytest.mark.parametrize("decision", [None, "never_apply", "compress_if_smaller", "sampled", "smallest"])
+def test_a_conditional_codec_that_never_inflates_adds_its_header(decision):
+    codec = intarsia.ConditionalCodec(codecs=[ZstdCodec()], header_bits=16, decision=decision)
+    assert bound([BytesCodec(), codec, Crc32cCodec()]) == EncodedBound(56, fixed=False, checksum=True)
+
+
+@pytest.mark.parametrize("decision", ["always_apply", lambda codec: True])
+def test_a_decision_that_may_inflate_is_named_with_what_to_do(decision):
+    codecs = [BytesCodec(), intarsia.ConditionalCodec(codecs=[ZstdCodec()], decision=decision)]
+    with pytest.raises(intarsia.NoSlotBoundError, match=r"nothing limits.*\n.*compress_if_smaller.*compact"):
+        bound(codecs)
+    assert bound(codecs, whoever_decided=True).nbytes == 51
+
+
+@pytest.mark.parametrize("codec", [ZstdCodec(), GzipCodec(), zarr.codecs.BloscCodec()])
+def test_a_compressor_is_named_with_what_to_do(codec):
+    with pytest.raises(
+        intarsia.NoSlotBoundError, match=r"nothing limits.*\n.*ConditionalCodec.*compress later"
+    ):
+        bound([BytesCodec(), codec])
+
+
+def test_elements_of_different_sizes_have_no_bound():
+    with pytest.raises(intarsia.NoSlotBoundError, match="differ in size"):
+        bound([zarr.codecs.VLenUTF8Codec()], dtype="str")

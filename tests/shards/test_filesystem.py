@@ -1,0 +1,76 @@
+"""Stores and file systems without slots are refused, and the message says why."""
+
+from pathlib import Path
+
+import icechunk
+import pytest
+import zarr
+from zarr.storage import LocalStore, LoggingStore, MemoryStore, ZipStore
+
+import intarsia
+from intarsia.shards import filesystem
+from tests.shards import fleet
+
+SHARDED = {"shape": 64, "chunks": 8, "shards": 32, "dtype": "u2", "compressors": None}
+
+
+def test_memory_and_archives_are_refused(tmp_path):
+    archive = ZipStore(tmp_path / "a.zip", mode="w")
+    for store in (MemoryStore(), archive, LoggingStore(LocalStore(tmp_path / "a"))):
+        array = zarr.create_array(store, **SHARDED)
+        with pytest.raises(intarsia.SlotsUnsupportedError, match=f"{type(store).__name__}.*as a whole"):
+            intarsia.slotted(array)
+        with pytest.raises(intarsia.SlotsUnsupportedError):
+            intarsia.compact(array)
+    archive.close()
+
+
+def test_object_stores_are_refused(tmp_path):
+    obstore = pytest.importorskip("obstore")
+    store = zarr.storage.ObjectStore(obstore.store.MemoryStore())
+    with pytest.raises(intarsia.SlotsUnsupportedError, match=r"ObjectStore.*object stores"):
+        intarsia.slotted(zarr.create_array(store, **SHARDED))
+
+
+def test_icechunk_is_refused_with_a_pointer_to_members():
+    repository = icechunk.Repository.create(icechunk.in_memory_storage())
+    array = zarr.create_array(repository.writable_session("main").store, **SHARDED)
+    with pytest.raises(intarsia.SlotsUnsupportedError, match=r"immutable(.|\n)*members.*intarsia.append"):
+        intarsia.slotted(array)
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs", "lustre", "9p"])
+def test_network_file_systems_are_refused(tmp_path, monkeypatch, kind):
+    array = fleet.make_array(tmp_path / "mounted here/a", shape=64, chunks=8, shards=32)
+    mounts = tmp_path / "mountinfo"
+    place = str(tmp_path / "mounted here").replace(" ", r"\040")
+    mounts.write_text(
+        "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
+        f"23 22 0:40 / {place} rw,relatime shared:2 - {kind} server:/data rw,vers=4.2\n"
+    )
+    monkeypatch.setattr(filesystem, "MOUNTS", mounts)
+    with pytest.raises(intarsia.SlotsUnsupportedError, match=f"on a {kind} file system.*locks") as caught:
+        intarsia.slotted(array)
+    assert "local disk" in str(caught.value)
+    other = fleet.make_array(tmp_path / "elsewhere", shape=64, chunks=8, shards=32)
+    intarsia.slotted(other)[:8] = 1
+
+
+def test_the_mount_that_counts_is_the_innermost_and_the_last(tmp_path, monkeypatch):
+    mounts = tmp_path / "mountinfo"
+    lines = ["/ ext4", "/data nfs4", "/data/local xfs", "/again nfs4", "/again ext4"]
+    mounts.write_text(
+        "".join(f"1 1 0:1 / {line.split()[0]} rw - {line.split()[1]} source rw\n" for line in lines)
+    )
+    monkeypatch.setattr(filesystem, "MOUNTS", mounts)
+    kinds = {
+        path: filesystem.filesystem_type(Path(path))
+        for path in ("/x", "/data/x", "/data/local/x/y", "/again/x")
+    }
+    assert kinds == {"/x": "ext4", "/data/x": "nfs4", "/data/local/x/y": "xfs", "/again/x": "ext4"}
+
+
+def test_without_a_list_of_mounts_nothing_is_known(monkeypatch):
+    monkeypatch.setattr(filesystem, "MOUNTS", Path("/no/such/file"))
+    assert filesystem.filesystem_type(Path("/")) is None
+    filesystem.refuse_network(Path("/"))
