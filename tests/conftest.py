@@ -1,10 +1,12 @@
-"""Settings that every test shares: hypothesis profiles, both of zarr's codec pipelines."""
+"""Settings that every test shares: hypothesis profiles, both of zarr's codec pipelines, S3 servers."""
 
 import os
 
 import pytest
 import zarr
 from hypothesis import HealthCheck, settings
+
+from tests import servers
 
 # A busy machine is no reason to fail: neither profile looks at the clock.
 PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -34,3 +36,17 @@ def our_pipeline(request):
     """Runs the test once with each of our two codec pipelines, which tell codecs the chunk index."""
     with zarr.config.set({"codec_pipeline.path": OUR_PIPELINES[request.param]}):
         yield request.param
+
+
+@pytest.fixture(scope="session")
+def moto_server(tmp_path_factory):
+    """An S3 server in memory; takes any credentials."""
+    with servers.moto(tmp_path_factory.mktemp("moto")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def seaweedfs_server(tmp_path_factory):
+    """An S3 server on disk; knows one user."""
+    with servers.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server

@@ -45,6 +45,7 @@ from intarsia.errors import (
     CutOffError,
     DataTypeError,
     ForkError,
+    IngestError,
     IntarsiaError,
     LockTimeoutError,
     ManifestError,
@@ -66,6 +67,7 @@ from intarsia.errors import (
     SlotsUnsupportedError,
     VersionNotFoundError,
 )
+from intarsia.ingest import FileReport, IngestReport, Run, Runs, authorize, containers, ingest
 from intarsia.interop.fused import fuse, split
 from intarsia.nullable import NullableArray, NullableCodec, NullableValues, OptionalDType, as_masked
 from intarsia.progress import Progress
@@ -126,8 +128,11 @@ __all__ = [
     "DataTypeError",
     "Decision",
     "Explanation",
+    "FileReport",
     "ForkError",
     "HistoryEntry",
+    "IngestError",
+    "IngestReport",
     "IntarsiaError",
     "LockTimeoutError",
     "LogicalArray",
@@ -161,6 +166,8 @@ __all__ = [
     "RepositoryError",
     "RepositoryNotFoundError",
     "Rewritten",
+    "Run",
+    "Runs",
     "Sampled",
     "ShapeError",
     "Share",
@@ -175,9 +182,11 @@ __all__ = [
     "advise",
     "append",
     "as_masked",
+    "authorize",
     "codecs",
     "commit_lock",
     "compact",
+    "containers",
     "create",
     "decision_of",
     "diff",
@@ -187,6 +196,7 @@ __all__ = [
     "flush_slots",
     "fuse",
     "history",
+    "ingest",
     "masks",
     "n5_header",
     "nullable",

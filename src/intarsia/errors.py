@@ -33,7 +33,8 @@ Each class is also the built-in exception that a caller would expect, so
     ├── CutOffError (ValueError)
     ├── NoSlotBoundError (ValueError)
     ├── SlotsGoneError (RuntimeError)
-    └── SlotsUnsupportedError (ValueError)
+    ├── SlotsUnsupportedError (ValueError)
+    └── IngestError (ValueError)
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ __all__ = [
     "CutOffError",
     "DataTypeError",
     "ForkError",
+    "IngestError",
     "IntarsiaError",
     "LockTimeoutError",
     "ManifestError",
@@ -400,4 +402,12 @@ class SlotsUnsupportedError(IntarsiaError, ValueError):
     Traceback (most recent call last):
     ...
     intarsia.errors.SlotsUnsupportedError: the array is in a MemoryStore; ...
+    """
+
+
+class IngestError(IntarsiaError, ValueError):
+    """Files that cannot become part of a dataset; names each, and nothing was written.
+
+    >>> issubclass(IngestError, ValueError)
+    True
     """

@@ -11,6 +11,10 @@ CODECS = [
     [{"name": "zstd", "configuration": {"level": 1}}],
     [],
     [{"name": "blosc", "configuration": {"cname": "lz4", "clevel": 1}}],
+    [
+        {"name": "shuffle", "configuration": {"element_size": 1}},
+        {"name": "conditional", "configuration": {"codecs": []}},
+    ],
     [{"name": "pad", "configuration": {"location": "end", "nbytes": 3}}, "zstd", "crc32c"],
 ]
 
@@ -53,10 +57,20 @@ def arrays(draw, max_ndim=4):
                 continue  # a hole
             bounds = array.manifest.elements(tile)
             index = tuple(slice(a, b) for a, b in zip(*bounds, strict=True))
-            data = np.arange(model[index].size).reshape(model[index].shape).astype(dtype)
-            member_chunks = tuple(draw(st.integers(1, 5)) for _ in shape) if draw(st.booleans()) else None
             pairs = tuple(zip(*bounds, strict=True))
-            array.add_region(pairs, codecs=draw(codec_lists(len(shape))), data=data, chunks=member_chunks)
+            member_chunks = tuple(draw(st.integers(1, 5)) for _ in shape) if draw(st.booleans()) else None
+            shards = None
+            if member_chunks and draw(st.integers(0, 2)) == 0:
+                shards = tuple(n * draw(st.integers(1, 3)) for n in member_chunks)
+            kind = {"codecs": draw(codec_lists(len(shape))), "chunks": member_chunks, "shards": shards}
+            if draw(st.integers(0, 5)) == 0:  # never written: the member's own fill value
+                array.add_region(pairs, fill_value=77, **kind)
+                model[index] = 77
+                continue
+            # Runs of the fill value, so that some chunks are not stored.
+            data = (np.arange(model[index].size) // draw(st.integers(1, 9)) + fill).astype(dtype)
+            data = data.reshape(model[index].shape)
+            array.add_region(pairs, data=data, **kind)
             model[index] = data
     return array, model
 

@@ -435,6 +435,14 @@ def test_raw_chunks_are_aligned_for_codecs_that_care(header_bits):
     assert np.shares_memory(decoded, stored) == (header_bits == 64)  # no copy where none is needed
 
 
+def test_a_raw_chunk_behind_an_odd_header_passes_through_cast_value(pipeline):
+    cast = {"name": "cast_value", "configuration": {"data_type": "int32", "rounding": "nearest-even"}}
+    codec = ConditionalCodec(codecs=[ZstdCodec()])
+    z = zarr.create(store={}, shape=100, chunks=50, dtype="float64", codecs=[cast, LITTLE, codec])
+    z[:] = np.arange(100)
+    np.testing.assert_array_equal(z[:], np.arange(100))
+
+
 def test_pickling_keeps_the_decision():
     codec = ConditionalCodec(codecs=[ZstdCodec()], decision="smallest")
     copy = pickle.loads(pickle.dumps(codec))

@@ -188,7 +188,7 @@ def test_it_copies_by_hand_where_the_file_system_cannot(tmp_path, monkeypatch):
         raise OSError(18, "Invalid cross-device link")
 
     monkeypatch.setattr(os, "copy_file_range", unable)
-    monkeypatch.setattr(swap, "COPIED_BY_HAND", 7)
+    monkeypatch.setattr(swap, "STEP", 7)
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64)
     intarsia.slotted(array)[4:50] = np.arange(46)
     intarsia.compact(array)

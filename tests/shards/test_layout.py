@@ -75,7 +75,7 @@ def test_slots_overlap_neither_one_another_nor_the_index(form, copies):
     layout = SlotLayout(form, EncodedBound(13, fixed=True, checksum=False), copies)
     assert layout.slot == 16
     starts = sorted(layout.offset(n, c) for n in range(form.chunks) for c in range(copies))
-    assert starts == sorted(layout.offsets().ravel().tolist())
+    assert starts == sorted(layout.offsets.ravel().tolist())
     assert all(b - a == layout.slot for a, b in itertools.pairwise(starts))
     index = form.start(layout.file_bytes)
     assert index % 16 == 0  # an entry lies in one page
@@ -91,7 +91,9 @@ def test_only_chunks_in_their_own_slots_are_taken_for_slotted():
     assert layout.holds(table)
     table[2] = 32, 16
     assert layout.holds(table)
-    for bad in ((16, 16), (32, 17), (32, 0), (40, 8), (int(ABSENT), 16), (32, int(ABSENT))):
+    table[2] = 32, layout.torn
+    assert layout.holds(table)
+    for bad in ((16, 16), (32, 17), (32, 15), (32, 0), (40, 8), (int(ABSENT), 16), (32, int(ABSENT))):
         table[2] = bad
         assert not layout.holds(table), bad
 

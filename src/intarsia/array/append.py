@@ -11,6 +11,7 @@ import numpy as np
 from intarsia.array.edit import check_shape, write_into_member
 from intarsia.array.encode import write_box
 from intarsia.array.member import Encoding, create_member, encoding_of
+from intarsia.array.memory import holds_nulls, is_nullable
 from intarsia.array.table import Box, RegionTable, Row
 from intarsia.array.write import as_values
 from intarsia.errors import BoundsError, ShapeError
@@ -184,7 +185,9 @@ def completed(frame: Frame, axis: int, encoding: Encoding) -> Encoding:
         codecs = codecs[0]["configuration"]["codecs"]
     if encoding.chunks is not None or encoding.shards is not None:
         return replace(encoding, codecs=codecs)
-    fill_value = member.fill_value if encoding.fill_value is None else encoding.fill_value
+    fill_value = encoding.fill_value
+    if fill_value is None and member.metadata.dtype == frame.manifest.data_type:
+        fill_value = member.fill_value
     return Encoding(codecs, member.chunks, member.shards, fill_value)
 
 
@@ -198,6 +201,8 @@ def neighbour_to_grow(frame: Frame, addition: Addition, encoding: Encoding) -> i
     if any(row.box.start[d] or row.box.stop[d] != origin.stop[d] for d in range(manifest.ndim) if d != axis):
         return None
     member = frame.member_of(row)
+    if holds_nulls(addition.values) and not is_nullable(member.metadata.dtype):
+        return None
     if not encoding.is_default:
         would = create_member({}, None, manifest, member.shape, completed(frame, axis, encoding))
         if encoding_of(would) != encoding_of(member):

@@ -10,6 +10,7 @@ import numpy as np
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia.array.blocks import grown
+from intarsia.array.memory import Values, points_of
 from intarsia.array.work import AxisPieces, outer_index
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ COPIES = 3
 """How often zarr holds what it reads: encoded, decoded chunk by chunk, and as the result."""
 
 
-def read_part(source: Source, part: Part, out: np.ndarray[Any, Any], *, points: bool, window: int) -> None:
+def read_part(source: Source, part: Part, out: Values, *, points: bool, window: int) -> None:
     """Read one part of a plan into the output, in pieces that take no more memory than the window."""
     member = source.array
     grain = source.stored_grain
@@ -39,10 +40,16 @@ def read_part(source: Source, part: Part, out: np.ndarray[Any, Any], *, points: 
     for piece in pieces:
         if points:
             coordinates: Any = piece.source
-            out[piece.target] = member.get_coordinate_selection(coordinates)
-        elif source.is_plain and all(isinstance(selector, slice) for selector in piece.target):
+            out[piece.target] = points_of(member, coordinates)
+        elif (
+            source.is_plain
+            and isinstance(out, np.ndarray)
+            and piece.target
+            and all(isinstance(selector, slice) for selector in piece.target)
+        ):
             place = default_buffer_prototype().nd_buffer.from_numpy_array(out[piece.target])
-            member.get_basic_selection(piece.source or ..., out=place)  # type: ignore[arg-type]
+            inside: Any = piece.source
+            member.get_basic_selection(inside, out=place)
         else:
             out[outer_index(piece.target, out.shape)] = _read_outer(member, piece.source)
 

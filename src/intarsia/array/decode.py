@@ -16,15 +16,15 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import ArraySpec, ChunkTransform, resolve_aa_specs
 from intarsia.array.fetch import Encoded, FileSpan
+from intarsia.array.memory import Values, put
 from intarsia.array.unpack import Bytes, Unpack, unpacker
 from intarsia.errors import ChunkDecodeError
+from intarsia.nullable.buffer import OptionalNDBuffer
 
 if TYPE_CHECKING:
     from zarr.abc.codec import Codec
 
 __all__ = ["Decoder", "Scratch"]
-
-type Values = np.ndarray[Any, Any]
 
 PLAIN_KINDS = "biufc"
 """Kinds of data types whose `bytes` codec is a view of the bytes, in one byte order or the other."""
@@ -91,7 +91,7 @@ class Decoder:
     def place(self, encoded: Encoded, out: Values, target: Any, inside: Any, scratch: Scratch) -> None:
         """Decode a chunk and put what `inside` selects of it (None: all) where `target` says."""
         if inside is not None:
-            out[target] = self._values(encoded, scratch)[inside]
+            put(out, target, self._values(encoded, scratch)[inside])
             return
         if self.is_direct:
             place = out[target]
@@ -101,7 +101,7 @@ class Decoder:
                 if found is not memory:
                     memory[:] = np.frombuffer(found, dtype=np.uint8)
                 return
-        out[target] = self._values(encoded, scratch)
+        put(out, target, self._values(encoded, scratch))
 
     def _values(self, encoded: Encoded, scratch: Scratch) -> Values:
         """A chunk decoded, perhaps in the thread's own memory."""
@@ -119,8 +119,8 @@ class Decoder:
             array = self._serializer._decode_sync(self._peeled(encoded), self._spec)
         for codec, spec in zip(reversed(self._array_codecs), reversed(self._array_specs), strict=True):
             array = codec._decode_sync(array, spec)
-        decoded: Values = array.as_numpy_array()
-        return decoded
+        # A nullable chunk keeps its buffer, which puts its elements into the output without a copy between.
+        return array if isinstance(array, OptionalNDBuffer) else array.as_numpy_array()
 
     def _unpacked(self, encoded: Encoded, memory: Bytes) -> Any:
         """The bytes of a chunk: in `memory`, or in another object of exactly its size."""

@@ -18,12 +18,14 @@ from intarsia._compat import chunk_is_empty, store_supports_sync_io
 from intarsia.array.config import LogicalConfig
 from intarsia.array.decode import Scratch
 from intarsia.array.fetch import Spans, fetcher_for, start
+from intarsia.array.memory import Values, broadcast, for_member, is_nullable
 from intarsia.array.plan import Part
 from intarsia.array.pool import run
 from intarsia.array.queue import batches
 from intarsia.array.work import Work, outer_index
 from intarsia.codecs.context import working_on
 from intarsia.errors import ReadError
+from intarsia.nullable import NullableValues
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["write_box", "write_part"]
 
-type Values = np.ndarray[Any, Any]
 type Stored = list[tuple[str, Buffer | None]]
 """Keys and what to store there; None means to remove it."""
 
@@ -46,7 +47,7 @@ BATCHES_PER_THREAD = 8
 
 def write_box(source: Source, box: Box, value: Any, config: LogicalConfig | None = None) -> None:
     """Write values, or one value, into a box of a member."""
-    values = np.broadcast_to(np.asanyarray(value), box.shape, subok=True)
+    values = broadcast(for_member(source.array, value, f"the array {source.name!r}"), box.shape)
     inside = tuple(slice(a, b, 1) for a, b in zip(*box, strict=True))
     every = tuple(slice(0, n, 1) for n in box.shape)
     if values.size:
@@ -56,8 +57,18 @@ def write_box(source: Source, box: Box, value: Any, config: LogicalConfig | None
 def write_part(
     source: Source, part: Part, values: Values, *, points: bool, config: LogicalConfig | None = None
 ) -> None:
-    """Write what `part.target` selects of the values to where `part.source` says in the member."""
-    if source.obstacle or source.shards is not None or values.dtype != source.array.dtype:
+    """Write what `part.target` selects of the values to where `part.source` says in the member.
+
+    Nullable members are left to zarr.
+    """
+    if isinstance(values, NullableValues) and not is_nullable(source.metadata.data_type):
+        values = values.values  # the caller made sure that no null is among those of this part
+    if (
+        source.obstacle
+        or not source.is_plain
+        or source.shards is not None
+        or values.dtype != source.array.dtype
+    ):
         _write_by_zarr(source, part, values, points)
         return
     config = config or LogicalConfig()

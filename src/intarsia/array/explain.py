@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from intarsia.array.member import short_codecs
 from intarsia.array.plan import request
 from intarsia.array.read import prepare, threads_for
-from intarsia.array.table import Box
+from intarsia.words import EXPLAIN_COLUMNS, aligned, bounds_text, count_text, size_text
 
 if TYPE_CHECKING:
     from intarsia.array.frame import Frame
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Explanation", "PartExplanation", "explain"]
 
 SHOWN_PARTS = 30
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+NUMBERS = frozenset(("Chunks", "Fetched", "Stored", "Copied"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,19 @@ class PartExplanation:
 
     fetcher: str
     """How the bytes are got."""
+
+    def cells(self) -> tuple[str, ...]:
+        """The part in a table."""
+        return (
+            bounds_text(self.bounds),
+            self.codecs,
+            "?" if self.chunks is None else str(self.chunks),
+            "?" if self.fetched is None else str(self.fetched),
+            size_text(self.stored_bytes),
+            "?" if self.fetched is None else str(self.fetched - self.straight),
+            self.member,
+            self.fetcher,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,49 +127,24 @@ class Explanation:
         totals = {"members": self.members, "chunks": self.chunks, "stored_bytes": self.stored_bytes}
         return {**asdict(self), **totals}
 
-    def __repr__(self) -> str:
+    def summary(self) -> tuple[str, str]:
+        """The read as a whole, in two lines."""
         stored = "" if self.stored_bytes is None else f", {size_text(self.stored_bytes)} stored"
-        lines = [
-            f"reads {self.shape}, {size_text(self.nbytes)}, from {len(self.parts)} regions of {self.members} "
-            f"members: {self.chunks} chunks{stored}",
-            f"{self.threads} threads, at most {size_text(self.window_bytes)} beside the result"
-            + (f", {self.holes} elements lie in no region" if self.holes else ""),
-        ]
-        header = ("region", "member", "codecs", "chunks", "fetched", "stored", "copied", "fetcher")
-        rows = [header, *(_row(part) for part in self.parts[:SHOWN_PARTS])]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+        return (
+            f"reads {self.shape}, {size_text(self.nbytes)}, from {count_text(len(self.parts), 'region')} of "
+            f"{count_text(self.members, 'member')}: {count_text(self.chunks, 'chunk')}{stored}",
+            f"{count_text(self.threads, 'thread')}, at most {size_text(self.window_bytes)} beside the result"
+            + (f", {count_text(self.holes, 'element')} in no region" if self.holes else ""),
+        )
+
+    def __repr__(self) -> str:
+        lines = list(self.summary())
         if self.parts:
-            lines += ["  ".join(f"{t:<{w}}" for t, w in zip(r, widths, strict=True)).rstrip() for r in rows]
+            rows = [part.cells() for part in self.parts[:SHOWN_PARTS]]
+            lines.append(aligned(EXPLAIN_COLUMNS, rows, right=NUMBERS))
         if len(self.parts) > SHOWN_PARTS:
             lines.append(f"and {len(self.parts) - SHOWN_PARTS} more regions")
         return "\n".join(lines)
-
-
-def _row(part: PartExplanation) -> tuple[str, ...]:
-    start, stop = tuple(zip(*part.bounds, strict=True)) or ((), ())
-    copied = "?" if part.fetched is None else str(part.fetched - part.straight)
-    return (
-        Box(start, stop).text(),
-        part.member[:6],
-        part.codecs,
-        "?" if part.chunks is None else str(part.chunks),
-        "?" if part.fetched is None else str(part.fetched),
-        "?" if part.stored_bytes is None else size_text(part.stored_bytes),
-        copied,
-        part.fetcher,
-    )
-
-
-def size_text(nbytes: int) -> str:
-    """A number of bytes as people say it.
-
-    >>> size_text(1536)
-    '1.5 KiB'
-    """
-    size, unit = float(nbytes), 0
-    while size >= 1024 and unit < len(UNITS) - 1:
-        size, unit = size / 1024, unit + 1
-    return f"{nbytes} B" if not unit else f"{size:.1f} {UNITS[unit]}"
 
 
 def explain(array: LogicalArray, selection: Any = ..., *, mode: Mode | None = None) -> Explanation:
@@ -169,10 +157,10 @@ def explain(array: LogicalArray, selection: Any = ..., *, mode: Mode | None = No
     >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(2, 4), dtype="int32")
     >>> array.append(np.ones((4, 4)).astype("int32"), codecs=["gzip"])
     >>> print(intarsia.explain(array, np.s_[1:3]))  # doctest: +NORMALIZE_WHITESPACE
-    reads (2, 4), 32 B, from 1 regions of 1 members: 2 chunks
-    1 threads, at most ... beside the result
-    region      member  codecs  chunks  fetched  stored  copied  fetcher
-    [0:4, 0:4]  m-...   gzip    2       2        ?       2       MemoryStore, in threads
+    reads (2, 4), 32 B, from 1 region of 1 member: 2 chunks
+    1 thread, at most ... beside the result
+    Region      Codecs  Chunks  Fetched  Stored  Copied  Member  Fetcher
+    [0:4, 0:4]  gzip         2        2       ?       2  m-...   MemoryStore, in threads
     """
     frame, config = array._frame, array.config
     asked = request(array.shape, selection, mode)

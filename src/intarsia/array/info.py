@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from intarsia.array.memory import type_text
+from intarsia.words import size_text
+
 if TYPE_CHECKING:
     from intarsia.array.logical import LogicalArray
 
@@ -24,6 +27,7 @@ class ArrayInfo:
     Chunks         : (2,)
     Fill value     : 0.0
     Dimension names: none
+    Size           : 16 B
     Regions        : 0
     Members        : 0
     Covered        : 0.0 %
@@ -44,10 +48,11 @@ class ArrayInfo:
                 ("Type", "LogicalArray"),
                 ("Path", array.path or "/"),
                 ("Shape", str(array.shape)),
-                ("Data type", str(array.dtype)),
+                ("Data type", type_text(array.manifest.data_type)),
                 ("Chunks", str(array.chunks)),
                 ("Fill value", str(array.fill_value)),
                 ("Dimension names", "none" if array.dimension_names is None else str(array.dimension_names)),
+                ("Size", size_text(array.nbytes)),
                 ("Regions", str(len(manifest.regions))),
                 ("Members", str(len(manifest.members))),
                 ("Covered", f"{covered:.1%}".replace("%", " %")),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import zarr
 
 from intarsia.array import edit
@@ -17,6 +18,7 @@ from intarsia.array.frame import Frame, open_group
 from intarsia.array.info import ArrayInfo
 from intarsia.array.manifest import Manifest
 from intarsia.array.member import Encoding
+from intarsia.array.memory import data_type_of, plain_type, shown, type_text, values_dtype
 from intarsia.array.plan import Mode, Request, lazy_view, request
 from intarsia.array.read import read_request
 from intarsia.array.region import Region
@@ -27,7 +29,6 @@ from intarsia.errors import BoundsError, NotLogicalArrayError, ShapeError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    import numpy as np
     from zarr_indexing import LazyArray
 
     from intarsia.array.member import Members
@@ -80,9 +81,12 @@ class LogicalArray:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy data type of what a read returns."""
-        dtype: np.dtype[Any] = self._frame.manifest.data_type.to_native_dtype()
-        return dtype
+        """NumPy data type of what a read returns; of nullable arrays, that of the values."""
+        return values_dtype(self._frame.manifest.data_type)
+
+    @property
+    def _dtype_text(self) -> str:
+        return type_text(self._frame.manifest.data_type)
 
     @property
     def ndim(self) -> int:
@@ -177,7 +181,8 @@ class LogicalArray:
 
     def read_request(self, asked: Request) -> np.ndarray[Any, Any]:
         """The values of a selection that is resolved already."""
-        return read_request(self._frame, asked, self._config)
+        values: np.ndarray[Any, Any] = shown(read_request(self._frame, asked, self._config))
+        return values
 
     def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
         return self.read_request(request(self.shape, selection))
@@ -202,7 +207,9 @@ class LogicalArray:
             raise ValueError(
                 "a logical array is read from its store: it has no memory to share, so copy=False fails"
             )
-        values = self[...]
+        # Nullable data refuses here to make numbers of nulls.
+        everything = read_request(self._frame, request(self.shape, ...), self._config)
+        values: np.ndarray[Any, Any] = np.asarray(everything)
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def __len__(self) -> int:
@@ -324,7 +331,15 @@ class LogicalArray:
         return ArrayInfo.of(self)
 
     def __repr__(self) -> str:
-        return f"<LogicalArray {self._frame.group.store_path} shape={self.shape} dtype={self.dtype}>"
+        return (
+            f"<LogicalArray {self._frame.group.store_path} shape={self.shape} dtype={self._dtype_text} "
+            f"chunks={self.chunks} regions={len(self._frame.manifest.regions)}>"
+        )
+
+    def _repr_html_(self) -> str:
+        from intarsia.report.notebook import notebook_html
+
+        return notebook_html(self)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LogicalArray):
@@ -378,7 +393,8 @@ def create(
     """
     sizes = (int(shape),) if isinstance(shape, int) else tuple(int(n) for n in shape)
     if chunks is None:
-        guess = zarr.create_array({}, shape=[max(n, 1) for n in sizes], dtype=dtype).chunks
+        values = plain_type(data_type_of(dtype))
+        guess = zarr.create_array({}, shape=[max(n, 1) for n in sizes], dtype=values).chunks
         chunk_shape = tuple(guess)
     else:
         chunk_shape = (int(chunks),) if isinstance(chunks, int) else tuple(int(n) for n in chunks)

@@ -15,6 +15,7 @@ import numpy as np
 from zarr.dtype import parse_dtype
 
 from intarsia import schemas
+from intarsia.array.memory import data_type_of
 from intarsia.array.table import Box, Ints, RegionTable
 from intarsia.errors import ManifestError, ManifestVersionError
 
@@ -86,7 +87,7 @@ class Manifest:
         dimension_names: tuple[str | None, ...] | None = None,
     ) -> Manifest:
         """A manifest without regions."""
-        zdtype = parse_dtype(data_type, zarr_format=3)
+        zdtype = data_type_of(data_type)
         fill = zdtype.default_scalar() if fill_value is None else zdtype.cast_scalar(fill_value)
         table = RegionTable.from_rows([], len(shape))
         return cls(0, shape, chunk_shape, zdtype, fill, dimension_names, (), table)

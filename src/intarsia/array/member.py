@@ -13,12 +13,13 @@ import zarr.api.asynchronous
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 
 from intarsia._compat import sync
-from intarsia.codecs import CodecLike, parse_codecs
+from intarsia.array.memory import codecs_for, fits, type_text
 from intarsia.errors import MemberError, MissingMemberError, ShapeError
 
 if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
     from intarsia.array.table import Row
+    from intarsia.codecs import CodecLike
 
 __all__ = [
     "Encoding",
@@ -80,8 +81,8 @@ def create_member(
                 f"{what} {tuple(value)}: a member of this array needs {manifest.ndim} sizes of at least 1"
             )
     options: dict[str, Any] = {}
-    if encoding.codecs is not None:
-        parsed = parse_codecs(encoding.codecs)
+    parsed = codecs_for(manifest.data_type, encoding.codecs)
+    if parsed is not None:
         options["filters"] = [c for c in parsed if isinstance(c, ArrayArrayCodec)] or None
         options["serializer"] = next(c for c in parsed if isinstance(c, ArrayBytesCodec))
         options["compressors"] = [c for c in parsed if isinstance(c, BytesBytesCodec)] or None
@@ -118,7 +119,17 @@ def short_codecs(member: AnyArray) -> str:
     codecs = document["codecs"]
     if codecs[0]["name"] == "sharding_indexed":
         codecs = codecs[0]["configuration"]["codecs"]
-    names = [codec["name"] for codec in codecs if codec["name"] != "bytes"]
+    return _short(codecs)
+
+
+def _short(codecs: list[dict[str, Any]]) -> str:
+    names = []
+    for codec in codecs:
+        values = codec.get("configuration", {}).get("data_codecs")
+        if values is not None:
+            names.append(f"optional({_short(values)})")
+        elif codec["name"] != "bytes":
+            names.append(codec["name"])
     return "+".join(names) or "raw"
 
 
@@ -131,9 +142,9 @@ def needed_shape(manifest: Manifest, row: Row) -> tuple[int, ...]:
 
 def member_problem(member: AnyArray, manifest: Manifest, needed: tuple[int, ...]) -> str | None:
     """Why this array cannot be a member, or None."""
-    dtype = manifest.data_type.to_native_dtype()
-    if member.dtype != dtype:
-        return f"it decodes to {member.dtype}, but the logical array is {dtype}"
+    if not fits(manifest.data_type, member):
+        found, wanted = member.metadata.dtype, manifest.data_type
+        return f"it decodes to {type_text(found)}, but the logical array is {type_text(wanted)}"
     if len(member.shape) != manifest.ndim or any(a < b for a, b in zip(member.shape, needed, strict=True)):
         return f"its shape is {member.shape}, but its regions need at least {needed}"
     return None

@@ -16,6 +16,7 @@ from zarr_indexing import ArrayMap, ConstantMap, DimensionMap, IndexTransform, L
 from zarr_indexing.boundary import normalize_positional_selection, split_scalar_axes
 
 from intarsia.array.table import Box, Ints
+from intarsia.nullable import OptionalDType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -317,4 +318,36 @@ class _PlannedReader:
 
 def lazy_view(array: Any) -> LazyArray:
     """A view of a logical array that reads nothing until asked for its result."""
-    return LazyArray(array).with_reader(_PlannedReader())
+    nullable = isinstance(array.manifest.data_type, OptionalDType)
+    return LazyArray(_MaskedSource(array) if nullable else array).with_reader(_PlannedReader())
+
+
+class _MaskedSource:
+    """A nullable array as zarr-indexing sees it: masked, so that it allocates masked arrays for results."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+        self.read_request = array.read_request
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return np.ma.MaskedArray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self._array.shape
+        return shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self._array.dtype
+        return dtype
+
+    def __getitem__(self, selection: Any) -> Any:
+        return self._array[selection]
+
+    def __repr__(self) -> str:
+        return repr(self._array)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _MaskedSource, (self._array,)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from intarsia.array.by_zarr import culprit, read_part
 from intarsia.array.config import LogicalConfig
 from intarsia.array.decode import Scratch
+from intarsia.array.memory import Values, allocated
+from intarsia.array.origin import reason
 from intarsia.array.plan import plan
 from intarsia.array.pool import run
 from intarsia.array.queue import Queue
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from intarsia.array.source import Source
 
 __all__ = ["Prepared", "prepare", "read_request", "threads_for"]
-
-type Values = np.ndarray[Any, Any]
 
 
 class Prepared(NamedTuple):
@@ -92,11 +92,8 @@ def _locate(frame: Frame, works: list[Work]) -> None:
 
 
 def _output(frame: Frame, planned: Plan) -> Values:
-    shape = planned.request.working_shape
-    dtype = frame.manifest.data_type.to_native_dtype()
-    if planned.is_complete:
-        return np.empty(shape, dtype=dtype)
-    return np.full(shape, frame.manifest.fill_value, dtype=dtype)
+    fill_value = None if planned.is_complete else frame.manifest.fill_value
+    return allocated(frame.manifest.data_type, planned.request.working_shape, fill_value)
 
 
 def _fill_missing(work: Work, out: Values) -> None:
@@ -170,4 +167,5 @@ def _failure(
 ) -> ReadError:
     chunk = "" if index is None else f", chunk {index}"
     region = frame.region_text(frame.manifest.regions.row(part.row))
-    return ReadError(f"cannot read region {region}, member {source.name}{chunk}: {error}")
+    why = reason(error, frame.group.store, source.path, source.stored_as(index))
+    return ReadError(f"cannot read region {region}, member {source.name}{chunk}: {why}")

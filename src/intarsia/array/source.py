@@ -17,6 +17,7 @@ from intarsia._compat import (
     evolve_codecs,
 )
 from intarsia.array.decode import Decoder
+from intarsia.array.memory import is_nullable, values_dtype
 
 if TYPE_CHECKING:
     import zarr
@@ -73,6 +74,12 @@ class Source:
         self.obstacle = self._prepare()
         """Why the engine leaves this member to zarr; empty if it does not."""
 
+    def stored_as(self, index: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        """The position of the stored object that holds a chunk: of the chunk itself, or of its shard."""
+        if index is None or self.shards is None:
+            return index
+        return tuple(i // n for i, n in zip(index, self.shards.per_shard, strict=True))
+
     @property
     def is_current(self) -> bool:
         """Whether the array was not resized since."""
@@ -97,12 +104,13 @@ class Source:
             return "Zarr format 2"
         if not isinstance(metadata.chunk_grid, RegularChunkGridMetadata):
             return "chunks of different shapes"
-        dtype = metadata.data_type.to_native_dtype()
+        nullable = is_nullable(metadata.data_type)
+        dtype = values_dtype(metadata.data_type)
         if dtype.kind not in FIXED_SIZE_KINDS or dtype.hasobject or dtype.metadata:
             return f"the data type {metadata.data_type.to_json(zarr_format=3)!r}"
         if not (issubclass(prototype.buffer, cpu.Buffer) and issubclass(prototype.nd_buffer, cpu.NDBuffer)):
             return "buffers that are not in main memory"
-        self.is_plain = True
+        self.is_plain = not nullable
         if not self.array.async_array.config.read_missing_chunks:
             return "read_missing_chunks=False"
         outer_shape = metadata.chunk_grid.chunk_shape

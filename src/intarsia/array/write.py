@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.array.encode import write_part
+from intarsia.array.memory import as_nullable_values, broadcast, for_member, holds_nulls
 from intarsia.array.plan import plan
 from intarsia.array.table import Box
+from intarsia.array.work import outer_index
 from intarsia.errors import CrossRegionWriteError, DataTypeError, NoRegionError, ShapeError
+from intarsia.nullable import OptionalDType
 
 if TYPE_CHECKING:
     from intarsia.array.config import LogicalConfig
     from intarsia.array.frame import Frame
     from intarsia.array.manifest import Manifest
+    from intarsia.array.memory import Values
     from intarsia.array.plan import Plan, Request
 
 __all__ = ["as_values", "write_request"]
@@ -22,9 +26,12 @@ __all__ = ["as_values", "write_request"]
 SHOWN_REGIONS = 6
 
 
-def as_values(manifest: Manifest, value: Any) -> np.ndarray[Any, Any]:
+def as_values(manifest: Manifest, value: Any) -> Values:
     """`value` as an array of the logical data type; what would change its meaning is refused."""
-    dtype = manifest.data_type.to_native_dtype()
+    data_type = manifest.data_type
+    if isinstance(data_type, OptionalDType):
+        return as_nullable_values(data_type, value, _converts)
+    dtype = data_type.to_native_dtype()
     values: np.ndarray[Any, Any] = np.asanyarray(value)
     if values.dtype == dtype:
         return values
@@ -53,7 +60,7 @@ def write_request(frame: Frame, config: LogicalConfig, asked: Request, value: An
     frame.check_writable()
     values = as_values(frame.manifest, value)
     try:
-        values = np.broadcast_to(values, asked.shape, subok=True)
+        values = broadcast(values, asked.shape)
     except ValueError:
         raise ShapeError(
             f"values of shape {values.shape} do not fit the selection, whose shape is {asked.shape}"
@@ -63,6 +70,10 @@ def write_request(frame: Frame, config: LogicalConfig, asked: Request, value: An
     _check_regions(frame, config, planned)
     values = values.reshape(asked.working_shape)
     sources = [frame.source_of(manifest, part.row) for part in planned.parts]
+    if holds_nulls(values):  # before anything is written
+        for part, source in zip(planned.parts, sources, strict=True):
+            chosen = values[part.target if asked.axes is None else outer_index(part.target, values.shape)]
+            for_member(source.array, chosen, f"region {frame.region_text(manifest.regions.row(part.row))}")
     for part, source in zip(planned.parts, sources, strict=True):
         write_part(source, part, values, points=asked.axes is None, config=config)
 

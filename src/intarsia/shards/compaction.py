@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from intarsia.shards.array import AnyArray
 
 __all__ = ["Compaction", "compact"]
+
+AT_ONCE = 4
+"""Shards that are compacted at once: while one waits for the disk, the next one is copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +83,23 @@ def compact(
     sharded = ShardedArray(array if decision is None else with_decision(array, decision))
     recoding = None if decision is None else Recoding(sharded)
     shards = [path for _, path in sharded.files()]
-    replaced = before = after = 0
-    for done, path in enumerate(shards):
-        progress(done, len(shards))
-        before += _on_disk(path)
-        replaced += _compact_shard(sharded, path, recoding)
-        after += _on_disk(path)
-    progress(len(shards), len(shards))
-    return Compaction(len(shards), replaced, before, after)
+    result = Compaction(len(shards), replaced=0, bytes_before=0, bytes_after=0)
+    progress(0, len(shards))
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="intarsia-compact") as pool:
+        running = [pool.submit(_compact_shard, sharded, path, recoding) for path in shards]
+        try:
+            for done, future in enumerate(running, 1):
+                replaced, before, after = future.result()
+                result = replace(
+                    result,
+                    replaced=result.replaced + replaced,
+                    bytes_before=result.bytes_before + before,
+                    bytes_after=result.bytes_after + after,
+                )
+                progress(done, len(shards))
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return result
 
 
 def _on_disk(path: Path) -> int:
@@ -96,8 +109,13 @@ def _on_disk(path: Path) -> int:
         return 0
 
 
-def _compact_shard(sharded: ShardedArray, path: Path, recoding: Recoding | None) -> bool:
-    """Compact one shard; says whether anything was to do."""
+def _compact_shard(sharded: ShardedArray, path: Path, recoding: Recoding | None) -> tuple[bool, int, int]:
+    """Compact one shard; says whether anything was to do, and the bytes on disk before and after."""
+    before = _on_disk(path)
+    return _replace_shard(sharded, path, recoding), before, _on_disk(path)
+
+
+def _replace_shard(sharded: ShardedArray, path: Path, recoding: Recoding | None) -> bool:
     prepared = {} if recoding is None else recoding.prepare(path)
     with held_shard(path, sharded.form, sharded.layouts) as shard:
         if shard is None:

@@ -48,7 +48,7 @@ def slotted(array: AnyArray, *, safe_readers: bool | None = None, fsync: bool = 
     codec.slot_form(sharded.shard_spec)  # raises unless chunks have a largest size
     metadata = replace(sharded.metadata, codecs=(codec,))
     made = zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config=array.config)
-    if not any(isinstance(used, SlottedSharding) for used in made.codec_pipeline):  # type: ignore[attr-defined]
+    if not isinstance(getattr(made.codec_pipeline, "array_bytes_codec", None), SlottedSharding):
         raise SlotsUnsupportedError(
             f"the codec pipeline {type(made.codec_pipeline).__name__} brings its own sharding and would "
             "replace whole shards. Call intarsia.slotted under one of zarr's: zarr.config.set("

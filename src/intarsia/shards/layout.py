@@ -220,6 +220,7 @@ class SlotLayout:
         """Which of a chunk's slots starts at `offset`."""
         return (offset - self.start) // self.slot // self.form.chunks
 
+    @cached_property
     def offsets(self) -> Table:
         """Where all slots start, one row for each chunk."""
         numbers = np.arange(self.form.chunks, dtype=np.uint64)
@@ -229,6 +230,9 @@ class SlotLayout:
     def holds(self, table: Table) -> bool:
         """Whether every chunk of the table lies in a slot of its own, so that writing one harms no other."""
         offsets, lengths = table[:, 0], table[:, 1]
-        own = (offsets[:, None] == self.offsets()).any(axis=1)
-        fits = (lengths >= 1) & (lengths <= self.slot)
+        own = (offsets[:, None] == self.offsets).any(axis=1)
+        if self.bound.fixed:
+            fits = (lengths == self.bound.nbytes) | (lengths == self.torn)
+        else:
+            fits = (lengths >= 1) & (lengths <= self.bound.nbytes)
         return bool((absent(table) | (own & fits)).all())

@@ -41,8 +41,8 @@ MARK = "user.intarsia.compacted"
 """Extended attribute of a shard that was compacted here, with a digest of its index: a slotted writer may
 give it slots again without asking."""
 
-COPIED_BY_HAND = 8 << 20
-"""Bytes at a time where the file system cannot copy by itself."""
+STEP = 8 << 20
+"""Bytes that are copied at a time, and after which the disk is set to work on them."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _astray(
         return [int(n) for n in np.flatnonzero(moved & (old[:, 0] + old[:, 1] <= np.uint64(nbytes)))]
     owner = {int(offset): number for number, (offset, _) in enumerate(table) if offset != ABSENT}
     if slots is not None:
-        owner |= {int(offset): number for number, row in enumerate(slots.offsets()) for offset in row}
+        owner |= {int(offset): number for number, row in enumerate(slots.offsets) for offset in row}
     return [int(n) for n in np.flatnonzero(moved) if owner.get(int(old[n, 0]), n) != n]
 
 
@@ -185,32 +185,54 @@ def _park(shard: HeldShard, numbers: Sequence[int], *, astray: bool) -> None:
 
 def _copy(shard: HeldShard, fd: int, table: Table, replaced: Mapping[int, bytes]) -> None:
     """Bring all chunks of `table` into the new file, neighbours together."""
-    start = end = target = 0
+    target = _Target(shard.fd, fd)
+    start = end = place = 0
     for number in np.flatnonzero(~absent(table)).tolist():
         destination = int(table[number, 0])
         if number in replaced:
-            files.write_all(fd, [replaced[number]], destination)
+            target.write(replaced[number], destination)
             continue
         offset, length = (int(word) for word in shard.table[number])
-        if offset != end or destination != target + (end - start):
-            _copy_range(shard.fd, fd, start, end, target)
-            start, target = offset, destination
+        if offset != end or destination != place + (end - start):
+            target.copy(start, end, place)
+            start, place = offset, destination
         end = offset + length
-    _copy_range(shard.fd, fd, start, end, target)
+    target.copy(start, end, place)
 
 
-def _copy_range(source: int, fd: int, start: int, end: int, target: int) -> None:
-    while start < end:
-        try:
-            copied = os.copy_file_range(source, fd, end - start, start, target)
-        except OSError as error:
-            if error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
-                raise
-            data = files.read_exactly(source, min(end - start, COPIED_BY_HAND), start)
-            copied = files.write_all(fd, [data], target) - target
-        if not copied:
-            raise ChunkDecodeError("the shard became shorter while it was copied")
-        start, target = start + copied, target + copied
+@dataclass
+class _Target:
+    """A file being filled, whose bytes go to disk while more are coming, so that the final wait is short."""
+
+    source: int
+    fd: int
+    begun: int = 0
+
+    def copy(self, start: int, end: int, place: int) -> None:
+        """Bring the bytes from `start` to `end` of the source to `place`."""
+        while start < end:
+            step = min(end - start, STEP)
+            try:
+                copied = os.copy_file_range(self.source, self.fd, step, start, place)
+            except OSError as error:
+                if error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+                    raise
+                copied = step
+                files.write_all(self.fd, [files.read_exactly(self.source, step, start)], place)
+            if not copied:
+                raise ChunkDecodeError("the shard became shorter while it was copied")
+            start, place = start + copied, place + copied
+            self._written(place)
+
+    def write(self, data: bytes, place: int) -> None:
+        """Put `data` at `place`."""
+        self._written(files.write_all(self.fd, [data], place))
+
+    def _written(self, end: int) -> None:
+        if end - self.begun >= STEP:
+            # Of pages that are not on disk yet, "not needed" means: begin to write them.
+            os.posix_fadvise(self.fd, self.begun, end - self.begun, os.POSIX_FADV_DONTNEED)
+            self.begun = end
 
 
 def reslot_file(shard: HeldShard, layout: SlotLayout, *, checksum: bool) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.nullable import NullableValues
+
 if TYPE_CHECKING:
     from intarsia.array import LogicalArray
 
@@ -31,7 +33,7 @@ def sample(data: Any, bounds: tuple[tuple[int, int], ...] | None = None) -> list
     if not prod(shape):
         return []
     if not shape:
-        return [np.asarray(array[...])]
+        return [_block(array[...])]
     itemsize = max(1, np.dtype(array.dtype).itemsize)
     # Trailing axes are cut only where a single row is larger than a block.
     budget = SAMPLE_BYTES // BLOCKS // itemsize
@@ -43,7 +45,14 @@ def sample(data: Any, bounds: tuple[tuple[int, int], ...] | None = None) -> list
     count = min(BLOCKS, max(1, shape[0] // rows))
     starts = [box[0][0] + (shape[0] - rows) * i // max(1, count - 1) for i in range(count)]
     rest = tuple(slice(a, a + n) for (a, _), n in zip(box[1:], keep[1:], strict=True))
-    return [np.ascontiguousarray(array[(slice(at, at + rows), *rest)]) for at in sorted(set(starts))]
+    return [_block(array[(slice(at, at + rows), *rest)]) for at in sorted(set(starts))]
+
+
+def _block(part: Any) -> Any:
+    """A part as contiguous memory of its own, with its nulls if it has any."""
+    if isinstance(part, np.ma.MaskedArray | NullableValues):
+        return NullableValues.of(part, getattr(part, "depth", 1)).copy()
+    return np.ascontiguousarray(part)
 
 
 def covered_boxes(array: LogicalArray) -> list[tuple[tuple[int, int], ...]]:

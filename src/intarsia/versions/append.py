@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 import icechunk
-import zarr
 
 from intarsia.array import append as appending
-from intarsia.array.encode import write_box
 from intarsia.array.logical import chosen_codecs
-from intarsia.array.member import Encoding, create_member, new_name
-from intarsia.array.source import Source
-from intarsia.array.table import Box
+from intarsia.array.member import Encoding
 from intarsia.array.write import as_values
 from intarsia.errors import ConcurrentUpdateError
 from intarsia.versions.backoff import Backoff
@@ -24,6 +18,7 @@ from intarsia.versions.locking import commit_lock
 from intarsia.versions.lookup import frame_to_edit
 from intarsia.versions.repository import RepositoryLike, open_repository
 from intarsia.versions.transaction import settle
+from intarsia.versions.upload import Upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -89,12 +84,12 @@ def _append_apart(
     commit: Commit, path: str, values: Any, axis: int, encoding: Encoding, backoff: Backoff
 ) -> str:
     """Upload the data as a member that nothing refers to, then repeat the edit until it is committed."""
-    upload: _Upload | None = None
+    upload: Upload | None = None
     for _ in backoff.tries():
         if upload is None:
             session = commit.repo.writable_session(commit.branch)
             frame = frame_to_edit(session, path)
-            upload = _Upload.of(session, frame, _addition(frame, values, axis), encoding)
+            upload = Upload.of(session, frame, _addition(frame, values, axis), encoding)
         with commit_lock(commit.repo):  # while it is held, no writer of this host can be faster
             session = commit.repo.writable_session(commit.branch)
             frame = frame_to_edit(session, path)
@@ -114,57 +109,3 @@ def _append_apart(
 
 def _addition(frame: Frame, values: Any, axis: int) -> appending.Addition:
     return appending.checked(frame.manifest, as_values(frame.manifest, values), axis)
-
-
-@dataclass(frozen=True)
-class _Upload:
-    """Data that stands in the repository's storage, but in no snapshot yet."""
-
-    group: str
-    """Path of the logical array."""
-
-    node: str
-    """Icechunk's identity of the group: another one of the same path is not ours to write to."""
-
-    name: str | None
-    """Of the new member; None if the data fits into the last, partial chunk."""
-
-    shape: tuple[int, ...]
-    """Of the new member: what the wholly new logical chunks hold."""
-
-    encoding: Encoding
-    """Of the new member, complete."""
-
-    fork: icechunk.ForkSession
-    """Holds the member."""
-
-    @classmethod
-    def of(
-        cls, session: icechunk.Session, frame: Frame, addition: appending.Addition, encoding: Encoding
-    ) -> _Upload:
-        """Upload the part of the data that goes into a new member."""
-        encoding = appending.completed(frame, addition.axis, encoding)
-        fork = session.fork()
-        path = frame.group.path
-        shape = addition.grown.elements(addition.rest).shape
-        name = None
-        if prod(shape):
-            name = new_name()
-            place = zarr.open_group(fork.store, path=path, mode="r+", zarr_format=3).store_path
-            member = create_member(place, name, addition.grown, shape, encoding)
-            whole = Box((0,) * len(shape), shape)
-            write_box(Source(name, member), whole, addition.data_in(addition.grown.elements(addition.rest)))
-        return cls(path, session.get_node_id("/" + path), name, shape, encoding, fork)
-
-    def fits(self, session: icechunk.Session, addition: appending.Addition) -> bool:
-        """Whether the uploaded member can still be attached, as it is, to what the array is now."""
-        same_group = session.get_node_id("/" + self.group) == self.node
-        return same_group and addition.grown.elements(addition.rest).shape == self.shape
-
-    def attach(self, session: icechunk.Session, frame: Frame, addition: appending.Addition) -> None:
-        """Make the member part of a session, and of the manifest."""
-        if self.name is None:
-            appending.append(frame, addition.values, self.encoding, axis=addition.axis, merge=False)
-            return
-        session.merge(self.fork)
-        appending.attach(frame, addition, self.name, self.encoding)

@@ -59,10 +59,15 @@ class Share:
         self, fork: icechunk.ForkSession, path: str, manifest: Manifest, node: str, chunks: Chunks
     ) -> None:
         self.fork = fork
+        """The worker's session."""
         self.path = path
+        """Of the logical array."""
+        self.manifest = manifest
+        """The layout for which the work was divided."""
         self.node = node
+        """Icechunk's identity of the array's group."""
         self.chunks = chunks
-        self._manifest = manifest
+        """What may be written."""
         self._array: LogicalArray | None = None
 
     @property
@@ -71,7 +76,7 @@ class Share:
         when it is merged."""
         if self._array is None:
             group = open_group(self.fork.store, self.path, "r+")
-            self._array = LogicalArray(Frame(group, self._manifest))
+            self._array = LogicalArray(Frame(group, self.manifest))
         return self._array
 
     @property
@@ -101,7 +106,7 @@ class Share:
         return f"<Share of {self.path!r}: {self.size} chunks>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Share, (self.fork, self.path, self._manifest, self.node, self.chunks)
+        return Share, (self.fork, self.path, self.manifest, self.node, self.chunks)
 
 
 def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) -> list[Share]:
@@ -270,7 +275,7 @@ def _check_base(session: icechunk.Session, fork: Share | icechunk.ForkSession) -
     if isinstance(fork, Share):
         current = manifest_at(session, fork.path)
         same_node = current is not None and session.get_node_id("/" + fork.path) == fork.node
-        if current is None or not same_node or not current.same_routing(fork.array.manifest):
+        if current is None or not same_node or not current.same_routing(fork.manifest):
             raise ForkError(
                 f"the layout of {fork.path!r} changed after the work was given out.\n"
                 "  Nothing was merged. Change the layout first, then divide the work: array.fork_for(n)"

@@ -79,7 +79,8 @@ def _restore(tx: Transaction, session: icechunk.Session, old: Frame, path: str) 
     group = open_group(tx.store, path, "r+")
     frame = Frame(group, old.manifest) if now is None else Frame.load(group)
     restored = replace(old.manifest, generation=frame.manifest.generation, members=names)
-    if now is None or frame.manifest != restored:
+    if now is None or frame.manifest != restored or tx.session.has_uncommitted_changes:
+        # Even if only values differ: a new generation conflicts with whoever changes the array meanwhile.
         frame.commit(restored.changed(regions=restored.regions))
 
 

@@ -17,7 +17,18 @@ from intarsia.array.fetch.store import ConcurrentStore, SynchronousStore, start
 if TYPE_CHECKING:
     from zarr.abc.store import Store
 
-__all__ = ["Encoded", "Fetcher", "FileSpan", "Pending", "Spans", "fetcher_for", "is_lasting", "start"]
+__all__ = [
+    "Encoded",
+    "Fetcher",
+    "FileSpan",
+    "IcechunkBatch",
+    "LocalIcechunk",
+    "Pending",
+    "Spans",
+    "fetcher_for",
+    "is_lasting",
+    "start",
+]
 
 
 def is_lasting(store: Store) -> bool:

@@ -1,0 +1,242 @@
+"""What the values of a logical array lie in: NumPy arrays, or nullable data if its data type is optional.
+
+A nullable logical array may have plain members as well; all their values are present.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from zarr.abc.codec import BytesBytesCodec
+from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
+from zarr.dtype import parse_dtype
+
+from intarsia.codecs import CodecLike, PackBitsCodec, parse_codecs
+from intarsia.errors import DataTypeError, NullsPresentError
+from intarsia.nullable import (
+    NullableArray,
+    NullableCodec,
+    NullableValues,
+    OptionalDType,
+    as_nullable,
+    optional_dtype,
+)
+from intarsia.nullable.arithmetic import on_present_values
+from intarsia.nullable.buffer import OptionalNDBuffer
+from intarsia.nullable.codec import default_serializer
+from intarsia.nullable.create import optional_codec
+from intarsia.nullable.layout import MOST_LEVELS, layout_of, tagged
+from intarsia.nullable.scalars import Null, Some
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import zarr
+    from zarr.abc.codec import Codec
+    from zarr.dtype import ZDType
+
+__all__ = [
+    "Values",
+    "allocated",
+    "as_nullable_values",
+    "broadcast",
+    "codecs_for",
+    "data_type_of",
+    "fits",
+    "for_member",
+    "holds_nulls",
+    "is_nullable",
+    "plain_type",
+    "points_of",
+    "put",
+    "shown",
+    "type_text",
+    "values_dtype",
+]
+
+type Values = Any
+"""A NumPy array, or `NullableValues`."""
+
+
+def data_type_of(dtype: Any) -> ZDType[Any, Any]:
+    """What `intarsia.create` takes as a dtype: anything that zarr takes, or "optional[float64]".
+
+    >>> data_type_of("optional[float64]")
+    optional[float64]
+    """
+    layout = layout_of(dtype)
+    if layout is not None:
+        return optional_dtype(layout.dtype, layout.depth)
+    if isinstance(dtype, str) and dtype.strip().startswith("optional["):
+        return optional_dtype(dtype)
+    return parse_dtype(dtype, zarr_format=3)
+
+
+def is_nullable(data_type: ZDType[Any, Any]) -> bool:
+    """Whether values of this data type may be null.
+
+    >>> is_nullable(data_type_of("float64"))
+    False
+    """
+    return isinstance(data_type, OptionalDType)
+
+
+def plain_type(data_type: ZDType[Any, Any]) -> ZDType[Any, Any]:
+    """The data type without its nulls."""
+    return data_type.innermost if isinstance(data_type, OptionalDType) else data_type
+
+
+def values_dtype(data_type: ZDType[Any, Any]) -> np.dtype[Any]:
+    """The NumPy dtype of the values.
+
+    >>> values_dtype(data_type_of("optional[string]"))
+    StringDType()
+    """
+    dtype: np.dtype[Any] = plain_type(data_type).to_native_dtype()
+    return dtype
+
+
+def type_text(data_type: ZDType[Any, Any]) -> str:
+    """The data type in a word, for messages.
+
+    >>> type_text(data_type_of("float32")), type_text(data_type_of("optional[float32]"))
+    ('float32', 'optional[float32]')
+    """
+    return str(data_type) if isinstance(data_type, OptionalDType) else str(data_type.to_native_dtype())
+
+
+def allocated(data_type: ZDType[Any, Any], shape: tuple[int, ...], fill_value: Any = None) -> Values:
+    """Memory for a read; filled if there is a fill value.
+
+    >>> allocated(data_type_of("optional[int8]"), (2,), fill_value=None).shape
+    (2,)
+    """
+    if isinstance(data_type, OptionalDType):
+        if fill_value is None:
+            return NullableValues.empty(shape, data_type.layout)
+        return NullableValues.full(shape, fill_value, data_type.layout)
+    dtype = data_type.to_native_dtype()
+    return np.empty(shape, dtype=dtype) if fill_value is None else np.full(shape, fill_value, dtype=dtype)
+
+
+def put(out: Values, target: Any, decoded: Any) -> None:
+    """Write what was decoded of a chunk, with its nulls, where it belongs.
+
+    >>> out = allocated(data_type_of("optional[int8]"), (3,), fill_value=NULL)
+    >>> put(out, slice(1, 3), np.array([5, 6], dtype="int8"))
+    >>> out
+    NullableValues([NULL, 5, 6], dtype=int8)
+    """
+    if isinstance(decoded, OptionalNDBuffer):
+        OptionalNDBuffer(out)[target] = decoded
+    else:
+        out[target] = decoded
+
+
+def points_of(member: zarr.Array[Any], points: Any) -> Values:
+    """Single elements of a member; zarr would make a plain array of them, without their nulls."""
+    if is_nullable(member.metadata.dtype):
+        return NullableArray(member).read_nullable(tuple(points))
+    return member.get_coordinate_selection(points)
+
+
+def shown(values: Values) -> Any:
+    """What a user gets of a read: masked arrays, if there is one level of null.
+
+    >>> shown(as_nullable([1, None])).tolist()
+    [1, None]
+    """
+    if not isinstance(values, NullableValues) or values.depth > 1:
+        return values
+    return values.masked()
+
+
+def as_nullable_values(
+    data_type: OptionalDType, value: Any, converts: Callable[[np.ndarray[Any, Any], np.dtype[Any]], bool]
+) -> NullableValues:
+    """What a user writes, as nullable data; present values that would change their meaning are refused."""
+    dtype = data_type.layout.dtype
+    if isinstance(value, list | tuple) or value is None:
+        return as_nullable(value, dtype, data_type.depth)
+    given = as_nullable(value, depth=data_type.depth)
+    present = given.values[given.missing == 0]
+    if given.values.dtype != dtype and present.size and not converts(present, dtype):
+        raise DataTypeError(
+            f"the values are {given.values.dtype}, but the logical array is {data_type}, which cannot hold "
+            f"them all.\n  Convert them first, if that is what you mean: values.astype({str(dtype)!r})"
+        )
+    return given.astype(tagged(dtype, data_type.depth), copy=False)
+
+
+def broadcast(values: Values, shape: tuple[int, ...]) -> Values:
+    """As `numpy.broadcast_to`.
+
+    >>> broadcast(as_nullable(None, "int8"), (3,)).null_count
+    3
+    """
+    if not isinstance(values, NullableValues):
+        return np.broadcast_to(np.asanyarray(values), shape, subok=True)
+    return NullableValues(
+        np.broadcast_to(values.values, shape), np.broadcast_to(values.missing, shape), values.depth
+    )
+
+
+def for_member(member: zarr.Array[Any], values: Values, where: str) -> Values:
+    """The values, or one value, as the member takes them; a plain one takes no null."""
+    data_type: Any = member.metadata.dtype
+    if isinstance(values, Null | Some):
+        depth = data_type.depth if isinstance(data_type, OptionalDType) else MOST_LEVELS
+        values = as_nullable(values, values_dtype(data_type), depth)
+    if isinstance(data_type, OptionalDType):
+        return as_nullable(values, data_type.layout.dtype, data_type.depth)
+    if not isinstance(values, NullableValues):
+        return values
+    count = values.null_count
+    if count:
+        raise NullsPresentError(
+            f"{count} of the values for {where} are null, and the array behind it has the plain data type "
+            f"{type_text(member.metadata.dtype)}.\n"
+            "  Give the region an encoding with nulls first: arr.recode(bounds, codecs=[…])"
+        )
+    return values.values
+
+
+def holds_nulls(values: Values) -> bool:
+    """Whether there is a null among the values.
+
+    >>> holds_nulls(as_nullable([1, None])), holds_nulls(np.zeros(3))
+    (True, False)
+    """
+    return isinstance(values, NullableValues) and values.null_count > 0
+
+
+def fits(data_type: ZDType[Any, Any], member: zarr.Array[Any]) -> bool:
+    """Whether the member decodes to the logical data type, or to its values alone."""
+    found: Any = member.metadata.dtype
+    if isinstance(found, OptionalDType) or not isinstance(data_type, OptionalDType):
+        same_dtype = found.to_native_dtype() == data_type.to_native_dtype()
+        return same_dtype and layout_of(found.to_native_dtype()) == layout_of(data_type.to_native_dtype())
+    return bool(found.to_native_dtype() == data_type.layout.dtype)
+
+
+def codecs_for(data_type: ZDType[Any, Any], codecs: Iterable[CodecLike] | None) -> tuple[Codec, ...] | None:
+    """The codec list of a new member. Of nullable data, codecs without `optional` are those of the values.
+
+    >>> (codec,) = codecs_for(data_type_of("optional[int8]"), ["gzip"])
+    >>> [type(nested).__name__ for nested in codec.data_codecs]
+    ['BytesCodec', 'GzipCodec']
+    """
+    if not isinstance(data_type, OptionalDType):
+        return None if codecs is None else parse_codecs(codecs)
+    if codecs is None:
+        return (optional_codec(data_type),)
+    parsed = parse_codecs(codecs, default_serializer(data_type.innermost))
+    if any(isinstance(codec, NullableCodec | ShardingCodec) for codec in parsed):
+        return tuple(on_present_values(codec) for codec in parsed)
+    # Values lie in a row among the data_codecs, so what turns the axes around stays in front.
+    turning = [codec for codec in parsed if isinstance(codec, TransposeCodec)]
+    values = [codec for codec in parsed if not isinstance(codec, TransposeCodec)]
+    compressed = any(isinstance(codec, BytesBytesCodec) for codec in values)
+    masks: list[CodecLike] = [PackBitsCodec(), ZstdCodec()] if compressed else [PackBitsCodec()]
+    return (*turning, optional_codec(data_type, mask_codecs=masks, data_codecs=values))

@@ -1,0 +1,20 @@
+"""The command line: `intarsia VERB …`, one module a verb."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line; says what to install if the extra is missing."""
+    try:
+        import rich  # noqa: F401
+        import typer  # noqa: F401
+    except ImportError as error:
+        print(f"intarsia: the command line needs {error.name}: pip install 'intarsia[cli]'", file=sys.stderr)
+        raise SystemExit(7) from None
+    from intarsia.cli.app import run
+
+    run()

@@ -1,0 +1,100 @@
+"""`intarsia create`: a new logical array, in a new or an existing repository."""
+
+from typing import Annotated, Any
+
+import typer
+
+import intarsia
+from intarsia.cli.exits import CommandError
+from intarsia.cli.options import AsOf, Branch, Json, Message, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.output import print_json, say
+from intarsia.cli.place import Place, Version
+from intarsia.cli.spelling import parse_attributes, parse_names, parse_sizes
+from intarsia.cli.verb import verb
+
+__all__ = ["create"]
+
+
+@verb
+def create(
+    store: Store,
+    array: Annotated[str, typer.Argument(metavar="PATH", help="Path of the new array in the store.")],
+    shape: Annotated[str, typer.Option("--shape", metavar="N,N,…", help="Shape; an axis may start at 0.")],
+    dtype: Annotated[str, typer.Option("--dtype", help="Data type, such as float32.")],
+    chunks: Annotated[
+        str | None,
+        typer.Option(
+            "--chunks", metavar="N,N,…", help="The lattice that regions align to; zarr's choice if left out."
+        ),
+    ] = None,
+    fill_value: Annotated[
+        str | None, typer.Option("--fill-value", help="What reads where no region is.", show_default="0")
+    ] = None,
+    dimension_names: Annotated[
+        str | None, typer.Option("--dimension-names", metavar="NAME,NAME,…", help="A name for every axis.")
+    ] = None,
+    attribute: Annotated[
+        list[str] | None,
+        typer.Option("--attribute", "-a", metavar="KEY=VALUE", help="An attribute; the value may be JSON."),
+    ] = None,
+    message: Message = None,
+    branch: Branch = None,
+    tag: Tag = None,
+    snapshot: Snapshot = None,
+    as_of: AsOf = None,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Create a logical array without regions; where nothing is yet, in a new Icechunk repository.
+
+    Example: intarsia create data/store temperature --shape 0,720,1440 --chunks 24,90,180 --dtype float32
+    """
+    fields: dict[str, Any] = {
+        "shape": parse_sizes(shape, "shape"),
+        "chunks": parse_sizes(chunks, "chunks"),
+        "dtype": dtype,
+        "fill_value": _fill_value(fill_value),
+        "dimension_names": parse_names(dimension_names),
+        "attributes": parse_attributes(attribute),
+    }
+    to = Version(branch, tag, snapshot, as_of).for_writing()
+    place = Place.make(store, storage_option)
+    commit = None
+    try:
+        if place.repo is None:
+            if branch:
+                place.store(Version(branch))
+            made = intarsia.create(place.plain, array, **fields)
+        else:
+            with intarsia.transaction(place.repo, to, message or f"create {array}") as transaction:
+                made = transaction.create(array, **fields)
+            commit = transaction.snapshot_id
+    except TypeError as error:
+        raise CommandError(f"dtype {dtype!r} or fill value {fill_value!r}: {error}") from error
+    if as_json:
+        print_json(
+            {
+                "store": store,
+                "path": made.path,
+                "shape": list(made.shape),
+                "dtype": str(made.dtype),
+                "chunks": list(made.chunks),
+                "snapshot_id": commit,
+            }
+        )
+        return
+    say(f"created {made.path or '/'}: {made.dtype} of shape {made.shape}, lattice {made.chunks}")
+    if commit:
+        say(f"snapshot {commit}")
+
+
+def _fill_value(text: str | None) -> object:
+    """A number where it is one, for zarr to cast to the data type."""
+    if text is None:
+        return None
+    for kind in (int, float, complex):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text.lower(), text)

@@ -1,0 +1,53 @@
+"""`intarsia explain`: what a read would do, without doing it."""
+
+from typing import Annotated
+
+import typer
+
+import intarsia
+from intarsia.cli.options import Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.output import print_json, say, show_table
+from intarsia.cli.place import Place, Version
+from intarsia.cli.spelling import parse_selection
+from intarsia.cli.verb import verb
+from intarsia.cli.waiting import waiting
+from intarsia.words import EXPLAIN_COLUMNS
+
+__all__ = ["explain"]
+
+
+@verb
+def explain(
+    store: Store,
+    array: Array = "",
+    selection: Annotated[
+        str,
+        typer.Argument(
+            metavar="[SELECTION]",
+            help="As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.",
+            show_default=False,
+        ),
+    ] = "",
+    branch: Branch = None,
+    tag: Tag = None,
+    snapshot: Snapshot = None,
+    as_of: AsOf = None,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Show the plan of a read: which regions, chunks and bytes it takes, and how they are fetched.
+
+    Example: intarsia explain data/store temperature '0:24, 10, :'
+    """
+    chosen = parse_selection(selection)
+    version = Version(branch, tag, snapshot, as_of)
+    opened = Place.find(store, storage_option).open(array, version)
+    outer = any(isinstance(entry, list) for entry in chosen)
+    with waiting("planning", counted=False):
+        plan = intarsia.explain(opened, chosen, mode="orthogonal" if outer else None)
+    if as_json:
+        print_json({"store": store, "path": opened.path, "selection": selection, "plan": plan.to_json()})
+        return
+    say(*plan.summary())
+    if plan.parts:
+        show_table(EXPLAIN_COLUMNS, [part.cells() for part in plan.parts])

@@ -1,0 +1,81 @@
+"""`intarsia info`: what an array is, and how much of it is stored in which way."""
+
+from intarsia.cli.options import Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.output import print_json, say, show_facts, show_table
+from intarsia.cli.place import Place, Version
+from intarsia.cli.verb import verb
+from intarsia.cli.waiting import waiting
+from intarsia.report.palette import COLOURS
+from intarsia.report.survey import survey
+from intarsia.words import PIPELINE_COLUMNS, ratio_text, size_text
+
+__all__ = ["info"]
+
+
+@verb
+def info(
+    store: Store,
+    array: Array = "",
+    branch: Branch = None,
+    tag: Tag = None,
+    snapshot: Snapshot = None,
+    as_of: AsOf = None,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Show what an array is: shape, data type, regions, and how much each codec pipeline stores.
+
+    Example: intarsia info data/store temperature --as-of 2024-05-01
+    """
+    version = Version(branch, tag, snapshot, as_of)
+    opened = Place.find(store, storage_option).open(array, version)
+    with waiting("measuring stored chunks", counted=False):
+        seen = survey(opened)
+    pipelines = seen.pipelines()
+    if as_json:
+        print_json(
+            {
+                "store": store,
+                "path": opened.path,
+                "shape": list(opened.shape),
+                "dtype": str(opened.dtype),
+                "chunks": list(opened.chunks),
+                "fill_value": str(opened.fill_value),
+                "dimension_names": None if opened.dimension_names is None else list(opened.dimension_names),
+                "regions": len(seen),
+                "members": len(seen.facts),
+                "generation": opened.generation,
+                "nbytes": opened.nbytes,
+                "nbytes_stored": seen.total_stored,
+                "nbytes_not_shown": seen.total_unused,
+                "pipelines": [
+                    {
+                        "codecs": pipeline.label,
+                        "regions": pipeline.regions,
+                        "nbytes": pipeline.nbytes,
+                        "nbytes_stored": pipeline.stored,
+                    }
+                    for pipeline in pipelines
+                ],
+                "problems": list(seen.problems),
+            }
+        )
+        return
+    unused = [("Stored, not shown", size_text(seen.total_unused))] if seen.total_unused else []
+    stored = ("Stored", size_text(seen.total_stored))
+    ratio = ("Ratio", ratio_text(seen.total_nbytes, seen.total_stored))
+    show_facts([*opened.info.fields, stored, ratio, *unused])
+    if pipelines:
+        say("")
+        rows = [
+            (
+                pipeline.label,
+                f"{pipeline.regions:,}",
+                size_text(pipeline.nbytes),
+                size_text(pipeline.stored),
+                ratio_text(pipeline.nbytes, pipeline.stored),
+            )
+            for pipeline in pipelines
+        ]
+        show_table(PIPELINE_COLUMNS, rows, colours={0: [COLOURS[p.place] for p in pipelines]})
+    say(*seen.problems)

@@ -1,0 +1,80 @@
+"""`intarsia log`: the commits that changed an array."""
+
+from typing import Annotated
+
+import typer
+
+from intarsia.cli.exits import CommandError
+from intarsia.cli.options import Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.output import print_json, say, show_table
+from intarsia.cli.place import Place, Version
+from intarsia.cli.tell import change_json
+from intarsia.cli.verb import verb
+from intarsia.cli.waiting import waiting
+from intarsia.report.timeline import change_lines
+from intarsia.versions import history
+from intarsia.versions.open import session_at
+from intarsia.words import size_text
+
+__all__ = ["log"]
+
+
+@verb
+def log(
+    store: Store,
+    array: Array = "",
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=0, help="Show only the newest ones.")
+    ] = None,
+    branch: Branch = None,
+    tag: Tag = None,
+    snapshot: Snapshot = None,
+    as_of: AsOf = None,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """List the commits that changed an array, the newest first, and what each of them did.
+
+    Example: intarsia log data/store temperature --limit 10
+    """
+    version = Version(branch, tag, snapshot, as_of)
+    place = Place.find(store, storage_option)
+    if place.repo is None:
+        raise CommandError(
+            f"{store} is a plain Zarr store, which keeps no history; an Icechunk repository does"
+        )
+    tip = session_at(place.repo, **version.for_reading()).snapshot_id
+    path = place.one_array(array, version)
+    with waiting("comparing versions", counted=False):
+        entries = history(place.repo, path, snapshot_id=tip, limit=limit)
+    if as_json:
+        print_json(
+            {
+                "store": store,
+                "path": path,
+                "commits": [
+                    {
+                        "snapshot_id": entry.snapshot_id,
+                        "parent_id": entry.parent_id,
+                        "written_at": entry.written_at.isoformat(),
+                        "message": entry.message,
+                        "change": change_json(entry.changes[0]) if entry.changes else None,
+                    }
+                    for entry in entries
+                ],
+            }
+        )
+        return
+    rows = [
+        (
+            entry.snapshot_id,
+            f"{entry.written_at:%Y-%m-%d %H:%M:%S}",
+            entry.message,
+            "; ".join(change_lines(entry.changes[0], most=3)) if entry.changes else "",
+            size_text(entry.bytes_written),
+        )
+        for entry in entries
+    ]
+    show_table(("Snapshot", "Time (UTC)", "Message", "Change", "Bytes"), rows)
+    if not rows:
+        say(f"no commit changed {path or '/'}")

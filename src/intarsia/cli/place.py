@@ -1,0 +1,184 @@
+"""From a path or URL on the command line to a store, its arrays, and a safe way to change them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import intarsia
+from intarsia.cli.exits import CommandError
+from intarsia.cli.spelling import parse_options
+from intarsia.errors import NotLogicalArrayError, ReadOnlyError
+from intarsia.report.find import logical_arrays
+from intarsia.versions.open import as_repository, session_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import icechunk
+
+    from intarsia.array import LogicalArray
+
+__all__ = ["Edit", "Place", "Version"]
+
+SEVERAL = 20
+"""This many arrays are named when one has to be chosen."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """Which version of a repository is meant; nothing means the tip of `main`."""
+
+    branch: str | None = None
+    """Name of a branch."""
+
+    tag: str | None = None
+    """Name of a tag."""
+
+    snapshot: str | None = None
+    """Id of a snapshot."""
+
+    as_of: str | None = None
+    """A time."""
+
+    @property
+    def is_given(self) -> bool:
+        """Whether anything was asked for."""
+        return any((self.branch, self.tag, self.snapshot, self.as_of))
+
+    def for_reading(self) -> dict[str, Any]:
+        """As `intarsia.open` takes it."""
+        given = [name for name in ("branch", "tag", "snapshot") if getattr(self, name)]
+        if len(given) > 1 or (self.as_of and given not in ([], ["branch"])):
+            raise CommandError(
+                "give one of --branch, --tag and --snapshot; only --branch goes together with --as-of"
+            )
+        return {
+            "branch": self.branch,
+            "tag": self.tag,
+            "snapshot_id": self.snapshot,
+            "as_of": self.as_of,
+        }
+
+    def for_writing(self) -> str:
+        """The branch to commit to."""
+        for name in ("tag", "snapshot", "as_of"):
+            if getattr(self, name):
+                raise ReadOnlyError(
+                    f"--{name.replace('_', '-')} names a version of the past, which nothing can change.\n"
+                    "  Only branches move: give --branch, or nothing for main"
+                )
+        return self.branch or "main"
+
+
+@dataclass
+class Edit:
+    """A change that is going on; afterwards it knows its snapshot."""
+
+    array: LogicalArray
+    """Open for writing."""
+
+    snapshot_id: str | None = None
+    """Of the commit; None for stores without versions, or if nothing changed."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A store that was found: a repository, or plain Zarr."""
+
+    text: str
+    """As the user wrote it."""
+
+    repo: icechunk.Repository | None
+    """The repository; None for plain Zarr."""
+
+    @classmethod
+    def find(cls, text: str, options: Sequence[str] | None = None) -> Place:
+        """What is at a path or URL."""
+        given = parse_options(options or (), "storage option")
+        if given:
+            return cls(text, intarsia.open_repository(text, **given))
+        if "://" not in text and not Path(text).expanduser().exists():
+            raise FileNotFoundError(f"there is nothing at {text}")
+        repo = as_repository(os.path.expanduser(text) if "://" not in text else text)
+        if repo is None and "://" not in text:
+            cls._expect_zarr(text)
+        return cls(text, repo)
+
+    @classmethod
+    def make(cls, text: str, options: Sequence[str] | None = None) -> Place:
+        """What is at a path or URL; a new repository if nothing is."""
+        given = parse_options(options or (), "storage option")
+        local = "://" not in text
+        if local and Path(text).expanduser().exists() and any(Path(text).expanduser().iterdir()):
+            return cls.find(text, options)
+        return cls(text, intarsia.open_repository(text, create=True, **given))
+
+    @staticmethod
+    def _expect_zarr(text: str) -> None:
+        path = Path(text).expanduser()
+        if (path / "zarr.json").is_file() or path.suffix == ".zip":
+            return
+        older = (path / ".zgroup").is_file() or (path / ".zarray").is_file()
+        raise NotLogicalArrayError(
+            f"{text} is neither an Icechunk repository nor a Zarr v3 store"
+            + (": it is Zarr v2.\n  Logical arrays need Zarr v3" if older else "")
+        )
+
+    @property
+    def plain(self) -> str:
+        """The text as zarr takes it."""
+        return self.text if "://" in self.text else os.path.expanduser(self.text)
+
+    def store(self, version: Version) -> Any:
+        """The zarr store of one version, for reading."""
+        if self.repo is not None:
+            return session_at(self.repo, **version.for_reading()).store
+        if version.is_given:
+            raise CommandError(
+                f"{self.text} is a plain Zarr store, which has no versions: "
+                "--branch, --tag, --snapshot and --as-of need an Icechunk repository"
+            )
+        return self.plain
+
+    def arrays(self, version: Version) -> list[str]:
+        """Paths of all logical arrays."""
+        return logical_arrays(self.store(version))
+
+    def one_array(self, path: str, version: Version) -> str:
+        """The path, or the only one there is."""
+        if path:
+            return path.strip("/")
+        found = self.arrays(version)
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise NotLogicalArrayError(
+                f"there is no logical array in {self.text}.\n"
+                "  Create one: intarsia create STORE PATH --shape … --chunks … --dtype …"
+            )
+        names = "\n    ".join(found[:SEVERAL]) + ("\n    …" if len(found) > SEVERAL else "")
+        raise CommandError(f"{self.text} holds {len(found)} logical arrays; say which:\n    {names}")
+
+    def open(self, path: str, version: Version) -> LogicalArray:
+        """A logical array for reading."""
+        return intarsia.open(self.store(version), self.one_array(path, version))
+
+    @contextmanager
+    def changing(self, path: str, version: Version, message: str) -> Iterator[Edit]:
+        """A logical array to change; in a repository everything inside is one commit, or nothing is."""
+        if self.repo is None:
+            if version.is_given:
+                self.store(version)
+            yield Edit(intarsia.open(self.plain, self.one_array(path, version), mode="r+"))
+            return
+        branch = version.for_writing()
+        at = Version(branch=branch)
+        name = self.one_array(path, at)
+        with intarsia.transaction(self.repo, branch, message) as transaction:
+            edit = Edit(transaction.open(name))
+            yield edit
+        edit.snapshot_id = transaction.snapshot_id

@@ -1,0 +1,87 @@
+"""`intarsia read`: print a selection, or save it to a file."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from intarsia.cli.datafile import save
+from intarsia.cli.options import Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.output import print_json, say
+from intarsia.cli.place import Place, Version
+from intarsia.cli.spelling import parse_selection
+from intarsia.cli.verb import verb
+from intarsia.cli.waiting import waiting
+from intarsia.words import size_text
+
+__all__ = ["read"]
+
+
+@verb
+def read(
+    store: Store,
+    array: Array = "",
+    selection: Annotated[
+        str,
+        typer.Argument(
+            metavar="[SELECTION]",
+            help="As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.",
+            show_default=False,
+        ),
+    ] = "",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Save to this .npy or .csv file instead of printing."),
+    ] = None,
+    branch: Branch = None,
+    tag: Tag = None,
+    snapshot: Snapshot = None,
+    as_of: AsOf = None,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Read a selection: print it, or save it as .npy or .csv.
+
+    Lists select as in array.oindex: every combination of the listed indices. A selection that begins with
+    a minus sign comes after --.
+
+    Example: intarsia read data/store temperature '0:24, ::10, ::10' -o day.npy
+    """
+    chosen = parse_selection(selection)
+    version = Version(branch, tag, snapshot, as_of)
+    opened = Place.find(store, storage_option).open(array, version)
+    with waiting("reading", counted=False):
+        outer = any(isinstance(entry, list) for entry in chosen)
+        values = np.asarray(opened.oindex[chosen] if outer else opened[chosen])
+    if output is not None:
+        save(output, values)
+    if as_json:
+        print_json(
+            {
+                "store": store,
+                "path": opened.path,
+                "selection": selection,
+                "shape": list(values.shape),
+                "dtype": str(values.dtype),
+                "output": None if output is None else str(output),
+                "values": None if output is not None else _jsonable(values),
+            }
+        )
+    elif output is not None:
+        say(f"{output}: {values.dtype} of shape {values.shape}, {size_text(values.nbytes)}")
+    else:
+        say(*np.array2string(values, separator=" ", threshold=1000).split("\n"))
+
+
+def _jsonable(values: np.ndarray[Any, Any]) -> object:
+    """Values for JSON, in which NaN, times and complex numbers have no place: those become text."""
+    if values.dtype.kind in "biu" or (values.dtype.kind == "f" and bool(np.isfinite(values).all())):
+        return values.tolist()
+    return np.vectorize(_number, otypes=[object])(values).tolist() if values.size else []
+
+
+def _number(value: object) -> object:
+    if isinstance(value, float) and np.isfinite(value):
+        return float(value)
+    return str(value)

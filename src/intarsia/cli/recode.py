@@ -1,0 +1,92 @@
+"""`intarsia recode`: the same values, encoded anew."""
+
+from typing import Annotated, Any
+
+import typer
+
+from intarsia.cli.exits import CommandError
+from intarsia.cli.options import (
+    Array,
+    AsOf,
+    Branch,
+    Chunks,
+    Codec,
+    Json,
+    Message,
+    Shards,
+    Snapshot,
+    StorageOption,
+    Store,
+    Tag,
+)
+from intarsia.cli.output import print_json, say
+from intarsia.cli.place import Place, Version
+from intarsia.cli.spelling import parse_bounds, parse_codec_list, parse_sizes
+from intarsia.cli.verb import verb
+from intarsia.cli.waiting import waiting
+from intarsia.report.survey import survey
+from intarsia.words import bounds_text, size_text
+
+__all__ = ["recode"]
+
+
+@verb
+def recode(
+    store: Store,
+    array: Array = "",
+    codec: Codec = None,
+    bounds: Annotated[
+        str | None,
+        typer.Option("--bounds", metavar="A:B,…", help="The box to encode anew; everything if left out."),
+    ] = None,
+    chunks: Chunks = None,
+    shards: Shards = None,
+    message: Message = None,
+    branch: Branch = None,
+    tag: Tag = None,
+    snapshot: Snapshot = None,
+    as_of: AsOf = None,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Encode a box of an array anew: same values, other codecs, one new member.
+
+    In a repository older versions stay as they are.
+
+    Example: intarsia recode data/store temperature --bounds '0:365, :, :' -c zstd:level=19
+    """
+    codecs = parse_codec_list(codec)
+    if codecs is None:
+        raise CommandError("say how to encode: --codec NAME, repeated; 'raw' for none, 'auto' for what suits")
+    version = Version(branch, tag, snapshot, as_of)
+    place = Place.find(store, storage_option)
+    options: dict[str, Any] = {
+        "codecs": codecs,
+        "chunks": parse_sizes(chunks, "chunks"),
+        "shards": parse_sizes(shards, "shards"),
+    }
+    with waiting("recoding", counted=False), place.changing(array, version, message or "recode") as edit:
+        box = parse_bounds(bounds, edit.array.shape)
+        before = survey(edit.array).total_stored
+        edit.array.recode(box, **options)
+        after = survey(edit.array).total_stored
+    made = edit.array
+    done = box if box is not None else tuple((0, n) for n in made.shape)
+    if as_json:
+        print_json(
+            {
+                "store": store,
+                "path": made.path,
+                "bounds": [list(pair) for pair in done],
+                "nbytes_stored_before": before,
+                "nbytes_stored_after": after,
+                "snapshot_id": edit.snapshot_id,
+            }
+        )
+        return
+    say(
+        f"recoded {bounds_text(done)} of {made.path or '/'}: the array stores {size_text(after)} now, "
+        f"{size_text(before)} before"
+    )
+    if edit.snapshot_id:
+        say(f"snapshot {edit.snapshot_id}")

@@ -1,0 +1,60 @@
+"""`intarsia regions`: the table of an array's regions."""
+
+from typing import Annotated
+
+import typer
+
+from intarsia.cli.options import Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.output import print_json, say, show_table
+from intarsia.cli.place import Place, Version
+from intarsia.cli.verb import verb
+from intarsia.cli.waiting import waiting
+from intarsia.report.palette import COLOURS
+from intarsia.report.survey import survey
+from intarsia.words import REGION_COLUMNS, count_text
+
+__all__ = ["regions"]
+
+
+@verb
+def regions(
+    store: Store,
+    array: Array = "",
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=0, help="Show only the first ones.")
+    ] = None,
+    branch: Branch = None,
+    tag: Tag = None,
+    snapshot: Snapshot = None,
+    as_of: AsOf = None,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """List the regions of an array: bounds, codecs, chunks, size, stored size, member.
+
+    Example: intarsia regions data/store temperature --tag v1
+    """
+    version = Version(branch, tag, snapshot, as_of)
+    opened = Place.find(store, storage_option).open(array, version)
+    with waiting("measuring stored chunks", counted=False):
+        seen = survey(opened)
+    order = seen.in_order()[:limit].tolist()
+    rows = [seen.row(i) for i in order]
+    if as_json:
+        print_json(
+            {
+                "store": store,
+                "path": opened.path,
+                "shape": list(opened.shape),
+                "count": len(seen),
+                "regions": [row.to_json() for row in rows],
+            }
+        )
+        return
+    if not len(seen):
+        say(f"{opened.path or '/'} has no regions yet: all of it reads as {opened.fill_value}")
+        return
+    colours = {1: [COLOURS[int(seen.group[i])] for i in order]}
+    show_table(REGION_COLUMNS, [row.cells() for row in rows], colours=colours)
+    if len(rows) < len(seen):
+        say(f"… and {count_text(len(seen) - len(rows), 'more region', 'more regions')}")

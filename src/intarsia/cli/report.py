@@ -1,0 +1,67 @@
+"""`intarsia report`: one page that shows what was done to the data."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from intarsia.cli.options import AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.output import print_json, say
+from intarsia.cli.place import Place, Version
+from intarsia.cli.verb import verb
+from intarsia.cli.waiting import waiting
+from intarsia.report.write import MOST_VERSIONS, write_report
+from intarsia.words import size_text
+
+__all__ = ["report"]
+
+
+@verb
+def report(
+    store: Store,
+    array: Annotated[
+        str,
+        typer.Argument(metavar="[PATH]", help="One array; all of them if left out.", show_default=False),
+    ] = "",
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path(
+        "report.html"
+    ),
+    versions: Annotated[
+        int, typer.Option("--versions", min=1, help="Show at most this many versions of each array.")
+    ] = MOST_VERSIONS,
+    data: Annotated[
+        bool, typer.Option("--data/--no-data", help="Let the check read every stored chunk.")
+    ] = False,
+    branch: Branch = None,
+    tag: Tag = None,
+    snapshot: Snapshot = None,
+    as_of: AsOf = None,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Write a page with the map over time, bytes by codec, ratio per chunk, masks, slots and problems.
+
+    The page is one file that any browser opens from disk, without server or network.
+
+    Example: intarsia report data/store -o report.html
+    """
+    version = Version(branch, tag, snapshot, as_of)
+    place = Place.find(store, storage_option)
+    if place.repo is None:
+        place.store(version)  # refuses versions that a plain store has not
+    with waiting("writing the report") as progress:
+        file = write_report(
+            place.plain if place.repo is None else place.repo,
+            output,
+            array or None,
+            versions=versions,
+            read_data=data,
+            title=f"{store} {array}".strip(),
+            progress=progress,
+            **(version.for_reading() if place.repo is not None else {}),
+        )
+    size = file.stat().st_size
+    if as_json:
+        print_json({"store": store, "output": str(file), "nbytes": size})
+        return
+    say(f"{file} ({size_text(size)}): open it in a browser")

@@ -1,0 +1,129 @@
+"""`intarsia rewrite`: write fast, compress later, in place."""
+
+from contextlib import nullcontext
+from typing import Annotated, Any
+
+import typer
+import zarr
+
+import intarsia
+from intarsia.array.frame import open_group
+from intarsia.array.manifest import MANIFEST_KEY
+from intarsia.cli.exits import CommandError
+from intarsia.cli.options import AsOf, Branch, Json, Message, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.output import print_json, say, show_table
+from intarsia.cli.place import Place, Version
+from intarsia.cli.verb import verb
+from intarsia.cli.waiting import waiting
+from intarsia.report.facts import read_facts
+from intarsia.report.masks import conditional_codecs
+from intarsia.words import size_text
+
+__all__ = ["rewrite"]
+
+
+@verb
+def rewrite(
+    store: Store,
+    array: Annotated[
+        str,
+        typer.Argument(
+            metavar="[PATH]",
+            help="A Zarr array with a conditional codec, or a logical array with such members.",
+            show_default=False,
+        ),
+    ] = "",
+    decision: Annotated[
+        str,
+        typer.Option(
+            "--decision",
+            "-d",
+            help="Which chunks get which nested codecs: compress_if_smaller, smallest, sampled, "
+            "always_apply, never_apply.",
+        ),
+    ] = "compress_if_smaller",
+    message: Message = None,
+    branch: Branch = None,
+    tag: Tag = None,
+    snapshot: Snapshot = None,
+    as_of: AsOf = None,
+    storage_option: StorageOption = None,
+    as_json: Json = False,
+) -> None:
+    """Go over the chunks of arrays with a `conditional` codec and decide anew, in place.
+
+    It can be stopped at any moment and started again.
+
+    Example: intarsia rewrite run42.zarr images --decision smallest
+    """
+    version = Version(branch, tag, snapshot, as_of)
+    place = Place.find(store, storage_option)
+    commit, results = None, []
+    changing: Any = nullcontext()
+    if place.repo is not None:
+        changing = intarsia.transaction(place.repo, version.for_writing(), message or f"rewrite {array}")
+    elif version.is_given:
+        place.store(version)
+    with changing as transaction:
+        target = place.plain if transaction is None else transaction.store
+        for path, member in _conditional_arrays(target, array.strip("/")):
+            with waiting(f"rewriting {path or '/'}") as progress:
+                results.append((path, intarsia.rewrite(member, decision, progress=progress)))
+    if transaction is not None:
+        commit = transaction.snapshot_id
+    if as_json:
+        print_json(
+            {
+                "store": store,
+                "decision": decision,
+                "arrays": [
+                    {
+                        "path": path,
+                        "chunks": done.chunks,
+                        "rewritten": done.rewritten,
+                        "nbytes_stored_before": done.bytes_before,
+                        "nbytes_stored_after": done.bytes_after,
+                    }
+                    for path, done in results
+                ],
+                "snapshot_id": commit,
+            }
+        )
+        return
+    rows = [
+        (
+            path or "/",
+            f"{done.rewritten:,} of {done.chunks:,}",
+            size_text(done.bytes_before),
+            size_text(done.bytes_after),
+        )
+        for path, done in results
+    ]
+    show_table(("Array", "Rewritten", "Stored before", "Stored"), rows)
+    if commit:
+        say(f"snapshot {commit}")
+
+
+def _conditional_arrays(store: Any, path: str) -> list[tuple[str, zarr.Array[Any]]]:
+    """The array at a path, or the members with a conditional codec of the logical array there."""
+    try:
+        return [(path, zarr.open_array(store, path=path, mode="r+", zarr_format=3))]
+    except (FileNotFoundError, ValueError):  # a group, or nothing
+        pass
+    try:
+        group = open_group(store, path, "r+")
+    except FileNotFoundError as error:
+        raise intarsia.NotLogicalArrayError(f"there is neither an array nor a group at {path!r}") from error
+    if MANIFEST_KEY not in group.metadata.attributes:
+        raise CommandError(
+            f"{path or '/'} is a group: name an array with a conditional codec, or a logical array"
+        )
+    logical = intarsia.open(group, mode="r+")
+    facts = read_facts(group, logical.manifest.members, logical.ndim)
+    found = [fact.name for fact in facts if conditional_codecs(fact)]
+    if not found:
+        raise intarsia.CodecConfigurationError(
+            f"cannot rewrite {path or '/'}: none of its {len(facts)} members has a conditional codec.\n"
+            "  To give them other codecs: intarsia recode"
+        )
+    return [(f"{logical.path}/{name}".lstrip("/"), logical.members[name]) for name in found]

@@ -1,0 +1,195 @@
+"""Shapes, selections, bounds, codecs and attributes as they are spelled on the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from intarsia.cli.exits import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import EllipsisType
+
+__all__ = [
+    "parse_attributes",
+    "parse_bounds",
+    "parse_codec_list",
+    "parse_names",
+    "parse_options",
+    "parse_selection",
+    "parse_sizes",
+]
+
+INTEGER = re.compile(r"[+-]?\d+\Z")
+
+
+def _integer(text: str, what: str) -> int:
+    if not INTEGER.match(text):
+        raise CommandError(f"{what}: {text!r} is not an integer")
+    return int(text)
+
+
+def parse_sizes(text: str | None, what: str = "sizes") -> tuple[int, ...] | None:
+    """A shape or chunk shape; an empty text is the shape without axes.
+
+    >>> parse_sizes("0, 720,1440"), parse_sizes(""), parse_sizes(None)
+    ((0, 720, 1440), (), None)
+    """
+    if text is None:
+        return None
+    stripped = text.strip().strip("()[]").strip().rstrip(",")
+    return tuple(_integer(part.strip(), what) for part in stripped.split(",")) if stripped else ()
+
+
+def parse_selection(text: str | None) -> tuple[int | slice | EllipsisType | list[int], ...]:
+    """A selection as between brackets: integers, slices, an ellipsis, lists of indices.
+
+    >>> parse_selection("0:10, -1, ::2, [3, 5], ...")
+    (slice(0, 10, None), -1, slice(None, None, 2), [3, 5], Ellipsis)
+    """
+    stripped = (text or "").strip()
+    if stripped.startswith("[") and stripped.endswith("]") and _closes(stripped):
+        inner = stripped[1:-1]
+        # [3, 5] by itself is a list of indices; [0:3, 5] is a subscript written with its brackets.
+        if ":" in inner or "." in inner or "[" in inner or "," not in inner:
+            stripped = inner.strip()
+    if not stripped:
+        return ()
+    return tuple(_entry(part.strip()) for part in _split(stripped))
+
+
+def _closes(text: str) -> bool:
+    """Whether the first bracket closes with the last."""
+    depth = 0
+    for i, character in enumerate(text):
+        depth += (character == "[") - (character == "]")
+        if depth == 0:
+            return i == len(text) - 1
+    return False
+
+
+def _split(text: str) -> list[str]:
+    """At the commas that are not inside brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character == "[") - (character == "]")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    if depth:
+        raise CommandError(f"selection {text!r}: a bracket is not closed")
+    if len(parts) > 1 and not parts[-1].strip():
+        parts.pop()
+    return parts
+
+
+def _entry(text: str) -> int | slice | EllipsisType | list[int]:
+    if text in ("...", "…"):
+        return Ellipsis
+    if text.startswith("[") and text.endswith("]"):
+        inner = text[1:-1].strip()
+        return [_integer(part.strip(), "selection") for part in inner.split(",")] if inner else []
+    if ":" in text:
+        parts = [part.strip() for part in text.split(":")]
+        if len(parts) > 3:
+            raise CommandError(f"selection: {text!r} has more than two colons")
+        return slice(*(_integer(part, "selection") if part else None for part in parts))
+    return _integer(text, "selection")
+
+
+def parse_bounds(text: str | None, shape: Sequence[int]) -> tuple[tuple[int, int], ...] | None:
+    """A box: start and stop on every axis, as in a subscript; what is left out reaches to the end.
+
+    >>> parse_bounds("0:500, :", (1000, 80))
+    ((0, 500), (0, 80))
+    """
+    if text is None:
+        return None
+    entries = list(parse_selection(text))
+    if Ellipsis in entries:
+        at = entries.index(Ellipsis)
+        entries[at : at + 1] = [slice(None)] * (len(shape) - len(entries) + 1)
+    entries += [slice(None)] * (len(shape) - len(entries))
+    if len(entries) != len(shape) or not all(isinstance(e, slice) and e.step is None for e in entries):
+        raise CommandError(
+            f"bounds {text!r}: give start:stop for each of the {len(shape)} axes, such as '0:500, :'"
+        )
+    box = []
+    for entry, size in zip(entries, shape, strict=True):
+        assert isinstance(entry, slice)
+        box.append((0 if entry.start is None else entry.start, size if entry.stop is None else entry.stop))
+    return tuple(box)
+
+
+def parse_codec_list(texts: Sequence[str] | None) -> list[Any] | str | None:
+    """Codecs: names, names with settings, or JSON objects; `raw` for none at all, `auto` for the advised.
+
+    >>> parse_codec_list(["crc32c", "zstd:level=19"])
+    [{'name': 'crc32c'}, {'name': 'zstd', 'configuration': {'level': 19}}]
+    >>> parse_codec_list(["raw"]), parse_codec_list(["auto"]), parse_codec_list(None)
+    ([], 'auto', None)
+    """
+    if not texts:
+        return None
+    if list(texts) in (["auto"], ["raw"]):
+        return "auto" if texts[0] == "auto" else []
+    return [_codec(text) for text in texts]
+
+
+def _codec(text: str) -> dict[str, Any]:
+    if text.lstrip().startswith("{"):
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise CommandError(f"codec {text!r} is not valid JSON: {error}") from None
+        if not isinstance(document.get("name"), str):
+            raise CommandError(f"codec {text!r} has no name")
+        return dict(document)
+    name, _, settings = text.partition(":")
+    if name in ("raw", "auto"):
+        raise CommandError(f"codec {name!r} stands alone, without other codecs")
+    if not name:
+        raise CommandError(f"codec {text!r} has no name")
+    codec: dict[str, Any] = {"name": name}
+    if settings:
+        codec["configuration"] = parse_options(settings.split(","), "codec")
+    return codec
+
+
+def parse_options(texts: Sequence[str], what: str) -> dict[str, Any]:
+    """KEY=VALUE pairs; a value is JSON where it can be, else text.
+
+    >>> parse_options(["level=3", "cname=zstd", "anonymous=true"], "codec")
+    {'level': 3, 'cname': 'zstd', 'anonymous': True}
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise CommandError(f"{what}: {text!r} is not KEY=VALUE")
+        try:
+            found[key.strip()] = json.loads(value)
+        except ValueError:
+            found[key.strip()] = value
+    return found
+
+
+def parse_attributes(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Attributes as KEY=VALUE.
+
+    >>> parse_attributes(["units=K", "valid_range=[0, 400]"])
+    {'units': 'K', 'valid_range': [0, 400]}
+    """
+    return parse_options(texts or (), "attribute")
+
+
+def parse_names(text: str | None) -> tuple[str | None, ...] | None:
+    """Names of axes; an empty one means none.
+
+    >>> parse_names("time,lat,"), parse_names(None)
+    (('time', 'lat', None), None)
+    """
+    return None if text is None else tuple(part.strip() or None for part in text.split(","))

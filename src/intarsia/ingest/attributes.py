@@ -1,0 +1,45 @@
+"""Attributes of source files as JSON holds them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from intarsia.array.attributes import RESERVED
+
+__all__ = ["clean"]
+
+FILE_MATTERS = frozenset(
+    ("_NCProperties", "_Netcdf4Dimid", "DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME")
+)
+"""About how a file is laid out, not about the data."""
+
+
+def clean(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that a Zarr node can hold.
+
+    >>> clean({"valid_min": np.int16(-2), "flags": np.array([1, 2]), "bad": np.nan, "CLASS": "x"})
+    {'valid_min': -2, 'flags': [1, 2], 'bad': 'NaN'}
+    """
+    return {
+        str(name): _json(value)
+        for name, value in attrs.items()
+        if name not in FILE_MATTERS and name not in RESERVED
+    }
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, list | tuple):
+        return [_json(each) for each in value]
+    if isinstance(value, Mapping):
+        return {str(key): _json(each) for key, each in value.items()}
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)

@@ -1,0 +1,185 @@
+"""What an ingest did, or would do: the runs of equal encoding, and every file's fate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["FileReport", "IngestReport", "Run", "Runs"]
+
+type Status = Literal["added", "replaced", "unchanged", "failed"]
+
+SHOWN_FILES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """What became of one file.
+
+    >>> print(FileReport("file:///data/a.nc", "failed", reason="the file is empty"))
+    failed     file:///data/a.nc: the file is empty
+    """
+
+    url: str
+    """Where it is."""
+
+    status: Status
+    """`added`, `replaced`, `unchanged` (it is in the dataset already) or `failed`."""
+
+    start: int | None = None
+    """Its first step along the concatenation axis."""
+
+    steps: int = 0
+    """How many steps it contributes."""
+
+    reason: str = ""
+    """Why it failed, or why parts of it were copied."""
+
+    def __str__(self) -> str:
+        return f"{self.status:<10} {self.url}" + (f": {self.reason}" if self.reason else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Consecutive files of which one variable is encoded in the same way."""
+
+    variable: str
+    """Its name."""
+
+    start: int
+    """First step along the concatenation axis."""
+
+    stop: int
+    """Last step, excluded."""
+
+    first: str
+    """The coordinate of the first step, as people write it."""
+
+    last: str
+    """That of the last."""
+
+    files: int
+    """How many files."""
+
+    chunks: tuple[int, ...]
+    """Shape of a chunk."""
+
+    codecs: str
+    """How chunks are compressed."""
+
+    stored: str
+    """Type of the stored numbers."""
+
+    packing: str
+    """How they become values."""
+
+    copied: str = ""
+    """Why the data are copied; empty when they are referenced."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The table of runs: where and how an archive changed.
+
+    >>> days = ("2002-06-01", "2002-06-02")
+    >>> run = Run("sst", 0, 2, *days, 2, (1, 9), "shuffle+zlib", "int16", "* 0.01 + 273.15")
+    >>> print(Runs((run,)))
+    variable  from        to          files  chunks  codecs        stored  packing          data
+    sst       2002-06-01  2002-06-02      2  1x9     shuffle+zlib  int16   * 0.01 + 273.15  referenced
+    """
+
+    rows: tuple[Run, ...]
+    """In the order of variables, then of the axis."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Any:
+        return iter(self.rows)
+
+    def __getitem__(self, i: int) -> Run:
+        return self.rows[i]
+
+    def table(self) -> Sequence[tuple[str, ...]]:
+        """Header and rows as texts, for any way of printing them."""
+        header = ("variable", "from", "to", "files", "chunks", "codecs", "stored", "packing", "data")
+        return [header] + [
+            (
+                run.variable, run.first, run.last, str(run.files), "x".join(map(str, run.chunks)), run.codecs,
+                run.stored, run.packing, f"copied: {run.copied}" if run.copied else "referenced",
+            )
+            for run in self.rows
+        ]  # fmt: skip
+
+    def __str__(self) -> str:
+        rows = self.table()
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        right = 3  # the number of files
+        lines = (
+            "  ".join(
+                cell.rjust(width) if i == right else cell.ljust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        )
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """What an ingest did, or in a dry run would do.
+
+    >>> report = IngestReport(Runs(()), (FileReport("file:///a.nc", "unchanged", 0, 1),))
+    >>> print(report.summary)
+    nothing to do: 1 unchanged
+    """
+
+    runs: Runs
+    """Runs of equal encoding among the files that are new."""
+
+    files: tuple[FileReport, ...]
+    """Every file, in the order in which it was named."""
+
+    snapshot_id: str | None = None
+    """The commit; None for a dry run, or when there was nothing to do."""
+
+    repository: Any = field(default=None, repr=False, compare=False)
+    """The repository, authorised to read the sources: open arrays from it."""
+
+    containers: tuple[str, ...] = ()
+    """URL prefixes of the virtual chunk containers that the dataset needs authorised."""
+
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Variables that were not taken, and why."""
+
+    def of(self, status: Status) -> tuple[FileReport, ...]:
+        """The files of one fate."""
+        return tuple(file for file in self.files if file.status == status)
+
+    @property
+    def failed(self) -> tuple[FileReport, ...]:
+        """The files that were not taken, with the reasons."""
+        return self.of("failed")
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        counts = [(status, len(self.of(status))) for status in ("added", "replaced", "unchanged", "failed")]
+        text = ", ".join(f"{count} {status}" for status, count in counts if count) or "no files"
+        return text if self.of("added") or self.of("replaced") else f"nothing to do: {text}"
+
+    def __str__(self) -> str:
+        lines = [self.summary]
+        if self.runs.rows:
+            lines += ["", str(self.runs)]
+        if self.failed:
+            lines += ["", *map(str, self.failed[:SHOWN_FILES])]
+            if len(self.failed) > SHOWN_FILES:
+                lines.append(f"… and {len(self.failed) - SHOWN_FILES} more that failed")
+        lines += [f"left out   {name}: {reason}" for name, reason in self.left_out.items()]
+        return "\n".join(lines)

@@ -1,0 +1,167 @@
+"""Which nested codecs of a `conditional` member were applied to which of its chunks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.codecs import masks
+from intarsia.report.inert import markup
+from intarsia.report.notebook import html_table
+from intarsia.report.palette import COLOURS, LETTERS, ink_on
+from intarsia.report.projection import plane_axes
+from intarsia.words import percent_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from intarsia.array import LogicalArray
+    from intarsia.report.facts import MemberFacts
+
+__all__ = ["MaskUse", "conditional_codecs", "mask_uses"]
+
+MOST_ROWS, MOST_COLUMNS = 40, 64
+MOST_MEMBERS = 20
+"""A page shows this many members with a conditional codec; more are counted."""
+
+
+@dataclass(frozen=True, eq=False)
+class MaskUse:
+    """The bitmasks of one member.
+
+    >>> use = MaskUse("m-1", ("shuffle", "zstd"), np.ma.MaskedArray([[0, 3], [3, 3]], mask=[[0, 0], [0, 1]]))
+    >>> use.counts()
+    {3: 2, 0: 1}
+    >>> use.words(3), use.words(0)
+    ('shuffle + zstd', 'none')
+    """
+
+    member: str
+    """Its name."""
+
+    nested: tuple[str, ...]
+    """The nested codecs, bit 0 first."""
+
+    masks: np.ma.MaskedArray[Any, np.dtype[Any]]
+    """Over the member's chunk grid; masked where nothing is stored."""
+
+    def counts(self) -> dict[int, int]:
+        """Chunks of every bitmask that occurs, the most frequent first."""
+        values, numbers = np.unique(self.masks.compressed(), return_counts=True)
+        found = {int(value): int(number) for value, number in zip(values, numbers, strict=True)}
+        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+    def words(self, mask: int) -> str:
+        """The codecs that a bitmask says were applied."""
+        applied = [name for bit, name in enumerate(self.nested) if mask >> bit & 1]
+        return " + ".join(applied) or "none"
+
+    def html(self) -> str:
+        """A section of the report."""
+        counts = self.counts()
+        total = sum(counts.values())
+        rows = []
+        for i, (mask, number) in enumerate(counts.items()):
+            colour = COLOURS[min(i, len(COLOURS) - 1)]
+            letter = LETTERS[min(i, len(COLOURS) - 1)]
+            swatch = (
+                f'<span style="background:{colour};color:{ink_on(colour)};padding:0 .4em;margin-right:.2em">'
+                f"{letter}</span>"
+            )
+            bits = f"{mask:0{len(self.nested)}b}"
+            rows.append(
+                (f"{swatch} {markup(self.words(mask))}", bits, f"{number:,}", percent_text(number / total))
+            )
+        if not rows:
+            return f"<h3>Conditional codecs of {markup(self.member)}</h3><p>Nothing is stored yet.</p>"
+        return "".join(
+            [
+                f"<h3>Conditional codecs of <code>{markup(self.member)}</code></h3>",
+                '<p class="soft">Which nested codecs each stored chunk went through; where several chunks '
+                "share a cell, the most frequent answer.</p>",
+                self._picture(list(counts)),
+                html_table(("Applied", "Mask", "Chunks stored", "Share"), rows, "masks"),
+            ]
+        )
+
+    def _picture(self, order: Sequence[int]) -> str:
+        winners = _most_frequent(self.masks, order)
+        rows, columns = winners.shape
+        size = max(4.0, min(28.0, 640 / columns, 320 / rows))
+        parts = []
+        for (i, j), place in np.ndenumerate(winners):
+            if place < 0:
+                continue
+            colour = COLOURS[min(int(place), len(COLOURS) - 1)]
+            parts.append(
+                f'<rect class="region" x="{78 + j * size:.5g}" y="{4 + i * size:.5g}" '
+                f'width="{size - 0.5:.4g}" '
+                f'height="{size - 0.5:.4g}" fill="{colour}"><title>{markup(self.words(order[place]))}</title>'
+                "</rect>"
+            )
+        width, height = 78 + columns * size + 8, rows * size + 8
+        about = markup(f"Grid of the chunks of {self.member}, coloured by the codecs that were applied")
+        return (
+            '<div class="map" tabindex="0" role="group" aria-label="Masks per chunk; arrow keys go from one '
+            f'to the next"><svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
+            f'width="{width:g}" height="{height:g}" role="img" aria-label="{about}">{"".join(parts)}</svg>'
+            '<p class="readout" aria-live="polite"></p></div>'
+        )
+
+
+def _most_frequent(
+    found: np.ma.MaskedArray[Any, np.dtype[Any]], order: Sequence[int]
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """For every cell of a bounded plane, the place in `order` of its most frequent mask; -1 for none."""
+    axes = plane_axes(found.shape)
+    others = tuple(axis for axis in range(found.ndim) if axis not in axes)
+    stored = ~np.ma.getmaskarray(found)
+    best = None
+    winners = np.zeros((1, 1), dtype=np.int64)
+    for place, mask in enumerate(order):
+        hit = ((found.filled(0) == mask) & stored).sum(axis=others)
+        plane = hit.reshape((1,) * (2 - hit.ndim) + hit.shape)
+        coarse = _folded(_folded(plane, 0, MOST_ROWS), 1, MOST_COLUMNS)
+        if best is None:
+            best = np.zeros(coarse.shape)
+            winners = np.full(coarse.shape, -1, dtype=np.int64)
+        better = coarse > best
+        winners[better], best[better] = place, coarse[better]
+    return winners
+
+
+def _folded(counts: np.ndarray[Any, Any], axis: int, most: int) -> np.ndarray[Any, Any]:
+    """Sums of neighbours, so that at most `most` places are left on the axis."""
+    size = counts.shape[axis]
+    if size <= most:
+        return counts
+    starts = np.unique(np.linspace(0, size, most + 1).astype(np.int64)[:-1])
+    folded: np.ndarray[Any, Any] = np.add.reduceat(counts, starts, axis=axis)
+    return folded
+
+
+def conditional_codecs(facts: MemberFacts) -> tuple[Mapping[str, Any], ...]:
+    """The codecs nested in a member's `conditional` codec; empty if it has none.
+
+    >>> from intarsia.report.facts import MemberFacts
+    >>> conditional_codecs(MemberFacts.unknown("m", 1, "missing"))
+    ()
+    """
+    for codec in facts.codecs:
+        settings = codec.get("configuration") or {}
+        if codec.get("name") in ("conditional", "optional") and isinstance(settings.get("codecs"), list):
+            return tuple(settings["codecs"])
+    return ()
+
+
+def mask_uses(array: LogicalArray, facts: Sequence[MemberFacts]) -> tuple[MaskUse, ...]:
+    """The bitmasks of the members with a `conditional` codec, read from chunk headers alone."""
+    uses: list[MaskUse] = []
+    for fact in facts:
+        nested = conditional_codecs(fact)
+        if nested and len(uses) < MOST_MEMBERS:
+            names = tuple(str(codec.get("name")) for codec in nested)
+            uses.append(MaskUse(fact.name, names, masks(array.members[fact.name])))
+    return tuple(uses)

@@ -1,0 +1,294 @@
+"""The report: one HTML page that shows what was done to the data, from disk, without server or network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from intarsia.report.heat import cell_text, draw_heat, heat_cells, heat_scale
+from intarsia.report.inert import embedded_json, markup, plain
+from intarsia.report.notebook import html_table, legend_table, region_table
+from intarsia.report.palette import COLOURS
+from intarsia.report.svg import draw_map
+from intarsia.words import count_text, percent_text, ratio_text, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from intarsia.array.verify import Problem
+    from intarsia.report.masks import MaskUse
+    from intarsia.report.slots import SlotUse
+    from intarsia.report.survey import Survey
+
+__all__ = ["ArrayReport", "Moment", "render_page"]
+
+MOST_ROWS = 200
+MOST_PROBLEMS = 200
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One version of an array."""
+
+    seen: Survey
+    """What it was made of."""
+
+    message: str = ""
+    """Of the commit."""
+
+    when: str = ""
+    """When it was committed."""
+
+    snapshot: str = ""
+    """Id of the snapshot."""
+
+    changes: tuple[str, ...] = ()
+    """What it changed, in words."""
+
+    @property
+    def label(self) -> str:
+        """For the slider."""
+        return " · ".join(plain(part, 120) for part in (self.when, self.message) if part) or "now"
+
+
+@dataclass(frozen=True)
+class ArrayReport:
+    """Everything that the page says about one array."""
+
+    path: str
+    """Of the array in its store."""
+
+    fields: tuple[tuple[str, str], ...]
+    """What `array.info` says."""
+
+    attributes: tuple[tuple[str, str], ...]
+    """The user's own, as text."""
+
+    moments: tuple[Moment, ...]
+    """Its versions, oldest first; at least one."""
+
+    problems: tuple[Problem, ...]
+    """What `verify` found."""
+
+    checked: str
+    """What `verify` looked at, in words."""
+
+    masks: tuple[MaskUse, ...] = ()
+    """Which nested codecs were applied to which chunks of `conditional` members."""
+
+    slots: tuple[SlotUse, ...] = ()
+    """How full the shards of slotted members are."""
+
+    versions_left_out: int = 0
+    """Versions between the shown ones."""
+
+    @property
+    def now(self) -> Survey:
+        """The newest version."""
+        return self.moments[-1].seen
+
+
+@cache
+def _asset(name: str) -> str:
+    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def render_page(title: str, about: str, reports: Sequence[ArrayReport]) -> str:
+    """The page. Everything it needs is inside; a policy forbids the browser to load or run anything else."""
+    script = _asset("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    heats = [heat_cells(report.now) for report in reports]
+    data = {
+        "arrays": [
+            {
+                "path": report.path,
+                "moments": [_moment_json(i, len(report.moments), m) for i, m in enumerate(report.moments)],
+                "heat": [cell_text(report.now, cell) for cell in cells],
+            }
+            for report, cells in zip(reports, heats, strict=True)
+        ]
+    }
+    sections = [
+        _section(number, report, cells)
+        for number, (report, cells) in enumerate(zip(reports, heats, strict=True))
+    ]
+    contents = "".join(
+        f'<li><a href="#array-{i}"><code>{markup(report.path or "/")}</code></a></li>'
+        for i, report in enumerate(reports)
+    )
+    navigation = f'<nav aria-label="Arrays"><ul>{contents}</ul></nav>' if len(reports) > 1 else ""
+    return "".join(
+        [
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{markup(policy)}">',
+            '<meta name="viewport" content="width=device-width,initial-scale=1">',
+            f"<title>{markup(title)}</title><style>{_asset('page.css')}</style></head><body>",
+            f'<header><h1>{markup(title)}</h1><p class="soft">{markup(about)}</p>{navigation}</header>',
+            f"<main>{''.join(sections)}</main>",
+            "<noscript><p>Without JavaScript, the newest version is shown.</p></noscript>",
+            f'<script type="application/json" id="data">{embedded_json(data)}</script>',
+            f"<script>{script}</script></body></html>\n",
+        ]
+    )
+
+
+def _moment_json(i: int, count: int, moment: Moment) -> dict[str, Any]:
+    label = f"{i + 1} of {count}: {moment.label}" if count > 1 else moment.label
+    return {
+        "label": label,
+        "snapshot": plain(moment.snapshot),
+        "regions": len(moment.seen),
+        "nbytes": moment.seen.total_nbytes,
+        "nbytes_stored": moment.seen.total_stored,
+    }
+
+
+def _section(number: int, report: ArrayReport, cells: list[Any]) -> str:
+    now = report.now
+    facts = [
+        *report.fields,
+        ("Stored", size_text(now.total_stored)),
+        ("Ratio", ratio_text(now.total_nbytes, now.total_stored)),
+        ("Stored, not shown", size_text(now.total_unused)),
+    ]
+    tiles = "".join(f"<div><dt>{markup(name)}</dt><dd>{markup(value)}</dd></div>" for name, value in facts)
+    attributes = (
+        "<details><summary>Attributes</summary>"
+        + html_table(("", ""), ((markup(k), markup(v)) for k, v in report.attributes))
+        + "</details>"
+        if report.attributes
+        else ""
+    )
+    return "".join(
+        [
+            f'<section id="array-{number}" aria-labelledby="title-{number}">',
+            f'<h2 id="title-{number}"><code>{markup(report.path or "/")}</code></h2>',
+            f'<dl class="facts">{tiles}</dl>{attributes}',
+            _timeline(number, report),
+            _heat(number, report, cells),
+            "".join(use.html() for use in report.masks),
+            "".join(use.html() for use in report.slots),
+            _check(report),
+            "</section>",
+        ]
+    )
+
+
+def _timeline(number: int, report: ArrayReport) -> str:
+    last = len(report.moments) - 1
+    label = markup(f"Version of {report.path or '/'}")
+    controls = (
+        '<div class="controls" hidden><button type="button">Earlier</button>'
+        f'<input type="range" min="0" max="{last}" value="{last}" step="1" aria-label="{label}">'
+        '<button type="button">Later</button></div><p class="soft"><output aria-live="polite"></output></p>'
+    )
+    left_out = (
+        f'<p class="soft">{count_text(report.versions_left_out, "version")} in between are not shown.</p>'
+        if report.versions_left_out
+        else ""
+    )
+    moments = "".join(
+        f'<div class="moment"{"" if i == last else " hidden"}>{_moment(moment)}</div>'
+        for i, moment in enumerate(report.moments)
+    )
+    heading = "Regions over time" if last else "Regions"
+    return (
+        f'<h3>{heading}</h3><div class="timeline" data-array="{number}">{controls}{left_out}{moments}</div>'
+    )
+
+
+def _moment(moment: Moment) -> str:
+    seen = moment.seen
+    changes = "".join(f"<li>{markup(change)}</li>" for change in moment.changes)
+    snapshot = (
+        f'<p class="soft">Snapshot <code>{markup(moment.snapshot)}</code></p>' if moment.snapshot else ""
+    )
+    return "".join(
+        [
+            snapshot,
+            f"<ul>{changes}</ul>" if changes else "",
+            '<div class="map intarsia" tabindex="0" role="group" '
+            'aria-label="Map of the regions; arrow keys go from one to the next">',
+            draw_map(seen, standalone=False),
+            '<p class="readout" aria-live="polite"></p></div>',
+            legend_table(seen),
+            _bars(seen),
+            f"<details><summary>{count_text(len(seen), 'region')}</summary>{region_table(seen, MOST_ROWS)}"
+            "</details>",
+        ]
+    )
+
+
+def _bars(seen: Survey) -> str:
+    """Bytes by codec: what is stored, beside what it would be without any codec."""
+    pipelines = [p for p in seen.pipelines() if p.stored is not None]
+    largest = max((max(p.nbytes, p.stored or 0) for p in pipelines), default=0)
+    if not largest:
+        return ""
+    rows = []
+    for pipeline in pipelines:
+        assert pipeline.stored is not None
+        bars = "".join(
+            f'<div><span class="bar" style="width:{round(nbytes / largest * 220)}px;background:{colour}">'
+            f"</span> {size_text(nbytes)} {what}</div>"
+            for nbytes, colour, what in (
+                (pipeline.nbytes, "var(--line)", "in memory"),
+                (pipeline.stored, COLOURS[pipeline.place], "stored"),
+            )
+        )
+        share = percent_text(pipeline.stored / seen.total_stored) if seen.total_stored else "0 %"
+        rows.append((markup(pipeline.label), bars, share))
+    return "<h4>Bytes by codec</h4>" + html_table(("Codecs", "", "Share"), rows, "bytes")
+
+
+def _heat(number: int, report: ArrayReport, cells: list[Any]) -> str:
+    if not cells:
+        return ""
+    scale = "".join(
+        f'<li><span style="background:{colour}"></span>{markup(meaning)}</li>'
+        for colour, meaning in heat_scale()
+    )
+    extremes = sorted(cells, key=lambda cell: cell.ratio)
+    shown = [*extremes[:5], *extremes[-5:]] if len(extremes) > 10 else extremes
+    rows = [(markup(cell_text(report.now, cell)),) for cell in shown]
+    return "".join(
+        [
+            "<h3>Ratio per chunk</h3>",
+            '<p class="soft">Size in memory over stored size; several chunks share a cell where they are '
+            "many or lie behind one another.</p>",
+            f'<div class="map" data-heat="{number}" tabindex="0" role="group" '
+            'aria-label="Ratio per chunk; arrow keys go from one to the next">',
+            draw_heat(report.now, cells),
+            '<p class="readout" aria-live="polite"></p></div>',
+            f'<ul class="scale">{scale}</ul>',
+            "<details><summary>Smallest and largest ratios</summary>",
+            html_table(("Cells",), rows, "heat"),
+            "</details>",
+        ]
+    )
+
+
+def _check(report: ArrayReport) -> str:
+    found = report.problems
+    if not found:
+        verdict = (
+            '<p class="verdict-good">No problem found. '
+            f'<span class="soft">{markup(report.checked)}</span></p>'
+        )
+    else:
+        listed = "".join(f"<li>{markup(problem, 1000)}</li>" for problem in found[:MOST_PROBLEMS])
+        more = len(found) - MOST_PROBLEMS
+        rest = f"<p>… and {count_text(more, 'more problem', 'more problems')}</p>" if more > 0 else ""
+        verdict = (
+            f'<p class="verdict-bad">{count_text(len(found), "problem")} found. '
+            f'<span class="soft">{markup(report.checked)}</span></p><ul class="problems">{listed}</ul>{rest}'
+        )
+    return f"<h3>Check</h3>{verdict}"

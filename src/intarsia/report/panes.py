@@ -1,0 +1,158 @@
+"""Where the planes and strips of a picture lie: scales, ticks, names of axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from intarsia.report.inert import markup
+from intarsia.report.projection import plane_axes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from intarsia.report.survey import Survey
+
+__all__ = ["LEFT", "PLANE_WIDTH", "RIGHT", "TOP", "Pane", "axis_name", "draw_axes", "panes", "text"]
+
+LEFT, TOP, RIGHT = 78.0, 14.0, 34.0
+PLANE_WIDTH, PLANE_HEIGHT = 640.0, 400.0
+FLATTEST, NARROWEST = 56.0, 120.0
+"""A plane flatter or narrower than this shows nothing; its axes then differ in scale, and it says so."""
+
+STRIP_HEIGHT = 24.0
+TICK_GAP_X, TICK_GAP_Y = 52.0, 15.0
+
+
+class Box(Protocol):
+    """A piece of a plane or strip."""
+
+    @property
+    def start(self) -> tuple[int, ...]: ...
+
+    @property
+    def stop(self) -> tuple[int, ...]: ...
+
+
+@dataclass(frozen=True)
+class Pane:
+    """Where a plane or strip lies in the picture, and what it shows."""
+
+    x: float
+    """Its left edge."""
+
+    y: float
+    """Its upper edge."""
+
+    width: float
+    """In units of the picture."""
+
+    height: float
+    """In units of the picture."""
+
+    axes: tuple[int, ...]
+    """The axes of the array that it shows: two, one or none."""
+
+    shape: tuple[int, ...]
+    """Of the whole array."""
+
+    def box(self, cell: Box) -> tuple[float, float, float, float]:
+        """Left, top, width and height of a cell."""
+        spans = [
+            (a / n, b / n)
+            for a, b, n in zip(cell.start, cell.stop, (self.shape[axis] for axis in self.axes), strict=True)
+        ]
+        across = spans[-1] if spans else (0.0, 1.0)
+        down = spans[0] if len(spans) == 2 else (0.0, 1.0)
+        return (
+            self.x + across[0] * self.width,
+            self.y + down[0] * self.height,
+            max(0.8, (across[1] - across[0]) * self.width),
+            max(0.8, (down[1] - down[0]) * self.height),
+        )
+
+
+def axis_name(survey: Survey, axis: int) -> str:
+    """The name of an axis, or its number."""
+    names = survey.manifest.dimension_names
+    name = names[axis] if names is not None else None
+    return name or f"axis {axis}"
+
+
+def panes(shape: tuple[int, ...]) -> list[Pane]:
+    """The plane of the two largest axes, and a strip for every other one."""
+    axes = plane_axes(shape)
+    found = []
+    y = TOP
+    if len(axes) == 2:
+        rows, columns = shape[axes[0]], shape[axes[1]]
+        scale = min(PLANE_WIDTH / columns, PLANE_HEIGHT / rows)
+        width = min(PLANE_WIDTH, max(NARROWEST, columns * scale))
+        height = min(PLANE_HEIGHT, max(FLATTEST, rows * scale))
+        found.append(Pane(LEFT, y, width, height, axes, shape))
+        y += height + 46
+        strips = [axis for axis in range(len(shape)) if axis not in axes]
+    elif axes:
+        strips = list(axes)
+    else:
+        return [Pane(LEFT, y, STRIP_HEIGHT * 2, STRIP_HEIGHT * 2, (), shape)]
+    for axis in strips:
+        found.append(Pane(LEFT, y, PLANE_WIDTH, STRIP_HEIGHT, (axis,), shape))
+        y += STRIP_HEIGHT + 40
+    return found
+
+
+def draw_axes(survey: Survey, pane: Pane, cells: Sequence[Box]) -> list[str]:
+    """Ticks, their numbers, and the names of the axes."""
+    if not pane.axes:
+        return []
+    parts = []
+    below = pane.y + pane.height
+    axis = pane.axes[-1]
+    for place in _ticks(pane, cells, -1, pane.width, TICK_GAP_X):
+        x = pane.x + place / pane.shape[axis] * pane.width
+        parts.append(_tick(x, below, x, below + 4))
+        parts.append(text(x, below + 15, str(place), "soft", "middle", 11))
+    parts.append(text(pane.x + pane.width / 2, below + 29, axis_name(survey, axis), "ink", "middle"))
+    if len(pane.axes) == 2:
+        down = pane.axes[0]
+        for place in _ticks(pane, cells, 0, pane.height, TICK_GAP_Y):
+            y = pane.y + place / pane.shape[down] * pane.height
+            parts.append(_tick(pane.x - 4, y, pane.x, y))
+            parts.append(text(pane.x - 7, y + 4, str(place), "soft", "end", 11))
+        x, y = 14.0, pane.y + pane.height / 2
+        parts.append(
+            f'<text x="{x:g}" y="{y:.5g}" transform="rotate(-90 {x:g} {y:.5g})" text-anchor="middle" '
+            f'fill="var(--ink,#1b1f24)">{markup(axis_name(survey, down), 60)}</text>'
+        )
+        across, along = pane.width / pane.shape[pane.axes[1]], pane.height / pane.shape[pane.axes[0]]
+        if not 0.99 < across / along < 1.01:
+            parts.append(text(pane.x, below + 29, "axes at different scales", "soft", size=11))
+    return parts
+
+
+def _ticks(pane: Pane, cells: Sequence[Box], side: int, length: float, gap: float) -> list[int]:
+    """Both ends, and the edges of regions as far as their labels have room."""
+    size = pane.shape[pane.axes[side]]
+    edges = sorted({edge for cell in cells for edge in (cell.start[side], cell.stop[side])})
+    chosen = [0, size]
+    for edge in edges:
+        if all(abs(edge - other) / size * length >= gap for other in chosen):
+            chosen.append(edge)
+    return sorted(chosen)
+
+
+def _tick(x1: float, y1: float, x2: float, y2: float) -> str:
+    line = f'<line x1="{x1:.5g}" y1="{y1:.5g}" x2="{x2:.5g}" y2="{y2:.5g}" '
+    return line + 'stroke="var(--soft,#57606a)"/>'
+
+
+def text(
+    x: float, y: float, words: str, tone: str, anchor: str = "start", size: int = 12, longest: int = 60
+) -> str:
+    """A line of text in one of the two tones, cut to `longest` characters."""
+    colour = "var(--ink,#1b1f24)" if tone == "ink" else "var(--soft,#57606a)"
+    return (
+        f'<text x="{x:.5g}" y="{y:.5g}" text-anchor="{anchor}" font-size="{size}" fill="{colour}">'
+        f"{markup(words, longest)}</text>"
+    )

@@ -1,0 +1,325 @@
+"""A logical array looked over once: its regions, their pipelines, their stored sizes.
+
+Everything that is shown, as text, picture or page, is drawn from a survey and from nothing else, so that
+all of them say the same.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.report.facts import MemberFacts, read_facts
+from intarsia.report.stored import StoredChunks, requests_needed, stored_chunks
+from intarsia.words import REGION_COLUMNS, bounds_text, ratio_text, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from intarsia.array import LogicalArray
+    from intarsia.array.manifest import Manifest
+    from intarsia.array.table import Ints
+
+__all__ = ["Pipeline", "RegionRow", "Survey", "harmonised", "survey"]
+
+MOST_PIPELINES = 8
+"""More kinds than this cannot be told apart by colour: they are named more coarsely, then put together."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One way of storing chunks, and how much is stored that way."""
+
+    place: int
+    """Which colour and letter it has."""
+
+    label: str
+    """The codecs in words; one legend entry."""
+
+    regions: int
+    """Number of regions."""
+
+    nbytes: int
+    """Size in memory."""
+
+    stored: int | None
+    """Bytes in the store; None if they were not measured."""
+
+
+@dataclass(frozen=True)
+class RegionRow:
+    """One region, ready for a table or for JSON."""
+
+    bounds: tuple[tuple[int, int], ...]
+    """First element and last element (excluded) on every axis."""
+
+    codecs: str
+    """The codecs in a few words."""
+
+    detail: str
+    """The codecs with the settings that tell them apart."""
+
+    chunks: tuple[int, ...]
+    """The member's own chunk shape."""
+
+    nbytes: int
+    """Size in memory."""
+
+    stored: int | None
+    """Bytes in the store; None if they were not measured."""
+
+    member: str
+    """Name of the member behind it."""
+
+    problem: str
+    """What is wrong with that member; empty if nothing is."""
+
+    def cells(self) -> tuple[str, ...]:
+        """The row under `REGION_COLUMNS`."""
+        values = (
+            bounds_text(self.bounds),
+            self.codecs if not self.problem else f"{self.codecs} ({self.problem})",
+            str(self.chunks),
+            size_text(self.nbytes),
+            size_text(self.stored),
+            ratio_text(self.nbytes, self.stored),
+            self.member,
+        )
+        assert len(values) == len(REGION_COLUMNS)
+        return values
+
+    def to_json(self) -> dict[str, Any]:
+        """The row for machines."""
+        return {
+            "bounds": [list(pair) for pair in self.bounds],
+            "codecs": self.codecs,
+            "pipeline": self.detail,
+            "chunks": list(self.chunks),
+            "nbytes": self.nbytes,
+            "nbytes_stored": self.stored,
+            "ratio": self.nbytes / self.stored if self.stored else None,
+            "member": self.member,
+            "problem": self.problem or None,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What a logical array is made of.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
+    >>> array.append([1, 2], codecs=[])
+    >>> seen = survey(array)
+    >>> seen.row(0).cells()[:6]
+    ('[4:6]', 'raw', '(2,)', '8 B', '8 B', '1x')
+    """
+
+    manifest: Manifest
+    """Of the array, as it was then."""
+
+    start: Ints
+    """First element of every region; shape (regions, dimensions)."""
+
+    stop: Ints
+    """Last element, excluded."""
+
+    facts: tuple[MemberFacts, ...]
+    """Of every member, in the order of the manifest."""
+
+    chunks: tuple[StoredChunks, ...] | None
+    """Stored chunks of every member; None if they were not measured."""
+
+    stored: Ints | None
+    """Stored bytes of every region."""
+
+    stored_of_members: Ints | None
+    """Stored bytes of every member that regions show, each chunk counted once."""
+
+    group: Ints
+    """Position of every region's pipeline in `labels`."""
+
+    labels: tuple[str, ...]
+    """The pipelines, the one with most elements first."""
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element in memory."""
+        return int(self.manifest.data_type.to_native_dtype().itemsize)
+
+    @property
+    def nbytes(self) -> Ints:
+        """Size of every region in memory."""
+        sizes: Ints = np.prod(self.stop - self.start, axis=1, dtype=np.int64) * self.itemsize
+        return sizes
+
+    @property
+    def total_nbytes(self) -> int:
+        """Size in memory of everything that regions cover."""
+        return int(self.nbytes.sum())
+
+    @property
+    def total_stored(self) -> int | None:
+        """Bytes of all stored chunks that regions show, each counted once."""
+        return None if self.stored_of_members is None else int(self.stored_of_members.sum())
+
+    @property
+    def total_unused(self) -> int | None:
+        """Bytes of stored chunks that no region shows any more: what cropping and recoding left behind."""
+        if self.chunks is None or self.total_stored is None:
+            return None
+        return sum(chunks.total for chunks in self.chunks) - self.total_stored
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Members that cannot be read."""
+        return tuple(f"{fact.name}: {fact.problem}" for fact in self.facts if fact.problem)
+
+    def row(self, i: int) -> RegionRow:
+        """Region `i`."""
+        fact = self.facts[int(self.manifest.regions.member[i])]
+        bounds = tuple(zip(self.start[i].tolist(), self.stop[i].tolist(), strict=True))
+        return RegionRow(
+            bounds,
+            fact.names,
+            fact.label,
+            fact.chunks,
+            int(np.prod(self.stop[i] - self.start[i])) * self.itemsize,
+            None if self.stored is None else int(self.stored[i]),
+            fact.name,
+            fact.problem,
+        )
+
+    def rows(self, most: int | None = None) -> list[RegionRow]:
+        """The regions in the order of the array, or the first of them."""
+        return [self.row(i) for i in self.in_order()[:most].tolist()]
+
+    def in_order(self) -> Ints:
+        """Rows of the table by where the regions begin."""
+        if not self.manifest.ndim:
+            return np.arange(len(self))
+        order: Ints = np.lexsort(self.start.T[::-1])
+        return order
+
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        """One entry for every label that a region has, in their order."""
+        counts = np.bincount(self.group, minlength=len(self.labels))
+        sizes = np.zeros(len(self.labels), dtype=np.int64)
+        np.add.at(sizes, self.group, self.nbytes)
+        stored: list[int | None] = [None] * len(self.labels)
+        if self.stored_of_members is not None:
+            totals = np.zeros(len(self.labels), dtype=np.int64)
+            label_of_member = np.zeros(len(self.facts), dtype=np.int64)
+            label_of_member[self.manifest.regions.member] = self.group
+            np.add.at(totals, label_of_member, self.stored_of_members)
+            stored = list(totals.tolist())
+        return tuple(
+            Pipeline(i, label, int(counts[i]), int(sizes[i]), stored[i])
+            for i, label in enumerate(self.labels)
+            if counts[i]
+        )
+
+
+def survey(array: LogicalArray, most_requests: int | None = None) -> Survey:
+    """Look an array over; stored sizes are left out if they would cost more than `most_requests`."""
+    manifest = array.manifest
+    facts = read_facts(array.group, manifest.members, manifest.ndim)
+    start, stop = manifest.region_bounds()
+    chunks = None
+    if most_requests is None or requests_needed(array.store, facts) <= most_requests:
+        chunks = stored_chunks(array.group, facts)
+    volumes = np.prod(stop - start, axis=1, dtype=np.float64)
+    group, labels = _grouped(facts, manifest.regions.member, volumes)
+    stored, of_members = (
+        (None, None) if chunks is None else _stored_bytes(manifest, start, stop, facts, chunks)
+    )
+    return Survey(manifest, start, stop, facts, chunks, stored, of_members, group, labels)
+
+
+def harmonised(surveys: Sequence[Survey]) -> list[Survey]:
+    """The same surveys with one set of labels, so that a pipeline keeps its colour from one to the next.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="f4")
+    >>> array.append([1, 2], codecs=["gzip"])
+    >>> before = survey(array)
+    >>> array.append([3, 4, 5, 6], codecs=["zstd"])
+    >>> [seen.labels for seen in harmonised([before, survey(array)])]
+    [('gzip', 'zstd'), ('gzip', 'zstd')]
+    """
+    facts = tuple(fact for seen in surveys for fact in seen.facts)
+    member, volumes, shift = [np.empty(0, dtype=np.int64)], [np.empty(0)], 0
+    for seen in surveys:
+        member.append(seen.manifest.regions.member + shift)
+        volumes.append(np.prod(seen.stop - seen.start, axis=1, dtype=np.float64))
+        shift += len(seen.facts)
+    group, labels = _grouped(facts, np.concatenate(member), np.concatenate(volumes))
+    ends = np.cumsum([len(seen) for seen in surveys])
+    parts = np.split(group, ends[:-1]) if surveys else []
+    return [replace(seen, group=part, labels=labels) for seen, part in zip(surveys, parts, strict=True)]
+
+
+def _stored_bytes(
+    manifest: Manifest,
+    start: Ints,
+    stop: Ints,
+    facts: tuple[MemberFacts, ...],
+    chunks: tuple[StoredChunks, ...],
+) -> tuple[Ints, Ints]:
+    """Bytes of the stored chunks that hold each region (one that two regions share counts for both), and
+    of those that hold any region of a member (each counted once)."""
+    stored = np.zeros(len(start), dtype=np.int64)
+    used = [np.zeros(len(found.nbytes), dtype=bool) for found in chunks]
+    first = manifest.regions.member_start * np.array(manifest.chunk_shape, dtype=np.int64)
+    for i, member in enumerate(manifest.regions.member.tolist()):
+        grain = np.array(facts[member].grain, dtype=np.int64)
+        last = first[i] + stop[i] - start[i]
+        inside = chunks[member].within(first[i] // grain, -(-last // grain))
+        stored[i] = chunks[member].nbytes[inside].sum()
+        used[member][inside] = True
+    of_members = [found.nbytes[mask].sum() for found, mask in zip(chunks, used, strict=True)]
+    return stored, np.array(of_members, dtype=np.int64)
+
+
+def _grouped(
+    facts: tuple[MemberFacts, ...], member: Ints, volumes: np.ndarray[Any, np.dtype[np.float64]]
+) -> tuple[Ints, tuple[str, ...]]:
+    """A label for every region: as exact as the number of different ones allows."""
+    kinds = [json.dumps([dict(codec) for codec in fact.codecs], sort_keys=True) for fact in facts]
+    if len({kinds[i] for i in member.tolist()}) <= MOST_PIPELINES:
+        spelled = [fact.label for fact in facts]
+        if len(set(zip(kinds, spelled, strict=True))) > len(set(spelled)):
+            spelled = _numbered(kinds, spelled)
+        if len({fact.names for fact in facts}) == len(set(spelled)):
+            spelled = [fact.names for fact in facts]  # the names alone tell them apart
+    else:
+        spelled = [fact.names for fact in facts]
+    weight: dict[str, float] = {}
+    for i, volume in zip(member.tolist(), volumes.tolist(), strict=True):
+        weight[spelled[i]] = weight.get(spelled[i], 0.0) + volume
+    labels = sorted(weight, key=lambda label: (-weight[label], label))
+    if len(labels) > MOST_PIPELINES:
+        kept = labels[: MOST_PIPELINES - 1]
+        rest = f"{len(labels) - len(kept)} others"
+        spelled = [label if label in kept else rest for label in spelled]
+        labels = [*kept, rest]
+    position = {label: i for i, label in enumerate(labels)}
+    return np.array([position[spelled[i]] for i in member.tolist()], dtype=np.int64), tuple(labels)
+
+
+def _numbered(kinds: list[str], spelled: list[str]) -> list[str]:
+    """Equal words for different configurations get a number."""
+    seen: dict[str, list[str]] = {}
+    result = []
+    for kind, label in zip(kinds, spelled, strict=True):
+        variants = seen.setdefault(label, [])
+        if kind not in variants:
+            variants.append(kind)
+        result.append((label, variants.index(kind) + 1))
+    return [label if len(seen[label]) == 1 else f"{label} #{number}" for label, number in result]

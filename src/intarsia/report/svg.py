@@ -1,0 +1,208 @@
+"""The map of an array's regions as SVG: drawn to scale, coloured by codec pipeline, explained on hover."""
+
+from __future__ import annotations
+
+import hashlib
+from math import prod
+from typing import TYPE_CHECKING
+
+from intarsia.report.inert import markup
+from intarsia.report.palette import COLOURS, LETTERS, STYLE, ink_on
+from intarsia.report.panes import LEFT, PLANE_WIDTH, RIGHT, TOP, Pane, draw_axes, panes, text
+from intarsia.report.projection import Cell, project
+from intarsia.words import bounds_text, count_text, percent_text, ratio_text, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from intarsia.report.survey import Survey
+
+__all__ = ["draw_map", "hover_lines"]
+
+MOST_PLANE_CELLS = 240
+MOST_STRIP_CELLS = 160
+"""Together they keep a map of any array below 100 kB."""
+
+LINE = 18.0
+MIXED = "Striped: several pipelines lie behind one another, or side by side too small to draw."
+STRIPES = 24
+"""Width of one repeat of the stripes that show a mixture."""
+
+
+def hover_lines(survey: Survey, cell: Cell, axes: tuple[int, ...]) -> list[str]:
+    """What there is to know about a cell: bounds, codecs, chunks, stored size and ratio."""
+    if len(cell.regions) == 1:
+        row = survey.row(int(cell.regions[0]))
+        lines = [
+            f"Region {bounds_text(row.bounds)}",
+            f"Codecs {row.detail}",
+            f"Chunks {row.chunks}",
+            f"Size {size_text(row.nbytes)}",
+            f"Stored {size_text(row.stored)}",
+            f"Ratio {ratio_text(row.nbytes, row.stored)}",
+            f"Member {row.member}",
+        ]
+        return [*lines, f"Problem: {row.problem}"] if row.problem else lines
+    where = {axis: f"{a}:{b}" for axis, a, b in zip(axes, cell.start, cell.stop, strict=True)}
+    box = ", ".join(where.get(axis, ":") for axis in range(survey.manifest.ndim))
+    nbytes = int(survey.nbytes[cell.regions].sum())
+    stored = None if survey.stored is None else int(survey.stored[cell.regions].sum())
+    empty = 1 - sum(share for _, share in cell.shares)
+    return [
+        f"[{box}] {count_text(len(cell.regions), 'region')}",
+        *(f"Codecs {survey.labels[g]}: {percent_text(share)}" for g, share in cell.shares),
+        *([f"No region: {percent_text(empty)}"] if empty > 1e-6 else []),
+        f"Size {size_text(nbytes)}",
+        f"Stored {size_text(stored)}",
+        f"Ratio {ratio_text(nbytes, stored)}",
+    ]
+
+
+def draw_map(survey: Survey, *, standalone: bool = True) -> str:
+    """The map as one `<svg>` element; a standalone one carries its own colours and legend.
+
+    >>> import intarsia
+    >>> from intarsia.report.survey import survey
+    >>> array = intarsia.create({}, "a", shape=(4, 4), chunks=(2, 2), dtype="f4")
+    >>> array.add_region(((0, 2), (0, 4)), codecs=["gzip"])
+    >>> draw_map(survey(array)).count("<rect")
+    3
+    """
+    shape = survey.manifest.shape
+    parts: list[str] = []
+    mixtures = _Mixtures(f"{shape} {survey.manifest.generation} {survey.manifest.members[:1]}")
+    bottom = TOP
+    if prod(shape):
+        for pane in panes(shape):
+            drawn, bottom = _draw_pane(survey, pane, mixtures)
+            parts.extend(drawn)
+            bottom += 12
+    else:
+        parts.append(text(LEFT, bottom + LINE, f"The shape is {shape}: there are no elements yet.", "soft"))
+        bottom += 2 * LINE
+    if mixtures:
+        parts.append(text(LEFT, bottom + 4, MIXED, "soft", size=11, longest=120))
+        bottom += LINE
+    if standalone:
+        drawn, bottom = _draw_legend(survey, bottom)
+        parts.extend(drawn)
+    width = LEFT + PLANE_WIDTH + RIGHT
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {bottom:g}" width="{width:g}" '
+    head += f'height="{bottom:g}" role="img" class="intarsia" '
+    head += f'aria-label="{markup(_description(survey))}" font-family="system-ui,sans-serif" font-size="12">'
+    style = f"<style>{STYLE}</style>" if standalone else ""
+    return "".join(
+        [
+            head,
+            style,
+            f"<desc>{markup(_description(survey))}</desc>",
+            mixtures.definitions(),
+            *parts,
+            "</svg>",
+        ]
+    )
+
+
+def _description(survey: Survey) -> str:
+    kinds = ", ".join(
+        f"{pipeline.label} ({count_text(pipeline.regions, 'region')})" for pipeline in survey.pipelines()
+    )
+    return f"Map of {count_text(len(survey), 'region')} of an array of shape {survey.manifest.shape}" + (
+        f", coloured by codecs: {kinds}" if kinds else ""
+    )
+
+
+def _draw_pane(survey: Survey, pane: Pane, mixtures: _Mixtures) -> tuple[list[str], float]:
+    strips = max(1, len(pane.shape) - 2)
+    most = MOST_PLANE_CELLS if len(pane.axes) == 2 else max(8, MOST_STRIP_CELLS // strips)
+    cells = project(pane.shape, survey.start, survey.stop, survey.group, pane.axes, most)
+    parts = [
+        f'<rect x="{pane.x:g}" y="{pane.y:g}" width="{pane.width:g}" height="{pane.height:g}" '
+        'fill="var(--hole,#eef1f4)" stroke="var(--line,#d0d7de)"><title>No region: reads as the fill value'
+        "</title></rect>"
+    ]
+    parts.extend(_draw_cell(survey, pane, cell, mixtures) for cell in cells)
+    parts.extend(draw_axes(survey, pane, cells))
+    return parts, pane.y + pane.height + (34 if pane.axes else 8)
+
+
+def _draw_cell(survey: Survey, pane: Pane, cell: Cell, mixtures: _Mixtures) -> str:
+    """One cell: a colour; a mixture as stripes on the plane, and as layers on a strip, where the height is
+    free to mean a share."""
+    x, y, width, height = pane.box(cell)
+    words = "\n".join(markup(line) for line in hover_lines(survey, cell, pane.axes))
+    parts = [f'<g class="region"><title>{words}</title>']
+    if len(pane.axes) != 1:
+        pure = len(cell.shares) == 1 and cell.shares[0][1] > 1 - 1e-6
+        fill = COLOURS[cell.shares[0][0]] if pure else mixtures.fill(cell.shares)
+        parts.append(_block(x, y, width, height, fill, LETTERS[cell.shares[0][0]] if pure else ""))
+    else:
+        for group, share in cell.shares:
+            parts.append(_block(x, y, width, height * share, COLOURS[group], LETTERS[group]))
+            y += height * share
+    return "".join([*parts, "</g>"])
+
+
+def _block(x: float, y: float, width: float, height: float, fill: str, letter: str) -> str:
+    line = 1 if min(width, height) > 6 else 0
+    block = (
+        f'<rect x="{x:.5g}" y="{y:.5g}" width="{width:.4g}" height="{height:.4g}" fill="{fill}" '
+        f'stroke="var(--page,#fff)" stroke-width="{line}"/>'
+    )
+    if letter and width >= 15 and height >= 12:
+        block += (
+            f'<text x="{x + width / 2:.5g}" y="{y + height / 2 + 4:.5g}" text-anchor="middle" '
+            f'fill="{ink_on(fill)}">{letter}</text>'
+        )
+    return block
+
+
+class _Mixtures:
+    """Diagonal stripes for cells behind which several pipelines lie, one pattern for each mixture."""
+
+    def __init__(self, key: str) -> None:
+        self._prefix = "mix-" + hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:8]
+        self._known: dict[tuple[tuple[int, int], ...], str] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    def fill(self, shares: Sequence[tuple[int, float]]) -> str:
+        parts = tuple((group, round(share * STRIPES)) for group, share in shares)
+        name = self._known.setdefault(parts, f"{self._prefix}-{len(self._known)}")
+        return f"url(#{name})"
+
+    def definitions(self) -> str:
+        if not self._known:
+            return ""
+        drawn = []
+        for parts, name in self._known.items():
+            stripes, done = [], 0
+            for group, width in parts:
+                stripes.append(f'<rect x="{done}" width="{width}" height="8" fill="{COLOURS[group]}"/>')
+                done += width
+            drawn.append(
+                f'<pattern id="{name}" width="{STRIPES}" height="8" patternUnits="userSpaceOnUse" '
+                f'patternTransform="rotate(45)"><rect width="{STRIPES}" height="8" '
+                f'fill="var(--hole,#eef1f4)"/>{"".join(stripes)}</pattern>'
+            )
+        return f"<defs>{''.join(drawn)}</defs>"
+
+
+def _draw_legend(survey: Survey, top: float) -> tuple[list[str], float]:
+    parts = []
+    y = top
+    for pipeline in survey.pipelines():
+        colour, letter = COLOURS[pipeline.place], LETTERS[pipeline.place]
+        words = f"{pipeline.label}: {count_text(pipeline.regions, 'region')}, {size_text(pipeline.nbytes)}"
+        if pipeline.stored is not None:
+            words += f" stored in {size_text(pipeline.stored)}"
+            words += f" ({ratio_text(pipeline.nbytes, pipeline.stored)})"
+        parts.append(
+            f'<rect x="{LEFT:g}" y="{y:g}" width="16" height="13" fill="{colour}"/>'
+            f'<text x="{LEFT + 8:g}" y="{y + 10.5:g}" text-anchor="middle" font-size="10" '
+            f'fill="{ink_on(colour)}">{letter}</text>'
+        )
+        parts.append(text(LEFT + 24, y + 11, words, "ink", longest=110))
+        y += LINE
+    return parts, y + 6

@@ -1,0 +1,82 @@
+"""Data that is in a repository's storage, but in no version yet: uploaded once, attached when it fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+import zarr
+
+from intarsia.array import append as appending
+from intarsia.array.encode import write_box
+from intarsia.array.member import create_member, new_name
+from intarsia.array.source import Source
+from intarsia.array.table import Box
+
+if TYPE_CHECKING:
+    import icechunk
+
+    from intarsia.array.frame import Frame
+    from intarsia.array.member import Encoding
+
+__all__ = ["Upload"]
+
+
+@dataclass(frozen=True)
+class Upload:
+    """The new member of an append, held by a fork of a session."""
+
+    group: str
+    """Path of the logical array."""
+
+    node: str
+    """Icechunk's identity of the group: another one of the same path is not ours to write to."""
+
+    name: str | None
+    """Of the new member; None if the data fits into the last, partial chunk."""
+
+    shape: tuple[int, ...] | None
+    """Of the new member: what the wholly new logical chunks hold."""
+
+    encoding: Encoding
+    """Of the new member, complete."""
+
+    fork: icechunk.ForkSession
+    """Holds the member."""
+
+    @classmethod
+    def of(
+        cls, session: icechunk.Session, frame: Frame, addition: appending.Addition, encoding: Encoding
+    ) -> Upload:
+        """Upload the part of the data that goes into a new member."""
+        encoding = appending.completed(frame, addition.axis, encoding)
+        fork = session.fork()
+        path = frame.group.path
+        shape, name = _rest_shape(addition), None
+        if shape is not None:
+            name = new_name()
+            place = zarr.open_group(fork.store, path=path, mode="r+", zarr_format=3).store_path
+            member = create_member(place, name, addition.grown, shape, encoding)
+            whole = Box((0,) * len(shape), shape)
+            write_box(Source(name, member), whole, addition.data_in(addition.grown.elements(addition.rest)))
+        return cls(path, session.get_node_id("/" + path), name, shape, encoding, fork)
+
+    def fits(self, session: icechunk.Session, addition: appending.Addition) -> bool:
+        """Whether the uploaded member can still be attached, as it is, to what the array is now."""
+        same_group = session.get_node_id("/" + self.group) == self.node
+        return same_group and _rest_shape(addition) == self.shape
+
+    def attach(self, session: icechunk.Session, frame: Frame, addition: appending.Addition) -> None:
+        """Make the member part of a session, and of the manifest."""
+        if self.name is None:
+            appending.append(frame, addition.values, self.encoding, axis=addition.axis, merge=False)
+            return
+        session.merge(self.fork)
+        appending.attach(frame, addition, self.name, self.encoding)
+
+
+def _rest_shape(addition: appending.Addition) -> tuple[int, ...] | None:
+    if not prod(addition.rest.shape):
+        return None
+    return addition.grown.elements(addition.rest).shape

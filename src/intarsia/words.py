@@ -1,0 +1,116 @@
+"""The words that every table uses, in their one order, and numbers as people read them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "EXPLAIN_COLUMNS",
+    "PIPELINE_COLUMNS",
+    "REGION_COLUMNS",
+    "UNKNOWN",
+    "aligned",
+    "bounds_text",
+    "count_text",
+    "percent_text",
+    "ratio_text",
+    "size_text",
+]
+
+REGION_COLUMNS = ("Region", "Codecs", "Chunks", "Size", "Stored", "Ratio", "Member")
+"""A region in a table, wherever the table is shown."""
+
+PIPELINE_COLUMNS = ("Codecs", "Regions", "Size", "Stored", "Ratio")
+"""All regions of one codec pipeline in a table."""
+
+EXPLAIN_COLUMNS = ("Region", "Codecs", "Chunks", "Fetched", "Stored", "Copied", "Member", "Fetcher")
+"""What a read takes from a region."""
+
+UNKNOWN = "?"
+"""Stands where something was not measured or cannot be known."""
+
+UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
+
+
+def size_text(nbytes: int | None) -> str:
+    """Bytes in decimal units, three digits.
+
+    >>> size_text(999), size_text(1_000), size_text(12_345_678), size_text(None)
+    ('999 B', '1 kB', '12.3 MB', '?')
+    """
+    if nbytes is None:
+        return UNKNOWN
+    if nbytes < 1000:
+        return f"{nbytes} B"
+    value = float(nbytes)
+    for unit in UNITS:
+        value /= 1000
+        if value < 999.5 or unit == UNITS[-1]:
+            break
+    return f"{value:.3g} {unit}"
+
+
+def ratio_text(nbytes: int, stored: int | None) -> str:
+    """How many times smaller the stored form is.
+
+    >>> ratio_text(1000, 400), ratio_text(1000, 0), ratio_text(1000, None)
+    ('2.5x', '∞', '?')
+    """
+    if stored is None:
+        return UNKNOWN
+    if stored == 0:
+        return "∞" if nbytes else UNKNOWN
+    ratio = nbytes / stored
+    return f"{ratio:.0f}x" if ratio >= 99.5 else f"{ratio:.3g}x"
+
+
+def percent_text(share: float) -> str:
+    """A share of one.
+
+    >>> percent_text(0.125), percent_text(1), percent_text(0.0001)
+    ('12.5 %', '100 %', '<0.1 %')
+    """
+    if 0 < share < 0.001:
+        return "<0.1 %"
+    return f"{share * 100:.3g} %" if share < 0.9995 else "100 %"
+
+
+def bounds_text(bounds: Sequence[tuple[int, int]]) -> str:
+    """Bounds as in a subscript.
+
+    >>> bounds_text(((0, 10), (5, 20)))
+    '[0:10, 5:20]'
+    """
+    return "[" + ", ".join(f"{a}:{b}" for a, b in bounds) + "]"
+
+
+def count_text(number: int, one: str, many: str | None = None) -> str:
+    """A number and what it counts.
+
+    >>> count_text(1, "region"), count_text(12_000, "region"), count_text(2, "entry", "entries")
+    ('1 region', '12,000 regions', '2 entries')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def aligned(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[str]) -> str:
+    """A table in plain text, for places without a terminal.
+
+    >>> print(aligned(("Codecs", "Size"), [("gzip", "1 kB"), ("raw", "100 kB")], right=frozenset({"Size"})))
+    Codecs    Size
+    gzip      1 kB
+    raw     100 kB
+    """
+    table = [list(columns), *(list(row) for row in rows)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
+    lines = []
+    for row in table:
+        cells = [
+            cell.rjust(width) if name in right else cell.ljust(width)
+            for cell, width, name in zip(row, widths, columns, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

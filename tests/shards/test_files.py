@@ -1,0 +1,116 @@
+"""Shard files appear all at once, short writes are finished, and what a dead process left is removed."""
+
+import os
+import threading
+
+import pytest
+
+import intarsia
+from intarsia.shards import files, locks
+from intarsia.shards.bound import EncodedBound
+from intarsia.shards.layout import IndexForm, SlotLayout
+from tests.shards import fleet
+
+LAYOUT = SlotLayout(
+    IndexForm(grid=(16,), first=False, big_endian=False, checksum=True),
+    EncodedBound(1000, fixed=True, checksum=True),
+    copies=1,
+)
+
+
+def test_of_many_creators_one_wins_and_nobody_sees_a_half_made_file(tmp_path):
+    path = tmp_path / "c" / "0"
+    barrier = threading.Barrier(8)
+    seen = []
+
+    def create():
+        barrier.wait()
+        files.create(path, LAYOUT, fsync=False)
+        seen.append((path.stat().st_ino, path.stat().st_size))
+
+    threads = [threading.Thread(target=create) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(seen)) == 1
+    assert seen[0][1] == LAYOUT.file_bytes
+    assert os.listdir(path.parent) == ["0"]
+    with files.opened(path, write=False) as fd:
+        table, intact = files.read_index(fd, LAYOUT.form)
+    assert intact
+    assert LAYOUT.holds(table)
+
+
+def test_an_existing_file_is_left_alone(tmp_path):
+    path = tmp_path / "0"
+    path.write_bytes(b"somebody's")
+    files.create(path, LAYOUT, fsync=True)
+    assert path.read_bytes() == b"somebody's"
+
+
+def test_a_file_system_without_hard_links_is_refused(tmp_path, monkeypatch):
+    def unable(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", unable)
+    with pytest.raises(intarsia.SlotsUnsupportedError, match="hard links"):
+        files.create(tmp_path / "0", LAYOUT, fsync=False)
+    assert os.listdir(tmp_path) == []
+
+
+def test_short_writes_and_reads_are_finished(tmp_path, monkeypatch):
+    pwritev, pread = os.pwritev, os.pread
+    monkeypatch.setattr(
+        os, "pwritev", lambda fd, buffers, offset: pwritev(fd, [b"".join(buffers)[:7]], offset)
+    )
+    monkeypatch.setattr(os, "pread", lambda fd, nbytes, offset: pread(fd, min(nbytes, 5), offset))
+    data = [bytes([n]) * n for n in range(20)]
+    with (tmp_path / "file").open("w+b") as file:
+        assert files.write_all(file.fileno(), data, 3) == 193
+        assert files.read_exactly(file.fileno(), 190, 3) == b"".join(data)
+        with pytest.raises(intarsia.ChunkDecodeError, match="3 bytes too early"):
+            files.read_exactly(file.fileno(), 193, 3)
+
+
+def test_many_buffers_are_written_in_several_calls(tmp_path):
+    data = [b"ab"] * (3 * files.MOST_BUFFERS + 1)
+    with (tmp_path / "file").open("w+b") as file:
+        files.write_all(file.fileno(), data, 0)
+        assert (tmp_path / "file").read_bytes() == b"".join(data)
+
+
+def test_leftovers_of_the_dead_are_removed_and_those_of_the_living_are_not(tmp_path):
+    path = tmp_path / "0"
+    dead, alive = files.temporary(path), files.temporary(path)
+    for name in (dead, alive, tmp_path / ".00.abc.partial"):
+        name.touch()
+    fd = os.open(alive, os.O_RDWR)
+    assert locks.try_lock(fd)
+    assert files.clear_leftovers(path) == 1
+    assert not dead.exists()
+    assert alive.exists()
+    assert (tmp_path / ".00.abc.partial").exists()  # of another shard
+    os.close(fd)
+
+
+def test_a_replaced_or_removed_file_is_no_longer_current(tmp_path):
+    path = tmp_path / "0"
+    path.write_bytes(b"old")
+    with files.opened(path, write=True) as fd:
+        assert files.is_current(fd, path)
+        (tmp_path / "new").write_bytes(b"new")
+        os.replace(tmp_path / "new", path)
+        assert not files.is_current(fd, path)
+        path.unlink()
+        assert not files.is_current(fd, path)
+
+
+def test_a_truncated_shard_says_so(tmp_path):
+    array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64)
+    slots = intarsia.slotted(array)
+    slots[:] = 1
+    os.truncate(tmp_path / "c/0", 20)
+    with pytest.raises(intarsia.ChunkDecodeError, match="20 bytes, but its index alone has 132"):
+        slots[:8] = 2
+    assert [p.what for p in intarsia.verify(array)] == ["the file has 20 bytes, but its index alone has 132"]

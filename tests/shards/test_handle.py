@@ -1,0 +1,233 @@
+"""What `slotted` accepts, what it refuses and why, and when bytes are on disk."""
+
+import os
+
+import numpy as np
+import pytest
+import zarr
+from zarr.abc.codec import BytesBytesCodec
+from zarr.codecs import BytesCodec, ShardingCodec
+
+import intarsia
+from intarsia.shards import files
+from tests.shards import fleet
+
+
+def test_an_array_without_shards_is_refused(tmp_path):
+    for array in (
+        zarr.create_array(tmp_path / "a", shape=64, chunks=8, dtype="u2"),
+        zarr.create_array(tmp_path / "b", shape=64, chunks=8, dtype="u2", zarr_format=2),
+    ):
+        with pytest.raises(intarsia.SlotsUnsupportedError, match="no shards"):
+            intarsia.slotted(array)
+
+
+@pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
+def test_codecs_around_the_shard_are_refused(tmp_path):
+    array = zarr.create_array(
+        tmp_path,
+        shape=64,
+        chunks=32,
+        dtype="u2",
+        serializer=ShardingCodec(chunk_shape=(8,)),
+        compressors="auto",
+    )
+    with pytest.raises(intarsia.SlotsUnsupportedError, match="codecs around them"):
+        intarsia.slotted(array)
+
+
+def test_a_logical_array_is_refused_with_a_pointer_to_members(tmp_path):
+    array = intarsia.create(str(tmp_path), "a", shape=(4,), chunks=(2,), dtype="f4")
+    with pytest.raises(intarsia.SlotsUnsupportedError, match=r"LogicalArray.*arr\.members"):
+        intarsia.slotted(array)
+
+
+def test_shards_that_differ_in_shape_are_refused(tmp_path):
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        array = zarr.create_array(
+            tmp_path, shape=12, chunks=[[4, 8]], dtype="u2", serializer=ShardingCodec(chunk_shape=(4,)),
+            compressors=None,
+        )  # fmt: skip
+        with pytest.raises(intarsia.SlotsUnsupportedError, match="regular grid"):
+            intarsia.slotted(array)
+
+
+def test_a_pipeline_with_a_sharding_of_its_own_is_refused(tmp_path):
+    array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=32)
+    with (
+        zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}),
+        pytest.raises(intarsia.SlotsUnsupportedError, match=r"ZarrsCodecPipeline(.|\n)*may read"),
+    ):
+        intarsia.slotted(array)
+
+
+class Slow(BytesBytesCodec):
+    """Does nothing, but only when awaited."""
+
+    is_fixed_size = True
+
+    def to_dict(self):
+        return {"name": "slow"}
+
+    def compute_encoded_size(self, input_byte_length, _chunk_spec):
+        return input_byte_length
+
+    async def _encode_single(self, chunk_data, _chunk_spec):
+        return chunk_data
+
+    _decode_single = _encode_single
+
+
+def test_a_codec_that_only_works_in_an_event_loop_is_refused(tmp_path):
+    array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=32, codecs=(BytesCodec(), Slow()))
+    with pytest.raises(intarsia.SlotsUnsupportedError, match="event loop"):
+        intarsia.slotted(array)
+
+
+def test_an_array_inside_a_group_is_written_where_it_is(tmp_path):
+    group = zarr.create_group(tmp_path)
+    array = group.create_array("a/b", shape=64, chunks=8, shards=32, dtype="u2", compressors=None)
+    intarsia.slotted(array)[8:16] = 1
+    assert (tmp_path / "a/b/c/0").is_file()
+    assert array[:].sum() == 8
+
+
+def test_other_chunk_key_encodings_work(tmp_path):
+    array = zarr.create_array(
+        tmp_path, shape=(8, 8), chunks=(2, 2), shards=(4, 4), dtype="u2", compressors=None,
+        chunk_key_encoding={"name": "v2", "configuration": {"separator": "."}},
+    )  # fmt: skip
+    intarsia.slotted(array)[4:, 4:] = 1
+    assert (tmp_path / "1.1").is_file()
+    intarsia.compact(array)
+    assert array[:].sum() == 16
+
+
+@pytest.mark.parametrize(
+    ("codecs", "safe_readers", "copies"),
+    [
+        (fleet.BARE, None, 2),
+        (fleet.BARE, False, 1),
+        (fleet.CHECKED, None, 1),
+        (fleet.CHECKED, True, 2),
+    ],
+)
+def test_a_chunk_without_a_checksum_has_two_slots_unless_told_otherwise(
+    tmp_path, codecs, safe_readers, copies
+):
+    array = fleet.make_array(tmp_path, shape=640, chunks=80, shards=640, codecs=codecs)
+    intarsia.slotted(array, safe_readers=safe_readers)[:80] = 1
+    size = intarsia.slot_stats(array).bytes_stored
+    assert size // (8 * (320 + 8 * (codecs == fleet.CHECKED))) == copies
+
+
+def test_with_two_slots_a_rewrite_leaves_the_old_bytes_until_the_next(tmp_path):
+    array = fleet.make_array(tmp_path, shape=640, chunks=80, shards=640, codecs=fleet.BARE)
+    slots = intarsia.slotted(array)
+    entries = []
+    for value in (1, 2, 3):
+        slots[:80] = value
+        table, _ = files_index(tmp_path / "c/0", array)
+        entries.append(int(table[0, 0]))
+        assert (array[:80] == value).all()
+    assert entries[0] == entries[2] != entries[1]
+
+
+def files_index(path, array):
+    from intarsia.shards.array import ShardedArray
+
+    with files.opened(path, write=False) as fd:
+        return files.read_index(fd, ShardedArray(array).form)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The names of the calls that write or make durable, in order."""
+    made = []
+    for name in ("pwritev", "fdatasync", "fsync", "link"):
+        real = getattr(os, name)
+
+        def call(*args, name=name, real=real):
+            made.append(name)
+            return real(*args)
+
+        monkeypatch.setattr(os, name, call)
+    return made
+
+
+@pytest.mark.parametrize("codecs", [fleet.BARE, fleet.CHECKED])
+def test_with_fsync_the_payload_is_on_disk_before_the_index_names_it(tmp_path, calls, codecs):
+    array = fleet.make_array(tmp_path, shape=640, chunks=80, shards=640, codecs=codecs)
+    calls.clear()
+    slots = intarsia.slotted(array, fsync=True)
+    slots[:80] = 1
+    created, written = calls[: calls.index("link") + 2], calls[calls.index("link") + 2 :]
+    assert created == ["pwritev", "fsync", "link", "fsync"]
+    assert written == ["pwritev", "fdatasync", "pwritev", "fdatasync"]
+    calls.clear()
+    slots[:80] = 2
+    rewritten = ["pwritev", "fdatasync"]  # one slot of fixed size: the index stays as it is
+    assert calls == (rewritten * 2 if codecs == fleet.BARE else rewritten)
+
+
+def test_without_fsync_nothing_waits_for_the_disk_until_it_is_flushed(tmp_path, calls):
+    array = fleet.make_array(tmp_path, shape=640, chunks=80, shards=320)
+    slots = intarsia.slotted(array)
+    slots[:] = 1
+    assert "fsync" not in calls
+    assert "fdatasync" not in calls
+    assert intarsia.flush_slots(slots) == 2
+    assert calls.count("fsync") == 3  # both shards and their directory
+
+
+def test_a_full_disk_is_noticed_before_the_old_value_is_touched(tmp_path, monkeypatch):
+    array = fleet.make_array(tmp_path, shape=1 << 20, chunks=1 << 16, shards=1 << 20)
+    slots = intarsia.slotted(array)
+    slots[: 1 << 16] = 1
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space"):
+        slots[: 1 << 17] = 2
+    assert (array[: 1 << 16] == 1).all()
+    assert not array[1 << 16 :].any()
+
+
+def test_threads_of_one_process_may_write_one_shard(tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    array = fleet.make_array(tmp_path, shape=6400, chunks=100, shards=6400)
+    slots = intarsia.slotted(array)
+
+    def write(chunk):
+        slots[chunk * 100 : (chunk + 1) * 100] = chunk
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(64)))
+    assert np.array_equal(array[:], np.repeat(np.arange(64), 100))
+
+
+def test_two_writers_may_even_update_parts_of_the_same_chunk(tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    array = fleet.make_array(tmp_path, shape=64, chunks=64, shards=64)
+    slots = intarsia.slotted(array)
+
+    def write(element):
+        slots[element] = element
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(64)))
+    assert array[:].tolist() == list(range(64))
+
+
+def test_dask_stores_its_blocks_into_one_shard_without_a_lock(tmp_path):
+    import dask.array
+
+    array = fleet.make_array(tmp_path, shape=(64, 64), chunks=(8, 8), shards=(64, 64))
+    values = np.arange(64 * 64).reshape(64, 64)
+    blocks = dask.array.from_array(values, chunks=(8, 8))
+    dask.array.store(blocks, intarsia.slotted(array), lock=False, compute=True)
+    assert np.array_equal(array[:], values)

@@ -1,0 +1,23 @@
+"""What the tests of repositories share."""
+
+import pytest
+
+from intarsia.versions.commit import Commit
+
+
+@pytest.fixture
+def meddle(monkeypatch):
+    """Run something right before the next commits: what others do at just that moment."""
+
+    def install(*interruptions):
+        waiting = list(interruptions)
+        plain = Commit.make
+
+        def interrupted(self, session):
+            if waiting:
+                waiting.pop(0)()
+            return plain(self, session)
+
+        monkeypatch.setattr(Commit, "make", interrupted)
+
+    return install

@@ -1,0 +1,324 @@
+"""Appending to a repository: once, whoever else appends, and without uploading twice."""
+
+import numpy as np
+import pytest
+
+import intarsia
+from intarsia.versions.upload import Upload
+from tests.versions import places
+from tests.versions.places import create, memory
+from tests.versions.processes import together
+
+
+def rows(*numbers):
+    return np.repeat(np.array(numbers, dtype="int32")[:, None], 4, axis=1)
+
+
+def first_column(repo, path="a"):
+    return intarsia.open(repo, path)[:, 0].tolist()
+
+
+@pytest.fixture
+def uploads(monkeypatch):
+    """Counts how often data is uploaded apart from the manifest."""
+    made = []
+    plain = Upload.of
+
+    def count(*arguments):
+        made.append(plain(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(Upload, "of", count)
+    return made
+
+
+def test_it_returns_the_snapshot_of_its_commit():
+    repo = memory()
+    create(repo)
+    snapshot = intarsia.append(repo, "a", rows(1, 2), codecs=["gzip"], message="two", metadata={"x": 1})
+    assert snapshot == repo.lookup_branch("main")
+    entry = intarsia.history(repo, "a")[0]
+    assert (entry.snapshot_id, entry.message, entry.metadata) == (snapshot, "two", {"x": 1})
+
+
+def test_daily_appends_are_one_member():
+    repo = memory()
+    create(repo)
+    for day in range(40):
+        intarsia.append(repo, "a", rows(day), codecs=["gzip"])
+    array = intarsia.open(repo, "a")
+    assert len(array.members) == len(array.regions) == 1
+    assert first_column(repo) == list(range(40))
+
+
+@pytest.mark.torture
+def test_a_year_of_daily_appends_is_one_member():
+    repo = memory()
+    create(repo)
+    for day in range(365):
+        intarsia.append(repo, "a", rows(day), codecs=["gzip"])
+    assert len(intarsia.open(repo, "a").members) == 1
+    assert first_column(repo) == list(range(365))
+
+
+def test_another_encoding_is_another_member():
+    repo = memory()
+    create(repo)
+    intarsia.append(repo, "a", rows(1), codecs=["gzip"])
+    intarsia.append(repo, "a", rows(2), codecs=["zstd"])
+    intarsia.append(repo, "a", rows(3))  # like the one before
+    assert [region.codec_names for region in intarsia.open(repo, "a").regions] == ["gzip", "zstd"]
+
+
+def test_automatic_codecs_are_chosen_by_the_data():
+    repo = memory()
+    create(repo)
+    intarsia.append(repo, "a", rows(*range(50)), codecs="auto")
+    assert first_column(repo) == list(range(50))
+
+
+def test_appending_nothing_is_no_commit():
+    repo = memory()
+    tip = create(repo)
+    assert intarsia.append(repo, "a", np.zeros((0, 4), "int32")) == tip
+
+
+def test_a_location_is_as_good_as_a_repository(tmp_path):
+    repo = intarsia.open_repository(tmp_path / "r", create=True)
+    create(repo)
+    intarsia.append(tmp_path / "r", "a", rows(1), codecs=["gzip"])
+    intarsia.append(f"file://{tmp_path}/r", "a", rows(2), codecs=["gzip"])
+    assert first_column(repo) == [1, 2]
+
+
+def test_what_cannot_be_appended_is_refused_before_anything_is_uploaded(uploads):
+    repo = memory()
+    tip = create(repo)
+    with pytest.raises(intarsia.ShapeError):
+        intarsia.append(repo, "a", np.zeros((1, 5), "int32"))
+    with pytest.raises(intarsia.DataTypeError):
+        intarsia.append(repo, "a", np.zeros((1, 4), "float64"))
+    with pytest.raises(intarsia.BoundsError):
+        intarsia.append(repo, "a", rows(1), axis=2)
+    with pytest.raises(intarsia.NotLogicalArrayError, match=r"tx\.create"):
+        intarsia.append(repo, "nowhere", rows(1))
+    assert repo.lookup_branch("main") == tip
+    assert not uploads
+
+
+def test_growth_that_meets_another_append_becomes_a_region_of_its_own(meddle, uploads):
+    repo = memory()
+    create(repo)
+    intarsia.append(repo, "a", rows(1), codecs=["gzip"])
+    uploads.clear()
+    meddle(lambda: intarsia.append(repo, "a", rows(2)))
+    intarsia.append(repo, "a", rows(3))
+    assert first_column(repo) == [1, 2, 3]
+    assert len(intarsia.open(repo, "a").regions) == 2
+    assert len(uploads) == 1
+
+
+def test_growth_goes_over_others_writes_of_values(meddle):
+    repo = memory()
+    create(repo)
+    intarsia.append(repo, "a", rows(1), codecs=["gzip"])
+    meddle(lambda: intarsia.write(repo, "a", (0, 3), 9))
+    intarsia.append(repo, "a", rows(2))
+    array = intarsia.open(repo, "a")
+    assert array[...].tolist() == [[1, 1, 1, 9], [2, 2, 2, 2]]
+    assert len(array.regions) == 1
+
+
+def test_retries_upload_nothing_again(meddle, uploads):
+    repo = memory()
+    create(repo)
+    uploads.clear()
+    meddle(*[lambda i=i: _plain_append(repo, i) for i in range(4)])
+    intarsia.append(repo, "a", rows(77, 78), codecs=["zstd"], backoff=intarsia.Backoff(first_wait=0.0))
+    assert sorted(first_column(repo)) == [0, 1, 2, 3, 77, 78]
+    assert len(uploads) == 1
+
+
+def _plain_append(repo, number):
+    with repo.transaction("main", message=f"other {number}") as store:
+        intarsia.open(store, "a", mode="r+").append(rows(number), codecs=["gzip"])
+
+
+def test_partial_chunks_are_filled_first_whoever_comes_between(meddle, uploads):
+    repo = memory()
+    create(repo, chunks=(4, 4))
+    intarsia.append(repo, "a", rows(0, 1, 2), codecs=["gzip"])  # 3 of 4 rows of the first chunk
+    uploads.clear()
+    meddle(lambda: intarsia.append(repo, "a", rows(3, 4, 5, 6), codecs=["crc32c"]))
+    intarsia.append(repo, "a", rows(7, 8, 9, 10, 11), codecs=["zstd"])
+    assert first_column(repo) == list(range(12))
+    assert len(uploads) == 2  # one for each: the partial chunk is as full as before, so both fit as they are
+
+
+def test_data_that_no_longer_lies_on_the_lattice_is_uploaded_again(meddle, uploads):
+    repo = memory()
+    create(repo, chunks=(4, 4))
+    intarsia.append(repo, "a", rows(0, 1, 2), codecs=["gzip"])
+    uploads.clear()
+    meddle(lambda: intarsia.append(repo, "a", rows(3, 4), codecs=["crc32c"]))
+    intarsia.append(repo, "a", rows(5, 6, 7, 8, 9, 10), codecs=["zstd"])
+    assert first_column(repo) == list(range(11))
+    assert len(uploads) == 3
+
+
+def test_data_that_only_fills_the_partial_chunk_needs_no_member():
+    repo = memory()
+    create(repo, chunks=(4, 4))
+    intarsia.append(repo, "a", rows(0, 1), codecs=["gzip"])
+    intarsia.append(repo, "a", rows(2), codecs=["zstd"])
+    array = intarsia.open(repo, "a")
+    assert first_column(repo) == [0, 1, 2]
+    assert len(array.members) == 1
+
+
+def test_an_array_that_was_made_anew_meanwhile_gets_the_data_not_an_orphan(meddle, uploads):
+    repo = memory()
+    create(repo)
+    intarsia.append(repo, "a", rows(1), codecs=["gzip"])
+    uploads.clear()
+    meddle(lambda: _make_anew(repo))
+    intarsia.append(repo, "a", rows(2), codecs=["zstd"])
+    assert first_column(repo) == [2]
+    assert len(uploads) == 2
+    array = intarsia.open(repo, "a")
+    assert {name for name, _ in array.group.members()} == set(array.manifest.members)
+
+
+def _make_anew(repo):
+    with repo.transaction("main", message="anew") as store:
+        intarsia.create(store, "a", shape=(0, 4), chunks=(1, 4), dtype="int32", overwrite=True)
+
+
+def test_an_array_that_is_gone_meanwhile_is_an_error(meddle):
+    repo = memory()
+    create(repo)
+
+    def remove():
+        with repo.transaction("main", message="remove") as store:
+            import zarr
+
+            del zarr.open_group(store)["a"]
+
+    meddle(remove)
+    with pytest.raises(intarsia.NotLogicalArrayError):
+        intarsia.append(repo, "a", rows(1), codecs=["gzip"])
+
+
+def test_it_gives_up_after_the_attempts_it_was_given(meddle):
+    repo = memory()
+    create(repo)
+    meddle(*[lambda i=i: _plain_append(repo, i) for i in range(3)])
+    with pytest.raises(intarsia.ConcurrentUpdateError, match="others were faster in 3 attempts"):
+        intarsia.append(repo, "a", rows(9), codecs=["zstd"], backoff=intarsia.Backoff(3, 0.0))
+    assert first_column(repo) == [0, 1, 2]
+
+
+def test_appends_along_another_axis(meddle):
+    repo = memory()
+    create(repo, shape=(2, 0), chunks=(2, 3))
+    intarsia.append(repo, "a", np.arange(6).reshape(2, 3), axis=1, codecs=["gzip"])
+    meddle(lambda: intarsia.append(repo, "a", np.arange(6, 12).reshape(2, 3), axis=1, codecs=["zstd"]))
+    intarsia.append(repo, "a", np.arange(12, 18).reshape(2, 3), axis=-1, codecs=["gzip"])
+    expected = np.concatenate([np.arange(k, k + 6).reshape(2, 3) for k in (0, 6, 12)], axis=1)
+    np.testing.assert_array_equal(intarsia.open(repo, "a")[...], expected)
+
+
+# Several processes
+
+
+def append_numbers(place, worker, count, merge):
+    repo = place.open()
+    done = []
+    for i in range(count):
+        number = 1000 * (worker + 1) + i
+        done.append((number, intarsia.append(repo, "a", rows(number), merge=merge)))
+    return done
+
+
+def check_appends(place, done, workers, count):
+    repo = place.open()
+    array = intarsia.open(repo, "a")
+    expected = {1000 * (worker + 1) + i for worker in range(workers) for i in range(count)}
+    numbers = array[:, 0].tolist()
+    assert len(numbers) == len(set(numbers)) == workers * count
+    assert set(numbers) == expected
+    assert (array[...] == array[:, :1]).all()
+    acknowledged = [number for part in done for number, _ in part]
+    assert sorted(acknowledged) == sorted(expected)
+    at = {entry.snapshot_id: entry for entry in intarsia.history(repo, "a")}
+    for part in done:
+        order = [numbers.index(number) for number, _ in part]
+        assert order == sorted(order)  # each worker's own order is kept
+        assert all(snapshot in at for _, snapshot in part)
+    assert not [problem for problem in intarsia.verify(repo) if problem.kind != "leftover"]
+
+
+@pytest.mark.parametrize("kind", places.KINDS)
+def test_four_processes_append_at_once(kind, request, tmp_path):
+    place = places.place(kind, request, tmp_path)
+    create(place.open(create=True))
+    done = together(append_numbers, [(place, worker, 4, False) for worker in range(4)])
+    check_appends(place, done, 4, 4)
+    assert len(intarsia.open(place.open(), "a").regions) == 16
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("kind", places.KINDS)
+def test_four_processes_append_fifty_times_each(kind, request, tmp_path):
+    place = places.place(kind, request, tmp_path)
+    create(place.open(create=True))
+    done = together(append_numbers, [(place, worker, 50, False) for worker in range(4)])
+    check_appends(place, done, 4, 50)
+    assert len(intarsia.open(place.open(), "a").regions) == 200
+
+
+def stored_chunks(repo):
+    """The encoded bytes of every chunk, in the order of the rows that they hold."""
+    array = intarsia.open(repo, "a")
+    found = {}
+    for region in array.regions:
+        for i in range(region.shape[0]):
+            key = f"a/{region.name}/c/{region.member_start[0] + i}/0"
+            found[region.bounds[0][0] + i] = _get(array.store, key)
+    return [found[row] for row in sorted(found)]
+
+
+def _get(store, key):
+    from zarr.core.buffer import default_buffer_prototype
+    from zarr.core.sync import sync
+
+    return sync(store.get(key, default_buffer_prototype())).to_bytes()
+
+
+def check_consolidation(place, workers, count):
+    repo = place.open()
+    before, chunks = intarsia.open(repo, "a")[...], stored_chunks(repo)
+    assert len(chunks) == workers * count
+    intarsia.retry(repo, lambda tx: tx.open("a").consolidate(), message="join")
+    array = intarsia.open(repo, "a")
+    assert len(array.members) == len(array.regions) == 1
+    assert stored_chunks(repo) == chunks
+    np.testing.assert_array_equal(array[...], before)
+
+
+def test_contending_appends_become_one_member_by_consolidation(tmp_path):
+    place = places.Place(str(tmp_path / "r"))
+    create(place.open(create=True))
+    done = together(append_numbers, [(place, worker, 4, True) for worker in range(4)])
+    check_appends(place, done, 4, 4)
+    check_consolidation(place, 4, 4)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("kind", places.KINDS)
+def test_fifty_contending_appends_each_become_one_member_by_consolidation(kind, request, tmp_path):
+    place = places.place(kind, request, tmp_path)
+    create(place.open(create=True))
+    done = together(append_numbers, [(place, worker, 50, True) for worker in range(4)])
+    check_appends(place, done, 4, 50)
+    check_consolidation(place, 4, 50)

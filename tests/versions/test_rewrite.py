@@ -1,0 +1,226 @@
+"""Writing values and recoding from several processes: no acknowledged write is ever invisible."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import intarsia
+from intarsia.versions.rewrite import _Recoded
+from tests.versions import places
+from tests.versions.places import memory
+from tests.versions.processes import running, together
+
+
+def make(repo, size=8, chunks=2):
+    with intarsia.transaction(repo, message="create") as tx:
+        array = tx.create("t", shape=(0,), chunks=(chunks,), dtype="int64")
+        array.append(np.zeros(size, "int64"), codecs=["gzip"])
+
+
+def values(repo):
+    return intarsia.open(repo, "t")[...].tolist()
+
+
+@pytest.fixture
+def encodings(monkeypatch):
+    """Counts how often a box is encoded."""
+    made = []
+    plain = _Recoded.of
+
+    def count(*arguments):
+        made.append(plain(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(_Recoded, "of", count)
+    return made
+
+
+def test_write_reaches_the_member_that_is_current(meddle):
+    repo = memory()
+    make(repo)
+    meddle(lambda: intarsia.recode(repo, "t", [(0, 4)], codecs=["zstd"]))
+    intarsia.write(repo, "t", slice(1, 3), [8, 9])
+    assert values(repo) == [0, 8, 9, 0, 0, 0, 0, 0]
+
+
+def test_write_to_another_part_of_one_chunk_keeps_both(meddle):
+    repo = memory()
+    make(repo)
+    meddle(lambda: intarsia.write(repo, "t", 0, 7))
+    intarsia.write(repo, "t", 1, 8)
+    assert values(repo)[:2] == [7, 8]
+
+
+def test_write_across_regions_must_be_allowed():
+    repo = memory()
+    make(repo)
+    intarsia.append(repo, "t", np.zeros(2, "int64"), codecs=["zstd"])
+    with pytest.raises(intarsia.CrossRegionWriteError):
+        intarsia.write(repo, "t", slice(7, 9), 1)
+    intarsia.write(repo, "t", slice(7, 9), 1, cross_region_writes=True)
+    assert values(repo)[7:9] == [1, 1]
+
+
+def test_recode_takes_in_what_was_written_meanwhile(meddle, encodings):
+    repo = memory()
+    make(repo)
+    meddle(lambda: intarsia.write(repo, "t", 1, 5))
+    intarsia.recode(repo, "t", [(0, 4)], codecs=["zstd"])
+    assert values(repo)[1] == 5
+    assert [region.codec_names for region in intarsia.open(repo, "t").regions] == ["gzip", "zstd"]
+    assert len(encodings) == 2
+
+
+@pytest.fixture
+def during_upload(monkeypatch):
+    """Run something after the next boxes were encoded, before they are attached."""
+
+    def install(*interruptions):
+        waiting = list(interruptions)
+        plain = _Recoded.of
+
+        def interrupted(*arguments):
+            made = plain(*arguments)
+            if waiting:
+                waiting.pop(0)()
+            return made
+
+        monkeypatch.setattr(_Recoded, "of", interrupted)
+
+    return install
+
+
+def test_a_box_that_was_written_after_it_was_read_is_encoded_again(encodings, during_upload):
+    repo = memory()
+    make(repo)
+    during_upload(lambda: intarsia.write(repo, "t", 1, 5))
+    intarsia.recode(repo, "t", [(0, 4)], codecs=["zstd"])
+    assert values(repo)[1] == 5
+    assert len(encodings) == 2
+
+
+def test_writes_and_appends_elsewhere_do_not_encode_again(encodings, during_upload):
+    repo = memory()
+    make(repo)
+
+    def elsewhere():
+        intarsia.write(repo, "t", 6, 5)
+        intarsia.append(repo, "t", [1, 2], codecs=["gzip"])
+        intarsia.append(repo, "t", [3, 4], codecs=["crc32c"])
+
+    during_upload(elsewhere)
+    intarsia.recode(repo, "t", [(0, 4)], codecs=["zstd"])
+    assert values(repo) == [0, 0, 0, 0, 0, 0, 5, 0, 1, 2, 3, 4]
+    assert len(encodings) == 1
+
+
+def test_a_box_that_was_recoded_meanwhile_is_encoded_again(encodings, during_upload):
+    repo = memory()
+    make(repo)
+    during_upload(lambda: intarsia.recode(repo, "t", [(2, 6)], codecs=["crc32c"]))
+    intarsia.recode(repo, "t", [(0, 4)], codecs=["zstd"])
+    assert len(encodings) == 3
+    array = intarsia.open(repo, "t")
+    assert [array.region_at((i,)).codec_names for i in (0, 3, 4, 6)] == ["zstd", "zstd", "crc32c", "gzip"]
+
+
+def test_a_partial_last_chunk_that_others_fill_is_recoded_with_what_they_wrote(during_upload):
+    repo = memory()
+    make(repo, size=7)
+    during_upload(lambda: intarsia.append(repo, "t", [9, 9, 9]))
+    intarsia.recode(repo, "t", [(4, 7)], codecs=["zstd"])
+    assert values(repo) == [0] * 7 + [9, 9, 9]
+    assert intarsia.open(repo, "t").region_at((7,)).codec_names == "zstd"
+
+
+def test_an_array_made_anew_is_recoded_as_it_is_now(during_upload):
+    repo = memory()
+    make(repo)
+
+    def anew():
+        with repo.transaction("main", message="anew") as store:
+            array = intarsia.create(store, "t", shape=(0,), chunks=(2,), dtype="int64", overwrite=True)
+            array.append(np.arange(8), codecs=["gzip"])
+
+    during_upload(anew)
+    intarsia.recode(repo, "t", codecs=["zstd"])
+    assert values(repo) == list(range(8))
+
+
+def test_recode_gives_up_after_the_attempts_it_was_given(during_upload):
+    repo = memory()
+    make(repo)
+    during_upload(*[lambda i=i: intarsia.write(repo, "t", 0, i + 1) for i in range(3)])
+    with pytest.raises(intarsia.ConcurrentUpdateError, match="changed in 3 attempts"):
+        intarsia.recode(repo, "t", codecs=["zstd"], backoff=intarsia.Backoff(3, 0.0))
+    assert values(repo)[0] == 3
+
+
+# Several processes
+
+
+def keep_writing(place, index, count):
+    """Write, and look every time whether what was acknowledged is there."""
+    repo = place.open()
+    for i in range(1, count + 1):
+        intarsia.write(repo, "t", index, i)
+        seen = int(intarsia.open(repo, "t")[index])
+        assert seen == i, f"{i} was acknowledged, but {seen} is there"
+    return count
+
+
+def keep_recoding(place, count):
+    repo = place.open()
+    for i in range(count):
+        bounds = [(0, 8), (0, 4), (2, 6), (4, 8)][i % 4]
+        intarsia.recode(repo, "t", [bounds], codecs=[["zstd"], ["gzip"], [], ["crc32c"]][i % 4])
+    return count
+
+
+def write_and_recode(place, count):
+    repo = place.open(create=True)
+    make(repo)
+    jobs = [(place, index, count) for index in (0, 1, 5)]
+    with running(keep_recoding, place, count) as recoder:
+        together(keep_writing, jobs)
+        recoder.result()
+    final = values(repo)
+    assert [final[i] for i in (0, 1, 5)] == [count] * 3
+    assert not [problem for problem in intarsia.verify(repo) if problem.kind != "leftover"]
+
+
+def test_writers_and_a_recoder_on_one_region_lose_nothing(tmp_path):
+    write_and_recode(places.Place(str(tmp_path / "r")), 4)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("kind", places.KINDS)
+def test_writers_and_a_recoder_on_one_region_lose_nothing_in_the_long_run(kind, request, tmp_path):
+    write_and_recode(places.place(kind, request, tmp_path), 40)
+
+
+def test_threads_of_one_process_lose_nothing(tmp_path):
+    repo = intarsia.open_repository(tmp_path / "r", create=True)
+    make(repo)
+    failures = []
+
+    def count_up(index):
+        try:
+            for _ in range(3):
+                intarsia.retry(repo, lambda tx: _increment(tx, index))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=count_up, args=(i % 2,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert values(repo)[:2] == [6, 6]
+
+
+def _increment(tx, index):
+    array = tx.open("t")
+    array[index] = array[index] + 1
