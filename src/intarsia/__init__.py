@@ -65,12 +65,18 @@ from intarsia.errors import (
     ShapeError,
     SlotsGoneError,
     SlotsUnsupportedError,
+    UnsharedStorageError,
     VersionNotFoundError,
+    WritableSessionError,
 )
 from intarsia.ingest import FileReport, IngestReport, Run, Runs, authorize, containers, ingest
+from intarsia.interop.bar import progress_bar
 from intarsia.interop.fused import fuse, split
+from intarsia.interop.store import store_dask
+from intarsia.interop.writing import from_xarray
 from intarsia.nullable import NullableArray, NullableCodec, NullableValues, OptionalDType, as_masked
 from intarsia.progress import Progress
+from intarsia.report.write import region_map, write_report
 from intarsia.shards import (
     Compaction,
     SlotStats,
@@ -178,7 +184,9 @@ __all__ = [
     "SlottedSharding",
     "Smallest",
     "Transaction",
+    "UnsharedStorageError",
     "VersionNotFoundError",
+    "WritableSessionError",
     "advise",
     "append",
     "as_masked",
@@ -194,6 +202,7 @@ __all__ = [
     "expire_and_collect",
     "explain",
     "flush_slots",
+    "from_xarray",
     "fuse",
     "history",
     "ingest",
@@ -203,7 +212,9 @@ __all__ = [
     "open",
     "open_repository",
     "parse_codecs",
+    "progress_bar",
     "recode",
+    "region_map",
     "reslot",
     "restore",
     "retry",
@@ -211,10 +222,12 @@ __all__ = [
     "slot_stats",
     "slotted",
     "split",
+    "store_dask",
     "tiff_header",
     "transaction",
     "vacuum",
     "verify",
     "with_decision",
     "write",
+    "write_report",
 ]

@@ -23,6 +23,8 @@ Each class is also the built-in exception that a caller would expect, so
     ├── NullsPresentError (ValueError)
     ├── NoRegionError (IndexError)
     ├── CrossRegionWriteError (ValueError)
+    ├── UnsharedStorageError (RuntimeError)
+    ├── WritableSessionError (TypeError)
     ├── ReadOnlyError (ValueError)
     ├── RepositoryError (OSError)
     ├── RepositoryNotFoundError (FileNotFoundError)
@@ -71,7 +73,9 @@ __all__ = [
     "ShapeError",
     "SlotsGoneError",
     "SlotsUnsupportedError",
+    "UnsharedStorageError",
     "VersionNotFoundError",
+    "WritableSessionError",
 ]
 
 
@@ -275,6 +279,22 @@ class CrossRegionWriteError(IntarsiaError, ValueError):
     """A write that touches more than one region, which was not allowed.
 
     >>> issubclass(CrossRegionWriteError, ValueError)
+    True
+    """
+
+
+class UnsharedStorageError(IntarsiaError, RuntimeError):
+    """Workers wrote, or would write, to storage that only they can read.
+
+    >>> issubclass(UnsharedStorageError, RuntimeError)
+    True
+    """
+
+
+class WritableSessionError(IntarsiaError, TypeError):
+    """A writable Icechunk session was about to travel to another process, where its writes would be lost.
+
+    >>> issubclass(WritableSessionError, TypeError)
     True
     """
 

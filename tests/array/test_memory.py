@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.errors import DataTypeError, MemberError, NullsPresentError, ShapeError
+from intarsia.errors import DataTypeError, MemberError, NullsPresentError, ReadError, ShapeError
 from intarsia.nullable import NULL, NullableValues, Some, as_nullable, create_array, optional_dtype
 
 GZIP, ZSTD = ["gzip"], [{"name": "zstd", "configuration": {"level": 1}}]
@@ -287,3 +287,19 @@ def test_zarr_reads_the_members(array, data):
     (first, *_), (last, *_) = array.members.values(), reversed(list(array.members.values()))
     assert zarr.open_array(first.store_path)[:2].equals(as_nullable(data[:2]))
     assert last.metadata.data_type == optional_dtype("float64")
+
+
+def test_damage_names_region_member_and_chunk(tmp_path, data):
+    array = intarsia.create(tmp_path, "a", shape=(0, 6), chunks=(2, 3), dtype="optional[float64]")
+    array.append(data, codecs=GZIP)
+    (name,) = array.members
+    (tmp_path / "a" / name / "c/3/1").write_bytes(b"short")
+    with pytest.raises(ReadError, match=rf"\[0:20, 0:6\].*{name}, chunk \(3, 1\): codec 'optional': 5 bytes"):
+        array[...]
+    same(array[:6], data[:6])
+    assert intarsia.verify(array)
+
+
+def test_nullable_members_are_read_by_the_engine(array):
+    for name in array.members:
+        assert not array._frame.source(name).obstacle

@@ -343,13 +343,14 @@ def test_errors_name_the_damaged_chunk(sharded, our_pipeline, tmp_path):
         z[6:7, 2:3] = 5  # a partial write reads first
 
 
-def test_arrays_without_our_codecs_run_through_zarrs_own_code(our_pipeline, monkeypatch):
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_arrays_without_our_codecs_run_through_zarrs_own_code(zarr_format, our_pipeline, monkeypatch):
     def fail(*_):
         raise AssertionError("nobody asked for places")
 
     monkeypatch.setattr(BatchedPipeline, "places", fail)
     monkeypatch.setattr(FusedPipeline, "places", fail)
-    z = zarr.create(store=MemoryStore(), shape=100, chunks=10, dtype="u1")
+    z = zarr.create(store=MemoryStore(), shape=100, chunks=10, dtype="u1", zarr_format=zarr_format)
     z[:] = np.arange(100)
     np.testing.assert_array_equal(z[:], np.arange(100))
     assert type(z.async_array.codec_pipeline) in (BatchedPipeline, FusedPipeline)

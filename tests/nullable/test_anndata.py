@@ -20,14 +20,13 @@ COLUMNS = {
 }
 
 
-@pytest.fixture
-def cells(tmp_path):
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory):
+    path = tmp_path_factory.mktemp("anndata") / "cells.zarr"
     obs = pd.DataFrame({**COLUMNS, "plain": [1.0, 2.0, 3.0]}, index=["x", "y", "z"])
     with anndata.settings.override(allow_write_nullable_strings=True, zarr_write_format=3):
-        anndata.AnnData(X=np.zeros((3, 1)), obs=obs).write_zarr(
-            tmp_path / "cells.zarr", convert_strings_to_categoricals=False
-        )
-    return tmp_path / "cells.zarr"
+        anndata.AnnData(X=np.zeros((3, 1)), obs=obs).write_zarr(path, convert_strings_to_categoricals=False)
+    return path
 
 
 @pytest.mark.parametrize("column", COLUMNS)

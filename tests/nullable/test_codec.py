@@ -320,3 +320,43 @@ def test_fill_values_at_every_level():
         z[0] = Some(NULL) if fill is NULL else NULL
         assert z.nchunks_initialized == 1
         assert z[1].item() == (7 if fill == Some(Some(7)) else fill)
+
+
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3 specification")
+@pytest.mark.parametrize("where", ["inside", "around"])
+@pytest.mark.parametrize(
+    "name",
+    ["blosc", "gzip", "zstd", "crc32c", "conditional", "numcodecs.lz4", "numcodecs.bz2", "numcodecs.zlib",
+     "numcodecs.lzma", "numcodecs.zstd", "numcodecs.fletcher32"],
+)  # fmt: skip
+def test_compressors_within_and_around(name, where, pipeline):
+    codec = {"name": name, "configuration": {"codecs": ["gzip"]} if name == "conditional" else {}}
+    if where == "inside":
+        codecs = {"mask_codecs": ["packbits", codec], "data_codecs": [codec]}
+        array = nullable.create_array({}, shape=200, chunks=64, dtype="float32", **codecs)
+    else:
+        z = zarr.create_array(
+            {}, shape=200, chunks=64, dtype=optional_dtype("float32"), serializer=NullableCodec(),
+            compressors=[get_codec_class(name).from_dict(codec)],
+        )  # fmt: skip
+        array = nullable.NullableArray(z)
+    data = np.ma.masked_equal(np.arange(200, dtype="f4") % 7, 3)
+    array[:] = data
+    assert array.read_nullable().equals(NullableValues.of(data))
+    array[10:150:3] = None
+    data[10:150:3] = np.ma.masked
+    assert array.read_nullable().equals(NullableValues.of(data))
+
+
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3 specification")
+def test_filters_of_numcodecs_see_present_values_only(pipeline):
+    delta = {"name": "numcodecs.delta", "configuration": {"dtype": "<i4"}}
+    little = {"name": "bytes", "configuration": {"endian": "little"}}
+    data = [5, None, 7, None, 11]
+    inside = nullable.create_array({}, shape=5, dtype="int32", data_codecs=[delta, little], compressors=None)
+    inside[:] = data
+    assert inside[:].tolist() == data
+    assert stored(inside)[17:] == np.array([5, 2, 4], dtype="<i4").tobytes()
+    outside = nullable.create_array({}, shape=5, dtype="int32", filters=[delta])
+    with pytest.raises(ValueError, match="put this codec among the data_codecs"):
+        outside[:] = data

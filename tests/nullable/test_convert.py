@@ -2,13 +2,16 @@
 
 import datetime
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import xarray as xr
 import zarr
 
+import intarsia
 from intarsia import as_masked, nullable
 from intarsia.errors import DataTypeError
 from intarsia.nullable import NULL, NullableValues, Some, as_nullable
@@ -112,6 +115,17 @@ def test_as_masked_takes_arrays_of_all_kinds():
     assert as_masked(nested, collapse=True).tolist() == [0, None, None]
     with pytest.raises(DataTypeError, match="one kind of null"):
         as_masked(nested)
+
+
+def test_arrays_that_are_computed_or_stored_keep_their_masks():
+    masked = np.ma.masked_equal(np.arange(6.0).reshape(2, 3), 4)
+    lazy = da.from_array(masked, chunks=(1, 3))
+    logical = intarsia.create({}, "a", shape=(2, 3), chunks=(2, 3), dtype="optional[float64]")
+    logical.add_region([(0, 2), (0, 3)], codecs=["gzip"], data=lazy)
+    for source in (lazy, logical, nullable.create_array({}, data=lazy)):
+        assert as_nullable(source).equals(NullableValues.of(masked))
+    # xarray itself makes NaN of masks
+    assert as_nullable(xr.DataArray(lazy)).null_count == 0
 
 
 def test_levels_in_lists():

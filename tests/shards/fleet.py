@@ -190,7 +190,7 @@ def rebuild_for_ever(path, outbox):
 
 FATAL_CALLS = (
     "pwritev", "posix_fallocate", "ftruncate", "link", "replace", "unlink", "fsync", "fdatasync",
-    "copy_file_range", "setxattr",
+    "setxattr",
 )  # fmt: skip
 
 

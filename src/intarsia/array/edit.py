@@ -6,16 +6,12 @@ Every function checks first, then writes members, then commits the new manifest.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.array.blocks import blocks
 from intarsia.array.encode import write_box
 from intarsia.array.member import member_problem, needed_shape
-from intarsia.array.plan import request
-from intarsia.array.read import read_request
 from intarsia.array.table import Box, RegionTable, Row
 from intarsia.array.write import as_values
 from intarsia.errors import (
@@ -35,7 +31,6 @@ if TYPE_CHECKING:
 
     from intarsia.array.frame import Frame
     from intarsia.array.manifest import Manifest
-    from intarsia.array.source import Source
 from intarsia.array.member import Encoding
 
 __all__ = [
@@ -43,8 +38,6 @@ __all__ = [
     "check_shape",
     "drop_region",
     "lattice_box",
-    "recode",
-    "recoded_member",
     "resize",
     "write_into_member",
 ]
@@ -164,60 +157,6 @@ def drop_region(frame: Frame, bounds: Bounds) -> None:
     if not manifest.regions.touching(box).size:
         raise NoRegionError(f"no region lies in {frame.bounds_text(box)}: there is nothing to drop")
     frame.commit(manifest.changed(regions=manifest.regions.without(box)))
-
-
-def recode(frame: Frame, bounds: Bounds, encoding: Encoding, *, member: str | None = None) -> None:
-    """Copy a box into a new member of another encoding; regions that it cuts are split.
-
-    `member` names an array in the group that holds the copy already, made by `recoded_member`.
-    """
-    frame.begin_edit()
-    manifest = frame.manifest
-    box, parts = _parts_to_recode(frame, bounds)
-    name = recoded_member(frame, bounds, encoding) if member is None else member
-    rows = [
-        Row(len(manifest.members), part, tuple(a - b for a, b in zip(part.start, box.start, strict=True)))
-        for part in parts
-    ]
-    table = manifest.regions.without(box).joined(RegionTable.from_rows(rows, manifest.ndim))
-    frame.commit(manifest.changed(regions=table, members=(*manifest.members, name)))
-
-
-def _parts_to_recode(frame: Frame, bounds: Bounds) -> tuple[Box, list[Box]]:
-    """The box, and what regions cover of it: all of it as one part, or a part for each region."""
-    table = frame.manifest.regions
-    box = lattice_box(frame.manifest, bounds)
-    shared = [table.row(i).box.intersect(box) for i in table.touching(box).tolist()]
-    parts = [part for part in shared if part is not None]
-    if not parts:
-        raise NoRegionError(f"no region lies in {frame.bounds_text(box)}: there is nothing to recode")
-    return box, [box] if sum(prod(part.shape) for part in parts) == prod(box.shape) else parts
-
-
-def recoded_member(frame: Frame, bounds: Bounds, encoding: Encoding) -> str:
-    """A new member that holds the values of a box; no region refers to it yet."""
-    box, parts = _parts_to_recode(frame, bounds)
-    origin = frame.manifest.elements(box)
-    name, _ = frame.create_member(origin.shape, encoding)
-    try:
-        for part in parts:
-            _copy(frame, frame.manifest.elements(part), frame.source(name), origin.start)
-    except BaseException:
-        frame.discard(name)
-        raise
-    return name
-
-
-def _copy(frame: Frame, box: Box, target: Source, origin: tuple[int, ...]) -> None:
-    """Copy a box of elements into a member that starts at `origin`, block by block."""
-    local = Box(
-        tuple(a - o for a, o in zip(box.start, origin, strict=True)),
-        tuple(b - o for b, o in zip(box.stop, origin, strict=True)),
-    )
-    member = target.array
-    for block in blocks(local, member.shards or member.chunks, member.dtype.itemsize):
-        source = tuple(slice(a + o, b + o) for a, b, o in zip(*block, origin, strict=True))
-        write_box(target, block, read_request(frame, request(frame.manifest.shape, source, "basic")))
 
 
 def resize(frame: Frame, shape: Sequence[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,10 +22,13 @@ from intarsia.array.member import Encoding
 from intarsia.array.memory import data_type_of, plain_type, shown, type_text, values_dtype
 from intarsia.array.plan import Mode, Request, lazy_view, request
 from intarsia.array.read import read_request
+from intarsia.array.recode import recode
 from intarsia.array.region import Region
 from intarsia.array.table import Box
+from intarsia.array.travel import check_travels, snapshot_of
 from intarsia.array.write import write_request
 from intarsia.errors import BoundsError, NotLogicalArrayError, ShapeError
+from intarsia.progress import silent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 
     from intarsia.array.member import Members
     from intarsia.codecs import CodecLike
+    from intarsia.parallel import Client
+    from intarsia.progress import Progress
     from intarsia.tune import Change
     from intarsia.versions.forks import Share
 
@@ -279,11 +285,38 @@ class LogicalArray:
         codecs: Iterable[CodecLike] | Literal["auto"] | None,
         chunks: tuple[int, ...] | None = None,
         shards: tuple[int, ...] | None = None,
+        client: Client | None = None,
+        progress: Progress = silent,
     ) -> None:
-        """Encode an aligned box (by default everything) anew: same values, one new member for the box."""
+        """Encode an aligned box (by default everything) anew: same values, one new member for the box.
+
+        With a client (a `dask.distributed.Client`, or an executor of `concurrent.futures`) its workers do
+        it; in an Icechunk session through forks, which end up in this one.
+        """
         box = [(0, n) for n in self.shape] if bounds is None else bounds
         chosen = chosen_codecs(codecs, self, tuple(box)) if codecs == "auto" else codecs
-        edit.recode(self._frame, box, Encoding(chosen, chunks, shards))
+        recode(self._frame, box, Encoding(chosen, chunks, shards), client=client, progress=progress)
+
+    # Other programs
+
+    def to_dask(self, chunks: Any = None) -> Any:
+        """A `dask.array.Array` that reads this array, one task for a chunk of a member.
+
+        No block reaches over the bounds of a region. `chunks` asks for other blocks, as dask does: `"auto"`
+        for larger ones, or their sizes. Arrays of one snapshot have one name, so that dask shares work.
+        """
+        from intarsia.interop.dask import to_dask
+
+        return to_dask(self, chunks)
+
+    def to_xarray(self, **options: Any) -> Any:
+        """An `xarray.DataArray` that reads this array when asked, with the coordinates beside it.
+
+        Takes the options of `xarray.open_dataset`, such as `chunks` and `decode_cf`.
+        """
+        from intarsia.interop.xarray import to_xarray
+
+        return to_xarray(self, **options)
 
     def optimize(self, objective: Literal["size", "balanced", "speed"] = "balanced") -> tuple[Change, ...]:
         """Recode every region for which another encoding is better; `intarsia.advise` has the objectives."""
@@ -349,7 +382,12 @@ class LogicalArray:
 
     __hash__ = None  # type: ignore[assignment]  # as zarr arrays: equal ones may become unequal
 
+    def __dask_tokenize__(self) -> tuple[str, str, str, int]:
+        """What tells its values apart from others: equal for equal snapshots, unique where nobody knows."""
+        return "intarsia", snapshot_of(self.store) or uuid.uuid4().hex, self.path, self.generation
+
     def __reduce__(self) -> tuple[Any, ...]:
+        check_travels(self.store, f"the logical array {self.path or '/'!r}")
         return _restored, (self._frame.group, self._frame.manifest, self._config)
 
 

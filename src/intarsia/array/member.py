@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from intarsia.codecs import CodecLike
 
 __all__ = [
+    "AnyArray",
     "Encoding",
     "Members",
     "checked_member",

@@ -123,7 +123,7 @@ def allocated(data_type: ZDType[Any, Any], shape: tuple[int, ...], fill_value: A
 def put(out: Values, target: Any, decoded: Any) -> None:
     """Write what was decoded of a chunk, with its nulls, where it belongs.
 
-    >>> out = allocated(data_type_of("optional[int8]"), (3,), fill_value=NULL)
+    >>> out = allocated(data_type_of("optional[int8]"), (3,), fill_value=Null())
     >>> put(out, slice(1, 3), np.array([5, 6], dtype="int8"))
     >>> out
     NullableValues([NULL, 5, 6], dtype=int8)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
+START_SECONDS = 1.0
+"""After this long a thread whose start was interrupted does not start any more."""
+
 
 class _Helpers:
     """How many helping threads there are now."""
@@ -81,24 +84,38 @@ def run[T](
 
     helpers = _helpers
     granted = helpers.take(threads - 1, threads - 1) if threads > 1 else 0
-    started: list[threading.Thread] = []
+    started: list[_Helper] = []
     try:
         for _ in range(granted):
-            thread = threading.Thread(target=copy_context().run, args=(loop,), name="intarsia", daemon=True)
-            thread.start()
-            started.append(thread)
+            started.append(_Helper(loop))
+            started[-1].start()
         loop()
+        for thread in started:
+            thread.join()
+    except BaseException:  # interrupted while threads start, or while they are waited for
+        stop.set()
+        give_up()
+        for thread in started:
+            thread.join_if_it_runs()
+        raise
     finally:
-        try:
-            for thread in started:
-                thread.join()
-        except BaseException:  # interrupted while waiting: stop them, then wait after all
-            stop.set()
-            give_up()
-            for thread in started:
-                thread.join()
-            raise
-        finally:
-            helpers.give_back(granted)
+        helpers.give_back(granted)
     if failures:
         raise failures[0]
+
+
+class _Helper(threading.Thread):
+    """A thread that works in the context of its maker."""
+
+    def __init__(self, loop: Callable[[], None]) -> None:
+        super().__init__(name="intarsia", daemon=True)
+        self._work, self._context, self._runs = loop, copy_context(), threading.Event()
+
+    def run(self) -> None:
+        self._runs.set()
+        self._context.run(self._work)
+
+    def join_if_it_runs(self) -> None:
+        """Wait for its end; the thread may have been interrupted in the middle of being started."""
+        if self._runs.wait(START_SECONDS):
+            self.join()

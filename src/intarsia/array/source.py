@@ -130,8 +130,6 @@ class Source:
 
     def _choose_decoder(self, codecs: tuple[Codec, ...], spec: ArraySpec) -> str:
         if self.shards is not None:
-            if any(isinstance(codec, ShardingCodec) for codec in codecs):
-                return "shards within shards"
             try:
                 Decoder(tuple(self.shards.codec.index_codecs), spec)
             except TypeError:

@@ -17,9 +17,9 @@ from intarsia._compat import compressor_of
 from intarsia.errors import ChunkDecodeError
 
 try:
-    from isal.isal_zlib import decompress as inflate
+    from isal.isal_zlib import decompressobj
 except ImportError:
-    from zlib import decompress as inflate
+    from zlib import decompressobj  # type: ignore[assignment]
 
 __all__ = ["Bytes", "Unpack", "unpacker"]
 
@@ -27,7 +27,6 @@ type Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 type Unpack = Callable[[Any, Bytes], Any]
 
 GZIP = zlib.MAX_WBITS | 16  # zlib's way to say that a gzip header and trailer are expected
-GZIP_LEAST = 18  # header and trailer
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 BLOSC_HEADER = 16
 
@@ -97,11 +96,10 @@ def _blosc(decode: Callable[..., Any], nbytes: int) -> Unpack:
 
 def _gzip(decode: Callable[..., Any], nbytes: int) -> Unpack:
     def unpack(data: Any, memory: Bytes) -> Any:
-        # The trailer says how much the last member holds: all of it, unless there are several members.
-        if len(data) >= GZIP_LEAST and int.from_bytes(bytes(memoryview(data)[-4:]), "little") == nbytes:
-            found = inflate(data, GZIP, nbytes)
-            if len(found) == nbytes:
-                return found
-        return _exactly(decode(data), nbytes)
+        stream = decompressobj(GZIP)
+        found = stream.decompress(data, nbytes + 1)  # one more, so that the end of the stream is reached
+        if stream.eof and not stream.unused_data and len(found) == nbytes:
+            return found
+        return _exactly(decode(data), nbytes)  # several members, or padding, or not a chunk
 
     return unpack

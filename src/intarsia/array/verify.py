@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import zarr
+from zarr.errors import ZarrUserWarning
 
 from intarsia.array.blocks import blocks
 from intarsia.array.frame import Frame, open_group
@@ -130,7 +132,10 @@ def _data_problems(frame: Frame) -> Iterator[Problem]:
 
 def children(group: zarr.Group) -> list[str]:
     """Names of the arrays and groups right below a group."""
-    return sorted(name for name, _ in group.members(max_depth=0))
+    with warnings.catch_warnings():
+        # Of a directory without metadata zarr only warns; if the manifest names it, the member is missing.
+        warnings.simplefilter("ignore", ZarrUserWarning)
+        return sorted(name for name, _ in group.members(max_depth=0))
 
 
 def referenced(frame: Frame) -> set[str]:

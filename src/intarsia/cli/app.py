@@ -11,9 +11,10 @@ from intarsia.cli.exits import Exit
 __all__ = ["VERBS", "app", "run"]
 
 VERBS = {
-    "Look": ("info", "regions", "read", "explain"),
-    "Change": ("create", "append", "recode", "rewrite"),
+    "Look": ("info", "regions", "read", "explain", "log", "diff", "report"),
+    "Change": ("create", "append", "recode", "rewrite", "restore"),
     "Keep": ("verify", "vacuum"),
+    "Try": ("demo",),
 }
 """Under the headings of the help."""
 

@@ -64,12 +64,16 @@ def create(
         if place.repo is None:
             if branch:
                 place.store(Version(branch))
-            made = intarsia.create(place.plain, array, **fields)
+            made = intarsia.create(place.writable, array, **fields)
         else:
             with intarsia.transaction(place.repo, to, message or f"create {array}") as transaction:
                 made = transaction.create(array, **fields)
             commit = transaction.snapshot_id
-    except TypeError as error:
+    except KeyError as error:  # an attribute that is not the user's
+        raise CommandError(str(error.args[0])) from error
+    except (TypeError, ValueError) as error:
+        if isinstance(error, intarsia.IntarsiaError):
+            raise
         raise CommandError(f"dtype {dtype!r} or fill value {fill_value!r}: {error}") from error
     if as_json:
         print_json(

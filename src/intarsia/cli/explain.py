@@ -11,6 +11,7 @@ from intarsia.cli.place import Place, Version
 from intarsia.cli.spelling import parse_selection
 from intarsia.cli.verb import verb
 from intarsia.cli.waiting import waiting
+from intarsia.errors import BoundsError
 from intarsia.words import EXPLAIN_COLUMNS
 
 __all__ = ["explain"]
@@ -44,7 +45,10 @@ def explain(
     opened = Place.find(store, storage_option).open(array, version)
     outer = any(isinstance(entry, list) for entry in chosen)
     with waiting("planning", counted=False):
-        plan = intarsia.explain(opened, chosen, mode="orthogonal" if outer else None)
+        try:
+            plan = intarsia.explain(opened, chosen, mode="orthogonal" if outer else None)
+        except IndexError as error:
+            raise BoundsError(f"selection {selection!r} of shape {opened.shape}: {error}") from error
     if as_json:
         print_json({"store": store, "path": opened.path, "selection": selection, "plan": plan.to_json()})
         return

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from zarr.storage import ZipStore
 
 import intarsia
 from intarsia.cli.exits import CommandError
@@ -120,7 +123,7 @@ class Place:
     @staticmethod
     def _expect_zarr(text: str) -> None:
         path = Path(text).expanduser()
-        if (path / "zarr.json").is_file() or path.suffix == ".zip":
+        if (path / "zarr.json").is_file() or zipfile.is_zipfile(path):
             return
         older = (path / ".zgroup").is_file() or (path / ".zarray").is_file()
         raise NotLogicalArrayError(
@@ -129,9 +132,20 @@ class Place:
         )
 
     @property
-    def plain(self) -> str:
-        """The text as zarr takes it."""
-        return self.text if "://" in self.text else os.path.expanduser(self.text)
+    def plain(self) -> Any:
+        """A store without versions, as zarr takes it."""
+        if "://" in self.text:
+            return self.text
+        path = os.path.expanduser(self.text)
+        return ZipStore(path, mode="r", read_only=True) if os.path.isfile(path) else path
+
+    @property
+    def writable(self) -> Any:
+        """The same, if it can be written to."""
+        store = self.plain
+        if isinstance(store, ZipStore):
+            raise ReadOnlyError(f"{self.text} is a zip file, which is only read: unpack it to change it")
+        return store
 
     def store(self, version: Version) -> Any:
         """The zarr store of one version, for reading."""
@@ -173,7 +187,7 @@ class Place:
         if self.repo is None:
             if version.is_given:
                 self.store(version)
-            yield Edit(intarsia.open(self.plain, self.one_array(path, version), mode="r+"))
+            yield Edit(intarsia.open(self.writable, self.one_array(path, version), mode="r+"))
             return
         branch = version.for_writing()
         at = Version(branch=branch)

@@ -13,6 +13,7 @@ from intarsia.cli.place import Place, Version
 from intarsia.cli.spelling import parse_selection
 from intarsia.cli.verb import verb
 from intarsia.cli.waiting import waiting
+from intarsia.errors import BoundsError
 from intarsia.words import size_text
 
 __all__ = ["read"]
@@ -53,7 +54,10 @@ def read(
     opened = Place.find(store, storage_option).open(array, version)
     with waiting("reading", counted=False):
         outer = any(isinstance(entry, list) for entry in chosen)
-        values = np.asarray(opened.oindex[chosen] if outer else opened[chosen])
+        try:
+            values = np.asarray(opened.oindex[chosen] if outer else opened[chosen])
+        except IndexError as error:
+            raise BoundsError(f"selection {selection!r} of shape {opened.shape}: {error}") from error
     if output is not None:
         save(output, values)
     if as_json:

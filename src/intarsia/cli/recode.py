@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+import intarsia
 from intarsia.cli.exits import CommandError
 from intarsia.cli.options import (
     Array,
@@ -65,12 +66,23 @@ def recode(
         "chunks": parse_sizes(chunks, "chunks"),
         "shards": parse_sizes(shards, "shards"),
     }
-    with waiting("recoding", counted=False), place.changing(array, version, message or "recode") as edit:
-        box = parse_bounds(bounds, edit.array.shape)
-        before = survey(edit.array).total_stored
-        edit.array.recode(box, **options)
-        after = survey(edit.array).total_stored
-    made = edit.array
+    commit = None
+    with waiting("recoding", counted=False):
+        if place.repo is None:
+            with place.changing(array, version, "") as edit:
+                box = parse_bounds(bounds, edit.array.shape)
+                before = survey(edit.array).total_stored
+                edit.array.recode(box, **options)
+            made = edit.array
+        else:
+            to = version.for_writing()
+            old = place.open(array, Version(branch=to))
+            box = parse_bounds(bounds, old.shape)
+            before = survey(old).total_stored
+            words = message or f"recode {old.path}"
+            commit = intarsia.recode(place.repo, old.path, box, branch=to, message=words, **options)
+            made = place.open(old.path, Version(branch=to))
+        after = survey(made).total_stored
     done = box if box is not None else tuple((0, n) for n in made.shape)
     if as_json:
         print_json(
@@ -80,7 +92,7 @@ def recode(
                 "bounds": [list(pair) for pair in done],
                 "nbytes_stored_before": before,
                 "nbytes_stored_after": after,
-                "snapshot_id": edit.snapshot_id,
+                "snapshot_id": commit,
             }
         )
         return
@@ -88,5 +100,5 @@ def recode(
         f"recoded {bounds_text(done)} of {made.path or '/'}: the array stores {size_text(after)} now, "
         f"{size_text(before)} before"
     )
-    if edit.snapshot_id:
-        say(f"snapshot {edit.snapshot_id}")
+    if commit:
+        say(f"snapshot {commit}")

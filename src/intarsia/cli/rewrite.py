@@ -65,7 +65,7 @@ def rewrite(
     elif version.is_given:
         place.store(version)
     with changing as transaction:
-        target = place.plain if transaction is None else transaction.store
+        target = place.writable if transaction is None else transaction.store
         for path, member in _conditional_arrays(target, array.strip("/")):
             with waiting(f"rewriting {path or '/'}") as progress:
                 results.append((path, intarsia.rewrite(member, decision, progress=progress)))

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from intarsia.cli.exits import CommandError
+from intarsia.codecs import parse_codecs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +54,7 @@ def parse_selection(text: str | None) -> tuple[int | slice | EllipsisType | list
     if stripped.startswith("[") and stripped.endswith("]") and _closes(stripped):
         inner = stripped[1:-1]
         # [3, 5] by itself is a list of indices; [0:3, 5] is a subscript written with its brackets.
-        if ":" in inner or "." in inner or "[" in inner or "," not in inner:
+        if ":" in inner or "..." in inner or "[" in inner:
             stripped = inner.strip()
     if not stripped:
         return ()
@@ -136,7 +137,12 @@ def parse_codec_list(texts: Sequence[str] | None) -> list[Any] | str | None:
         return None
     if list(texts) in (["auto"], ["raw"]):
         return "auto" if texts[0] == "auto" else []
-    return [_codec(text) for text in texts]
+    codecs = [_codec(text) for text in texts]
+    try:
+        parse_codecs(codecs)
+    except Exception as error:  # whatever a codec says about its settings
+        raise CommandError(f"codec {' '.join(texts)}: {error}") from error
+    return codecs
 
 
 def _codec(text: str) -> dict[str, Any]:

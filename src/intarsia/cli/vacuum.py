@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 import intarsia
+from intarsia.cli.exits import CommandError
 from intarsia.cli.options import AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
 from intarsia.cli.output import print_json, say
 from intarsia.cli.place import Place, Version
@@ -24,6 +25,14 @@ def vacuum(
         ),
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
+    forget_before: Annotated[
+        str | None,
+        typer.Option(
+            "--forget-before",
+            metavar="TIME",
+            help="In a repository: forget versions older than this, and remove what none refers to.",
+        ),
+    ] = None,
     branch: Branch = None,
     tag: Tag = None,
     snapshot: Snapshot = None,
@@ -31,7 +40,7 @@ def vacuum(
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
-    """Remove members that no region refers to.
+    """Remove members that no region refers to; on request also old versions.
 
     Do not run it on a store without versions while somebody writes there.
 
@@ -39,18 +48,44 @@ def vacuum(
     """
     version = Version(branch, tag, snapshot, as_of)
     place = Place.find(store, storage_option)
+    if forget_before:
+        _check_forget(place, dry_run=dry_run)
     commit = None
-    if dry_run or place.repo is None:
-        removed = intarsia.vacuum(place.store(version), array, dry_run=dry_run)
+    if dry_run:
+        removed = intarsia.vacuum(place.store(version), array, dry_run=True)
+    elif place.repo is None:
+        place.store(version)  # refuses versions that a plain store has not
+        removed = intarsia.vacuum(place.writable, array)
     else:
         with intarsia.transaction(place.repo, version.for_writing(), "vacuum") as transaction:
             removed = intarsia.vacuum(transaction.store, array)
         commit = transaction.snapshot_id
+    collected = None
+    if forget_before and place.repo is not None:
+        collected = intarsia.expire_and_collect(place.repo, forget_before)
     if as_json:
-        print_json({"store": store, "dry_run": dry_run, "removed": list(removed), "snapshot_id": commit})
+        print_json(
+            {
+                "store": store,
+                "dry_run": dry_run,
+                "removed": list(removed),
+                "snapshot_id": commit,
+                "forgotten": None if collected is None else len(collected.expired),
+                "nbytes_freed": None if collected is None else collected.nbytes,
+            }
+        )
         return
     say(*removed)
     words = "would be removed" if dry_run else "removed"
     say(f"{count_text(len(removed), 'leftover')} {words}" if removed else "nothing is left over")
     if commit:
         say(f"snapshot {commit}")
+    if collected is not None:
+        say(f"{count_text(len(collected.expired), 'version')} forgotten: {collected}")
+
+
+def _check_forget(place: Place, *, dry_run: bool) -> None:
+    if place.repo is None:
+        raise CommandError("--forget-before needs an Icechunk repository; a plain Zarr store has no versions")
+    if dry_run:
+        raise CommandError("--forget-before cannot be tried: leave out --dry-run")

@@ -6,11 +6,12 @@ import typer
 
 import intarsia
 from intarsia.cli.exits import Exit
-from intarsia.cli.options import Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.options import AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
 from intarsia.cli.output import print_json, say, show_table
 from intarsia.cli.place import Place, Version
 from intarsia.cli.verb import verb
 from intarsia.cli.waiting import waiting
+from intarsia.versions.verify import repository_leftovers
 from intarsia.words import count_text
 
 __all__ = ["verify"]
@@ -19,7 +20,10 @@ __all__ = ["verify"]
 @verb
 def verify(
     store: Store,
-    array: Array = "",
+    array: Annotated[
+        str,
+        typer.Argument(metavar="[PATH]", help="One array; all of them if left out.", show_default=False),
+    ] = "",
     data: Annotated[
         bool, typer.Option("--data/--no-data", help="Read every stored chunk, or only the metadata.")
     ] = True,
@@ -32,20 +36,28 @@ def verify(
 ) -> int:
     """Check manifest, members and every stored chunk; list all problems at once.
 
-    Ends with exit code 1 if there are any, so that a script can act on it.
+    Ends with exit code 1 if anything is damaged, so that a script can act on it; leftovers do no harm.
 
     Example: intarsia verify data/store temperature
     """
     version = Version(branch, tag, snapshot, as_of)
     place = Place.find(store, storage_option)
-    path = place.one_array(array, version)
-    with waiting("reading every chunk" if data else "checking", counted=False):
-        problems = intarsia.verify(place.store(version), path, data=data)
+    opened = place.store(version)
+    paths = [array.strip("/")] if array else place.arrays(version)
+    if not paths:
+        raise intarsia.NotLogicalArrayError(f"there is no logical array in {store}")
+    with waiting("reading every chunk" if data else "checking") as progress:
+        problems: list[intarsia.Problem] = []
+        for done, path in enumerate(paths):
+            progress(done, len(paths))
+            problems += intarsia.verify(opened, path, data=data)
+        if place.repo is not None and not array:
+            problems += repository_leftovers(place.repo)
     if as_json:
         print_json(
             {
                 "store": store,
-                "path": path,
+                "arrays": paths,
                 "data": data,
                 "problems": [
                     {"kind": p.kind, "where": p.where, "what": p.what, "advice": p.advice or None}
@@ -56,7 +68,7 @@ def verify(
     elif problems:
         rows = [(p.kind, p.where, p.what + (f" ({p.advice})" if p.advice else "")) for p in problems]
         show_table(("Kind", "Where", "What"), rows)
-        say(f"{path or '/'}: {count_text(len(problems), 'problem')}")
-    else:
-        say(f"{path or '/'}: no problem" + ("" if data else "; stored chunks were not read"))
-    return Exit.PROBLEMS if problems else Exit.OK
+    if not as_json:
+        checked = f"{count_text(len(paths), 'array')} checked" + ("" if data else ", stored chunks not read")
+        say(f"{checked}: {count_text(len(problems), 'problem') if problems else 'no problem'}")
+    return Exit.PROBLEMS if any(problem.kind != "leftover" for problem in problems) else Exit.OK

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["waiting"]
 
 PATIENCE = 0.5
-"""Seconds before a bar with a known end appears: what is over sooner needs none."""
+"""Seconds before a bar appears: what is over sooner needs none."""
 
 
 class _Bar:
@@ -30,24 +30,31 @@ class _Bar:
         columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()]
         if counted:
             columns.insert(2, MofNCompleteColumn())
-        self._bars = Bars(*columns, console=stderr(), transient=True, disable=not sys.stderr.isatty())
+        self._bars = Bars(*columns, console=stderr(), transient=True)
         self._task = self._bars.add_task(what, total=None)
-        self._begun = time.monotonic()
-        self._shown = False
+        self._lock = threading.Lock()
+        self._open, self._shown = True, False
+        self._timer = threading.Timer(PATIENCE, self._show)
+        self._timer.daemon = True
 
-    def show(self) -> None:
-        if not self._shown:
-            self._shown = True
-            self._bars.start()
+    def start(self) -> None:
+        self._timer.start()
+
+    def _show(self) -> None:
+        with self._lock:
+            if self._open:
+                self._shown = True
+                self._bars.start()
 
     def __call__(self, done: int, total: int, /) -> None:
         self._bars.update(self._task, completed=done, total=total)
-        if time.monotonic() - self._begun > PATIENCE:
-            self.show()
 
     def close(self) -> None:
-        if self._shown:
-            self._bars.stop()
+        self._timer.cancel()
+        with self._lock:
+            self._open = False
+            if self._shown:
+                self._bars.stop()
 
 
 @contextmanager
@@ -57,8 +64,8 @@ def waiting(what: str, *, counted: bool = True) -> Iterator[Progress]:
     Work that cannot count its steps (`counted=False`) gets a bar without an end, and the time it takes.
     """
     bar = _Bar(what, counted=counted)
-    if not counted:
-        bar.show()
+    if sys.stderr.isatty():
+        bar.start()
     try:
         yield bar
     finally:

@@ -19,6 +19,7 @@ from intarsia.codecs.place import Grid, StoredPlace
 from intarsia.codecs.recode import Recoder, array_codecs
 from intarsia.codecs.route import Route, only_route, resolved, stored_spec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError, ReadOnlyError
+from intarsia.parallel import spread
 from intarsia.progress import silent
 
 if TYPE_CHECKING:
@@ -27,9 +28,13 @@ if TYPE_CHECKING:
     from intarsia._compat import ArraySpec
     from intarsia.codecs.conditional import ConditionalCodec
     from intarsia.codecs.decisions import DecisionLike
+    from intarsia.parallel import Client
     from intarsia.progress import Progress
 
 __all__ = ["Rewritten", "rewrite"]
+
+CHUNKS_PER_TASK = 16
+"""How many stored objects a worker of a cluster gets at once: fetching a task costs about one of them."""
 
 WAITING_PER_WORKER = 4
 """How many stored objects are planned ahead for each worker: enough to keep it busy, whatever the grid."""
@@ -75,6 +80,7 @@ def rewrite(
     decision: DecisionLike | ConditionalCodec | None = None,
     *,
     progress: Progress = silent,
+    client: Client | None = None,
 ) -> Rewritten:
     """Go over all stored chunks of `array` in place, as `decision` says; the values stay the same.
 
@@ -85,7 +91,9 @@ def rewrite(
     chunks are left alone too, and reported when all others are done. Nobody else should write to the
     array meanwhile.
 
-    Without a decision, the array's own is taken. `progress` counts stored chunks or shards.
+    Without a decision, the array's own is taken. `progress` counts stored chunks or shards. With a client
+    (a `dask.distributed.Client`, or an executor of `concurrent.futures`), its workers do it; the array of an
+    Icechunk session through forks, which end up in that session.
 
     >>> import numpy as np, zarr
     >>> from intarsia import ConditionalCodec
@@ -104,6 +112,18 @@ def rewrite(
         raise CodecConfigurationError("cannot rewrite: the array has no decision, so give one")
     if array.read_only:
         raise ReadOnlyError("cannot rewrite: the array is open for reading only; open it with mode='r+'")
+    result, damaged = _in_threads(array, route, progress) if client is None else _on(client, array, progress)
+    if damaged:
+        damaged[0].add_note(
+            f"{len(damaged)} damaged chunks or shards were left alone; of the others, {result}"
+        )
+        raise damaged[0]
+    return result
+
+
+def _in_threads(
+    array: zarr.Array[Any], route: Route, progress: Progress
+) -> tuple[Rewritten, list[ChunkDecodeError]]:
     metadata: Any = array.metadata
     work = _Work(array, route, Grid.of(metadata))
     indices = np.ndindex(work.grid.chunks.grid_shape)
@@ -130,12 +150,50 @@ def rewrite(
                 progress(done, total)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-    if damaged:
-        damaged[0].add_note(
-            f"{len(damaged)} damaged chunks or shards were left alone; of the others, {result}"
-        )
-        raise damaged[0]
-    return result
+    return result, damaged
+
+
+def _on(
+    client: Client, array: zarr.Array[Any], progress: Progress
+) -> tuple[Rewritten, list[ChunkDecodeError]]:
+    metadata: Any = array.metadata
+    indices = list(np.ndindex(Grid.of(metadata).chunks.grid_shape))
+    tasks = [indices[i : i + CHUNKS_PER_TASK] for i in range(0, len(indices), CHUNKS_PER_TASK)]
+    elsewhere = _Elsewhere(array.path, array.async_array.config)
+
+    def count(done: int, _total: int) -> None:
+        progress(min(done * CHUNKS_PER_TASK, len(indices)), len(indices))
+
+    result = Rewritten(0, 0, 0, 0)
+    damaged: list[ChunkDecodeError] = []
+    for part, errors in spread(client, array.store, elsewhere, tasks, count):
+        result += part
+        damaged += errors
+    return result, damaged
+
+
+@dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    """Rewrites some of the chunks in another process."""
+
+    path: str
+    config: Any
+    """Zarr's configuration of the array, which carries the decision."""
+
+    def __call__(
+        self, store: Any, indices: list[tuple[int, ...]]
+    ) -> tuple[Rewritten, list[ChunkDecodeError]]:
+        array = zarr.open_array(store, path=self.path, mode="r+").with_config(self.config)
+        metadata: Any = array.metadata
+        work = _Work(array, only_route(array, "rewrite"), Grid.of(metadata))
+        result = Rewritten(0, 0, 0, 0)
+        damaged: list[ChunkDecodeError] = []
+        for index in indices:
+            try:
+                result += work.rewrite(index)
+            except ChunkDecodeError as error:
+                damaged.append(error)
+        return result, damaged
 
 
 @dataclass(frozen=True, slots=True)

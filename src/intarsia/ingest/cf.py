@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from intarsia.errors import IngestError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PACKING", "Packing", "decoded_fill_attribute", "encoded_fill_attribute"]
+    from zarr.dtype import ZDType
+
+__all__ = ["PACKING", "Packing", "decoded_fill_attribute", "encoded_fill_attribute", "zarr_type"]
 
 PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 """Attributes that say how values are packed; a member's filters take their place."""
@@ -149,8 +152,18 @@ class Packing:
 
 
 def _cast(dtype: np.dtype[Any]) -> dict[str, Any]:
-    name = parse_dtype(dtype, zarr_format=3).to_json(zarr_format=3)
+    name = zarr_type(dtype).to_json(zarr_format=3)
     return {"name": "cast_value", "configuration": {"data_type": name}}
+
+
+@lru_cache
+def zarr_type(dtype: np.dtype[Any]) -> ZDType[Any, Any]:
+    """The Zarr data type; zarr tries one after the other, which adds up over thousands of files.
+
+    >>> zarr_type(np.dtype("i2")).to_json(zarr_format=3)
+    'int16'
+    """
+    return parse_dtype(dtype, zarr_format=3)
 
 
 def _checked(value: Any, what: str) -> float:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec
-from zarr.dtype import parse_dtype
 from zarr.registry import get_codec_class
 
 from intarsia.errors import IngestError
+from intarsia.ingest.cf import zarr_type
 
 if TYPE_CHECKING:
     from intarsia.ingest.cf import Packing
@@ -49,7 +49,7 @@ class SourceEncoding:
 
     def document(self, shape: tuple[int, ...], dims: tuple[str, ...]) -> dict[str, Any]:
         """The zarr.json of a member."""
-        data_type = parse_dtype(self.dtype, zarr_format=3)
+        data_type = zarr_type(self.dtype)
         return {
             "zarr_format": 3,
             "node_type": "array",
@@ -97,7 +97,7 @@ def _is_bytes_codec(name: str) -> bool:
 def _fill_value(packing: Packing, stored_fill: Any, logical: np.dtype[Any]) -> Any:
     """The value of chunks that were never stored."""
     if logical.kind not in "biufc":
-        return parse_dtype(logical, zarr_format=3).default_scalar() if stored_fill is None else stored_fill
+        return zarr_type(logical).default_scalar() if stored_fill is None else stored_fill
     if stored_fill is None:
         return logical.type(np.nan) if logical.kind == "f" and packing.fills else logical.type(0)
     number = np.array(stored_fill).astype(packing.stored).item()
@@ -158,7 +158,7 @@ def without_filters(encoding: SourceEncoding) -> SourceEncoding:
     """The same chunks seen as stored numbers: to write a copy without packing it again."""
     packing = encoding.packing
     own = encoding.codecs[len(packing.filters(encoding.dtype)) :]
-    fill = parse_dtype(packing.stored, zarr_format=3).default_scalar()
+    fill = zarr_type(packing.stored).default_scalar()
     return SourceEncoding(encoding.chunks, own, packing.stored, fill, packing)
 
 

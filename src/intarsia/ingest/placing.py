@@ -18,7 +18,7 @@ __all__ = ["closed", "opened", "refined"]
 def opened(table: RegionTable, axis: int, at: int, length: int) -> RegionTable:
     """The table with `length` free cells at `at`; regions across it are split, those after it move up.
 
-    >>> from intarsia.array.table import Row
+    >>> from intarsia.array.table import Box, Row
     >>> table = opened(RegionTable.from_rows([Row(0, Box((0,), (4,)), (0,))], 1), 0, 3, 2)
     >>> [(table.row(i).box, table.row(i).member_start) for i in range(2)]
     [(Box(start=(0,), stop=(3,)), (0,)), (Box(start=(5,), stop=(6,)), (3,))]
@@ -37,7 +37,7 @@ def opened(table: RegionTable, axis: int, at: int, length: int) -> RegionTable:
 def closed(table: RegionTable, axis: int, start: int, stop: int) -> RegionTable:
     """The table without the cells from `start` to `stop`; regions after them move down.
 
-    >>> from intarsia.array.table import Row
+    >>> from intarsia.array.table import Box, Row
     >>> table = closed(RegionTable.from_rows([Row(0, Box((0,), (4,)), (0,))], 1), 0, 1, 3)
     >>> [(table.row(i).box, table.row(i).member_start) for i in range(2)]
     [(Box(start=(0,), stop=(1,)), (0,)), (Box(start=(1,), stop=(2,)), (3,))]

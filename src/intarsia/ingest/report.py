@@ -44,7 +44,12 @@ class FileReport:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Consecutive files of which one variable is encoded in the same way."""
+    """Consecutive files of which one variable is encoded in the same way.
+
+    >>> run = Run("sst", 0, 2, "2002-06-01", "2002-06-02", 2, (1, 9), "shuffle+zlib-4", "int16", "")
+    >>> run.stop - run.start, run.copied
+    (2, '')
+    """
 
     variable: str
     """Its name."""

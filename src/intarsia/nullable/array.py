@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from intarsia._compat import is_pure_fancy_indexing
 from intarsia.errors import DataTypeError
-from intarsia.nullable.buffer import OptionalNDBuffer
 from intarsia.nullable.convert import as_nullable
 from intarsia.nullable.dtype import OptionalDType
+from intarsia.nullable.indexing import OuterIndex, PointBuffer, PointIndex, points_of
 from intarsia.nullable.layout import is_string
 from intarsia.nullable.na_object import ATTRIBUTE, UNSET, check_na_object, from_attribute, strings
 from intarsia.nullable.null_type import NullDType
@@ -185,10 +184,10 @@ class NullableArray:
         return data.masked()
 
     def _read_points(self, selection: Any) -> NullableValues:
-        points, shape = _points(selection, self.shape)
+        points, shape = points_of(selection, self.shape)
         if points[0].size == 0:
             return NullableValues.empty(shape, self.data_type.layout)
-        out = _PointBuffer(NullableValues.empty((points[0].size,), self.data_type.layout))
+        out = PointBuffer(NullableValues.empty((points[0].size,), self.data_type.layout))
         self.zarr_array.get_coordinate_selection(points, out=out)
         return out.nullable.reshape(shape)
 
@@ -208,7 +207,7 @@ class NullableArray:
         return data
 
     def _write_points(self, selection: Any, data: NullableValues) -> None:
-        points, shape = _points(selection, self.shape)
+        points, shape = points_of(selection, self.shape)
         if data.ndim and data.shape != shape:
             raise ValueError(f"the selection has the shape {shape}, the data {data.shape}")
         if points[0].size:
@@ -264,75 +263,3 @@ class NullableArray:
         from intarsia.nullable.polars import to_polars
 
         return to_polars(self.read_nullable(), name=name, nat_as_null=nat_as_null)
-
-
-@dataclass(frozen=True, slots=True)
-class OuterIndex:
-    """`array.oindex[rows, columns]`: one index a dimension.
-
-    >>> from intarsia import nullable
-    >>> a = nullable.create_array({}, data=[[1, None], [3, 4]])
-    >>> a.oindex[[1, 0], [1]].tolist()
-    [[4], [None]]
-    """
-
-    array: NullableArray
-    """Whose elements are selected."""
-
-    def __getitem__(self, selection: Any) -> Any:
-        read = self.array.zarr_array.oindex[selection]
-        return self.array._shown(self.array._made(read))
-
-    def __setitem__(self, selection: Any, value: Any) -> None:
-        self.array.zarr_array.oindex[selection] = self.array._taken(value)
-
-
-@dataclass(frozen=True, slots=True)
-class PointIndex:
-    """`array.vindex[rows, columns]`: single elements, or those where a mask is true.
-
-    >>> from intarsia import nullable
-    >>> a = nullable.create_array({}, data=[[1, None], [3, 4]])
-    >>> a.vindex[[1, 0], [1, 1]].tolist()
-    [4, None]
-    """
-
-    array: NullableArray
-    """Whose elements are selected."""
-
-    def __getitem__(self, selection: Any) -> Any:
-        return self.array._shown(self.array._read_points(selection))
-
-    def __setitem__(self, selection: Any, value: Any) -> None:
-        self.array._write_points(selection, self.array._taken(value))
-
-
-class _PointBuffer(OptionalNDBuffer):
-    """Where zarr puts a selection of points. zarr makes a plain array of it at the end, without nulls."""
-
-    def as_ndarray_like(self) -> Any:
-        return np.broadcast_to(np.uint8(0), self.shape)
-
-
-def _points(
-    selection: Any, shape: tuple[int, ...]
-) -> tuple[tuple[np.ndarray[Any, Any], ...], tuple[int, ...]]:
-    """Coordinates along every dimension, flat, and the shape of the result."""
-    given = selection if isinstance(selection, tuple) else (selection,)
-    arrays = [np.asarray(part) for part in given]
-    if len(arrays) == 1 and arrays[0].dtype == np.bool_:
-        if arrays[0].shape != shape:
-            raise IndexError(f"the mask has the shape {arrays[0].shape}, the array {shape}")
-        arrays = list(np.nonzero(arrays[0]))
-    if len(arrays) != len(shape) or any(a.dtype.kind not in "iu" and a.size for a in arrays):
-        raise IndexError(
-            f"points are given by {len(shape)} integer arrays, or by one mask of the shape {shape}; "
-            f"not by {selection!r}"
-        )
-    spread = np.broadcast_arrays(*arrays)
-    flat = tuple(part.reshape(-1).astype(np.intp) for part in spread)
-    for part, size in zip(flat, shape, strict=True):
-        if part.size and (part.min() < -size or part.max() >= size):
-            raise IndexError(f"an index is out of bounds for a dimension of {size}")
-    wrapped = tuple(np.where(part < 0, part + size, part) for part, size in zip(flat, shape, strict=True))
-    return wrapped, spread[0].shape

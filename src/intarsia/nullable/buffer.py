@@ -58,7 +58,7 @@ class NullableNDBuffer(NDBuffer):
 
     @classmethod
     def from_ndarray_like(cls, ndarray_like: NDArrayLike) -> Self:
-        if isinstance(ndarray_like, NullableValues):
+        if type(ndarray_like) is NullableValues:
             return cast("Self", OptionalNDBuffer(ndarray_like))
         return cls(ndarray_like)
 

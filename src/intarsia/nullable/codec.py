@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from zarr.abc.codec import ArrayBytesCodec
 from zarr.codecs import BytesCodec, ShardingCodec, VLenBytesCodec, VLenUTF8Codec
+from zarr.core.buffer import default_buffer_prototype
 from zarr.dtype import Bool, VariableLengthBytes, VariableLengthUTF8
 
-from intarsia._compat import ArraySpec
+from intarsia._compat import ArrayConfig, ArraySpec
 from intarsia.codecs import configuration
 from intarsia.codecs.chain import CodecLike, parse_codecs
 from intarsia.codecs.context import named_chunk, needs_chunk_index
@@ -23,6 +23,7 @@ from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, nullable_of
 from intarsia.nullable.compact import Compact, gather
 from intarsia.nullable.dtype import NAMES, OptionalDType, Spelling
+from intarsia.nullable.framing import HEADER, checked_mask, joined, split
 from intarsia.nullable.parts import Part
 from intarsia.nullable.scalars import Some
 from intarsia.nullable.values import NullableValues
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from intarsia._compat import JSON
 
 __all__ = ["NullableCodec", "default_serializer"]
-
-HEADER = struct.Struct("<QQ")
-"""Length of the encoded mask and of the encoded data, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +59,13 @@ class NullableCodec(ArrayBytesCodec):
     is_fixed_size = False
     names_chunks = True  # in errors
 
-    mask_codecs: tuple[Codec, ...] = (PackBitsCodec(),)
+    mask_codecs: tuple[Codec, ...]
     """How the mask is encoded: one bool an element, of the chunk's shape."""
 
-    data_codecs: tuple[Codec, ...] | None = None
+    data_codecs: tuple[Codec, ...] | None
     """How the present elements are encoded: one dimension, in C order."""
 
-    name: Spelling = "optional"
+    name: Spelling
     """How the codec is called in zarr.json."""
 
     def __init__(
@@ -139,7 +137,8 @@ class NullableCodec(ArrayBytesCodec):
         chunk_grid: ChunkGridMetadata,
     ) -> None:
         optional = _optional(dtype)
-        spec = ArraySpec(shape, optional, optional.default_scalar(), *_NOT_NEEDED())
+        fill = optional.default_scalar()
+        spec = ArraySpec(shape, optional, fill, ArrayConfig.from_dict({}), default_buffer_prototype())
         mask_spec, data_spec = self._specs(spec, prod(shape))
         self._mask.validate(mask_spec, chunk_grid)
         self._data.validate(data_spec, chunk_grid)
@@ -181,7 +180,7 @@ class NullableCodec(ArrayBytesCodec):
         if raw is not None:
             return chunk_spec.prototype.buffer.from_array_like(raw)
         data = self._data.encode(_taken(nullable, present, count), data_spec) if count else None
-        return _joined(mask, data, chunk_spec)
+        return joined(mask, data, chunk_spec)
 
     async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         if self._sync_capable:
@@ -192,7 +191,7 @@ class NullableCodec(ArrayBytesCodec):
         data = None
         if count:
             data = await self._data.encode_later(_taken(nullable, present, count), data_spec)
-        return _joined(mask, data, chunk_spec)
+        return joined(mask, data, chunk_spec)
 
     def _present(
         self, chunk_data: NDBuffer, chunk_spec: ArraySpec
@@ -236,10 +235,10 @@ class NullableCodec(ArrayBytesCodec):
     # -- decoding
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        raw, mask_length = _split(chunk_data)
+        raw, mask_length = split(chunk_data)
         mask_spec, _ = self._specs(chunk_spec, 0)
         mask = self._mask.decode(_bytes(raw[:mask_length], chunk_spec), mask_spec)
-        present, count = _checked_mask(mask)
+        present, count = checked_mask(mask)
         data = None
         if self._has_data(raw.size - mask_length, count):
             _, data_spec = self._specs(chunk_spec, count)
@@ -249,10 +248,10 @@ class NullableCodec(ArrayBytesCodec):
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         if self._sync_capable:
             return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
-        raw, mask_length = _split(chunk_data)
+        raw, mask_length = split(chunk_data)
         mask_spec, _ = self._specs(chunk_spec, 0)
         mask = await self._mask.decode_later(_bytes(raw[:mask_length], chunk_spec), mask_spec)
-        present, count = _checked_mask(mask)
+        present, count = checked_mask(mask)
         data = None
         if self._has_data(raw.size - mask_length, count):
             _, data_spec = self._specs(chunk_spec, count)
@@ -281,14 +280,6 @@ class NullableCodec(ArrayBytesCodec):
             if decoded.dtype != layout.dtype:
                 decoded = decoded.astype(layout.dtype)
         return OptionalNDBuffer.from_compact(Compact(present, decoded, layout, count))
-
-
-def _NOT_NEEDED() -> tuple[Any, Any]:  # noqa: N802
-    """The configuration and prototype of a spec that is looked at only for its shape and data type."""
-    from zarr.core.array_spec import ArrayConfig
-    from zarr.core.buffer import default_buffer_prototype
-
-    return ArrayConfig.from_dict({}), default_buffer_prototype()
 
 
 def _optional(dtype: Any) -> OptionalDType:
@@ -324,39 +315,5 @@ def _taken(nullable: NullableValues, present: np.ndarray[Any, Any], count: int) 
     return OptionalNDBuffer(NullableValues(values, missing, nullable.depth - 1))
 
 
-def _joined(mask: Buffer, data: Buffer | None, spec: ArraySpec) -> Buffer:
-    header = HEADER.pack(len(mask), 0 if data is None else len(data))
-    parts = [np.frombuffer(header, dtype=np.uint8), mask.as_numpy_array()]
-    if data is not None:
-        parts.append(data.as_numpy_array())
-    return spec.prototype.buffer.from_array_like(np.concatenate(parts))
-
-
 def _bytes(data: np.ndarray[Any, Any], spec: ArraySpec) -> Buffer:
     return spec.prototype.buffer.from_array_like(data)
-
-
-def _split(chunk_data: Buffer) -> tuple[np.ndarray[Any, Any], int]:
-    """The chunk without its header, and where the mask ends. Nothing is allocated before this is right."""
-    raw = chunk_data.as_numpy_array()
-    if raw.size < HEADER.size:
-        raise ChunkDecodeError(
-            f"codec 'optional': {raw.size} bytes{named_chunk()}, but the header alone takes {HEADER.size}"
-        )
-    mask_length, data_length = HEADER.unpack_from(raw)
-    if mask_length + data_length != raw.size - HEADER.size:
-        raise ChunkDecodeError(
-            f"codec 'optional': the header{named_chunk()} says {mask_length} bytes of mask and {data_length} "
-            f"of data, but {raw.size - HEADER.size} follow"
-        )
-    return raw[HEADER.size :], mask_length
-
-
-def _checked_mask(mask: NDBuffer) -> tuple[np.ndarray[Any, Any], int]:
-    present = mask.as_numpy_array()
-    octets = present.view(np.uint8)
-    if present.size and octets.max() > 1:
-        raise ChunkDecodeError(
-            f"codec 'optional': the mask{named_chunk()} holds bytes that are neither true nor false"
-        )
-    return present, int(np.count_nonzero(present))

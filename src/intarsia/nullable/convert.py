@@ -58,8 +58,11 @@ def _found(data: Any, layout: Layout | None, depth: int) -> NullableValues:
         return NullableValues.of(read(), depth)
     if isinstance(data, list | tuple | Null | Some) or _is_na(data):
         return _of_objects(_objects(data), layout, depth)
-    if hasattr(data, "store_path"):  # a zarr array, of any data type
-        return NullableValues.of(data[...], depth)
+    if not isinstance(data, np.generic) and all(hasattr(data, name) for name in ("shape", "dtype", "ndim")):
+        # An array that is stored or computed somewhere; NumPy's conversion would drop its mask.
+        read = data.compute() if hasattr(data, "compute") else data[...]
+        if type(read) is not type(data):
+            return _found(read, layout, depth)
     plain = np.asarray(data, dtype=None if layout is None else layout.dtype)
     if plain.dtype.kind == "U":
         plain = plain.astype(np.dtypes.StringDType())

@@ -9,7 +9,8 @@ import numpy as np
 
 from intarsia.report.page import Moment
 from intarsia.report.survey import harmonised, survey
-from intarsia.versions import history, open
+from intarsia.versions.history import history
+from intarsia.versions.open import open
 from intarsia.words import bounds_text, count_text
 
 if TYPE_CHECKING:

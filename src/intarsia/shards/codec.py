@@ -11,7 +11,14 @@ import numpy as np
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 from zarr.storage import StorePath
 
-from intarsia._compat import ChunkGrid, decode_and_scatter_chunk, get_indexer, merge_and_encode_chunk
+from intarsia._compat import (
+    ChunkGrid,
+    ChunkTransform,
+    decode_and_scatter_chunk,
+    evolve_codecs,
+    get_indexer,
+    merge_and_encode_chunk,
+)
 from intarsia.codecs.chain import CodecLike, parse_codecs
 from intarsia.codecs.current_chunk import at_place, current_place
 from intarsia.codecs.place import InnerPlace
@@ -19,7 +26,7 @@ from intarsia.codecs.recode import array_codecs
 from intarsia.errors import ReadOnlyError, SlotsUnsupportedError
 from intarsia.shards.bound import encoded_bound
 from intarsia.shards.filesystem import local_root
-from intarsia.shards.layout import IndexForm
+from intarsia.shards.layout import IndexForm, checksum_of
 from intarsia.shards.slots import SlotForm, SlotWrite, in_batches, read_chunks, write_slots
 from intarsia.shards.swap import restore_slots
 
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
     from zarr.core.buffer import Buffer, NDBuffer
 
     from intarsia.codecs.place import Place
+    from intarsia.shards.slots import Payload
 
 __all__ = ["SlottedSharding"]
 
@@ -81,8 +89,9 @@ class SlottedSharding(ShardingCodec):
         )
         object.__setattr__(self, "safe_readers", safe_readers)
         object.__setattr__(self, "fsync", fsync)
-        # As zarr does it: a cache of this instance, for each kind of shard.
+        # As zarr does it: caches of this instance, for each kind of shard.
         object.__setattr__(self, "slot_form", lru_cache()(self.slot_form))
+        object.__setattr__(self, "_payload_encoder", lru_cache()(self._payload_encoder))
 
     @classmethod
     def of(cls, codec: ShardingCodec, *, safe_readers: bool | None, fsync: bool) -> SlottedSharding:
@@ -116,13 +125,14 @@ class SlottedSharding(ShardingCodec):
         form = self.slot_form(shard_spec)
         chunk_spec = self._get_chunk_spec(shard_spec)
         transform = self._get_inner_chunk_transform(shard_spec)
+        encoder = self._payload_encoder(shard_spec)
         projections, value = self._get_shard_indexer_and_value(selection, shard_spec, value)
         place_of = self._places(chunk_spec)
 
         def slot_write(projection: Any) -> SlotWrite:
             coordinates, chunk_selection, out_selection, complete = projection
 
-            def encode(stored: bytes | None) -> memoryview | None:
+            def encode(stored: bytes | None) -> Payload | None:
                 existing = None if stored is None else chunk_spec.prototype.buffer.from_bytes(stored)
                 with at_place(place_of(coordinates)):
                     encoded = merge_and_encode_chunk(
@@ -134,9 +144,9 @@ class SlottedSharding(ShardingCodec):
                         is_complete=complete,
                         drop_axes=(),
                         decode=transform.decode_chunk,
-                        encode=transform.encode_chunk,
+                        encode=encoder.encode_chunk,
                     )
-                return None if encoded is None else _plain_bytes(encoded)
+                return None if encoded is None else self._payload(encoded)
 
             return SlotWrite(form.index.number(coordinates), encode, partial=not complete)
 
@@ -193,6 +203,20 @@ class SlottedSharding(ShardingCodec):
     ) -> NDBuffer | None:
         return await asyncio.to_thread(self._decode_partial_sync, byte_getter, selection, shard_spec)
 
+    @property
+    def _ends_in_checksum(self) -> bool:
+        return type(self.codecs[-1]) is Crc32cCodec
+
+    def _payload_encoder(self, shard_spec: ArraySpec) -> ChunkTransform:
+        """Encodes chunks but for a crc32c at the end, to which zarr's codec would copy the whole chunk."""
+        if not self._ends_in_checksum:
+            return self._get_inner_chunk_transform(shard_spec)  # type: ignore[no-any-return]
+        return ChunkTransform(codecs=evolve_codecs(self.codecs[:-1], self._get_chunk_spec(shard_spec)))
+
+    def _payload(self, encoded: Buffer) -> Payload:
+        data = np.ascontiguousarray(encoded.as_numpy_array()).view(np.uint8)
+        return (data.data, checksum_of(data)) if self._ends_in_checksum else (data.data,)
+
     def _places(self, chunk_spec: ArraySpec) -> Callable[[tuple[int, ...]], Place]:
         """Where an inner chunk lies, for codecs that ask which chunk they work on."""
         shard, arrays = current_place.get(), array_codecs(self.codecs)
@@ -214,7 +238,3 @@ def _file_of(place: Any, *, write: bool = False) -> Path:
     if write and place.store.read_only:
         raise ReadOnlyError(f"{place} cannot be written: the store was opened for reading only")
     return local_root(place.store) / place.path
-
-
-def _plain_bytes(buffer: Buffer) -> memoryview:
-    return memoryview(np.ascontiguousarray(buffer.as_numpy_array()).view(np.uint8)).cast("B")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
-from intarsia.shards.layout import CHECKSUM, ENTRY, chunk_order
+from intarsia.shards.layout import CHECKSUM, ENTRY, checksum_of, chunk_order
 from intarsia.shards.locks import try_lock
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from intarsia.shards.layout import IndexForm, SlotLayout, Table
 
 __all__ = [
+    "allocate",
     "clear_leftovers",
     "create",
     "is_current",
@@ -117,6 +118,24 @@ def write_all(fd: int, buffers: Sequence[bytes | memoryview], offset: int) -> in
     return offset
 
 
+def allocate(fd: int, offset: int, nbytes: int) -> None:
+    """Have the file system set blocks aside, where it can; a full disk is noticed here, before any write.
+
+    Writes into blocks that are set aside hold the file's own lock for a shorter time.
+
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryFile() as file:
+    ...     allocate(file.fileno(), 0, 8192)
+    ...     os.fstat(file.fileno()).st_size
+    8192
+    """
+    try:
+        os.posix_fallocate(fd, offset, nbytes)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+
+
 def read_index(fd: int, form: IndexForm) -> tuple[Table, bool]:
     """The table of the open shard, and whether its checksum agrees."""
     size = os.fstat(fd).st_size
@@ -144,7 +163,7 @@ def write_entries(fd: int, form: IndexForm, start: int, entries: Mapping[int, tu
     index = bytearray(read_exactly(fd, form.nbytes, start))
     for place, entry in raw.items():
         index[place * ENTRY : (place + 1) * ENTRY] = entry
-    index[-CHECKSUM:] = form.checksum_of(index[:-CHECKSUM])
+    index[-CHECKSUM:] = checksum_of(bytes(index[:-CHECKSUM]))
     # One write, and the checksum last: a writer that dies leaves the whole change, none, or a checksum that
     # is out of date, which the next writer puts right.
     first = min(raw, default=form.chunks) * ENTRY

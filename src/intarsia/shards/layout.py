@@ -15,6 +15,8 @@ from intarsia._compat import morton_order_coords
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 
 if TYPE_CHECKING:
+    from collections.abc import Buffer
+
     from zarr.codecs import ShardingCodec
 
     from intarsia.shards.bound import EncodedBound
@@ -36,6 +38,15 @@ ENTRY = 16
 
 CHECKSUM = 4
 """Bytes of the index's crc32c."""
+
+
+def checksum_of(data: Buffer) -> bytes:
+    """The crc32c of some bytes, as it is stored behind them.
+
+    >>> checksum_of(b"123456789").hex()
+    '839206e3'
+    """
+    return int(google_crc32c.value(data)).to_bytes(CHECKSUM, "little")
 
 
 @lru_cache(maxsize=64)
@@ -149,12 +160,7 @@ class IndexForm:
         entries = np.empty((self.chunks, 2), dtype=">u8" if self.big_endian else "<u8")
         entries[chunk_order(self.grid)] = table
         raw = entries.tobytes()
-        return raw + self.checksum_of(raw) if self.checksum else raw
-
-    @staticmethod
-    def checksum_of(raw: bytes | bytearray) -> bytes:
-        """The crc32c of index entries, as it is stored."""
-        return int(google_crc32c.value(bytes(raw))).to_bytes(CHECKSUM, "little")
+        return raw + checksum_of(raw) if self.checksum else raw
 
     def decode(self, raw: bytes) -> tuple[Table, bool]:
         """The table in a stored index, and whether its checksum agrees."""
@@ -167,7 +173,7 @@ class IndexForm:
         table = entries[chunk_order(self.grid)].astype(np.uint64)
         if not self.checksum:
             return table, True
-        return table, self.checksum_of(numbers) == raw[-CHECKSUM:]
+        return table, checksum_of(numbers) == raw[-CHECKSUM:]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -32,6 +31,19 @@ WORTH_ALLOCATING = 64 << 10
 file's own lock for a shorter time, and a full disk is noticed before anything is overwritten."""
 
 NO_ENTRY = (int(ABSENT), int(ABSENT))
+
+
+type Payload = tuple[bytes | memoryview, ...]
+"""What is stored of a chunk, in parts that need not be joined in memory."""
+
+
+def size_of(payload: Payload) -> int:
+    """The bytes of a payload.
+
+    >>> size_of((b"abc", b"de"))
+    5
+    """
+    return sum(map(len, payload))
 
 
 @dataclass(frozen=True)
@@ -83,7 +95,7 @@ class SlotWrite:
     number: int
     """Which chunk of the shard."""
 
-    encode: Callable[[bytes | None], memoryview | None]
+    encode: Callable[[bytes | None], Payload | None]
     """From what is stored, or None, to what shall be stored, or None for nothing."""
 
     partial: bool
@@ -179,20 +191,22 @@ class _Slots:
     layout: SlotLayout
     table: Table
 
-    def write(self, writes: Sequence[SlotWrite], encoded: dict[int, memoryview | None]) -> None:
+    def write(self, writes: Sequence[SlotWrite], encoded: dict[int, Payload | None]) -> None:
         """Merge what is partial, then write payloads, then entries."""
         for write in writes:
             if write.partial:
                 encoded[write.number] = write.encode(self._stored(write.number))
         for number, data in encoded.items():
-            if data is not None and len(data) > self.layout.bound.nbytes:
+            if data is not None and size_of(data) > self.layout.bound.nbytes:
                 raise ChunkEncodeError(
                     f"inner chunk {self.form.index.coordinates(number)} of {self.path} was encoded to "
-                    f"{len(data)} bytes, but its codecs promised at most {self.layout.bound.nbytes}. Nothing "
+                    f"{size_of(data)} bytes, but its codecs promised {self.layout.bound.nbytes}. Nothing "
                     "was written: use a decision that bounds the size, such as 'compress_if_smaller'"
                 )
         places = {n: self._place(n) for n, data in encoded.items() if data is not None}
-        entries = {n: (places[n], len(data)) if data is not None else NO_ENTRY for n, data in encoded.items()}
+        entries = {
+            n: (places[n], size_of(data)) if data is not None else NO_ENTRY for n, data in encoded.items()
+        }
         torn: dict[int, tuple[int, int]] = {}
         if self.layout.copies == 1 and not self.layout.bound.checksum:
             # What a dying writer leaves half overwritten would decode; so nobody may find it.
@@ -242,7 +256,7 @@ def _torn(path: Path, coordinates: tuple[int, ...]) -> str:
 
 
 def _runs(
-    places: dict[int, int], encoded: dict[int, memoryview | None], slot: int
+    places: dict[int, int], encoded: dict[int, Payload | None], slot: int
 ) -> Iterator[tuple[int, list[bytes | memoryview]]]:
     """Payloads that fill neighbouring slots, together, with where they start."""
     start, end, buffers = 0, -1, list[bytes | memoryview]()
@@ -253,9 +267,9 @@ def _runs(
             if buffers:
                 yield start, buffers
             start, buffers = offset, []
-        buffers.append(data)
-        end = offset + len(data)
-        gap = slot - len(data)
+        buffers += data
+        end = offset + size_of(data)
+        gap = slot - size_of(data)
         if 0 < gap < 8:  # the rounding of the slot; a longer gap stays a hole
             buffers.append(bytes(gap))
             end += gap
@@ -266,11 +280,7 @@ def _runs(
 def _write_payload(fd: int, buffers: list[bytes | memoryview], offset: int) -> None:
     nbytes = sum(map(len, buffers))
     if nbytes >= WORTH_ALLOCATING:
-        try:
-            os.posix_fallocate(fd, offset, nbytes)
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                raise
+        files.allocate(fd, offset, nbytes)
     files.write_all(fd, buffers, offset)
 
 

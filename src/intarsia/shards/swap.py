@@ -9,7 +9,6 @@ astray some time before (the chunk is *parked*), so that it fails instead.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import time
@@ -20,6 +19,7 @@ import numpy as np
 
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 from intarsia.shards import files
+from intarsia.shards.copying import Piece, copy_pieces
 from intarsia.shards.layout import ABSENT, PARKED, absent
 from intarsia.shards.locks import lock_index, lock_out_writers, try_lock
 from intarsia.shards.slots import believable, mend
@@ -40,9 +40,6 @@ the index to the chunk."""
 MARK = "user.intarsia.compacted"
 """Extended attribute of a shard that was compacted here, with a digest of its index: a slotted writer may
 give it slots again without asking."""
-
-STEP = 8 << 20
-"""Bytes that are copied at a time, and after which the disk is set to work on them."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +119,10 @@ def put(
     Chunks come from the old file, but for those `replaced`. The new file is on disk before it appears, all
     at once. `slots` says that the new file has them; otherwise it is marked as compacted.
     """
+    pieces = [
+        Piece(int(shard.table[n, 0]), int(shard.table[n, 1]), int(table[n, 0]), replaced.get(n))
+        for n in np.flatnonzero(~absent(table)).tolist()
+    ]
     files.clear_leftovers(shard.path)
     made = files.temporary(shard.path)
     fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -133,7 +134,9 @@ def put(
             _park(shard, stray, astray=True)
         os.fchmod(fd, os.fstat(shard.fd).st_mode & 0o7777)
         os.ftruncate(fd, nbytes)
-        _copy(shard, fd, table, replaced)
+        if slots is None:
+            files.allocate(fd, 0, nbytes)
+        copy_pieces(shard.fd, fd, pieces)
         index = shard.form.encode(table)
         files.write_all(fd, [index], shard.form.start(nbytes))
         if slots is None:
@@ -181,58 +184,6 @@ def _park(shard: HeldShard, numbers: Sequence[int], *, astray: bool) -> None:
     entries = {n: (int(shard.table[n, 0] | away), int(shard.table[n, 1])) for n in numbers}
     with lock_index(shard.fd, exclusive=True):
         files.write_entries(shard.fd, shard.form, shard.form.start(shard.nbytes), entries)
-
-
-def _copy(shard: HeldShard, fd: int, table: Table, replaced: Mapping[int, bytes]) -> None:
-    """Bring all chunks of `table` into the new file, neighbours together."""
-    target = _Target(shard.fd, fd)
-    start = end = place = 0
-    for number in np.flatnonzero(~absent(table)).tolist():
-        destination = int(table[number, 0])
-        if number in replaced:
-            target.write(replaced[number], destination)
-            continue
-        offset, length = (int(word) for word in shard.table[number])
-        if offset != end or destination != place + (end - start):
-            target.copy(start, end, place)
-            start, place = offset, destination
-        end = offset + length
-    target.copy(start, end, place)
-
-
-@dataclass
-class _Target:
-    """A file being filled, whose bytes go to disk while more are coming, so that the final wait is short."""
-
-    source: int
-    fd: int
-    begun: int = 0
-
-    def copy(self, start: int, end: int, place: int) -> None:
-        """Bring the bytes from `start` to `end` of the source to `place`."""
-        while start < end:
-            step = min(end - start, STEP)
-            try:
-                copied = os.copy_file_range(self.source, self.fd, step, start, place)
-            except OSError as error:
-                if error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
-                    raise
-                copied = step
-                files.write_all(self.fd, [files.read_exactly(self.source, step, start)], place)
-            if not copied:
-                raise ChunkDecodeError("the shard became shorter while it was copied")
-            start, place = start + copied, place + copied
-            self._written(place)
-
-    def write(self, data: bytes, place: int) -> None:
-        """Put `data` at `place`."""
-        self._written(files.write_all(self.fd, [data], place))
-
-    def _written(self, end: int) -> None:
-        if end - self.begun >= STEP:
-            # Of pages that are not on disk yet, "not needed" means: begin to write them.
-            os.posix_fadvise(self.fd, self.begun, end - self.begun, os.POSIX_FADV_DONTNEED)
-            self.begun = end
 
 
 def reslot_file(shard: HeldShard, layout: SlotLayout, *, checksum: bool) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import icechunk
 
 from intarsia.array import append as appending
+from intarsia.array.encode import write_box
 from intarsia.array.logical import chosen_codecs
 from intarsia.array.member import Encoding
+from intarsia.array.source import Source
+from intarsia.array.table import Box
 from intarsia.array.write import as_values
 from intarsia.errors import ConcurrentUpdateError
 from intarsia.versions.backoff import Backoff
@@ -24,9 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from intarsia.array.frame import Frame
+    from intarsia.array.member import AnyArray
     from intarsia.codecs import CodecLike
+    from intarsia.versions.upload import Incoming
 
-__all__ = ["append"]
+__all__ = ["append", "append_apart"]
 
 
 def append(
@@ -77,23 +83,41 @@ def append(
                 return settle(commit, session, session.snapshot_id, Backoff(attempts=2))
             except ConcurrentUpdateError:
                 pass  # others append too: from here on, the data is uploaded apart from the manifest
-        return _append_apart(commit, path, addition.values, addition.axis, encoding, backoff or Backoff())
+        incoming = _InMemory(addition.values, addition.axis)
+        return append_apart(commit, path, incoming, encoding, backoff or Backoff())
 
 
-def _append_apart(
-    commit: Commit, path: str, values: Any, axis: int, encoding: Encoding, backoff: Backoff
-) -> str:
+@dataclass(frozen=True)
+class _InMemory:
+    """Data in the memory of this process."""
+
+    values: Any
+    axis: int
+
+    def addition(self, frame: Frame) -> appending.Addition:
+        return _addition(frame, self.values, self.axis)
+
+    def write(
+        self, fork: icechunk.ForkSession, member: AnyArray | None, addition: appending.Addition
+    ) -> None:
+        if member is not None:
+            box = Box((0,) * len(member.shape), member.shape)
+            values = addition.data_in(addition.grown.elements(addition.rest))
+            write_box(Source(member.basename, member), box, values)
+
+
+def append_apart(commit: Commit, path: str, incoming: Incoming, encoding: Encoding, backoff: Backoff) -> str:
     """Upload the data as a member that nothing refers to, then repeat the edit until it is committed."""
     upload: Upload | None = None
     for _ in backoff.tries():
         if upload is None:
             session = commit.repo.writable_session(commit.branch)
             frame = frame_to_edit(session, path)
-            upload = Upload.of(session, frame, _addition(frame, values, axis), encoding)
+            upload = Upload.of(session, frame, incoming, encoding)
         with commit_lock(commit.repo):  # while it is held, no writer of this host can be faster
             session = commit.repo.writable_session(commit.branch)
             frame = frame_to_edit(session, path)
-            addition = _addition(frame, values, axis)
+            addition = incoming.addition(frame)
             if not upload.fits(session, addition):
                 upload = None
                 continue

@@ -90,13 +90,15 @@ def as_repository(store: Any) -> icechunk.Repository | None:
 
 
 def moment(when: datetime.datetime | str) -> datetime.datetime:
-    """A point in time, with its zone; UTC where none is given.
+    """A point in time, in UTC; taken as UTC where no zone is given.
 
     >>> moment("2024-05-01").isoformat()
     '2024-05-01T00:00:00+00:00'
     """
     parsed = datetime.datetime.fromisoformat(when) if isinstance(when, str) else when
-    return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=datetime.UTC)
+    if parsed.tzinfo is None:
+        return parsed.replace(tzinfo=datetime.UTC)
+    return parsed.astimezone(datetime.UTC)
 
 
 def session_at(

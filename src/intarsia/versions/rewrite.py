@@ -11,9 +11,11 @@ from intarsia.array import LogicalArray, edit
 from intarsia.array.encoded import grain
 from intarsia.array.logical import chosen_codecs
 from intarsia.array.member import Encoding
+from intarsia.array.recode import attach_recoded, recoded_member
 from intarsia.array.routing import keeps_routing
 from intarsia.array.table import Box
 from intarsia.errors import ConcurrentUpdateError
+from intarsia.progress import silent
 from intarsia.versions.backoff import Backoff
 from intarsia.versions.commit import Commit
 from intarsia.versions.conflict import Changes
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
     from intarsia.array.table import Row
     from intarsia.codecs import CodecLike
+    from intarsia.parallel import Client
+    from intarsia.progress import Progress
     from intarsia.versions.transaction import Transaction
 
 __all__ = ["recode", "write"]
@@ -80,12 +84,15 @@ def recode(
     message: str = "",
     metadata: Mapping[str, Any] | None = None,
     backoff: Backoff | None = None,
+    client: Client | None = None,
+    progress: Progress = silent,
 ) -> str:
     """Encode an aligned box (by default everything) of a logical array anew; returns the snapshot's id.
 
     The new chunks are made and uploaded first, which others do not notice. If they change the box before
     it is committed, it is encoded again, so no write of theirs is lost; appends and writes elsewhere cost
-    another edit of the manifest only.
+    another edit of the manifest only. With a client (a `dask.distributed.Client`, or an executor of
+    `concurrent.futures`) its workers encode it.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -110,7 +117,7 @@ def recode(
                     box = edit.lattice_box(array.manifest, pairs)
                 chosen = chosen_codecs(codecs, array, _bounds(array.manifest, box))
                 encoding = Encoding(None if chosen is None else tuple(chosen), chunks, shards)
-                made = _Recoded.of(session, path, box, encoding)
+                made = _Recoded.of(session, path, box, encoding, client, progress)
             with commit_lock(opened):
                 session = opened.writable_session(branch)
                 if not made.holds(opened, session):
@@ -154,10 +161,18 @@ class _Recoded:
     """Holds it."""
 
     @classmethod
-    def of(cls, session: icechunk.Session, path: str, box: Box, encoding: Encoding) -> _Recoded:
+    def of(
+        cls,
+        session: icechunk.Session,
+        path: str,
+        box: Box,
+        encoding: Encoding,
+        client: Client | None,
+        progress: Progress,
+    ) -> _Recoded:
         fork = session.fork()
         frame = frame_to_edit(fork, path)
-        name = edit.recoded_member(frame, _bounds(frame.manifest, box), encoding)
+        name = recoded_member(frame, _bounds(frame.manifest, box), encoding, client=client, progress=progress)
         node = session.get_node_id("/" + path.strip("/"))
         return cls(path, node, session.snapshot_id, frame.manifest, box, name, fork)
 
@@ -204,4 +219,4 @@ class _Recoded:
         """Make the member part of a session, and of the manifest."""
         session.merge(self.fork)
         frame = frame_to_edit(session, self.path)
-        edit.recode(frame, _bounds(frame.manifest, self.box), Encoding(), member=self.name)
+        attach_recoded(frame, _bounds(frame.manifest, self.box), self.name)

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import zarr
 
 from intarsia.array import append as appending
-from intarsia.array.encode import write_box
 from intarsia.array.member import create_member, new_name
-from intarsia.array.source import Source
-from intarsia.array.table import Box
 
 if TYPE_CHECKING:
     import icechunk
 
     from intarsia.array.frame import Frame
-    from intarsia.array.member import Encoding
+    from intarsia.array.member import AnyArray, Encoding
 
-__all__ = ["Upload"]
+__all__ = ["Incoming", "Upload"]
+
+
+class Incoming(Protocol):
+    """Data to be appended, wherever it is."""
+
+    def addition(self, frame: Frame) -> appending.Addition:
+        """The data, and where it would go in the array as it is now; refused if it does not fit."""
+
+    def write(
+        self, fork: icechunk.ForkSession, member: AnyArray | None, addition: appending.Addition
+    ) -> None:
+        """Write what the new logical chunks hold into a member, which is in this fork alone.
+
+        Called once for every upload, before any lock is taken: the place for whatever takes long. Without
+        a member there is nothing to write, as the data fits into the partial last chunk.
+        """
 
 
 @dataclass(frozen=True)
@@ -46,20 +59,18 @@ class Upload:
     """Holds the member."""
 
     @classmethod
-    def of(
-        cls, session: icechunk.Session, frame: Frame, addition: appending.Addition, encoding: Encoding
-    ) -> Upload:
+    def of(cls, session: icechunk.Session, frame: Frame, incoming: Incoming, encoding: Encoding) -> Upload:
         """Upload the part of the data that goes into a new member."""
+        addition = incoming.addition(frame)
         encoding = appending.completed(frame, addition.axis, encoding)
         fork = session.fork()
         path = frame.group.path
-        shape, name = _rest_shape(addition), None
+        shape, name, member = _rest_shape(addition), None, None
         if shape is not None:
             name = new_name()
             place = zarr.open_group(fork.store, path=path, mode="r+", zarr_format=3).store_path
             member = create_member(place, name, addition.grown, shape, encoding)
-            whole = Box((0,) * len(shape), shape)
-            write_box(Source(name, member), whole, addition.data_in(addition.grown.elements(addition.rest)))
+        incoming.write(fork, member, addition)
         return cls(path, session.get_node_id("/" + path), name, shape, encoding, fork)
 
     def fits(self, session: icechunk.Session, addition: appending.Addition) -> bool:

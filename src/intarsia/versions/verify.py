@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import zarr
 
-__all__ = ["verify"]
+__all__ = ["repository_leftovers", "verify"]
 
 
 def verify(
@@ -58,12 +58,16 @@ def verify(
         for inner in _logical_arrays(open_group(session.store, path, "r"))
         for problem in array.verify(session.store, inner, data=data)
     ]
+    return (*found, *repository_leftovers(repo))
+
+
+def repository_leftovers(repo: icechunk.Repository) -> tuple[Problem, ...]:
+    """What no version refers to, as a problem that does no harm; empty if there is nothing."""
     remains = leftovers(repo)
-    if not remains.is_empty:
-        what = f"{remains} that no version refers to"
-        advice = "intarsia.expire_and_collect removes them"
-        found.append(Problem("leftover", describe(repo), what, advice))
-    return tuple(found)
+    if remains.is_empty:
+        return ()
+    what = f"{remains} that no version refers to"
+    return (Problem("leftover", describe(repo), what, "intarsia.expire_and_collect removes them"),)
 
 
 def _logical_arrays(group: zarr.Group) -> Iterator[str]:

@@ -88,8 +88,8 @@ def ingest(
     >>> print(report.summary)
     3 added
     >>> sst = intarsia.open(report.repository, "sst")
-    >>> sst.shape, sst[2, 0], len(sst.regions)
-    ((3, 4), np.float32(2.0), 1)
+    >>> sst.shape, sst[2].tolist(), len(sst.regions)
+    ((3, 4), [2.0, 2.0, 2.0, 2.0], 1)
     """
     want = Want(concat_dim, None if variables is None else tuple(variables), tuple(load))
     for name, value, allowed in (

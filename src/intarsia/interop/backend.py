@@ -1,0 +1,122 @@
+"""The backend that xarray knows as `engine="intarsia"`, registered by an entry point."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import icechunk
+import xarray as xr
+from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
+
+import intarsia.interop.xarray  # noqa: F401 (registers Dataset.intarsia)
+from intarsia.array import LogicalArray
+from intarsia.interop.dataset import GroupStore, groups_below
+from intarsia.interop.source import group_of, is_repository_path
+from intarsia.interop.tokens import register_tokens
+
+if TYPE_CHECKING:
+    import datetime
+    from collections.abc import Iterable
+
+    import zarr
+
+    from intarsia.nullable.nulls import NullsChoice
+
+__all__ = ["IntarsiaBackendEntrypoint"]
+
+VERSION_OPTIONS = ("branch", "tag", "snapshot_id", "as_of")
+
+register_tokens()
+
+
+class IntarsiaBackendEntrypoint(BackendEntrypoint):
+    """Opens the logical and plain arrays of a group as one lazy dataset.
+
+    >>> import xarray as xr, intarsia
+    >>> store = {}
+    >>> array = intarsia.create(
+    ...     store, "t", shape=(0,), chunks=(2,), dtype="i4", dimension_names=["time"])
+    >>> array.append([1, 2, 3], codecs=["gzip"])
+    >>> array.append([4], codecs=["zstd"])
+    >>> xr.open_dataset(store, engine="intarsia")["t"].sum().item()
+    10
+    """
+
+    description: ClassVar[str] = "Open logical arrays, and the Zarr arrays beside them, with intarsia"
+    url: ClassVar[str] = "https://github.com/intarsia/intarsia"
+    supports_groups: ClassVar[bool] = True
+
+    def guess_can_open(self, filename_or_obj: Any) -> bool:
+        """Icechunk's own objects and local repositories; a directory of plain Zarr files is zarr's."""
+        if isinstance(filename_or_obj, str | os.PathLike):
+            return is_repository_path(filename_or_obj)
+        known = (LogicalArray, icechunk.IcechunkStore, icechunk.Repository, icechunk.Session)
+        return isinstance(filename_or_obj, known)
+
+    def open_dataset(
+        self,
+        filename_or_obj: Any,
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        mask_and_scale: Any = True,
+        decode_times: Any = True,
+        concat_characters: Any = True,
+        decode_coords: Any = True,
+        use_cftime: Any = None,
+        decode_timedelta: Any = None,
+        group: str | None = None,
+        branch: str | None = None,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+        as_of: datetime.datetime | str | None = None,
+        nulls: NullsChoice | None = None,
+    ) -> xr.Dataset:
+        """One group as a dataset; a logical array brings the coordinates beside it.
+
+        `branch`, `tag`, `snapshot_id` or `as_of` choose the version, where a repository is given. `nulls`
+        says what the nulls of nullable arrays become: "nan" (or NaT), "masked" (a boolean variable
+        NAME_missing beside each), or "raise"; by default NaN or NaT where the data type has one, and an
+        error otherwise.
+        """
+        version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
+        return _dataset(
+            group_of(filename_or_obj, group or "", **version),
+            drop_variables,
+            nulls,
+            owns_store=_is_path(filename_or_obj),
+            mask_and_scale=mask_and_scale,
+            decode_times=decode_times,
+            concat_characters=concat_characters,
+            decode_coords=decode_coords,
+            use_cftime=use_cftime,
+            decode_timedelta=decode_timedelta,
+        )
+
+    def open_groups_as_dict(
+        self, filename_or_obj: Any, *, group: str | None = None, **options: Any
+    ) -> dict[str, xr.Dataset]:
+        """Every group of the hierarchy as a dataset of its own; logical arrays are variables, not groups.
+
+        Takes the options of `open_dataset`.
+        """
+        version = {key: options.pop(key, None) for key in VERSION_OPTIONS}
+        drop_variables, nulls = options.pop("drop_variables", None), options.pop("nulls", None)
+        root = group_of(filename_or_obj, group or "", **version)
+        return {path: _dataset(found, drop_variables, nulls, **options) for path, found in groups_below(root)}
+
+    def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:
+        """Every group of the hierarchy as a node of a tree."""
+        return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
+
+
+def _is_path(source: Any) -> bool:
+    return isinstance(source, str | os.PathLike)
+
+
+def _dataset(
+    group: zarr.Group, drop_variables: Any, nulls: Any, *, owns_store: bool = False, **decoders: Any
+) -> xr.Dataset:
+    """The dataset of one group, decoded by xarray's own decoders, once."""
+    store = GroupStore(group, drop_variables, nulls=nulls, owns_store=owns_store)
+    return StoreBackendEntrypoint().open_dataset(store, **decoders)

@@ -1,0 +1,190 @@
+"""Writing the blocks of a dask array into members: on a cluster, in processes or in threads."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import dask
+import dask.array as da
+import dask.local
+import dask.threaded
+import numpy as np
+import zarr
+from dask.base import compute, get_scheduler
+from dask.callbacks import Callback
+
+from intarsia.array.frame import open_group
+from intarsia.array.table import RegionTable
+from intarsia.array.write import as_values
+from intarsia.interop.blocks import aligned, rounds
+from intarsia.parallel import Crew
+from intarsia.progress import silent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from intarsia.array.frame import Frame
+    from intarsia.array.manifest import Manifest
+    from intarsia.array.reserve import Piece
+    from intarsia.parallel import Receipt, Ticket
+    from intarsia.progress import Progress
+
+__all__ = ["Cluster"]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Who computes and writes the blocks, and who hears about it."""
+
+    client: Any = None
+    """A `dask.distributed.Client`; None means the current one, or else dask's local scheduler."""
+
+    retries: int = 2
+    """How often a block that fails is tried again, on a client."""
+
+    progress: Progress = silent
+    """Called with how many blocks are written."""
+
+    def write(self, jobs: Sequence[tuple[da.Array, Frame, Sequence[Piece]]]) -> None:
+        """Write every piece of every source into its member; what they share is computed once.
+
+        The frames belong to one store, and what workers wrote ends up there.
+        """
+        work = [_Part.of(source, frame, piece) for source, frame, pieces in jobs for piece in pieces]
+        if not work:
+            return
+        store = work[0].frame.group.store
+        count = _Count(self.progress, sum(part.source.npartitions for part in work))
+        for group in rounds(work):
+            crew = Crew(store, in_process=self._in_process)
+            for receipt in self._receipts([part.written(crew.ticket) for part in group], count):
+                crew.take(receipt)
+
+    @property
+    def _running(self) -> Any:
+        """The client that is to run it, if there is one."""
+        if self.client is not None:
+            return self.client
+        if dask.config.get("scheduler", None) not in (None, "distributed", "dask.distributed"):
+            return None
+        try:
+            import distributed
+        except ImportError:
+            return None
+        try:
+            return distributed.default_client()
+        except ValueError:
+            return None
+
+    @property
+    def _in_process(self) -> bool:
+        """Whether threads of this process do it, which share the store."""
+        if self._running is not None:
+            return False
+        scheduler = get_scheduler() or dask.threaded.get
+        return scheduler in (dask.threaded.get, dask.local.get_sync)
+
+    def _receipts(self, written: list[da.Array], count: _Count) -> Iterator[Receipt]:
+        client = self._running
+        if client is None:
+            yield from _local_receipts(written, count)
+            return
+        from distributed import as_completed, futures_of
+
+        futures = futures_of(client.persist(written, retries=self.retries))
+        try:
+            # A receipt that has arrived is let go, so that nobody computes it again when its worker dies.
+            for future, blocks in as_completed(futures, with_results=True):
+                futures.remove(future)
+                yield from blocks.flat
+                count.one_more()
+        finally:
+            client.cancel(futures, force=True)
+
+
+def _local_receipts(written: list[da.Array], count: _Count) -> Iterator[Receipt]:
+    names = {array.name for array in written}
+
+    def posttask(key: Any, _result: Any, _graph: Any, _state: Any, _worker: Any) -> None:
+        if isinstance(key, tuple) and key[0] in names:
+            count.one_more()
+
+    with Callback(posttask=posttask):
+        for blocks in compute(*written):
+            yield from blocks.flat
+
+
+@dataclass
+class _Count:
+    """How many blocks are written, for the progress."""
+
+    progress: Progress
+    total: int
+    done: int = 0
+
+    def __post_init__(self) -> None:
+        self.progress(0, self.total)
+
+    def one_more(self) -> None:
+        self.done += 1
+        self.progress(self.done, self.total)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One piece: its data in blocks of whole chunks, and where they go."""
+
+    source: da.Array
+    frame: Frame
+    piece: Piece
+    grain: tuple[int, ...]
+    """The smallest unit of the member that two tasks can write side by side."""
+
+    @classmethod
+    def of(cls, source: da.Array, frame: Frame, piece: Piece) -> _Part:
+        member = frame.members.child(piece.member)
+        grain = tuple(member.shards or member.chunks)
+        part = source[tuple(slice(a, b) for a, b in zip(*piece.source, strict=True))]
+        return cls(part.rechunk(aligned(part.chunks, piece, grain)), frame, piece, grain)
+
+    def written(self, ticket: Ticket) -> Any:
+        """The array of receipts, one for every block."""
+        starts = tuple(tuple(itertools.accumulate(sizes[:-1], initial=0)) for sizes in self.source.chunks)
+        return da.map_blocks(
+            _Writer(ticket, self.frame.group.path, self.piece, _template(self.frame.manifest), starts),
+            self.source,
+            name=f"intarsia-store-{uuid.uuid4().hex}",  # never taken for an earlier write of equal data
+            dtype=object,
+            chunks=tuple((1,) * n for n in self.source.numblocks),
+            meta=np.empty((0,) * self.source.ndim, dtype=object),
+        )
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Writes blocks of one piece; travels to workers."""
+
+    ticket: Ticket
+    path: str
+    piece: Piece
+    template: Manifest
+    starts: tuple[tuple[int, ...], ...]
+
+    def __call__(self, block: np.ndarray[Any, Any], block_id: tuple[int, ...] = ()) -> Any:
+        store = self.ticket.open()
+        member = zarr.open_array(open_group(store, self.path, "r+").store_path / self.piece.member, mode="r+")
+        offsets = (starts[i] for starts, i in zip(self.starts, block_id, strict=True))
+        first = [a + o for a, o in zip(self.piece.target.start, offsets, strict=True)]
+        target = tuple(slice(a, a + n) for a, n in zip(first, block.shape, strict=True))
+        member[target or ...] = as_values(self.template, block)
+        receipt = np.empty((1,) * block.ndim, dtype=object)
+        receipt[...] = self.ticket.receipt(store)
+        return receipt
+
+
+def _template(manifest: Manifest) -> Manifest:
+    """What a worker needs to know of the manifest: the data type, but not a hundred thousand regions."""
+    return replace(manifest, members=(), regions=RegionTable.from_rows([], manifest.ndim))

@@ -1,0 +1,38 @@
+"""Logical arrays and dask: reading one block by block, writing one from a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.interop.extras import require
+from intarsia.interop.grid import block_sizes
+
+if TYPE_CHECKING:
+    from intarsia.array import LogicalArray
+
+__all__ = ["to_dask"]
+
+
+def to_dask(array: LogicalArray, chunks: Any = None) -> Any:
+    """A `dask.array.Array` that reads a logical array; see `LogicalArray.to_dask`.
+
+    >>> import numpy as np, intarsia
+    >>> array = intarsia.create({}, "a", shape=(0,), chunks=(1,), dtype="i4")
+    >>> array.append(np.arange(5), codecs=["gzip"], chunks=(2,))
+    >>> array.append(np.arange(4), codecs=["zstd"], chunks=(4,))
+    >>> lazy = to_dask(array)
+    >>> lazy.chunks, lazy.sum().compute().item()
+    (((2, 2, 1, 4),), 16)
+    """
+    da, base = require("dask.array", "dask"), require("dask.base", "dask")
+    previous = block_sizes(array)
+    wanted = previous if chunks is None else chunks
+    sizes = da.core.normalize_chunks(wanted, array.shape, dtype=array.dtype, previous_chunks=previous)
+    return da.from_array(
+        array,
+        chunks=sizes,
+        name=f"intarsia-{base.tokenize(array, sizes)}",
+        meta=np.empty((0,) * array.ndim, dtype=array.dtype),
+    )

@@ -1,0 +1,140 @@
+"""A Zarr group as a dataset: logical arrays and plain arrays side by side are its variables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import zarr
+from xarray.backends import AbstractDataStore, ZarrStore
+
+from intarsia.array import LogicalArray
+from intarsia.array.frame import Frame, open_group
+from intarsia.array.manifest import MANIFEST_KEY
+from intarsia.array.travel import check_travels
+from intarsia.interop.nulls import is_nullable
+from intarsia.interop.source import variable_name
+from intarsia.interop.variables import dimensions, lazy_variable, nullable_variables, variables_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from xarray import Variable
+
+    from intarsia.nullable.nulls import NullsChoice
+
+__all__ = ["UNLIMITED_KEY", "GroupStore", "groups_below", "is_logical"]
+
+UNLIMITED_KEY = "intarsia_unlimited_dims"
+"""Attribute of a dataset's group: the dimensions that grow."""
+
+
+class GroupStore(AbstractDataStore):
+    """What xarray asks a backend for: the variables of one group, not decoded, and its attributes.
+
+    A group that is itself a logical array is a dataset of that array and the coordinates beside it.
+    """
+
+    __slots__ = ("_alone", "_dropped", "_group", "_nulls", "_owns_store")
+
+    def __init__(
+        self,
+        group: zarr.Group,
+        drop_variables: str | Iterable[str] | None = None,
+        *,
+        nulls: NullsChoice | None = None,
+        owns_store: bool = False,
+    ) -> None:
+        self._group = group
+        dropped = [drop_variables] if isinstance(drop_variables, str) else drop_variables
+        self._dropped = frozenset(dropped or ())
+        self._alone = is_logical(group)
+        self._nulls = nulls
+        self._owns_store = owns_store
+
+    def get_variables(self) -> dict[str, Variable]:
+        """Every array of the group by name."""
+        plain = None if self._alone else ZarrStore(self._group, mode="r")
+        children: dict[str, Any] = _with_coordinates(self._group) if plain is None else dict(plain.members)
+        found: dict[str, Variable] = {}
+        for name, child in children.items():
+            if name in self._dropped:
+                continue
+            if is_logical(child):
+                found |= variables_of(LogicalArray(Frame.load(child)), name, self._nulls)
+            elif isinstance(child, zarr.Array):
+                found |= self._plain_variables(plain, name, child)
+        return found
+
+    def _plain_variables(
+        self, store: ZarrStore | None, name: str, array: zarr.Array[Any]
+    ) -> dict[str, Variable]:
+        """An ordinary Zarr array as xarray reads it; axes without a name get one, as for logical arrays."""
+        names: Any = getattr(array.metadata, "dimension_names", None)
+        dims = dimensions(name, array.ndim, names)
+        encoding = {"preferred_chunks": dict(zip(dims, array.chunks, strict=True))}
+        if is_nullable(array):
+            return nullable_variables(array, name, dims, dict(array.attrs), encoding, self._nulls)
+        if names is None or None in names:
+            return {name: lazy_variable(array, dims, dict(array.attrs), encoding)}
+        if store is None:
+            parent = open_group(array.store, array.path.rpartition("/")[0], "r")
+            store = ZarrStore(parent, mode="r", cache_members=False)
+        found = store.open_store_variable(name)
+        return {name: lazy_variable(array, found.dims, found.attrs, found.encoding)}
+
+    def get_attrs(self) -> dict[str, Any]:
+        """The dataset's own attributes."""
+        if self._alone:
+            return {}
+        attributes = self._group.attrs.asdict()
+        return {key: value for key, value in attributes.items() if key != UNLIMITED_KEY}
+
+    def get_encoding(self) -> dict[str, Any]:
+        """Which dimensions grow, where that was written down."""
+        unlimited: Any = None if self._alone else self._group.attrs.get(UNLIMITED_KEY)
+        return {} if unlimited is None else {"unlimited_dims": set(unlimited)}
+
+    def close(self) -> None:
+        """Close the store, if it was opened for this dataset."""
+        if self._owns_store:
+            self._group.store.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A dataset takes this along, to be closed by it; one that travelled closes nothing.
+        check_travels(self._group.store, "the dataset")
+        return GroupStore, (self._group, self._dropped)
+
+
+def _with_coordinates(group: zarr.Group) -> dict[str, Any]:
+    """A logical array, and the arrays beside it that its dimensions or attributes name."""
+    parent, _, name = group.path.rpartition("/")
+    array = LogicalArray(Frame.load(group))
+    found: dict[str, Any] = {variable_name(group.path): group}
+    if not name:
+        return found
+    wanted = [dim for dim in array.dimension_names or () if dim is not None]
+    wanted += str(array.attrs.get("coordinates", "")).split()
+    for other in dict.fromkeys(wanted):
+        if other != name and "/" not in other:
+            try:
+                found[other] = zarr.open(
+                    group.store, path=f"{parent}/{other}".strip("/"), mode="r", zarr_format=3
+                )
+            except FileNotFoundError:
+                continue
+    return found
+
+
+def is_logical(child: Any) -> bool:
+    """Whether a node of the hierarchy is a logical array."""
+    return isinstance(child, zarr.Group) and MANIFEST_KEY in child.metadata.attributes
+
+
+def groups_below(group: zarr.Group, path: str = "/") -> Iterator[tuple[str, zarr.Group]]:
+    """The group and every group below it that is not a logical array, with its path."""
+    yield path, group
+    if is_logical(group):
+        return
+    for name, child in sorted(group.groups()):
+        if not is_logical(child):
+            yield from groups_below(child, f"{path.rstrip('/')}/{name}")

@@ -1,0 +1,311 @@
+"""Writing one dataset into one group: what becomes what, checked first; then all of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from xarray import Variable, conventions
+from xarray.backends import ZarrStore
+from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value
+
+from intarsia.array.frame import Frame, open_group
+from intarsia.array.logical import chosen_codecs
+from intarsia.array.member import Encoding
+from intarsia.errors import DataTypeError, ShapeError
+from intarsia.interop.dataset import UNLIMITED_KEY, GroupStore, is_logical
+from intarsia.interop.jobs import carry_out, new_array, onto_axis
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import xarray as xr
+    import zarr
+
+    from intarsia.interop.cluster import Cluster
+    from intarsia.interop.jobs import Job
+
+__all__ = ["Choices", "write_dataset"]
+
+GROWING_CHUNK = 1024
+"""Least chunk size of a coordinate on a dimension that grows: a year of daily appends is then one chunk."""
+
+
+CF_ENCODING = ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+"""Attributes that say how stored numbers are meant."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the caller of `from_xarray` asked for."""
+
+    append_dim: str | None
+    codecs: Any
+    chunks: Mapping[str, Any]
+    lattice: Mapping[str, Any]
+    encoding: Mapping[str, Mapping[str, Any]]
+    logical: frozenset[str]
+    unlimited_dims: tuple[str, ...] | None
+    overwrite: bool
+
+    def codecs_of(self, name: str) -> Any:
+        """The codecs of one variable."""
+        if self.codecs is None or isinstance(self.codecs, str):
+            return self.codecs
+        return self.codecs.get(name) if hasattr(self.codecs, "get") else tuple(self.codecs)
+
+    def names(self) -> set[str]:
+        """Every variable that something was said about."""
+        by_name = [self.codecs] if hasattr(self.codecs, "keys") else []
+        return set().union(self.chunks, self.lattice, self.encoding, self.logical, *by_name)
+
+
+def write_dataset(
+    dataset: xr.Dataset, store: Any, path: str, choices: Choices, cluster: Cluster | None
+) -> None:
+    """Write a dataset into the group at `path`, which is made if need be."""
+    unknown = choices.names() - set(dataset.variables)
+    if unknown:
+        raise KeyError(
+            f"codecs, chunks, lattice, encoding or logical name {min(unknown)!r}, which the dataset lacks"
+        )
+    group = open_group(store, path, "a")
+    _Writer(dataset, group, choices, cluster).write()
+
+
+class _Writer:
+    """One dataset on its way into one group."""
+
+    def __init__(
+        self, dataset: xr.Dataset, group: zarr.Group, choices: Choices, cluster: Cluster | None
+    ) -> None:
+        self.dataset, self.group, self.choices, self.cluster = dataset, group, choices, cluster
+        self.plain = ZarrStore(group, mode="a", append_dim=choices.append_dim, safe_chunks=False)
+        self.stored: dict[str, Any] = dict(self.plain.members)
+        variables, attributes = conventions.encode_dataset_coordinates(dataset)
+        for name, encoding in choices.encoding.items():
+            variables[name].encoding = dict(encoding)
+        self.variables: dict[str, Variable] = {}
+        for name, variable in variables.items():
+            self.variables[_valid(name)] = variable
+        self.attributes = {key: encode_zarr_attr_value(value) for key, value in attributes.items()}
+
+    def write(self) -> None:
+        new, grown = self._sorted()
+        encoded = self._encoded(new, grown)
+        jobs, plain = [], {}
+        for name, variable in encoded.items():
+            if self._is_logical(name, variable):
+                jobs.append(self._job(name, variable, name in grown))
+            else:
+                plain[name] = variable
+
+        def write_plain() -> None:
+            self.plain.set_variables(plain, frozenset(self.choices.encoding), _Now())
+            if not grown:  # what is appended to keeps its own attributes
+                self.group.update_attributes(self.attributes | self._unlimited())
+
+        carry_out(jobs, self.cluster, write_plain)
+
+    def _sorted(self) -> tuple[set[str], set[str]]:
+        """Which variables are new and which grow; refused where that does not make one dataset."""
+        dim = self.choices.append_dim
+        if dim is None:
+            taken = sorted(self.variables.keys() & self.stored.keys())
+            if taken and not self.choices.overwrite:
+                raise FileExistsError(
+                    f"the group {self.group.path or '/'!r} has {', '.join(taken)} already.\n"
+                    "  To add to them give append_dim, to replace them overwrite=True"
+                )
+            return set(self.variables), set()
+        if dim not in self.dataset.dims:
+            raise ShapeError(
+                f"append_dim {dim!r} is not a dimension of the dataset: {tuple(self.dataset.dims)}"
+            )
+        there = self._stored_variables()
+        lengths = {name: variable.sizes[dim] for name, variable in there.items() if dim in variable.dims}
+        absent = sorted(lengths.keys() - self.variables.keys())
+        if absent:
+            raise ShapeError(
+                f"the dataset lacks {', '.join(absent)}, which has the dimension {dim!r} in the group: "
+                "its variables would no longer be of one length"
+            )
+        new, grown = set(), set()
+        for name, variable in self.variables.items():
+            if name not in there:
+                if dim in variable.dims and any(lengths.values()):
+                    raise ShapeError(
+                        f"the variable {name!r} has the dimension {dim!r}, but is not in the group yet, "
+                        f"where that dimension has {max(lengths.values())} elements already"
+                    )
+                new.add(name)
+            elif dim in variable.dims:
+                self.variables[name] = _fitting(name, variable, there[name], dim)
+                grown.add(name)
+            else:
+                self._check_equal(name, there[name])
+        return new, grown
+
+    def _stored_variables(self) -> dict[str, Variable]:
+        """What is in the group, decoded, and so with its encoding."""
+        decoded, _, _ = conventions.decode_cf_variables(self.raw, {})
+        return dict(decoded)
+
+    @cached_property
+    def raw(self) -> dict[str, Variable]:
+        """What is in the group, as it is stored."""
+        return GroupStore(self.group).get_variables()
+
+    def _check_equal(self, name: str, stored: Variable) -> None:
+        """A coordinate that does not grow must be the stored one; other variables are left alone."""
+        if name in self.dataset.coords and not self.dataset[name].variable.equals(stored):
+            raise ValueError(
+                f"the coordinate {name!r} differs from the stored one, and it does not have the dimension "
+                f"{self.choices.append_dim!r} along which the dataset is appended"
+            )
+
+    def _encoded(self, new: set[str], grown: set[str]) -> dict[str, Variable]:
+        """New variables in their own encoding, growing ones in that of the stored values."""
+        there = self._stored_variables() if grown else {}
+        found = {}
+        for name in [name for name in self.variables if name in new | grown]:
+            variable = self.variables[name].copy(deep=False)
+            if name in grown:
+                _check_type(name, variable, there[name])
+                variable.encoding = dict(there[name].encoding)
+            elif self._grows(variable) and variable.ndim == 1:
+                variable.encoding.setdefault("chunks", (max(GROWING_CHUNK, variable.size),))
+            found[name] = self.plain.encode_variable(variable, name=name)
+            if name in grown:
+                _check_encoding(name, found[name], self.raw[name])
+        return found
+
+    def _grows(self, variable: Variable) -> bool:
+        growing = {self.choices.append_dim, *(self.choices.unlimited_dims or ())}
+        growing |= set(self.dataset.encoding.get("unlimited_dims", ()))
+        return bool(growing & set(variable.dims))
+
+    def _is_logical(self, name: str, variable: Variable) -> bool:
+        if name in self.stored and not self.choices.overwrite:
+            return is_logical(self.stored[name])
+        if name in self.choices.logical:
+            return True
+        return name in self.dataset.data_vars and variable.ndim > 0 and variable.dtype.kind in "biufc"
+
+    def _job(self, name: str, variable: Variable, grows: bool) -> Job:
+        data = variable.data
+        if not hasattr(data, "dask"):
+            data = np.asarray(data)
+        if data.dtype.byteorder == ">":
+            data = data.astype(data.dtype.newbyteorder("="))  # a member's codecs decide how bytes are stored
+        codecs, chunks = self.choices.codecs_of(name), self.choices.chunks.get(name)
+        if codecs == "auto":
+            sample = data.blocks[tuple(n // 2 for n in data.numblocks)] if hasattr(data, "dask") else data
+            codecs = chosen_codecs(codecs, np.asarray(sample))
+        if chunks is None and not grows:
+            chunks = variable.encoding.get("chunks")
+        encoding = Encoding(
+            None if codecs is None else tuple(codecs), None if chunks is None else tuple(chunks)
+        )
+        if grows:
+            axis = variable.dims.index(self.choices.append_dim)
+            return onto_axis(data, Frame.load(self.stored[name]), axis, encoding)
+        attributes = {key: encode_zarr_attr_value(value) for key, value in variable.attrs.items()}
+        if attributes.get("_FillValue") is not None:
+            attributes["_FillValue"] = FillValueCoder.encode(variable.attrs["_FillValue"], data.dtype)
+        fill_value = variable.encoding.get("fill_value")
+        if fill_value is None and data.dtype.kind == "f":
+            fill_value = np.nan  # as xarray has it: what was never written is missing
+        return new_array(
+            data,
+            self.group,
+            name,
+            encoding,
+            lattice=self.choices.lattice.get(name),
+            fill_value=fill_value,
+            dimension_names=variable.dims,
+            attributes=attributes,
+            overwrite=self.choices.overwrite,
+        )
+
+    def _unlimited(self) -> dict[str, Any]:
+        """The attribute that remembers which dimensions grow."""
+        named = self.choices.unlimited_dims
+        growing = set(self.dataset.encoding.get("unlimited_dims", ()) if named is None else named)
+        if self.choices.append_dim is not None:
+            growing.add(self.choices.append_dim)
+        missing = growing - set(self.dataset.dims)
+        if missing:
+            raise ShapeError(f"unlimited_dims: {min(missing)!r} is not a dimension of the dataset")
+        return {UNLIMITED_KEY: sorted(growing)} if growing else {}
+
+
+class _Now:
+    """What xarray's store hands arrays to; writes each at once."""
+
+    def add(self, source: Any, target: Any, region: Any = None) -> None:
+        """Write one array into its place."""
+        target[... if region is None else region] = np.asarray(source)
+
+
+def _fitting(name: str, variable: Variable, stored: Variable, dim: str) -> Variable:
+    """The variable with its dimensions in the stored order; refused if it cannot go after the stored one."""
+    if set(variable.dims) != set(stored.dims):
+        raise ShapeError(
+            f"the variable {name!r} has the dimensions {variable.dims}, but the stored one {stored.dims}"
+        )
+    fitting = variable.transpose(*stored.dims)
+    for other in stored.dims:
+        if other != dim and fitting.sizes[other] != stored.sizes[other]:
+            raise ShapeError(
+                f"the variable {name!r} has {fitting.sizes[other]} elements on {other!r}, "
+                f"but the stored one has {stored.sizes[other]}"
+            )
+    return fitting
+
+
+def _check_type(name: str, variable: Variable, stored: Variable) -> None:
+    """Refuse what the stored type would round: xarray warns and does it."""
+    numbers = variable.dtype.kind in "biufc" and stored.dtype.kind in "biufc"
+    if numbers and not np.can_cast(variable.dtype, stored.dtype, "same_kind"):
+        raise DataTypeError(
+            f"the variable {name!r} is {variable.dtype}, but the stored one is {stored.dtype}, "
+            "which cannot hold them all"
+        )
+
+
+def _check_encoding(name: str, encoded: Variable, stored: Variable) -> None:
+    """Refuse what could only be stored otherwise than what is there: xarray would take other units for it."""
+    for key in CF_ENCODING:
+        asked, there = encoded.attrs.get(key), stored.attrs.get(key)
+        if asked == there or (_is_nan(asked) and _is_nan(there)):
+            continue
+        if key in ("units", "calendar") and _mean_the_same(name, encoded, stored):
+            continue
+        raise ValueError(
+            f"the variable {name!r} can only be stored with {key} = {asked!r}, but what is stored has "
+            f"{key} = {there!r}.\n"
+            f"  Write a new array with an encoding that suits both: encoding={{{name!r}: {{{key!r}: …}}}}"
+        )
+
+
+def _mean_the_same(name: str, encoded: Variable, stored: Variable) -> bool:
+    """Whether numbers mean the same times, however their units are written: two of them tell."""
+    times = [
+        conventions.decode_cf_variable(name, Variable("p", np.arange(2, dtype=encoded.dtype), variable.attrs))
+        for variable in (encoded, stored)
+    ]
+    return bool(times[0].equals(times[1]))
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
+def _valid(name: Any) -> str:
+    """A variable's name, if it can be the name of a node in a Zarr group."""
+    if not isinstance(name, str) or not name or "/" in name or name.startswith("__") or name in (".", ".."):
+        raise ValueError(f"{name!r} cannot be the name of an array in a Zarr group; rename the variable")
+    return name

@@ -1,0 +1,249 @@
+"""Arrays on their way into a store: where each one goes, decided first; all written together; then shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+
+from intarsia.array.append import completed
+from intarsia.array.frame import Frame, open_group
+from intarsia.array.logical import create
+from intarsia.array.manifest import MANIFEST_KEY
+from intarsia.array.member import Encoding
+from intarsia.array.reserve import Reservation, covered, reserve_append, reserve_regions
+from intarsia.array.table import Box
+from intarsia.array.write import as_values
+from intarsia.errors import BoundsError, NoRegionError, OverlapError, ShapeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from intarsia.interop.cluster import Cluster
+
+__all__ = [
+    "Job",
+    "axis_number",
+    "carry_out",
+    "continued",
+    "into_bounds",
+    "new_array",
+    "onto_axis",
+    "open_frame",
+]
+
+type Bounds = tuple[tuple[int, int], ...]
+type Regions = Mapping[Bounds, Any] | Iterable[tuple[Bounds, Any]]
+
+ENCODING_FIELDS = frozenset(("codecs", "chunks", "shards", "fill_value"))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One array, and the room that was made for it."""
+
+    source: Any
+    """A NumPy array or a dask array."""
+
+    frame: Frame
+    """Of the logical array that it goes into."""
+
+    reservation: Reservation
+    """What goes where."""
+
+    created: bool = False
+    """Whether the logical array is new, and goes again if this fails."""
+
+    def discard(self) -> None:
+        """Leave nothing behind."""
+        self.reservation.discard(self.frame)
+        if not self.created:
+            return
+        group = self.frame.group
+        parent, _, name = group.path.rpartition("/")
+        if name:
+            del open_group(group.store, parent, "r+")[name]
+        else:
+            group.attrs.put({})  # the root stays, as a group like any other
+
+
+def carry_out(jobs: Sequence[Job], cluster: Cluster | None, then: Callable[[], object] | None = None) -> None:
+    """Write everything, do what belongs to it, then show everything; if anything fails, nothing is shown."""
+    try:
+        for job in jobs:
+            if isinstance(job.source, np.ndarray):
+                _write_here(job)
+        deferred = [job for job in jobs if not isinstance(job.source, np.ndarray)]
+        if cluster is not None:
+            cluster.write([(job.source, job.frame, job.reservation.pieces) for job in deferred])
+        if then is not None:
+            then()
+    except BaseException as error:
+        for job in jobs:
+            try:
+                job.discard()
+            except Exception as problem:  # a store that fails writes may fail this too
+                error.add_note(
+                    f"what was written for {job.frame.group.path!r} could not be removed: {problem}"
+                )
+        raise
+    for job in jobs:
+        job.reservation.settle(job.frame)
+
+
+def _write_here(job: Job) -> None:
+    values = as_values(job.frame.manifest, job.source)
+    for piece in job.reservation.pieces:
+        source = tuple(slice(a, b) for a, b in zip(*piece.source, strict=True))
+        target = tuple(slice(a, b) for a, b in zip(*piece.target, strict=True))
+        job.frame.members.child(piece.member)[target or ...] = values[source]
+
+
+def open_frame(store: Any, path: str) -> Frame | None:
+    """The logical array at a path, for writing; None if there is nothing."""
+    try:
+        group = open_group(store, path, "r+")
+    except FileNotFoundError:
+        return None
+    if MANIFEST_KEY not in group.metadata.attributes and not path:
+        return None
+    return Frame.load(group)
+
+
+def new_array(
+    source: Any,
+    store: Any,
+    path: str,
+    encoding: Encoding,
+    *,
+    regions: Regions | None = None,
+    lattice: Sequence[int] | None = None,
+    **fields: Any,
+) -> Job:
+    """A new logical array that holds all of the source, in one region or in the ones given."""
+    if regions is None:
+        chunks = encoding.chunks or _chunk_shape(source)
+        layout = [(tuple((0, n) for n in source.shape), encoding)]
+    else:
+        layout = [(bounds, _encoding(asked, encoding)) for bounds, asked in _pairs(regions)]
+        chunks = encoding.chunks or layout[0][1].chunks or _chunk_shape(source)
+        _check_cover(source.shape, [bounds for bounds, _ in layout])
+    if len(chunks) != source.ndim:
+        raise ShapeError(f"chunks {tuple(chunks)}: the array has {source.ndim} dimensions")
+    array = create(
+        store, path, shape=source.shape, chunks=tuple(lattice or chunks), dtype=source.dtype, **fields
+    )
+    frame = array._frame
+    whole = [(bounds, _with_chunks(asked, chunks)) for bounds, asked in layout] if source.size else []
+    job = Job(source, frame, Reservation((), frame.manifest), created=True)
+    try:
+        return replace(job, reservation=reserve_regions(frame, whole))
+    except BaseException:
+        job.discard()
+        raise
+
+
+def into_bounds(source: Any, frame: Frame, bounds: Bounds, encoding: Encoding) -> Job:
+    """A box of an array: new regions where it is free, the values of existing ones where it is not."""
+    frame.begin_edit()
+    manifest = frame.manifest
+    _check_type(frame, source)
+    pairs = [tuple(int(edge) for edge in pair) for pair in bounds]
+    asked = Box(tuple(a for a, _ in pairs), tuple(b for _, b in pairs))
+    if len(pairs) != manifest.ndim or asked.shape != tuple(source.shape):
+        raise ShapeError(
+            f"the data has shape {tuple(source.shape)}, but the box {asked.text()} {asked.shape}"
+        )
+    if any(a < 0 or b > n for a, b, n in zip(*asked, manifest.shape, strict=True)):
+        raise BoundsError(f"the box {asked.text()} is outside the array, whose shape is {manifest.shape}")
+    cells = Box(
+        tuple(a // c for a, c in zip(asked.start, manifest.chunk_shape, strict=True)),
+        tuple(-(-b // c) for b, c in zip(asked.stop, manifest.chunk_shape, strict=True)),
+    )
+    taken = manifest.regions.touching(cells)
+    if not taken.size:
+        return Job(source, frame, reserve_regions(frame, [(bounds, encoding)], asked.start))
+    if not encoding.is_default:
+        named = ", ".join(frame.region_text(manifest.regions.row(i)) for i in taken[:6].tolist())
+        raise OverlapError(
+            f"codecs, chunks or shards were given for {asked.text()}, but there are regions: {named}.\n"
+            "  Without them the data is written into these; arr.recode changes their encoding"
+        )
+    return Job(source, frame, covered(frame, bounds))
+
+
+def onto_axis(source: Any, frame: Frame, axis: int | str, encoding: Encoding, *, merge: bool = True) -> Job:
+    """After the end of an axis."""
+    frame.begin_edit()
+    _check_type(frame, source)
+    number = axis_number(frame, axis)
+    chosen = continued(source, frame, number, encoding)
+    return Job(source, frame, reserve_append(frame, source.shape, chosen, axis=number, merge=merge))
+
+
+def continued(source: Any, frame: Frame, axis: int, encoding: Encoding) -> Encoding:
+    """What is appended with other codecs keeps the chunks of the series, unless others were asked for."""
+    if encoding.codecs is None or encoding.chunks is not None or encoding.shards is not None:
+        return encoding
+    last = completed(frame, axis, Encoding())
+    return replace(encoding, chunks=last.chunks or _chunk_shape(source), shards=last.shards)
+
+
+def axis_number(frame: Frame, axis: int | str) -> int:
+    """An axis by its number or its dimension name."""
+    if not isinstance(axis, str):
+        return axis
+    names = frame.manifest.dimension_names or ()
+    if axis not in names:
+        raise BoundsError(
+            f"no axis of the array at {frame.group.path!r} is called {axis!r}; its dimension names: {names}"
+        )
+    return names.index(axis)
+
+
+def _check_type(frame: Frame, source: Any) -> None:
+    """Refuse a data type that the array cannot take, before anything is computed."""
+    as_values(frame.manifest, np.empty(0, dtype=source.dtype))
+
+
+def _pairs(regions: Regions) -> list[tuple[Bounds, Any]]:
+    items = regions.items() if hasattr(regions, "items") else regions
+    return [(tuple((int(a), int(b)) for a, b in bounds), asked) for bounds, asked in items]
+
+
+def _encoding(asked: Any, otherwise: Encoding) -> Encoding:
+    """What was given for one region: a codec list, or a dict of codecs, chunks, shards, fill_value."""
+    if not (isinstance(asked, dict) and asked.keys() <= ENCODING_FIELDS):
+        asked = {"codecs": asked}
+    given = {"codecs": otherwise.codecs, "chunks": otherwise.chunks, "shards": otherwise.shards} | asked
+    if given["codecs"] is not None:
+        given["codecs"] = tuple(given["codecs"])
+    return Encoding(**given)
+
+
+def _with_chunks(encoding: Encoding, chunks: Sequence[int]) -> Encoding:
+    if encoding.chunks is not None:
+        return encoding
+    return Encoding(encoding.codecs, tuple(chunks), encoding.shards, encoding.fill_value)
+
+
+def _check_cover(shape: tuple[int, ...], boxes: Sequence[Bounds]) -> None:
+    """Every element of the data must have a region to go to."""
+    held = sum(prod(b - a for a, b in bounds) for bounds in boxes)
+    if held < prod(shape):
+        raise NoRegionError(
+            f"the regions hold {held} of the {prod(shape)} elements of the data.\n"
+            "  Give regions that cover all of it, or only the part that is to be stored"
+        )
+
+
+def _chunk_shape(source: Any) -> tuple[int, ...]:
+    """The blocks of a dask array, which are as large as somebody wanted them; or zarr's own choice."""
+    blocks = getattr(source, "chunks", None)
+    if blocks is not None:
+        return tuple(max(*axis, 1) if len(axis) > 1 else max(axis[0], 1) for axis in blocks)
+    guess = zarr.create_array({}, shape=[max(n, 1) for n in source.shape], dtype=source.dtype).chunks
+    return tuple(guess)

@@ -1,0 +1,303 @@
+"""`store_dask`: a dask array into a logical array, written by whoever computes it, shown by one commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from intarsia.array.append import Addition, checked, neighbour_to_grow
+from intarsia.array.frame import Frame, open_group
+from intarsia.array.logical import LogicalArray, chosen_codecs
+from intarsia.array.member import Encoding
+from intarsia.array.reserve import Piece
+from intarsia.array.table import Box
+from intarsia.array.write import as_values
+from intarsia.errors import ConcurrentUpdateError, NotLogicalArrayError, ReadOnlyError, ShapeError
+from intarsia.interop.extras import require
+from intarsia.interop.jobs import (
+    axis_number,
+    carry_out,
+    continued,
+    into_bounds,
+    new_array,
+    onto_axis,
+    open_frame,
+)
+from intarsia.interop.source import store_of
+from intarsia.progress import silent
+from intarsia.versions.append import append_apart
+from intarsia.versions.backoff import Backoff
+from intarsia.versions.commit import Commit
+from intarsia.versions.open import as_repository
+from intarsia.versions.transaction import transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import icechunk
+    import zarr
+
+    from intarsia.codecs import CodecLike
+    from intarsia.interop.cluster import Cluster
+    from intarsia.interop.jobs import Job, Regions
+    from intarsia.progress import Progress
+
+__all__ = ["store_dask", "writable"]
+
+
+def store_dask(
+    array: Any,
+    target: Any,
+    path: str = "",
+    *,
+    axis: int | str | None = None,
+    bounds: Sequence[tuple[int, int]] | None = None,
+    regions: Regions | None = None,
+    codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
+    chunks: tuple[int, ...] | None = None,
+    shards: tuple[int, ...] | None = None,
+    lattice: Sequence[int] | None = None,
+    fill_value: Any = None,
+    dimension_names: Sequence[str | None] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    branch: str = "main",
+    message: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    client: Any = None,
+    retries: int = 2,
+    progress: Progress = silent,
+) -> str | None:
+    """Compute a dask array and store it in a logical array, each block from where it is computed.
+
+    `target` is a repository (or its path or URL): then everything becomes one commit, and its snapshot's id
+    is returned. A transaction, a writable session or any other zarr store is written to as well; the commit,
+    if any, is yours, and None is returned. Either all of the data can be seen afterwards or none of it.
+
+    What happens to the logical array at `path`:
+
+    - by default it is created (`overwrite` replaces an old one). `codecs`, `chunks` and `shards` say how the
+      data is stored; `regions` says it for several boxes, `{bounds: codecs}` or `{bounds: {"codecs": …,
+      "chunks": …}}`. `chunks` are the blocks of the dask array unless you say otherwise; `lattice` is the
+      chunk grid that regions have to align to, if it is to be finer than that.
+    - with `axis`, by number or dimension name, the data goes after its end, as `LogicalArray.append` has it;
+      the array is created if it is not there. Others may append at the same time.
+    - with `bounds`, the data goes into that box: into a new region where the box is free, otherwise into the
+      regions that are there.
+
+    The client that is current, or the one given, does the work; without one, dask's local scheduler. Blocks
+    are made to consist of whole chunks first. A worker that dies takes nothing with it that others do not do
+    again, and a block that fails is tried again `retries` times.
+
+    >>> import dask.array as da, intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> snapshot = intarsia.store_dask(da.ones((4, 6), chunks=(2, 3)), repo, "ones", codecs=["gzip"])
+    >>> snapshot = intarsia.store_dask(da.zeros((2, 6)), repo, "ones", axis=0, codecs=["zstd"])
+    >>> array = intarsia.open(repo, "ones")
+    >>> array[...].sum().item(), [region.bounds for region in array.regions]
+    (24.0, [((0, 4), (0, 6)), ((4, 6), (0, 6))])
+    """
+    source = _checked(array)
+    if axis is not None and bounds is not None:
+        raise TypeError("give axis (to append) or bounds (to fill a box), not both")
+    if regions is not None and (axis is not None or bounds is not None):
+        raise TypeError("regions are for a new array; with axis or bounds, the data is one region")
+    from intarsia.interop.cluster import Cluster
+
+    cluster = Cluster(client, retries, progress)
+    order = _Order(
+        source,
+        path.strip("/"),
+        axis,
+        None if bounds is None else tuple((int(a), int(b)) for a, b in bounds),
+        Encoding(_chosen(codecs, source), chunks, shards),
+        regions,
+        {
+            "lattice": lattice,
+            "fill_value": fill_value,
+            "dimension_names": dimension_names,
+            "attributes": attributes,
+            "overwrite": overwrite,
+        },
+    )
+    repo = as_repository(target)
+    if repo is None:
+        store = writable(store_of(target))
+        carry_out([order.job(store)], cluster)
+        return None
+    commit = Commit(repo, branch, message or order.message, dict(metadata or {}))
+    if axis is not None and (grown := _append(order, commit, cluster)) is not None:
+        return grown
+    with transaction(repo, branch, commit.message, metadata) as tx:
+        carry_out([order.job(tx.store)], cluster)
+    return tx.snapshot_id or repo.lookup_branch(branch)
+
+
+def _checked(array: Any) -> Any:
+    """The dask array, or an error that says what it lacks."""
+    da = require("dask.array", "dask")
+    if not isinstance(array, da.Array):
+        raise TypeError(
+            f"{type(array).__name__!r} is not a dask array.\n  "
+            "dask.array.from_array makes one; intarsia.append and LogicalArray.append take data in memory"
+        )
+    if any(np.isnan(size) for axis in array.chunks for size in axis):
+        raise ShapeError(
+            "the chunk sizes of the dask array are not known, so nobody can tell where its blocks go.\n"
+            "  Compute them first: array.compute_chunk_sizes()"
+        )
+    return array
+
+
+def _chosen(codecs: Any, source: Any) -> tuple[CodecLike, ...] | None:
+    """The codec list; "auto" is decided by a block from the middle."""
+    if codecs == "auto":
+        middle = tuple(n // 2 for n in source.numblocks)
+        codecs = chosen_codecs(codecs, np.asarray(source.blocks[middle].compute()))
+    return None if codecs is None else tuple(codecs)
+
+
+def writable(store: Any) -> Any:
+    """A store that can be written to; a path becomes one, and a reading session an error."""
+    opened = open_group(store, "", "a") if isinstance(store, str) else store
+    if getattr(opened, "read_only", False):
+        raise ReadOnlyError(
+            "the store is open for reading only.\n"
+            "  Give the repository itself, a transaction, or repo.writable_session(branch)"
+        )
+    return opened
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What was asked for."""
+
+    source: Any
+    path: str
+    axis: int | str | None
+    bounds: tuple[tuple[int, int], ...] | None
+    encoding: Encoding
+    regions: Regions | None
+    creation: dict[str, Any]
+
+    @property
+    def message(self) -> str:
+        verb = "append to" if self.axis is not None else "store" if self.bounds is None else "fill a box of"
+        return f"{verb} {self.path or '/'}"
+
+    def job(self, store: Any) -> Job:
+        """Make room in a store."""
+        if self.bounds is None and self.axis is None:
+            return self._creation(store)
+        frame = open_frame(store, self.path)
+        if self.bounds is not None:
+            if frame is None:
+                raise NotLogicalArrayError(
+                    f"there is no logical array at {self.path!r} to fill a box of.\n"
+                    "  Create it first: intarsia.create(store, path, shape=…, chunks=…, dtype=…)"
+                )
+            return into_bounds(self.source, frame, self.bounds, self.encoding)
+        assert self.axis is not None
+        if frame is None:
+            return self._creation(store)
+        return onto_axis(self.source, frame, self.axis, self.encoding)
+
+    def _creation(self, store: Any) -> Job:
+        return new_array(self.source, store, self.path, self.encoding, regions=self.regions, **self.creation)
+
+
+def _append(order: _Order, commit: Commit, cluster: Cluster) -> str | None:
+    """Append beside other writers; None if there is nothing yet to append to."""
+    session = commit.repo.writable_session(commit.branch)
+    frame = open_frame(session.store, order.path)
+    if frame is None:
+        return None
+    assert order.axis is not None
+    axis = axis_number(frame, order.axis)
+    source: Any = order.source
+    addition = _Deferred(source, axis, cluster).addition(frame)
+    if addition.new == addition.old:
+        return str(session.snapshot_id)
+    encoding = continued(source, frame, axis, order.encoding)
+    if neighbour_to_grow(frame, addition, encoding) is not None:
+        try:
+            with transaction(
+                commit.repo, commit.branch, commit.message, commit.metadata, backoff=Backoff(attempts=2)
+            ) as tx:
+                carry_out([order.job(tx.store)], cluster)
+            return tx.snapshot_id
+        except ConcurrentUpdateError:
+            # Others append too. What was computed is kept: it is read back and stored apart from them.
+            source = _uploaded(tx.session, order.path, addition)
+    return append_apart(commit, order.path, _Deferred(source, axis, cluster), encoding, Backoff())
+
+
+def _uploaded(session: icechunk.Session, path: str, addition: Addition) -> Any:
+    """The data as it stands in a session that could not be committed."""
+    array = LogicalArray(Frame.load(open_group(session.fork().store, path, "r")))
+    where = [slice(None)] * array.ndim
+    where[addition.axis] = slice(addition.old, addition.new)
+    return array.to_dask()[tuple(where)]
+
+
+@dataclass
+class _Deferred:
+    """A dask array to be appended; the cluster writes it, but for what fills a partial last chunk."""
+
+    source: Any
+    axis: int
+    cluster: Cluster
+    head: np.ndarray[Any, Any] | None = None
+    """What goes into the partial last chunk: computed with the upload, as nobody else can write later."""
+
+    def addition(self, frame: Frame) -> Addition:
+        """Where the data would go."""
+        as_values(frame.manifest, np.empty(0, dtype=self.source.dtype))
+        values: Any = _Values(tuple(self.source.shape), self.head)
+        return checked(frame.manifest, values, self.axis)
+
+    def write(self, fork: icechunk.ForkSession, member: zarr.Array[Any] | None, addition: Addition) -> None:
+        """Compute everything: the head into memory, the rest into the new member."""
+        axis, ndim = addition.axis, self.source.ndim
+        whole = Box((0,) * ndim, tuple(self.source.shape))
+        fresh = addition.fresh(addition.rest).shape[axis] if member is not None else 0
+        split = self.source.shape[axis] - fresh
+        head = self.source[(slice(None),) * axis + (slice(0, split),)]
+        self.head = as_values(addition.before, np.asarray(head.compute())) if split else None
+        if member is None:
+            return
+        frame = Frame(open_group(fork.store, member.path.rpartition("/")[0], "r+"), addition.before)
+        rest = whole.with_axis(axis, split, self.source.shape[axis])
+        piece = Piece(member.path.rpartition("/")[2], rest, Box((0,) * ndim, rest.shape))
+        self.cluster.write([(self.source, frame, [piece])])
+        self.source = self._read_back(member)
+
+    def _read_back(self, member: zarr.Array[Any]) -> Any:
+        """The data as it is stored now: should it have to move, nothing is computed again."""
+        da = require("dask.array", "dask")
+        stored = da.from_array(member, chunks=member.shards or member.chunks, name=False)
+        if self.head is None:
+            return stored
+        return da.concatenate([da.from_array(self.head, name=False), stored], axis=self.axis)
+
+
+@dataclass(frozen=True)
+class _Values:
+    """The data as `append` sees it: its shape, and the values that do not stand in the new member."""
+
+    shape: tuple[int, ...]
+    head: np.ndarray[Any, Any] | None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __getitem__(self, index: Any) -> np.ndarray[Any, Any]:
+        assert self.head is not None
+        part: np.ndarray[Any, Any] = self.head[index]
+        return part
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return self[...]

@@ -1,0 +1,203 @@
+"""A logical array as an xarray variable: lazy values, dimension names, attributes, preferred chunks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from xarray import Variable
+from xarray.backends import BackendArray
+from xarray.backends.zarr import FillValueCoder
+from xarray.core import indexing
+
+from intarsia.array import LogicalArray
+from intarsia.array.travel import check_travels
+from intarsia.interop.grid import block_sizes, compact
+from intarsia.interop.nulls import Missing, WithoutNulls, is_nullable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from intarsia.nullable.nulls import NullsChoice
+
+__all__ = [
+    "LazyValues",
+    "PreferredChunks",
+    "dimensions",
+    "lazy_variable",
+    "nullable_variables",
+    "variables_of",
+]
+
+UNPACKING_FILTERS = frozenset(("scale_offset", "cast_value"))
+PACKING_ATTRIBUTES = frozenset(("scale_factor", "add_offset"))
+MASKING_ATTRIBUTES = frozenset(("_FillValue", "missing_value", "_Unsigned"))
+
+
+class LazyValues(BackendArray):
+    """What xarray indexes before it reads: a logical array, or a plain Zarr array beside one."""
+
+    __slots__ = ("_array", "dtype", "shape")
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+        self.shape = tuple(array.shape)
+        self.dtype = array.dtype
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        if isinstance(key, indexing.VectorizedIndexer):
+            read = self._array.vindex.__getitem__
+        elif isinstance(key, indexing.OuterIndexer):
+            read = self._array.oindex.__getitem__
+        else:
+            read = self._array.__getitem__
+        if isinstance(self._array, LogicalArray):
+            return read(key.tuple)
+        # Zarr arrays take no negative steps; xarray turns them round, but not where nothing is selected.
+        tamed = type(key)(tuple(_tamed(k, n) for k, n in zip(key.tuple, self.shape, strict=True)))
+        support = indexing.IndexingSupport.VECTORIZED
+        values = indexing.explicit_indexing_adapter(tamed, self.shape, support, read)
+        return values if hasattr(values, "dtype") else np.asarray(values, dtype=self.dtype)  # a single string
+
+    async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
+        """For `Dataset.load_async`: several variables are read at once."""
+        return await asyncio.to_thread(self.__getitem__, key)
+
+    def __deepcopy__(self, memo: object) -> LazyValues:
+        return self  # a view of what is stored: there is nothing in memory to copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        check_travels(self._array.store, "the dataset")
+        return LazyValues, (self._array,)
+
+
+def _tamed(key: Any, size: int) -> Any:
+    """The key of one axis, where an empty slice is written plainly."""
+    return slice(0, 0) if isinstance(key, slice) and not len(range(*key.indices(size))) else key
+
+
+class PreferredChunks(Mapping[str, int | tuple[int, ...]]):
+    """Dimension -> block sizes for dask, found out when somebody asks.
+
+    The chunks of a thousand members stand in a thousand small files, and opening a dataset without dask
+    needs none of them.
+    """
+
+    def __init__(self, array: LogicalArray, dims: tuple[str, ...]) -> None:
+        self._array, self._dims = array, dims
+        self._sizes: dict[str, int | tuple[int, ...]] | None = None
+
+    def _found(self) -> dict[str, int | tuple[int, ...]]:
+        if self._sizes is None:
+            self._sizes = dict(zip(self._dims, compact(block_sizes(self._array)), strict=True))
+        return self._sizes
+
+    def __getitem__(self, dim: str) -> int | tuple[int, ...]:
+        return self._found()[dim]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._dims)
+
+    def __len__(self) -> int:
+        return len(self._dims)
+
+    def __repr__(self) -> str:
+        return repr(self._found())
+
+    def __deepcopy__(self, memo: object) -> PreferredChunks:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._sizes is not None:
+            return dict, (self._sizes,)
+        return PreferredChunks, (self._array, self._dims)
+
+
+def dimensions(name: str, ndim: int, stored: Sequence[str | None] | None) -> tuple[str, ...]:
+    """The dimension names of a variable; an axis without a name gets one of its own.
+
+    >>> dimensions("t", 2, ("time", None))
+    ('time', 't_dim_1')
+    """
+    names = stored or (None,) * ndim
+    return tuple(f"{name}_dim_{axis}" if dim is None else dim for axis, dim in enumerate(names))
+
+
+def variables_of(array: LogicalArray, name: str, nulls: NullsChoice | None) -> dict[str, Variable]:
+    """The array as a variable that is not decoded yet; with `nulls="masked"`, also which ones are null."""
+    dims = dimensions(name, array.ndim, array.dimension_names)
+    encoding: dict[str, Any] = {"preferred_chunks": PreferredChunks(array, dims)}
+    if is_nullable(array):
+        return nullable_variables(array, name, dims, _attributes(array), encoding, nulls)
+    encoding["fill_value"] = array.fill_value
+    if array.dtype.kind == "T":
+        encoding["dtype"] = array.dtype
+    return {name: lazy_variable(array, dims, _attributes(array), encoding)}
+
+
+def lazy_variable(
+    array: Any, dims: tuple[str, ...], attributes: dict[str, Any], encoding: dict[str, Any]
+) -> Variable:
+    """A variable of which nothing is read yet."""
+    return Variable(dims, indexing.LazilyIndexedArray(LazyValues(array)), attributes, encoding)
+
+
+def nullable_variables(
+    array: Any,
+    name: str,
+    dims: tuple[str, ...],
+    attributes: dict[str, Any],
+    encoding: dict[str, Any],
+    nulls: NullsChoice | None,
+) -> dict[str, Variable]:
+    """A nullable array: its values, and beside them, if asked for, a variable that tells which are null."""
+    if nulls != "masked":
+        return {name: lazy_variable(WithoutNulls(array, name, nulls), dims, attributes, encoding)}
+    mask = f"{name}_missing"
+    linked = attributes | {"ancillary_variables": mask}  # CF's way to say that one belongs to the other
+    about = {"long_name": f"whether {name} is missing"}
+    return {
+        name: lazy_variable(WithoutNulls(array, name, nulls), dims, linked, encoding),
+        mask: lazy_variable(Missing(array, name), dims, about, dict(encoding)),
+    }
+
+
+def _attributes(array: LogicalArray) -> dict[str, Any]:
+    """The user's attributes, without the ones that xarray would apply a second time."""
+    attributes = dict(array.attrs)
+    if PACKING_ATTRIBUTES & attributes.keys() and array.dtype.kind == "f" and _unpacks_itself(array):
+        for key in PACKING_ATTRIBUTES | MASKING_ATTRIBUTES:
+            attributes.pop(key, None)
+    if "_FillValue" in attributes:
+        attributes["_FillValue"] = _fill_value(attributes["_FillValue"], array.dtype)
+    return attributes
+
+
+def _unpacks_itself(array: LogicalArray) -> bool:
+    """Whether members turn packed integers into the logical values by filters of their own."""
+    return any(
+        codec["name"] in UNPACKING_FILTERS
+        for member in array.members.values()
+        for codec in _codecs(member.metadata.to_dict()["codecs"])
+    )
+
+
+def _codecs(codecs: Any) -> Iterator[Any]:
+    for codec in codecs:
+        yield codec
+        if codec["name"] == "sharding_indexed":
+            yield from _codecs(codec["configuration"]["codecs"])
+
+
+def _fill_value(stored: Any, dtype: np.dtype[Any]) -> Any:
+    """The attribute `_FillValue` as xarray writes it to Zarr v3 (floats in base64), or as people do."""
+    if dtype.kind not in "fcS" or not isinstance(stored, str | list):
+        return stored
+    if dtype.kind == "f" and isinstance(stored, str):
+        try:
+            return float(stored)  # "NaN" and the like; base64 of eight bytes always ends in "="
+        except ValueError:
+            pass
+    return FillValueCoder.decode(stored, "bytes" if dtype.kind == "S" else dtype)

@@ -1,0 +1,136 @@
+"""`from_xarray`: a dataset into a group, its variables as logical arrays, in one commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from intarsia.errors import ConcurrentUpdateError
+from intarsia.interop.extras import require
+from intarsia.interop.source import store_of
+from intarsia.interop.store import writable
+from intarsia.progress import silent
+from intarsia.versions.backoff import Backoff
+from intarsia.versions.open import as_repository
+from intarsia.versions.transaction import transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from intarsia.interop.dataset_writer import Choices
+    from intarsia.progress import Progress
+
+__all__ = ["from_xarray"]
+
+ATTEMPTS = 20
+"""How often a dataset is appended anew when others were faster; its variables grow together or not at all."""
+
+
+def from_xarray(
+    data: Any,
+    target: Any,
+    path: str = "",
+    *,
+    append_dim: str | None = None,
+    codecs: Mapping[str, Any] | Iterable[Any] | Literal["auto"] | None = None,
+    chunks: Mapping[str, Any] | None = None,
+    lattice: Mapping[str, Any] | None = None,
+    encoding: Mapping[str, Mapping[str, Any]] | None = None,
+    logical: Iterable[str] | None = None,
+    unlimited_dims: Iterable[str] | None = None,
+    overwrite: bool = False,
+    branch: str = "main",
+    message: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    client: Any = None,
+    retries: int = 2,
+    progress: Progress = silent,
+) -> str | None:
+    """Write a dataset (or a DataArray with a name, or a DataTree) into a group of a repository or store.
+
+    Numeric data variables become logical arrays; coordinates, scalars and strings become plain Zarr arrays,
+    as xarray writes them (`logical` names the variables that are to be logical arrays instead). Values are
+    encoded as CF says, by xarray's own encoders: `encoding` takes `dtype`, `scale_factor`, `units` and so on.
+
+    `codecs`, `chunks` and `lattice` are given by variable; a codec list alone is for all logical arrays.
+    `append_dim` puts the dataset after the end of that dimension, with codecs of its own. Variables that have
+    the dimension grow, in their stored CF encoding; the others stay, and coordinates have to be equal.
+    `unlimited_dims` are remembered, as in netCDF. `overwrite` replaces variables of the same names.
+
+    Into a repository it is one commit, whose snapshot's id is returned; others may append at the same time.
+    dask arrays are written by whoever computes them, as by `store_dask`.
+
+    >>> import numpy as np, xarray as xr, intarsia
+    >>> days = xr.date_range("2024-01-01", periods=4)
+    >>> dataset = xr.Dataset({"t": (("time", "x"), np.ones((4, 3), "f4"))}, {"time": days})
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> snapshot = intarsia.from_xarray(dataset[{"time": slice(2)}], repo, codecs={"t": ["gzip"]})
+    >>> snapshot = intarsia.from_xarray(
+    ...     dataset[{"time": slice(2, 4)}], repo, append_dim="time", codecs={"t": ["zstd"]})
+    >>> xr.open_dataset(repo, engine="intarsia").identical(dataset)
+    True
+    """
+    xr = require("xarray", "xarray")
+    from intarsia.interop.dataset_writer import Choices, write_dataset
+
+    nodes = list(_nodes(xr, data, path.strip("/")))
+    choices = Choices(
+        append_dim=append_dim,
+        codecs=codecs,
+        chunks=dict(chunks or {}),
+        lattice=dict(lattice or {}),
+        encoding=dict(encoding or {}),
+        logical=frozenset(logical or ()),
+        unlimited_dims=None if unlimited_dims is None else tuple(unlimited_dims),
+        overwrite=overwrite,
+    )
+    cluster = _cluster(data, client, retries, progress)
+
+    def write(store: Any) -> None:
+        for group, dataset in nodes:
+            write_dataset(dataset, store, group, choices, cluster)
+
+    repo = as_repository(target)
+    if repo is None:
+        write(writable(store_of(target)))
+        return None
+    text = message or _message(choices, path)
+    attempts = ATTEMPTS if append_dim is not None else 1
+    for attempt in Backoff(attempts).tries():
+        try:
+            with transaction(repo, branch, text, metadata) as tx:
+                write(tx.store)
+            return tx.snapshot_id or repo.lookup_branch(branch)
+        except ConcurrentUpdateError:
+            if attempt == attempts - 1:
+                raise
+    raise AssertionError("every attempt returns or raises")
+
+
+def _message(choices: Choices, path: str) -> str:
+    where = path.strip("/") or "/"
+    return f"write {where}" if choices.append_dim is None else f"append to {where}"
+
+
+def _nodes(xr: Any, data: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Every dataset, and the group that it goes to."""
+    if isinstance(data, xr.DataTree):
+        for node in data.subtree:
+            parts = (path, node.path.strip("/"))
+            yield "/".join(part for part in parts if part), node.to_dataset(inherit=False)
+    elif isinstance(data, xr.DataArray):
+        if data.name is None:
+            raise ValueError("the DataArray has no name: data.rename('name') gives it one")
+        yield path, data.to_dataset(name=data.name)
+    elif isinstance(data, xr.Dataset):
+        yield path, data
+    else:
+        raise TypeError(f"{type(data).__name__!r} is not a Dataset, DataArray or DataTree of xarray")
+
+
+def _cluster(data: Any, client: Any, retries: int, progress: Progress) -> Any:
+    """Who computes dask arrays; None where dask is not even installed."""
+    try:
+        from intarsia.interop.cluster import Cluster
+    except ImportError:
+        return None
+    return Cluster(client, retries, progress)

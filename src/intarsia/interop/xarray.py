@@ -1,0 +1,71 @@
+"""What xarray objects gain: `import intarsia.interop.xarray` registers `Dataset.intarsia`.
+
+The backend imports this module, so the accessor is also there once xarray has opened any dataset.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from intarsia.interop.extras import require
+from intarsia.interop.source import variable_name
+from intarsia.interop.writing import from_xarray
+
+if TYPE_CHECKING:
+    from intarsia.array import LogicalArray
+
+__all__ = ["DatasetAccessor", "to_xarray"]
+
+xr = require("xarray", "xarray")
+
+
+def to_xarray(array: LogicalArray, **options: Any) -> Any:
+    """A logical array as an `xarray.DataArray`; see `LogicalArray.to_xarray`.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "t", shape=(0,), chunks=(2,), dtype="i4", dimension_names=["time"])
+    >>> array.append([1, 2, 3], codecs=["gzip"])
+    >>> to_xarray(array).mean("time").item()
+    2.0
+    """
+    return xr.open_dataset(array, engine="intarsia", **options)[variable_name(array.path)]
+
+
+@xr.register_dataset_accessor("intarsia")
+class DatasetAccessor:
+    """`dataset.intarsia`: a dataset into logical arrays.
+
+    >>> import numpy as np, xarray as xr, intarsia
+    >>> import intarsia.interop.xarray
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> day = xr.Dataset({"t": (("time", "x"), np.ones((1, 3), "f4"))})
+    >>> for codecs in (["gzip"], ["zstd"]):
+    ...     snapshot = day.intarsia.append_to(repo, "time", codecs={"t": codecs})
+    >>> intarsia.open(repo, "t").shape
+    (2, 3)
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def append_to(self, target: Any, dim: str | None = None, path: str = "", **options: Any) -> str | None:
+        """Append to the dataset at `path` of a repository or store; creates it if it is not there.
+
+        `dim` is the dimension to append along; by default the only unlimited one of the stored dataset. The
+        options are those of `intarsia.from_xarray`. Returns the id of the snapshot.
+        """
+        return from_xarray(
+            self._dataset, target, path, append_dim=dim or self._only_unlimited(target, path), **options
+        )
+
+    def _only_unlimited(self, target: Any, path: str) -> str:
+        stored = xr.open_dataset(
+            target, engine="intarsia", group=path, decode_cf=False, create_default_indexes=False
+        )
+        unlimited = sorted(stored.encoding.get("unlimited_dims", ()))
+        if len(unlimited) != 1:
+            raise ValueError(
+                f"along which dimension? The stored dataset has {len(unlimited)} unlimited: {unlimited}.\n"
+                "  dataset.intarsia.append_to(target, 'time')"
+            )
+        return str(unlimited[0])

@@ -1,0 +1,202 @@
+"""Running work in other processes: on anything that has a `submit`, with a store that all of them write to.
+
+A store is handed to the workers as a ticket. An Icechunk session travels as a fork of itself, once for every
+task, and each fork's changes come back and are merged; so a worker that dies takes its own changes with it
+and nothing else, and whoever does its work again does it once. Other stores travel as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import icechunk
+from zarr.abc.store import RangeByteRequest
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import MemoryStore
+
+from intarsia.errors import UnsharedStorageError
+from intarsia.progress import silent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from intarsia.progress import Progress
+
+__all__ = ["Client", "Crew", "Receipt", "Ticket", "spread"]
+
+
+class Client(Protocol):
+    """Whoever runs functions elsewhere: a `dask.distributed.Client`, or an executor of `concurrent.futures`.
+
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> client: Client = ThreadPoolExecutor(1)
+    >>> client.submit(abs, -1).result()
+    1
+    """
+
+    def submit(self, function: Any, /, *args: Any) -> Any:
+        """Run `function(*args)` and return a future, which has `result` and `cancel`."""
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What a worker gives back: who it was, and the changes it made."""
+
+    worker: str
+    """Host and process."""
+
+    changes: bytes | None
+    """The fork with its changes; None where the store was written to directly."""
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A store on its way to a worker.
+
+    >>> import zarr
+    >>> store = zarr.storage.MemoryStore()
+    >>> Ticket(store=store).open() is store
+    True
+    """
+
+    fork: bytes | None = None
+    """A fork of an Icechunk session."""
+
+    store: Any = None
+    """Any other store."""
+
+    def open(self) -> Any:
+        """The store to write to: a fork of its own for everybody who asks."""
+        if self.fork is None:
+            return self.store
+        store = pickle.loads(self.fork).store
+        try:
+            sync(store.exists("zarr.json"))
+        except icechunk.StorageError as error:
+            raise UnsharedStorageError(
+                f"the worker {_me()} cannot read the repository: its storage is in the memory of another "
+                "process, or on a disk that this worker does not have.\n"
+                f"  Use storage that all workers reach. Icechunk says: {error}"
+            ) from error
+        return store
+
+    def receipt(self, store: Any) -> Receipt:
+        """What has to go back after writing."""
+        return Receipt(_me(), None if self.fork is None else pickle.dumps(store.session))
+
+
+def _me() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+@dataclass
+class Crew:
+    """The workers that write to one store, as the process that has the store sees them.
+
+    >>> import zarr
+    >>> crew = Crew(zarr.storage.MemoryStore(), in_process=True)
+    >>> crew.take(crew.ticket.receipt(crew.ticket.open()))
+    """
+
+    store: Any
+    """Where everything is to end up."""
+
+    in_process: bool = False
+    """Whether the workers are threads of this process, which can share the store itself."""
+
+    ticket: Ticket = field(init=False)
+    """What to give to every task."""
+
+    _met: set[str] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        if not self.in_process and isinstance(self.store, MemoryStore):
+            raise UnsharedStorageError(
+                "the store is in the memory of this process: other processes cannot write to it.\n"
+                "  Write with threads, or to a store on disk or in the cloud"
+            )
+        if not self.in_process and isinstance(self.store, icechunk.IcechunkStore):
+            session = self.store.session
+            fork = session if isinstance(session, icechunk.ForkSession) else session.fork()
+            self.ticket = Ticket(fork=pickle.dumps(fork))
+        else:
+            self.ticket = Ticket(store=self.store)
+
+    def take(self, receipt: Receipt) -> None:
+        """Merge what a worker changed."""
+        if receipt.changes is None:
+            return
+        fork: icechunk.ForkSession = pickle.loads(receipt.changes)
+        self.store.session.merge(fork)
+        if receipt.worker not in self._met:
+            self._check(receipt.worker, fork)
+            self._met.add(receipt.worker)
+
+    def _check(self, worker: str, fork: icechunk.ForkSession) -> None:
+        """The first chunk of every worker must be readable from here."""
+        for path, chunks in fork.status().updated_chunks.items():
+            for index in chunks[:1]:
+                key = "/".join([path.strip("/"), "c", *map(str, index)])
+                try:
+                    sync(self.store.get(key, default_buffer_prototype(), RangeByteRequest(0, 1)))
+                except icechunk.IcechunkError as error:
+                    raise UnsharedStorageError(
+                        f"the worker {worker} wrote the chunk {key}, but it cannot be read from here: the "
+                        "storage is in memory, or on a disk that only the worker has.\n"
+                        f"  Use storage that all workers reach. Icechunk says: {error}"
+                    ) from error
+                return
+
+
+def spread(
+    client: Client,
+    store: Any,
+    function: Callable[[Any, Any], Any],
+    tasks: Iterable[Any],
+    progress: Progress = silent,
+) -> list[Any]:
+    """Call `function(store, task)` for every task on the client's workers; the results, in order.
+
+    What the workers write ends up in `store`. If a task fails the others are called off, its error is raised,
+    and `store` holds the changes of some tasks.
+
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> import zarr
+    >>> def write(store, i):
+    ...     zarr.create_array(store, name=str(i), shape=2, dtype="i4")[:] = i
+    ...     return i
+    >>> store = zarr.storage.MemoryStore()
+    >>> spread(ThreadPoolExecutor(2), store, write, [3, 4])
+    [3, 4]
+    >>> int(zarr.open_array(store, path="4")[0])
+    4
+    """
+    listed = list(tasks)
+    crew = Crew(store, in_process=isinstance(client, ThreadPoolExecutor))
+    run = uuid.uuid4().hex  # dask takes equal calls for one; these have to be made, every time
+    futures = [client.submit(_do, run, crew.ticket, function, task) for task in listed]
+    results = []
+    progress(0, len(futures))
+    try:
+        for done, future in enumerate(futures, 1):
+            result, receipt = future.result()
+            crew.take(receipt)
+            results.append(result)
+            progress(done, len(futures))
+    finally:
+        for future in futures[len(results) :]:
+            future.cancel()
+    return results
+
+
+def _do(_run: str, ticket: Ticket, function: Callable[[Any, Any], Any], task: Any) -> tuple[Any, Receipt]:
+    store = ticket.open()
+    result = function(store, task)
+    return result, ticket.receipt(store)

@@ -1,0 +1,199 @@
+"""What the engine writes is what zarr would have written, byte for byte."""
+
+import asyncio
+import threading
+from unittest import mock
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from zarr.core.buffer import cpu
+from zarr.storage import MemoryStore
+
+import intarsia
+from intarsia.array import encode
+from intarsia.array.encode import write_box
+from intarsia.array.source import Source
+from intarsia.array.table import Box
+from tests.array import strategies as s
+from tests.array.places import AsyncOnly
+from tests.array.stores import stored
+
+# No gzip: it stores the time of writing.
+TRANSPOSE = {"name": "transpose", "configuration": {"order": [1, 0]}}
+CHAINS = [["zstd"], [], ["blosc", "crc32c"], [TRANSPOSE, "zstd"]]
+
+
+def two(shape, chunks, codecs, wrap=lambda store: store):
+    """Two equal empty arrays; the engine writes to the first, zarr to the second."""
+    made = []
+    for _ in range(2):
+        store = wrap(MemoryStore())
+        array = intarsia.create({}, "x", shape=shape, chunks=chunks, dtype="int32", fill_value=7)
+        encoding = intarsia.array.member.Encoding(codecs=codecs)
+        made.append(intarsia.array.member.create_member(store, "m", array.manifest, shape, encoding))
+    return made
+
+
+def inner(array):
+    store = array.store_path.store
+    return stored(getattr(store, "_store", store))
+
+
+@given(st.data(), st.sampled_from(CHAINS), st.booleans())
+def test_boxes_are_stored_as_zarr_stores_them(data, codecs, loop):
+    shape = tuple(data.draw(st.integers(1, 12)) for _ in range(2))
+    chunks = tuple(data.draw(st.integers(1, 6)) for _ in range(2))
+    ours, theirs = two(shape, chunks, codecs, AsyncOnly if loop else lambda store: store)
+    source = Source("m", ours)
+    for _ in range(3):
+        start = tuple(data.draw(st.integers(0, n - 1)) for n in shape)
+        stop = tuple(data.draw(st.integers(a + 1, n)) for a, n in zip(start, shape, strict=True))
+        box = Box(start, stop)
+        # Runs of one value, the fill value among them.
+        values = np.arange(np.prod(box.shape), dtype="i4").reshape(box.shape) // 4 + 6
+        if data.draw(st.integers(0, 3)) == 0:
+            values = np.int32(data.draw(st.sampled_from([7, 5])))
+        write_box(source, box, values)
+        theirs[tuple(slice(a, b) for a, b in zip(*box, strict=True))] = values
+        assert inner(ours) == inner(theirs)
+
+
+def chunks_of(array):
+    """Stored chunks, whatever the member is called."""
+    return {key.split("/c/")[1]: data for key, data in stored(array.store).items() if "/c/" in key}
+
+
+@given(st.data(), st.sampled_from(CHAINS))
+def test_selections_are_stored_as_zarr_stores_them(data, codecs):
+    shape = (9, 8)
+    arrays = []
+    for _ in range(2):
+        array = intarsia.create(MemoryStore(), "a", shape=shape, chunks=shape, dtype="int32", fill_value=7)
+        array.add_region(((0, 9), (0, 8)), codecs=codecs, chunks=(4, 3))
+        arrays.append(array)
+    kind = data.draw(st.sampled_from(["oindex", "vindex", "basic"]))
+    selection = data.draw({"oindex": s.orthogonal, "vindex": s.points, "basic": s.basic}[kind](shape))
+    values = np.int32(data.draw(st.sampled_from([7, 5])))  # one value: an element may be chosen twice
+    prepare = Source._prepare
+    for array, reason in zip(arrays, ("", "a test"), strict=True):
+        with mock.patch.object(Source, "_prepare", lambda self, r=reason: prepare(self) or r):
+            (array if kind == "basic" else getattr(array, kind))[selection] = values
+    assert chunks_of(arrays[0]) == chunks_of(arrays[1])
+
+
+def large(store, codecs):
+    array = intarsia.create(store, "a", shape=(512, 512), chunks=(64, 64), dtype="float64")
+    data = np.random.default_rng(0).normal(size=(512, 512))
+    array.add_region(((0, 512), (0, 512)), codecs=codecs, data=data)
+    return array, data
+
+
+@pytest.mark.parametrize("kind", ["memory", "loop", "files", "icechunk"])
+def test_large_writes_in_threads(kind, tmp_path):
+    store = {
+        "memory": MemoryStore,
+        "loop": lambda: AsyncOnly(MemoryStore()),
+        "files": lambda: zarr.storage.LocalStore(tmp_path),
+        "icechunk": lambda: (
+            icechunk.Repository.create(icechunk.in_memory_storage()).writable_session("main").store
+        ),
+    }[kind]()
+    array, data = large(store, ["zstd"])
+    np.testing.assert_array_equal(array[...], data)
+    narrow = array.with_config(threads=4, window_bytes=100_000)
+    narrow[30:400, 1:500] = 2.5
+    data[30:400, 1:500] = 2.5
+    np.testing.assert_array_equal(array[...], data)
+    member = array.regions[0].member
+    np.testing.assert_array_equal(member[...], data)
+
+
+def test_chunks_are_encoded_in_several_threads():
+    met, together = set(), threading.Barrier(2, timeout=30)
+
+    class Meeting(MemoryStore):
+        def set_sync(self, key, value):
+            if "/c/" in key and len(met) < 2:
+                met.add(threading.get_ident())
+                together.wait()
+            super().set_sync(key, value)
+
+    store = Meeting()
+    array = intarsia.create(store, "a", shape=(64, 65536), chunks=(1, 65536), dtype="u1")
+    array.add_region(((0, 64), (0, 65536)), codecs=[])
+    array.with_config(threads=2)[...] = 1
+    assert len(met) == 2
+
+
+class FullDisk(AsyncOnly):
+    """Takes a few chunks, and then no more."""
+
+    room = 5
+
+    async def set(self, key, value):
+        if "/c/" in key:
+            type(self).room -= 1
+            await asyncio.sleep(0)
+            if self.room < 0:
+                raise OSError("no space left")
+        await super().set(key, value)
+
+
+def test_a_store_that_refuses_ends_the_write_and_leaves_nothing_running():
+    array, _ = large(AsyncOnly(MemoryStore()), [])
+    there = intarsia.open(FullDisk(array.store._store), "a", mode="r+")
+    with pytest.raises(BaseException) as failure:
+        there[...] = 1
+    text = repr(failure.value) + repr(getattr(failure.value, "exceptions", ""))
+    assert "no space left" in text
+    assert not [thread for thread in threading.enumerate() if thread.name == "intarsia"]
+
+
+def test_a_chunk_that_cannot_be_read_is_not_overwritten_in_part():
+    store = MemoryStore()
+    array = intarsia.create(store, "a", shape=(8,), chunks=(4,), dtype="i8")
+    array.add_region(((0, 8),), codecs=["zstd"], data=np.arange(8))
+    key = f"a/{array.regions[0].name}/c/1"
+    store._store_dict[key] = cpu.Buffer.from_bytes(b"damaged")
+    with pytest.raises(intarsia.ReadError, match=r"chunk \(1,\) of member m-.* is written in part"):
+        array[5:7] = 0
+    assert store._store_dict[key].to_bytes() == b"damaged"
+    array[4:] = 3  # all of it: what was there does not matter
+    assert array[:].tolist() == [0, 1, 2, 3, 3, 3, 3, 3]
+
+
+def test_decisions_learn_which_chunk_they_decide_about():
+    seen = []
+
+    def decide(chunk_index, codec_index):
+        seen.append(chunk_index)
+        return chunk_index[0] % 2 == 0
+
+    codec = intarsia.ConditionalCodec(codecs=["zstd"], decision=decide)
+    array = intarsia.create({}, "a", shape=(8, 100), chunks=(2, 100), dtype="u1")
+    array.add_region(((0, 8), (0, 100)), codecs=[codec], data=np.ones((8, 100), dtype="u1"))
+    assert sorted(seen) == [(0, 0), (1, 0), (2, 0), (3, 0)]
+    assert intarsia.masks(array.regions[0].member).ravel().tolist() == [1, 0, 1, 0]
+    assert (array[...] == 1).all()
+
+
+def test_the_callers_memory_is_not_kept():
+    for codecs in ([], ["zstd"]):
+        array = intarsia.create(MemoryStore(), "a", shape=(8,), chunks=(4,), dtype="i8")
+        data = np.arange(8)
+        array.add_region(((0, 8),), codecs=codecs, data=data)
+        data[:] = -1
+        assert array[:].tolist() == list(range(8))
+
+
+def test_shards_are_written_by_zarr():
+    array = intarsia.create(MemoryStore(), "a", shape=(8,), chunks=(8,), dtype="i8")
+    with mock.patch.object(encode, "_write_by_zarr", wraps=encode._write_by_zarr) as by_zarr:
+        array.add_region(((0, 8),), codecs=["zstd"], chunks=(2,), shards=(4,), data=np.arange(8))
+        array[3:6] = 0
+    assert by_zarr.call_count == 2
+    assert array[:].tolist() == [0, 1, 2, 0, 0, 0, 6, 7]

@@ -1,0 +1,82 @@
+"""Room for data that is written later ends up like data that is written at once."""
+
+import copy
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import intarsia
+from intarsia.array.member import Encoding
+from intarsia.array.reserve import covered, reserve_append, reserve_regions
+from tests.array.strategies import arrays, codec_lists
+
+
+def fill(frame, reservation, values):
+    """Write the pieces; together they have to be all of the data, each element once."""
+    seen = np.zeros(values.shape, dtype=int)
+    for piece in reservation.pieces:
+        source = tuple(slice(a, b) for a, b in zip(*piece.source, strict=True))
+        target = tuple(slice(a, b) for a, b in zip(*piece.target, strict=True))
+        frame.members.child(piece.member)[target] = values[source]
+        seen[source] += 1
+    assert (seen == 1).all()
+
+
+@given(st.data())
+def test_reserving_and_writing_is_appending(data):
+    array, model = data.draw(arrays(max_ndim=3).filter(lambda drawn: drawn[1].ndim > 0))
+    axis = data.draw(st.integers(0, array.ndim - 1))
+    length = data.draw(st.integers(0, 7))
+    shape = model.shape[:axis] + (length,) + model.shape[axis + 1 :]
+    values = np.arange(np.prod(shape)).reshape(shape).astype(model.dtype)
+    codecs = data.draw(st.none() | codec_lists(array.ndim))
+    merge = data.draw(st.booleans())
+    frame = array._frame
+    reservation = reserve_append(frame, shape, Encoding(codecs), axis=axis, merge=merge)
+    assert np.array_equal(array[...], model)  # nothing can be seen of it yet
+    if np.prod(shape):
+        fill(frame, reservation, values)
+    reservation.settle(frame)
+    assert np.array_equal(array[...], np.concatenate([model, values], axis=axis))
+    assert intarsia.verify(array) == ()
+
+
+def test_what_was_reserved_and_not_wanted_leaves_nothing_behind():
+    store = {}
+    array = intarsia.create(store, "a", shape=(3,), chunks=(2,), dtype="i4")
+    array.add_region(((0, 3),), codecs=["gzip"], data=[1, 2, 3])
+    before = copy.deepcopy(store)
+    reservation = reserve_append(array._frame, (5,), Encoding(["zstd"]), merge=False)
+    reservation.discard(array._frame)
+    members = {key for key in store if key.endswith("zarr.json")}
+    assert members == {key for key in before if key.endswith("zarr.json")}
+    assert array[...].tolist() == [1, 2, 3]
+
+
+def test_regions_that_overlap_are_refused_before_anything_is_made():
+    store = {}
+    array = intarsia.create(store, "a", shape=(8,), chunks=(2,), dtype="i4")
+    before = dict(store)
+    layout = [(((0, 6),), Encoding()), (((4, 8),), Encoding())]
+    with pytest.raises(intarsia.OverlapError, match=r"\[0:6\] and \[4:8\] overlap"):
+        reserve_regions(array._frame, layout)
+    assert store == before
+
+
+def test_a_member_that_cannot_be_made_takes_the_others_with_it():
+    store = {}
+    array = intarsia.create(store, "a", shape=(8,), chunks=(2,), dtype="i4")
+    before = dict(store)
+    layout = [(((0, 4),), Encoding()), (((4, 8),), Encoding(chunks=(2, 2)))]
+    with pytest.raises(intarsia.ShapeError):
+        reserve_regions(array._frame, layout)
+    assert store == before
+
+
+def test_a_box_that_regions_do_not_cover_is_refused():
+    array = intarsia.create({}, "a", shape=(8,), chunks=(2,), dtype="i4")
+    array.add_region(((0, 4),), codecs=[])
+    with pytest.raises(intarsia.NoRegionError, match="2 of the 4 elements"):
+        covered(array._frame, ((2, 6),))

@@ -1,0 +1,70 @@
+"""What differs between two layouts, checked element by element."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+import intarsia
+from intarsia.array.routing import keeps_routing, rerouted
+from tests.array import strategies as s
+
+
+def routes(manifest):
+    """Member and place in it, for every logical chunk; None for holes."""
+    found = np.full(manifest.lattice, None, dtype=object)
+    for i in range(len(manifest.regions)):
+        row = manifest.regions.row(i)
+        for cell in np.ndindex(*row.box.shape):
+            place = tuple(a + c for a, c in zip(row.box.start, cell, strict=True))
+            inside = tuple(a + c for a, c in zip(row.member_start, cell, strict=True))
+            found[place] = (manifest.members[row.member], inside)
+    return found
+
+
+@st.composite
+def changes(draw):
+    """A layout, and the layout after a few changes of the regions."""
+    array, _ = draw(s.arrays(max_ndim=2).filter(lambda pair: pair[1].size))
+    before = array.manifest
+    for _ in range(draw(st.integers(0, 3))):
+        bounds = []
+        for n, c, cells in zip(array.shape, array.chunks, array.manifest.lattice, strict=True):
+            start = draw(st.integers(0, cells - 1))
+            stop = draw(st.integers(start + 1, cells))
+            bounds.append((start * c, min(stop * c, n)))
+        try:
+            if draw(st.booleans()):
+                array.drop_region(bounds)
+            elif draw(st.booleans()):
+                array.recode(bounds, codecs=["gzip"])
+            else:
+                array.add_region(bounds, codecs=["gzip"])
+        except (intarsia.NoRegionError, intarsia.OverlapError):
+            continue
+    return before, array.manifest
+
+
+@given(changes())
+def test_every_rerouted_cell_is_told_once_and_no_other(pair):
+    before, after = pair
+    old, new = routes(before), routes(after)
+    told = np.full(before.lattice, None, dtype=object)
+    for change in rerouted(before, after):
+        index = tuple(slice(a, b) for a, b in zip(*change.box, strict=True))
+        assert all(cell is None for cell in np.ravel(told[index]))
+        told[index] = change.kind
+    for cell in np.ndindex(*before.lattice):
+        expected = None
+        if old[cell] != new[cell]:
+            expected = "added" if old[cell] is None else "dropped" if new[cell] is None else "moved"
+        assert told[cell] == expected
+
+
+@given(changes())
+def test_a_region_keeps_its_routing_if_all_its_cells_do(pair):
+    before, after = pair
+    old, new = routes(before), routes(after)
+    for i in range(len(before.regions)):
+        row = before.regions.row(i)
+        index = tuple(slice(a, b) for a, b in zip(*row.box, strict=True))
+        assert keeps_routing(before, after, row) == bool(np.all(old[index] == new[index]))

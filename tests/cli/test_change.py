@@ -1,0 +1,190 @@
+"""Verbs that change: create, append, recode, rewrite, restore."""
+
+import numpy as np
+import pytest
+from zarr.codecs import BytesCodec, ZstdCodec
+
+import intarsia
+from tests.cli.program import document, failure, succeed
+
+
+def npy(path, values):
+    np.save(path, values)
+    return path
+
+
+def test_a_repository_from_nothing_to_data(tmp_path, data):
+    store = tmp_path / "new" / "store"
+    said = document(
+        "create",
+        store,
+        "t",
+        "--shape",
+        "0,6,8",
+        "--chunks",
+        "10,3,4",
+        "--dtype",
+        "float32",
+        "--dimension-names",
+        "time,lat,lon",
+        "-a",
+        "units=K",
+        "-a",
+        "range=[0, 400]",
+        "--fill-value",
+        "-1",
+    )
+    assert said["snapshot_id"]
+    file = npy(tmp_path / "a.npy", data[:20])
+    first = document("append", store, "t", file, "-c", "gzip:level=9")
+    second = document("append", store, "t", file, "-c", "raw", "-m", "in haste")
+    assert (first["regions"], second["regions"], second["shape"]) == (1, 2, [40, 6, 8])
+    array = intarsia.open(store, "t")
+    np.testing.assert_array_equal(array[...], np.concatenate([data[:20]] * 2))
+    assert dict(array.attrs) == {"units": "K", "range": [0, 400]}
+    assert array.fill_value == -1
+    assert array.dimension_names == ("time", "lat", "lon")
+    assert intarsia.history(store, "t")[0].message == "in haste"
+
+
+def test_create_beside_others_and_in_a_plain_store(store, plain):
+    document("create", store, "second", "--shape", "4", "--dtype", "int16")
+    assert intarsia.open(store, "second").dtype == "int16"
+    said = document("create", plain, "second", "--shape", "4", "--dtype", "bool")
+    assert said["snapshot_id"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("temperature", "--shape", "4", "--dtype", "f4"), 4),
+        (("new", "--shape", "four", "--dtype", "f4"), 2),
+        (("new", "--shape", "4", "--dtype", "nonsense"), 2),
+        (("new", "--shape", "4,4", "--chunks", "2", "--dtype", "f4"), 4),
+        (("new", "--shape", "4", "--dtype", "f4", "-a", "x"), 2),
+        (("new", "--shape", "4", "--dtype", "f4", "-a", "intarsia=1"), 2),
+        (("new", "--shape", "4", "--dtype", "f4", "--tag", "v1"), 4),
+        (("new", "--shape", "4", "--dtype", "f4", "--branch", "nowhere"), 3),
+        (("new", "--shape", "4", "--dtype", "i4", "--fill-value", "lots"), 2),
+    ],
+)
+def test_create_refuses(store, arguments, code):
+    before = intarsia.open_repository(store).lookup_branch("main")
+    failure("create", store, *arguments, code=code)
+    assert intarsia.open_repository(store).lookup_branch("main") == before
+
+
+def test_append_to_a_plain_store_takes_csv_and_grows_a_region(plain, tmp_path):
+    (tmp_path / "x.csv").write_text("1,2,3\n4,5,6\n")
+    intarsia.create(plain, "table", shape=(0, 3), chunks=(2, 3), dtype="int32")
+    document("append", plain, "table", tmp_path / "x.csv", "-c", "gzip")
+    said = document("append", plain, "table", tmp_path / "x.csv")
+    assert said == said | {"regions": 1, "shape": [4, 3], "snapshot_id": None}
+    assert intarsia.open(plain, "table")[3].tolist() == [4, 5, 6]
+
+
+def test_append_chooses_for_me(store, tmp_path, data):
+    file = npy(tmp_path / "a.npy", data[:10])
+    said = document("append", store, "temperature", file, "-c", "auto")
+    assert said["shape"] == [60, 6, 8]
+
+
+@pytest.mark.parametrize(
+    ("file", "arguments", "code"),
+    [
+        ("missing.npy", (), 3),
+        ("wrong.txt", (), 2),
+        ("broken.npy", (), 2),
+        ("words.csv", (), 2),
+        ("wide.npy", (), 4),
+        ("good.npy", ("-c", "no-such-codec"), 2),
+        ("good.npy", ("-c", "zstd:level"), 2),
+        ("good.npy", ("--axis", "7"), 4),
+        ("good.npy", ("--snapshot", "AAAAAAAAAAAAAAAAAAAA"), 4),
+        ("good.npy", ("--branch", "nowhere"), 3),
+        ("objects.npy", (), 2),
+    ],
+)
+def test_append_refuses_and_changes_nothing(store, tmp_path, file, arguments, code):
+    npy(tmp_path / "good.npy", np.ones((10, 6, 8)))
+    npy(tmp_path / "wide.npy", np.ones((10, 6, 9)))
+    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    (tmp_path / "broken.npy").write_bytes(b"\x93NUMPY\x01\x00")
+    (tmp_path / "words.csv").write_text("a,b\n")
+    (tmp_path / "wrong.txt").write_text("1")
+    before = intarsia.open_repository(store).lookup_branch("main")
+    failure("append", store, "temperature", tmp_path / file, *arguments, code=code)
+    assert intarsia.open_repository(store).lookup_branch("main") == before
+
+
+def test_recode_a_box(store, data):
+    said = document("recode", store, "--bounds", "40:50, ...", "-c", "zstd:level=19", "-m", "later")
+    assert said["bounds"] == [[40, 50], [0, 6], [0, 8]]
+    array = intarsia.open(store, "temperature")
+    assert [region.codec_names for region in array.regions] == ["gzip", "zstd", "zstd"]
+    np.testing.assert_array_equal(array[...], data)
+    assert "now" in succeed("recode", store, "temperature", "-c", "gzip")
+    assert len(intarsia.open(store, "temperature").regions) == 1
+
+
+def test_recode_in_a_plain_store(plain, data):
+    said = document("recode", plain, "-c", "raw")
+    assert said["snapshot_id"] is None
+    np.testing.assert_array_equal(intarsia.open(plain, "temperature")[...], data)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ((), 2),
+        (("-c", "zstd", "--bounds", "3:7, ..."), 4),
+        (("-c", "zstd", "--bounds", "0:500, ..."), 4),
+        (("-c", "zstd", "--bounds", "0, ..."), 2),
+        (("-c", "zstd", "--tag", "v1"), 4),
+        (("-c", "zstd", "--as-of", "2020-01-01"), 4),
+    ],
+)
+def test_recode_refuses(store, arguments, code):
+    before = intarsia.open_repository(store).lookup_branch("main")
+    failure("recode", store, *arguments, code=code)
+    assert intarsia.open_repository(store).lookup_branch("main") == before
+
+
+def conditional():
+    return intarsia.ConditionalCodec(codecs=[ZstdCodec()])
+
+
+def test_rewrite_members_of_a_logical_array_and_plain_arrays(store, plain):
+    import zarr
+
+    intarsia.append(store, "temperature", np.ones((10, 6, 8)), codecs=[conditional()], message="fast")
+    (said,) = document("rewrite", store, "temperature")["arrays"]
+    assert said["rewritten"] == said["chunks"] == 4
+    assert said["nbytes_stored_after"] < said["nbytes_stored_before"]
+    assert float(intarsia.open(store, "temperature")[-1, 0, 0]) == 1.0
+    z = zarr.create(
+        store=plain, path="z", shape=1000, chunks=500, dtype="u1", codecs=[BytesCodec(), conditional()]
+    )
+    z[:] = 7
+    assert "2 of 2" in succeed("rewrite", plain, "z", "--decision", "always_apply")
+    assert "0 of 2" in succeed("rewrite", plain, "z", "--decision", "always_apply")
+
+
+def test_rewrite_refuses(store, plain):
+    assert "none of its 3 members" in failure("rewrite", store, "temperature", code=4)
+    failure("rewrite", store, "nothing", code=3)
+    failure("rewrite", plain, "", code=2)
+    failure("rewrite", plain, "temperature", "--tag", "v1", code=2)
+
+
+def test_restore(store, data):
+    said = document("restore", store, "temperature", "v1")
+    assert said["snapshot_id"] == intarsia.open_repository(store).lookup_branch("main")
+    np.testing.assert_array_equal(intarsia.open(store, "temperature")[...], data[:20])
+
+
+def test_restore_refuses(store, plain):
+    failure("restore", store, "temperature", "v9", code=3)
+    failure("restore", store, "nothing", "v1", code=3)
+    failure("restore", plain, "temperature", "v1", code=2)
+    failure("restore", store, "temperature", "main", "--tag", "v1", code=4)

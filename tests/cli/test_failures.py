@@ -1,0 +1,124 @@
+"""What goes wrong for every verb alike: nothing there, something else there, damage, the past."""
+
+import json
+
+import numpy as np
+import pytest
+
+import intarsia
+from intarsia.cli.app import VERBS, app
+from tests.cli.program import failure, run
+
+LOOK = {
+    "info": (),
+    "regions": (),
+    "read": ("temperature",),
+    "explain": ("temperature",),
+    "log": ("temperature",),
+    "diff": ("temperature", "main"),
+    "report": ("temperature", "-o", "out.html"),
+    "verify": ("temperature",),
+}
+CHANGE = {
+    "append": ("temperature", "one.npy"),
+    "recode": ("temperature", "-c", "gzip"),
+    "rewrite": ("temperature",),
+    "restore": ("temperature", "main"),
+    "vacuum": (),
+}
+EVERY = LOOK | CHANGE
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("one.npy", np.ones((10, 6, 8), dtype="f4"))
+
+
+def test_every_verb_is_tested_here():
+    listed = {verb for verbs in VERBS.values() for verb in verbs}
+    assert listed - set(EVERY) == {"create", "demo"}
+
+
+@pytest.mark.parametrize("verb", EVERY)
+def test_nothing_is_there(verb):
+    assert "nothing at" in failure(verb, "nowhere", *EVERY[verb], code=3)
+
+
+@pytest.mark.parametrize("verb", EVERY)
+def test_something_else_is_there(verb, tmp_path):
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "file").touch()
+    assert "neither an Icechunk repository" in failure(verb, "else", *EVERY[verb], code=3)
+
+
+@pytest.mark.parametrize("verb", sorted(EVERY.keys() - {"diff", "vacuum", "restore", "rewrite", "log"}))
+def test_there_is_no_such_array(verb, store):
+    arguments = ["nothing" if a == "temperature" else a for a in EVERY[verb]] or ["nothing"]
+    failure(verb, store, *arguments, code=3)
+
+
+@pytest.mark.parametrize("verb", LOOK)
+def test_there_is_no_such_version(verb, made):
+    failure(verb, made[0], *LOOK[verb], "--tag", "v9", code=3)
+
+
+@pytest.mark.parametrize("verb", CHANGE)
+def test_the_past_cannot_be_changed(verb, store):
+    before = intarsia.open_repository(store).lookup_branch("main")
+    assert "nothing can change" in failure(verb, store, *CHANGE[verb], "--tag", "v1", code=4)
+    assert intarsia.open_repository(store).lookup_branch("main") == before
+
+
+@pytest.mark.parametrize("verb", sorted(EVERY.keys() - {"verify", "log", "diff", "restore"}))
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"version": 2}, "version 2"), ({"members": ["../x"]}, "members"), ({"shape": None}, "shape")],
+    ids=["wrong version", "bad name", "bad shape"],
+)
+def test_a_manifest_that_cannot_be_read(verb, plain, change, words):
+    file = plain / "temperature" / "zarr.json"
+    document = json.loads(file.read_text())
+    document["attributes"]["intarsia"] |= change
+    file.write_text(json.dumps(document))
+    assert words in failure(verb, plain, *EVERY[verb], code=5)
+
+
+@pytest.mark.parametrize("verb", EVERY)
+def test_a_damaged_repository(verb, store):
+    for file in (store / "repo", *(store / "snapshots").iterdir()):
+        file.write_bytes(b"garbage")
+    ran = run(verb, store, *EVERY[verb])
+    assert ran.code in (3, 5, 8), ran
+    assert ran.err.startswith("intarsia: ")
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("verb", [verb for verbs in VERBS.values() for verb in verbs])
+def test_every_verb_has_help_with_an_example(verb):
+    ran = run(verb, "--help")
+    assert ran.code == 0
+    assert f"Example: intarsia {verb}" in ran.out
+
+
+@pytest.mark.parametrize("verb", [verb for verbs in VERBS.values() for verb in verbs if verb != "demo"])
+def test_every_verb_takes_every_version_and_json(verb):
+    text = " ".join(run(verb, "--help").out.split())
+    for option in ("--branch", "--tag", "--snapshot", "--as-of", "--json", "--storage-option"):
+        assert option in text
+
+
+def test_the_examples_of_the_help_are_understood():
+    """Every option that an example uses exists; arguments are as many as there may be."""
+    from typer.main import get_command
+
+    group = get_command(app)
+    for verbs in VERBS.values():
+        for verb in verbs:
+            command = group.get_command(None, verb)
+            example = command.help.split("Example: intarsia ")[1].split("\n")[0].split()
+            known = {
+                name for parameter in command.params for name in parameter.opts + parameter.secondary_opts
+            }
+            used = {word for word in example if word.startswith("-") and not word.lstrip("-")[0].isdigit()}
+            assert used <= known, verb

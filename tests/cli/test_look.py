@@ -1,0 +1,165 @@
+"""Verbs that look: info, regions, read, explain, log, diff."""
+
+import numpy as np
+import pytest
+
+from intarsia.words import EXPLAIN_COLUMNS, PIPELINE_COLUMNS, REGION_COLUMNS
+from tests.cli.program import document, failure, run, succeed
+
+
+def test_info_says_what_the_array_says_in_its_order(made):
+    import intarsia
+
+    text = succeed("info", made[0], "temperature")
+    lines = repr(intarsia.open(made[0], "temperature").info).split("\n")
+    shown = [line.split(":")[0].strip() for line in text.split("\n")]
+    assert shown[: len(lines)] == [line.split(":")[0].strip() for line in lines]
+    assert "(50, 6, 8)" in text
+    header = next(line for line in text.split("\n") if line.startswith("Codecs"))
+    assert header.split() == list(PIPELINE_COLUMNS)
+
+
+def test_info_for_machines(made, data):
+    said = document("info", made[0])
+    assert said["shape"] == [50, 6, 8]
+    assert said["nbytes"] == data.nbytes
+    assert {pipeline["codecs"] for pipeline in said["pipelines"]} == {"gzip", "zstd", "raw"}
+    assert sum(pipeline["nbytes_stored"] for pipeline in said["pipelines"]) == said["nbytes_stored"]
+
+
+def test_regions(made):
+    lines = succeed("regions", made[0], "temperature").strip().split("\n")
+    assert lines[0].split() == list(REGION_COLUMNS)
+    assert [line.split("]")[0] + "]" for line in lines[1:]] == [
+        "[0:20, 0:6, 0:8]",
+        "[20:40, 0:6, 0:8]",
+        "[40:50, 0:6, 0:8]",
+    ]
+    limited = succeed("regions", made[0], "-n", "1")
+    assert "and 2 more regions" in limited
+    said = document("regions", made[0], "--limit", "2")
+    assert said["count"] == 3
+    assert [region["codecs"] for region in said["regions"]] == ["gzip", "zstd"]
+
+
+def test_regions_of_an_empty_array(made):
+    assert "no regions yet" in succeed("regions", made[0], "--snapshot", made[1][0])
+
+
+@pytest.mark.parametrize(
+    ("version", "length"),
+    [((), 50), (("--branch", "main"), 50), (("--tag", "v1"), 20), (("--as-of", "2999-01-01"), 50)],
+    ids=["nothing", "branch", "tag", "as-of"],
+)
+def test_every_way_to_say_a_version(made, version, length):
+    assert document("info", made[0], *version)["shape"][0] == length
+    assert len(document("read", made[0], "temperature", ":, 0, 0", *version)["values"]) == length
+
+
+def test_snapshots_are_versions_too(made):
+    lengths = [document("info", made[0], "--snapshot", snapshot)["shape"][0] for snapshot in made[1]]
+    assert lengths == [0, 20, 40, 50]
+
+
+def test_read_prints_what_numpy_prints(made, data):
+    assert succeed("read", made[0], "temperature", "0, 0:2, ::4").strip() == str(data[0, 0:2, ::4])
+    assert document("read", made[0], "temperature", "[0, 45], 1, 2")["values"] == data[[0, 45], 1, 2].tolist()
+
+
+def test_read_saves_npy_and_csv(made, data, tmp_path):
+    succeed("read", made[0], "temperature", "-o", tmp_path / "all.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "all.npy"), data)
+    said = document("read", made[0], "temperature", "3", "-o", tmp_path / "day.csv")
+    assert said["values"] is None
+    rows = np.loadtxt(tmp_path / "day.csv", delimiter=",", dtype="f4")
+    np.testing.assert_array_equal(rows, data[3])
+
+
+def test_read_values_that_json_has_no_word_for(tmp_path):
+    import intarsia
+
+    array = intarsia.create(tmp_path / "s", "a", shape=(0,), chunks=(4,), dtype="float64")
+    array.append([1.5, np.nan, np.inf])
+    assert document("read", tmp_path / "s", "a")["values"] == [1.5, "nan", "inf"]
+
+
+def test_read_refuses_what_it_cannot_do(made, tmp_path):
+    assert "selection" in failure("read", made[0], "temperature", "1:2:3:4", code=2)
+    assert ".npy or .csv" in failure("read", made[0], "temperature", "-o", tmp_path / "x.txt", code=2)
+    assert "two dimensions" in failure("read", made[0], "temperature", "-o", tmp_path / "x.csv", code=2)
+    assert "directory" in failure("read", made[0], "temperature", "-o", tmp_path / "no" / "x.npy", code=3)
+    failure("read", made[0], "temperature", "99, 0, 0", code=4)
+    failure("read", made[0], "temperature", "0, 0, 0, 0", code=4)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_explain(made):
+    lines = succeed("explain", made[0], "temperature", "15:25, 0, 0").strip().split("\n")
+    assert lines[0].startswith("reads (10,), 40 B, from 2 regions of 2 members: 2 chunks")
+    assert lines[2].split() == list(EXPLAIN_COLUMNS)
+    said = document("explain", made[0], "temperature", "[1, 45], 0, 0")
+    assert said["plan"]["members"] == 2
+
+
+def test_log_tells_what_each_commit_did(made):
+    lines = succeed("log", made[0], "temperature").strip().split("\n")
+    assert [line.split()[0] for line in lines[1:]] == list(reversed(made[1]))
+    assert "added [40:50, 0:6, 0:8] (raw)" in lines[1]
+    assert "created" in lines[-1]
+    said = document("log", made[0], "--limit", "2")
+    assert [commit["message"] for commit in said["commits"]] == ["with raw", "with zstd"]
+    assert [commit["message"] for commit in document("log", made[0], "--tag", "v1")["commits"]] == [
+        "with gzip",
+        "create",
+    ]
+
+
+def test_diff(made):
+    text = succeed("diff", made[0], "temperature", "v1")
+    assert "(20, 6, 8) before, (50, 6, 8) after" in text
+    assert "[20:40, 0:6, 0:8]" in text
+    said = document("diff", made[0], "temperature", made[1][0], "v1")
+    assert [region["kind"] for region in said["change"]["regions"]] == ["added"]
+    assert succeed("diff", made[0], "temperature", "main", "--branch", "main").strip() == "no difference"
+
+
+def test_diff_refuses_what_it_cannot_do(made):
+    assert "no version 'v9'" in failure("diff", made[0], "temperature", "v9", code=3)
+    assert "once" in failure("diff", made[0], "temperature", "v1", "main", "--tag", "v1", code=2)
+    failure("diff", made[0], "nothing", "v1", code=3)
+
+
+def test_plain_stores_have_no_history(plain):
+    assert "no history" in failure("log", plain, code=2)
+    assert "no versions" in failure("diff", plain, "temperature", "a", code=2)
+    assert "no versions" in failure("info", plain, "--tag", "v1", code=2)
+    assert document("info", plain)["regions"] == 2
+
+
+def test_versions_that_exclude_one_another_are_refused(made):
+    assert "one of --branch" in failure("info", made[0], "--tag", "v1", "--branch", "main", code=2)
+
+
+def test_several_arrays_have_to_be_told_apart(tmp_path):
+    import intarsia
+
+    for name in ("a", "b/c"):
+        intarsia.create(tmp_path / "s", name, shape=(4,), chunks=(2,), dtype="f4")
+    assert "b/c" in failure("info", tmp_path / "s", code=2)
+    assert document("info", tmp_path / "s", "b/c")["path"] == "b/c"
+
+
+def test_a_zip_file_can_be_looked_at(plain, tmp_path):
+    import shutil
+
+    shutil.make_archive(tmp_path / "packed", "zip", plain)
+    assert document("info", tmp_path / "packed.zip")["regions"] == 2
+    before = (tmp_path / "packed.zip").read_bytes()
+    failure("recode", tmp_path / "packed.zip", "-c", "gzip", code=4)
+    assert (tmp_path / "packed.zip").read_bytes() == before
+
+
+def test_output_for_a_pipe_has_whole_lines_and_no_colours(made):
+    out = run("regions", made[0], "temperature").out
+    assert "\x1b" not in out
+    assert all(len(line.split()) >= 7 for line in out.strip().split("\n"))

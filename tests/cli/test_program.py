@@ -1,0 +1,184 @@
+"""The program as a process: terminals, colours, interruption, missing packages, completion, demo."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import intarsia
+from intarsia.cli.exits import Exit, exit_of
+from tests.cli.program import document, failure, run, succeed
+
+PROGRAM = [sys.executable, "-m", "intarsia"]
+
+
+def in_a_terminal(arguments, columns=100, program=PROGRAM, **environment):
+    """What the program writes when somebody looks."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [*program, *map(str, arguments)],
+        stdout=follower,
+        stderr=follower,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), **environment},
+    )
+    os.close(follower)
+    text = b""
+    while True:
+        select.select([leader], [], [])
+        try:
+            piece = os.read(leader, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not piece:
+            break
+        text += piece
+    os.close(leader)
+    return process.wait(), text.decode()
+
+
+def test_a_terminal_gets_colours_and_a_table_that_fits(made):
+    code, text = in_a_terminal(["regions", made[0], "temperature"], columns=90)
+    assert code == 0
+    assert "\x1b[" in text
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+    assert max(len(line) for line in re.split("[\r\n]", plain)) <= 90
+    assert "gzip" in plain
+
+
+def test_no_color_is_respected(made):
+    _, text = in_a_terminal(["regions", made[0], "temperature"], NO_COLOR="1")
+    assert not re.search(r"\x1b\[[0-9;]*(3[0-9]|38;|48;)[0-9;]*m", text)
+    assert "gzip" in text
+
+
+def test_words_of_strangers_cannot_command_a_terminal(tmp_path):
+    evil = "\x1b]0;owned\x07\x1b[2J[red]x[/red]"
+    array = intarsia.create(
+        tmp_path / "s", "a", shape=(4, 4), chunks=(2, 2), dtype="f4", dimension_names=(evil, "x")
+    )
+    array.append(np.ones((2, 4)), codecs=["gzip"])
+    _, text = in_a_terminal(["info", tmp_path / "s"], columns=300)
+    assert "\x1b]0;" not in text
+    assert "\x1b[2J" not in text
+    assert "[red]x[/red]" in text
+
+
+def test_interrupting_leaves_the_data_whole(tmp_path):
+    """Ctrl-C while data is being encoded: the old version, a message, exit code 130."""
+    store = tmp_path / "store"
+    repo = intarsia.open_repository(store, create=True)
+    with intarsia.transaction(repo, message="create") as tx:
+        tx.create("t", shape=(0, 1000), chunks=(1, 1000), dtype="f8").append(
+            np.ones((3, 1000)), codecs=["gzip"]
+        )
+    before = repo.lookup_branch("main")
+    np.save(tmp_path / "big.npy", np.random.default_rng(0).normal(size=(6000, 1000)))
+    process = subprocess.Popen(
+        [*PROGRAM, "append", str(store), "t", str(tmp_path / "big.npy"), "-c", "zstd:level=19"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    chunks = store / "chunks"
+    while not (chunks.is_dir() and len(list(chunks.iterdir())) > 10):
+        assert process.poll() is None, "it ended before it could be interrupted"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 130
+    assert "interrupted" in err
+    assert intarsia.open_repository(store).lookup_branch("main") == before
+    assert {problem.kind for problem in intarsia.verify(store, "t")} <= {"leftover"}
+    assert intarsia.open(store, "t").shape == (3, 1000)
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_a_missing_package_is_one_friendly_line(missing, tmp_path):
+    (tmp_path / f"{missing}.py").write_text(f"raise ImportError('no {missing}', name='{missing}')")
+    ran = subprocess.run(
+        [*PROGRAM, "info", "x"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        check=False,
+    )
+    assert ran.returncode == 7
+    assert ran.stderr.strip() == f"intarsia: the command line needs {missing}: pip install 'intarsia[cli]'"
+
+
+def test_a_reader_who_goes_away_is_no_error(made):
+    ran = subprocess.run(
+        f"{sys.executable} -m intarsia regions {made[0]} --json | head -c 1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stderr == ""
+
+
+def test_completion_for_shells():
+    ran = subprocess.run(
+        PROGRAM,
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "_INTARSIA_COMPLETE": "complete_bash",
+            "COMP_WORDS": "intarsia re",
+            "COMP_CWORD": "1",
+        },
+        check=False,
+    )
+    assert {"regions", "read", "recode", "report"} <= set(ran.stdout.split())
+
+
+def test_version_and_help():
+    assert succeed("--version").strip() == f"intarsia {intarsia.__version__}"
+    text = succeed("--help")
+    for code in Exit:
+        assert f"{code.value} {code.name.lower().replace('_', ' ')}" in " ".join(text.split())
+    assert run("nonsense").code == 2
+    assert run("info").code == 2
+
+
+def test_an_unexpected_error_asks_to_be_reported(made, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr("intarsia.cli.info.survey", broken)
+    message = failure("info", made[0], code=70)
+    assert "please report it" in message
+    assert exit_of(ZeroDivisionError()) is Exit.UNEXPECTED
+
+
+def test_the_demo_tells_its_story_and_measures(tmp_path, monkeypatch):
+    monkeypatch.setattr("intarsia.cli.demo.SHAPE", (20, 36, 72))
+    monkeypatch.setattr("intarsia.cli.demo.LATTICE", (10, 18, 36))
+    out = succeed("demo", "-o", tmp_path / "out")
+    for words in ("Travelled back", "Verdict:", "report.html", "Member"):
+        assert words in out
+    assert (tmp_path / "out" / "report.html").is_file()
+    said = document("demo", "-o", tmp_path / "out")
+    sizes = {entry["codecs"]: entry["nbytes_stored"] for entry in said["encodings"]}
+    assert sizes["three encodings"] < min(size for name, size in sizes.items() if name != "three encodings")
+    assert intarsia.verify(tmp_path / "out" / "store") == ()
+
+
+def test_the_demo_overwrites_only_what_it_made(tmp_path):
+    (tmp_path / "precious").touch()
+    assert "something else" in failure("demo", "-o", tmp_path, code=2)
+    assert (tmp_path / "precious").exists()
+
+
+def test_a_bar_appears_on_a_terminal_only_when_it_takes_long(made):
+    slow = "import intarsia.cli.waiting as w; w.PATIENCE = {}; from intarsia.cli.app import run; run()"
+    for patience, seen in ((0.0, True), (1e6, False)):
+        _, text = in_a_terminal(["info", made[0]], program=[sys.executable, "-c", slow.format(patience)])
+        assert ("measuring stored chunks" in text) == seen

@@ -1,0 +1,78 @@
+"""A commit whose acknowledgement is lost is found, and made once."""
+
+import icechunk
+import numpy as np
+import pytest
+
+import intarsia
+from intarsia.versions.commit import METADATA_KEY, Commit
+from tests.versions.places import create, memory
+from tests.versions.proxy import in_front_of
+
+# Icechunk has a remedy of its own for lost answers. Without it, and without retries, ours is what is tested.
+BARE = icechunk.RepositoryConfig(
+    storage=icechunk.StorageSettings(
+        retries=icechunk.StorageRetriesSettings(max_tries=1), unsafe_use_metadata=False
+    )
+)
+
+
+def rows(number):
+    return np.full((1, 4), number, dtype="int32")
+
+
+@pytest.mark.parametrize("config", [None, BARE], ids=["icechunk's own remedy", "ours"])
+def test_appends_whose_acknowledgement_is_lost_are_there_once(moto_server, config):
+    location = moto_server.new_location()
+    direct = intarsia.open_repository(location, create=True, **moto_server.options)
+    create(direct)
+    intarsia.append(direct, "a", rows(0), codecs=["gzip"])
+    with in_front_of(moto_server) as proxy:
+        options = {**moto_server.options, "endpoint_url": proxy.endpoint}
+        repo = intarsia.open_repository(location, config=config, **options)
+        for number, codecs in ((1, ["gzip"]), (2, ["zstd"])):  # one grows, one is a new member
+            proxy.lose(1, method="PUT", ending="/repo")
+            before = proxy.lost
+            snapshot = intarsia.append(repo, "a", rows(number), codecs=codecs)
+            assert proxy.lost == before + 1
+            assert snapshot == direct.lookup_branch("main")
+    assert intarsia.open(direct, "a")[:, 0].tolist() == [0, 1, 2]
+    assert len(list(direct.ancestry(branch="main"))) == 5
+
+
+@pytest.mark.parametrize("config", [None, BARE], ids=["icechunk's own remedy", "ours"])
+def test_a_transaction_whose_acknowledgement_is_lost_is_committed(moto_server, config):
+    location = moto_server.new_location()
+    direct = intarsia.open_repository(location, create=True, **moto_server.options)
+    create(direct)
+    with in_front_of(moto_server) as proxy:
+        options = {**moto_server.options, "endpoint_url": proxy.endpoint}
+        repo = intarsia.open_repository(location, config=config, **options)
+        with intarsia.transaction(repo, message="once") as tx:
+            tx.open("a").append(rows(7), codecs=["gzip"])
+            proxy.lose(1, method="PUT", ending="/repo")
+        assert proxy.lost == 1
+    assert tx.snapshot_id == direct.lookup_branch("main")
+    assert [s.message for s in direct.ancestry(branch="main")].count("once") == 1
+
+
+def test_a_commit_finds_itself_behind_others():
+    repo = memory()
+    base = create(repo)
+    session = repo.writable_session("main")
+    intarsia.open(session.store, "a", mode="r+").append(rows(1), codecs=["gzip"])
+    commit = Commit(repo, "main", "ours")
+    snapshot = commit.make(session)
+    for i in range(3):
+        intarsia.append(repo, "a", rows(i))
+    assert commit.find(base) == snapshot
+    assert Commit(repo, "main", "ours").find(base) is None
+
+
+def test_the_mark_is_in_the_metadata_beside_the_users_own():
+    repo = memory()
+    create(repo)
+    intarsia.append(repo, "a", rows(1), codecs=["gzip"], metadata={"who": "me"})
+    metadata = next(iter(repo.ancestry(branch="main"))).metadata
+    assert metadata["who"] == "me"
+    assert set(metadata) == {"who", METADATA_KEY}

@@ -1,0 +1,115 @@
+"""The lock beside a local repository."""
+
+import threading
+from pathlib import Path
+
+import icechunk
+import pytest
+
+import intarsia
+from intarsia.versions.locking import lock_file
+from tests.versions.places import Place, create, memory
+from tests.versions.processes import CONTEXT, Worker
+
+
+def hold(location, held, release):
+    with intarsia.commit_lock(intarsia.open_repository(location)):
+        held.set()
+        release.wait()
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """A repository whose lock another process holds."""
+    place = Place(str(tmp_path / "r"))
+    create(place.open(create=True))
+    held, release = CONTEXT.Event(), CONTEXT.Event()
+    worker = Worker(hold, place.location, held, release)
+    assert held.wait(60)
+    yield place.open(), worker, release
+    worker.kill()
+
+
+def test_the_lock_file_is_beside_the_repository(tmp_path):
+    repo = intarsia.open_repository(tmp_path / "r", create=True)
+    create(repo)
+    assert (tmp_path / "r.lock").is_file()
+    assert lock_file(tmp_path / "r") == tmp_path / "r.lock"
+
+
+def test_one_lock_for_every_way_to_a_repository(tmp_path, monkeypatch):
+    intarsia.open_repository(tmp_path / "r", create=True)
+    (tmp_path / "link").symlink_to(tmp_path / "r")
+    monkeypatch.chdir(tmp_path)
+    for way in (Path("r"), tmp_path / "link", tmp_path / "x" / ".." / "r"):
+        assert lock_file(way) == tmp_path / "r.lock"
+
+
+def test_who_waits_too_long_is_told_which_file(holder):
+    repo, _, _ = holder
+    with pytest.raises(intarsia.LockTimeoutError, match=r"r\.lock"), intarsia.commit_lock(repo, timeout=0.05):
+        pass
+
+
+def test_reading_needs_no_lock(holder):
+    repo, _, _ = holder
+    assert intarsia.open(repo, "a").shape == (0, 4)
+
+
+def test_commits_wait_for_the_lock(holder):
+    repo, worker, release = holder
+    done = threading.Event()
+
+    def commit():
+        create(repo, "b")
+        done.set()
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    assert not done.wait(0.2)
+    release.set()
+    worker.result()
+    thread.join()
+    assert done.is_set()
+    assert intarsia.open(repo, "b").shape == (0, 4)
+
+
+def test_the_lock_of_a_killed_process_is_free(holder):
+    repo, worker, _ = holder
+    worker.kill()
+    create(repo, "b")
+
+
+def test_a_repository_opened_by_icechunk_itself_is_locked_too(holder):
+    repo, _, _ = holder
+    own = icechunk.Repository.open(repo.storage)
+    with pytest.raises(intarsia.LockTimeoutError), intarsia.commit_lock(own, timeout=0.05):
+        pass
+
+
+def test_a_thread_may_take_it_twice_and_another_one_waits(tmp_path):
+    repo = intarsia.open_repository(tmp_path / "r", create=True)
+    refused = []
+
+    def other():
+        try:
+            with intarsia.commit_lock(repo, timeout=0.05):
+                pass
+        except intarsia.LockTimeoutError:
+            refused.append(True)
+
+    with intarsia.commit_lock(repo), intarsia.commit_lock(repo):
+        create(repo)
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert refused == [True]
+    with intarsia.commit_lock(repo, timeout=0.05):
+        pass
+
+
+def test_object_stores_and_memory_have_no_lock(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with intarsia.commit_lock(memory()):
+        pass
+    assert list(tmp_path.iterdir()) == []
