@@ -1,17 +1,20 @@
-# make demo   the main job on a local repository: ends with a picture and a table
+# make demo   the main job on a local repository: ends with a table, a verdict and a report to look at
 # make test   what continuous integration runs: lint, types, import layers, tests, doctests, README
 # make torture   the long versions of the tests that kill, race and damage
-# make lint | bench | docs
+# make docs   the documentation site, into site/
+# make lint | types | layers | bench | picture | browser
 # All of them create .venv on first use and reuse it afterwards.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test torture lint types layers bench docs clean
+.PHONY: help demo test torture lint types layers bench docs picture browser clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS := $(VENV)/.docs-installed
+APT := timeout 600 apt-get -y -q --no-install-recommends -o Acquire::Retries=1 -o Acquire::http::Timeout=20
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -41,9 +44,11 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)
-	@$(BIN)/python examples/chunk_files.py
+	@$(BIN)/python examples/archives.py demo-output/archive
+	@echo
+	@$(BIN)/intarsia demo --output demo-output
 
-test: lint types layers
+test: lint types layers browser
 	$(BIN)/python -m pytest -n 2
 
 torture: $(STAMP)
@@ -62,5 +67,29 @@ layers: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
+# The site is built offline: the pages load nothing from elsewhere.
+$(DOCS): $(STAMP)
+	@if command -v uv >/dev/null 2>&1; then \
+	  VIRTUAL_ENV=$(VENV) uv pip install --quiet --group docs -c constraints.txt; \
+	else \
+	  $(BIN)/python -m pip install --quiet --group docs -c constraints.txt; \
+	fi
+	@touch $@
+
+docs: $(DOCS)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+# The picture of the README, drawn anew.
+picture: $(STAMP)
+	@$(BIN)/python examples/picture.py
+
+# The tests of pages want a Chromium. Where we may install one, we do; where not, they are skipped and say so.
+browser:
+	@command -v chromium >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 \
+	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 \
+	     && { $(APT) install chromium || { $(APT) update && $(APT) install chromium; }; } >/dev/null 2>&1; } \
+	|| echo "no Chromium: the tests of pages in a browser will be skipped"
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache demo-output
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache demo-output site test-artefacts

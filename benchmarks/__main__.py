@@ -6,8 +6,9 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
+SHARED = {"measure", "mosaic"}
 CLAIMS = sorted(
-    p.stem for p in Path(__file__).parent.glob("*.py") if not p.stem.startswith("__") and p.stem != "measure"
+    p.stem for p in Path(__file__).parent.glob("*.py") if not p.stem.startswith("__") and p.stem not in SHARED
 )
 PEERS = ("zarr", "numcodecs", "icechunk", "tensorstore")
 

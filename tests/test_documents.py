@@ -1,26 +1,124 @@
-"""Every Python block of the README and of docs/ runs, page by page, as a reader would run it."""
+"""Every Python block and `intarsia` command of README and docs/ runs, page by page, as for a reader."""
 
 import re
+import runpy
+import shlex
+import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
+def of_page(page):
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=of_page)
+def test_the_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = page.read_text(encoding="utf-8")
     names = {"__name__": "__main__"}
     for block in BLOCK.finditer(text):
-        line = text[: block.start(1)].count("\n")
-        exec(compile("\n" * line + block[1], str(page), "exec"), names)
+        if block[1] == "python":
+            line = text[: block.start(2)].count("\n")
+            exec(compile("\n" * line + block[2], str(page), "exec"), names)
+        else:
+            run_console(block[2])
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def run_console(block):
+    """Run the commands of a block that are ours, and compare what they print; … stands for anything."""
+    from tests.cli.program import succeed
+
+    for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
+        words = shlex.split(command, comments=True)
+        if words[0] != "intarsia":
+            continue  # make and pip are for people
+        printed = succeed(*words[1:])
+        if shown:
+            expected = re.escape(shown.strip()).replace("…", ".*")
+            assert re.fullmatch(expected, printed.strip(), re.DOTALL), f"$ {command}\n{printed}"
+
+
+def made_pages():
+    """Pages of the site that a script makes."""
+    sys.path.insert(0, str(ROOT / "docs" / "_site"))
+    try:
+        return runpy.run_path(str(ROOT / "docs" / "_site" / "generated.py"))["generated"]()
+    finally:
+        sys.path.pop(0)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=of_page)
 def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+        made = {"reference/cli.md", "reference/schemas.md", "benchmarks.md"}
+        there = (page.parent / target).resolve()
+        assert there.exists() or of_page(there).removeprefix("docs/") in made, (
+            f"{page.name} links to {target}"
+        )
+
+
+def test_pages_that_are_made_are_complete():
+    import intarsia
+
+    pages = made_pages()
+    reference = "\n".join(text for path, text in pages.items() if path.startswith("reference/api/"))
+    missing = [
+        name
+        for name in intarsia.__all__
+        if not re.search(rf"^::: [\w.]+\.{name}$", reference, re.MULTILINE)
+        and name not in ("codecs", "errors", "nullable")
+    ]
+    assert missing == []
+    for verb in ("info", "ingest", "report"):
+        assert f"### intarsia {verb}" in pages["reference/cli.md"]
+    assert "reference/schemas/cli/info.schema.json" in pages
+
+
+def test_the_picture_of_the_readme_is_drawn_by_the_code():
+    drawn = runpy.run_path(str(ROOT / "examples" / "picture.py"))["picture"]()
+    kept = (ROOT / "docs" / "assets" / "regions.svg").read_text(encoding="utf-8")
+
+    def content(text):
+        """The picture without stored sizes, which depend on the versions of compressors."""
+        texts = [node.text or "" for node in ET.fromstring(text).iter()]
+        return [re.sub(r"stored in .*|Stored .*|Ratio .*", "", t) for t in texts]
+
+    assert content(drawn) == content(kept)
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    """As `make docs` does; only where the tools for it are installed."""
+    pytest.importorskip("mkdocs", reason="the tools for the site are not installed: make docs")
+    pytest.importorskip("mkdocstrings")
+    import os
+    import subprocess
+
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mkdocs",
+            "build",
+            "--strict",
+            "--quiet",
+            "--site-dir",
+            str(tmp_path / "site"),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > 20
+    loaded = re.compile(r"<(?:script|link|img)[^>]+(?:src|href)=\"https?://")
+    assert [page.name for page in pages if loaded.search(page.read_text(encoding="utf-8"))] == []

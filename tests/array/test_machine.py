@@ -122,6 +122,10 @@ class LogicalArrayMachine(RuleBasedStateMachine):
         self.model[index] = values
 
     @rule()
+    def consolidate(self):
+        self.array.consolidate()
+
+    @rule()
     def reopen(self):
         self.array = intarsia.open(self.store, "a", mode="r+")
 

@@ -241,3 +241,11 @@ def test_a_write_that_fails_midway_leaves_no_member_behind(case, monkeypatch):
         array.recode(((0, 500), (0, 1000)), codecs=[])
     monkeypatch.undo()
     assert stored(store) == before
+
+
+def test_masked_values_are_refused_where_there_is_no_null():
+    array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="int16")
+    with pytest.raises(intarsia.NullsPresentError, match="1 of 2 values are masked"):
+        array.append(np.ma.masked_array([1, 2], mask=[0, 1]))
+    array.append(np.ma.masked_array([1, 2], mask=[0, 0]))
+    assert array[...].tolist() == [1, 2]

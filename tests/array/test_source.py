@@ -54,9 +54,16 @@ def test_a_codec_without_a_synchronous_form_is_an_obstacle():
     assert found.is_plain
 
 
-def test_nullable_members_are_left_to_zarr():
+def test_nullable_members_are_read_by_the_engine_but_do_not_lie_in_plain_memory():
     array = intarsia.nullable.create_array({}, shape=(4,), chunks=(2,), dtype="int32")
-    assert Source("m", array.zarr_array).obstacle.startswith("the data type")
+    found = Source("m", array.zarr_array)
+    assert not found.obstacle
+    assert not found.is_plain
+
+
+def test_more_chunks_than_can_be_numbered_are_left_to_zarr():
+    array = zarr.create_array({}, shape=(1 << 40, 1 << 40), chunks=(1, 1), dtype="u1")
+    assert Source("m", array).obstacle == "more chunks than can be numbered"
 
 
 def test_chunks_of_different_shapes_are_left_to_zarr():

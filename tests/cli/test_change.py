@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import zarr
 from zarr.codecs import BytesCodec, ZstdCodec
 
 import intarsia
@@ -155,8 +156,6 @@ def conditional():
 
 
 def test_rewrite_members_of_a_logical_array_and_plain_arrays(store, plain):
-    import zarr
-
     intarsia.append(store, "temperature", np.ones((10, 6, 8)), codecs=[conditional()], message="fast")
     (said,) = document("rewrite", store, "temperature")["arrays"]
     assert said["rewritten"] == said["chunks"] == 4
@@ -188,3 +187,82 @@ def test_restore_refuses(store, plain):
     failure("restore", store, "nothing", "v1", code=3)
     failure("restore", plain, "temperature", "v1", code=2)
     failure("restore", store, "temperature", "main", "--tag", "v1", code=4)
+
+
+def slotted(place):
+    z = zarr.create_array(
+        place, name="images", shape=(64, 64), chunks=(8, 8), shards=(32, 32), dtype="u2", compressors=None
+    )
+    intarsia.slotted(z)[:16, :16] = 7
+    return z
+
+
+def test_compact_a_sharded_array_and_the_members_of_a_logical_one(plain):
+    z = slotted(plain)
+    (said,) = document("compact", plain, "images")["arrays"]
+    assert (said["shards"], said["replaced"]) == (1, 1)
+    assert int(z[:].sum()) == 7 * 256
+    array = intarsia.create(plain, "big", shape=(0, 64), chunks=(32, 32), dtype="u2")
+    array.append(np.ones((64, 64), dtype="u2"), codecs=[], chunks=(8, 8), shards=(32, 32))
+    assert "On disk" in succeed("compact", plain, "big")
+
+
+def test_compact_refuses(plain, store):
+    assert "none of the 2 members" in failure("compact", plain, "temperature", code=4)
+    assert "Icechunk" in failure("compact", store, "temperature", code=4)
+    failure("compact", plain, "", code=2)
+    failure("compact", plain, "nothing", code=3)
+    failure("compact", store, "temperature", "--tag", "v1", code=4)
+    failure("compact", plain, "temperature", "--tag", "v1", code=2)
+
+
+def archive(folder, days):
+    """One NetCDF file a day; the compression changes on the third."""
+    netcdf = pytest.importorskip("netCDF4")
+    folder.mkdir(exist_ok=True)
+    for day in days:
+        with netcdf.Dataset(folder / f"{day:02}.nc", "w") as file:
+            file.createDimension("time", None)
+            file.createDimension("x", 4)
+            time = file.createVariable("time", "i4", ("time",))
+            time.units = "days since 2002-06-01"
+            time[:] = [day]
+            level = {"compression": "zlib", "complevel": 4} if day >= 3 else {}
+            sst = file.createVariable("sst", "f4", ("time", "x"), chunksizes=(1, 4), **level)
+            sst[:] = np.full((1, 4), day)
+    return folder
+
+
+def test_ingest_shows_the_runs_then_takes_them_then_only_what_is_new(tmp_path):
+    folder, store = archive(tmp_path / "archive", range(1, 5)), tmp_path / "store"
+    arguments = (store, folder / "*.nc", "--concat-dim", "time")
+    said = document("ingest", *arguments, "--dry-run")
+    assert [(run["files"], run["codecs"]) for run in said["runs"]] == [(2, "raw"), (2, "shuffle+zlib-4")]
+    assert not store.exists()
+    assert "Variable" in succeed("ingest", *arguments, "--dry-run")
+    assert "4 added" in succeed("ingest", *arguments)
+    assert document("read", store, "sst", ":, 0", "--allow", "all")["values"] == [1, 2, 3, 4]
+    archive(folder, [5])
+    said = document("ingest", *arguments)
+    assert said["summary"] == "1 added, 4 unchanged"
+    assert document("info", store, "sst")["shape"] == [5, 4]
+
+
+def test_sources_are_read_only_if_somebody_allows_it(tmp_path, plain):
+    folder, store = archive(tmp_path / "archive", [1]), tmp_path / "store"
+    succeed("ingest", store, folder / "*.nc", "--concat-dim", "time")
+    assert "--allow PREFIX" in failure("read", store, "sst", code=5)
+    assert document("read", store, "sst", "--allow", f"file://{folder}/")["values"] == [[1, 1, 1, 1]]
+    failure("read", store, "sst", "--allow", "file:///elsewhere/", code=4)
+    failure("info", plain, "--allow", "all", code=2)
+
+
+def test_ingest_refuses(tmp_path, made):
+    folder = archive(tmp_path / "archive", [1])
+    (folder / "bad.nc").write_text("nonsense")
+    arguments = ("ingest", tmp_path / "store", folder / "*.nc", "--concat-dim", "time")
+    assert "bad.nc" in failure(*arguments, code=4)
+    assert "1 added, 1 failed" in succeed(*arguments, "--skip-bad-files")
+    failure("ingest", tmp_path / "new", folder / "none*.nc", "--concat-dim", "time", code=4)
+    failure("ingest", made[0], folder / "01.nc", "--concat-dim", "time", "--tag", "v1", code=4)
+    failure("ingest", tmp_path / "new", folder / "01.nc", "--concat-dim", "time", "--copy", "maybe", code=4)

@@ -23,6 +23,7 @@ CHANGE = {
     "append": ("temperature", "one.npy"),
     "recode": ("temperature", "-c", "gzip"),
     "rewrite": ("temperature",),
+    "compact": ("temperature",),
     "restore": ("temperature", "main"),
     "vacuum": (),
 }
@@ -37,7 +38,7 @@ def here(tmp_path, monkeypatch):
 
 def test_every_verb_is_tested_here():
     listed = {verb for verbs in VERBS.values() for verb in verbs}
-    assert listed - set(EVERY) == {"create", "demo"}
+    assert listed - set(EVERY) == {"create", "demo", "ingest"}
 
 
 @pytest.mark.parametrize("verb", EVERY)
@@ -52,7 +53,9 @@ def test_something_else_is_there(verb, tmp_path):
     assert "neither an Icechunk repository" in failure(verb, "else", *EVERY[verb], code=3)
 
 
-@pytest.mark.parametrize("verb", sorted(EVERY.keys() - {"diff", "vacuum", "restore", "rewrite", "log"}))
+@pytest.mark.parametrize(
+    "verb", sorted(EVERY.keys() - {"compact", "diff", "vacuum", "restore", "rewrite", "log"})
+)
 def test_there_is_no_such_array(verb, store):
     arguments = ["nothing" if a == "temperature" else a for a in EVERY[verb]] or ["nothing"]
     failure(verb, store, *arguments, code=3)

@@ -172,9 +172,10 @@ def test_the_demo_tells_its_story_and_measures(tmp_path, monkeypatch):
 
 
 def test_the_demo_overwrites_only_what_it_made(tmp_path):
-    (tmp_path / "precious").touch()
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "precious").touch()
     assert "something else" in failure("demo", "-o", tmp_path, code=2)
-    assert (tmp_path / "precious").exists()
+    assert (tmp_path / "store" / "precious").exists()
 
 
 def test_a_bar_appears_on_a_terminal_only_when_it_takes_long(made):

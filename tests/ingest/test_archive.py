@@ -458,3 +458,47 @@ def test_an_open_repository_keeps_its_other_settings(tmp_path):
     again = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path / "r")))
     assert report.repository.config.inline_chunk_threshold_bytes == 77
     assert list(again.config.virtual_chunk_containers) == [f"file://{tmp_path}/"]
+
+
+def test_files_as_xarray_writes_them(tmp_path):
+    for part in range(3):
+        times = xr.date_range("2002-06-01", periods=6, unit="ns")[2 * part : 2 * part + 2]
+        bounds = np.stack([times.values, times.values + np.timedelta64(12, "h")], axis=1)
+        dataset = xr.Dataset(
+            {"sst": (("time", "x"), np.full((2, 3), part, "f4"))},
+            {"time": times, "x": [0.0, 1.0, 2.0], "time_bnds": (("time", "nv"), bounds)},
+        )
+        dataset.time.attrs["bounds"] = "time_bnds"
+        units = f"days since 2002-06-0{part + 1}"  # each file counts from another day
+        encoding = {"units": units, "dtype": "f8", "_FillValue": np.nan}
+        dataset.to_netcdf(tmp_path / f"{part}.nc", encoding={"time": encoding, "time_bnds": {"dtype": "f8"}})
+    paths = sorted(tmp_path.glob("*.nc"))
+    report = intarsia.ingest(paths[0], tmp_path / "r", concat_dim="time")
+    for path in paths[1:]:
+        report = intarsia.ingest(path, report.repository, concat_dim="time")
+    with (
+        xr.open_dataset(report.repository, engine="intarsia", decode_coords="all") as ours,
+        xr.open_mfdataset(paths, decode_coords="all") as theirs,
+    ):
+        assert (ours.time.values == theirs.time.values).all()
+        assert (ours.time_bnds.values == theirs.time_bnds.values).all()
+        assert np.array_equal(ours.sst.values, theirs.sst.values)
+    assert (
+        intarsia.ingest(paths, report.repository, concat_dim="time").summary == "nothing to do: 3 unchanged"
+    )
+
+
+def test_the_repository_of_a_report_can_read_what_was_named_also_if_nothing_was_new(tmp_path):
+    _, values = series(tmp_path, range(2))
+    intarsia.ingest(tmp_path / "*.nc", tmp_path / "r", concat_dim="time")
+    report = intarsia.ingest(tmp_path / "*.nc", tmp_path / "r", concat_dim="time")
+    assert report.snapshot_id is None
+    assert report.containers == (f"file://{tmp_path}/",)
+    assert np.array_equal(intarsia.open(report.repository, "sst")[...], np.concatenate(values))
+
+
+def test_a_long_table_of_runs_is_shortened_when_printed():
+    run = intarsia.Run("sst", 0, 1, "a", "b", 1, (1,), "raw", "int16", "")
+    text = str(intarsia.Runs((run,) * 500))
+    assert len(text.splitlines()) == 42
+    assert "… 460 more" in text

@@ -86,6 +86,19 @@ def test_the_runs_of_the_mur_like_series_are_its_eras(mur):
     assert len(sst.members) == 6  # one encoding came back
 
 
+def test_xarray_opens_the_dataset_as_it_opens_the_files(mur):
+    paths, report, theirs = mur
+    with xr.open_dataset(report.repository, engine="intarsia") as dataset:
+        assert set(dataset.data_vars) == set(theirs)
+        with xr.open_dataset(paths[0]) as first:
+            assert dataset.time.values[0] == first.time.values[0]
+            assert dataset.attrs == first.attrs
+            assert dataset.lat.equals(first.lat)
+            assert dataset.analysed_sst.attrs == first.analysed_sst.attrs
+        sample = dataset.analysed_sst.isel(time=slice(2, 20, 5)).values
+    assert np.allclose(sample, theirs["analysed_sst"][2:20:5], rtol=1e-14, equal_nan=True)
+
+
 def test_virtualizarr_gives_wrong_values_for_the_aodn_like_series(aodn, tmp_path):
     paths, _, theirs = aodn
     prefix = f"file://{paths[0].parent}/"

@@ -140,3 +140,10 @@ def test_fill_attributes_are_written_as_xarray_reads_them(value, tmp_path):
 
 def test_the_list_of_packing_attributes_is_what_packing_reads():
     assert set(PACKING) == {"scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned"}
+
+
+def test_big_endian_attributes_are_numbers_like_others():
+    scale, offset = np.array([0.5], ">f4")[0], np.array([1.5], ">f4")[0]
+    packing = Packing.of(np.dtype("i2"), {"scale_factor": scale, "add_offset": offset})
+    assert packing.decoded == np.dtype("f4")
+    assert packing.value(4) == 3.5

@@ -10,6 +10,7 @@ import pytest
 
 import intarsia
 from intarsia.errors import IngestError, ReadError
+from intarsia.ingest import sources
 from intarsia.ingest.sources import Identity, Sources, url_of
 from tests.ingest.files import netcdf
 
@@ -143,7 +144,16 @@ def test_an_s3_source_that_is_gone_or_changed_is_named_never_filled_in(tmp_path,
     assert np.array_equal(sst[0], values[0][0])
 
 
-def test_zarr_and_n5_directories_on_s3(tmp_path, s3, bucket):
+def test_large_objects_are_read_in_blocks(tmp_path, s3, bucket, monkeypatch):
+    paths, values = days(tmp_path, 3, grid=(200, 300))
+    put(bucket, "large", paths)
+    monkeypatch.setattr(sources, "WHOLE_BYTES", 1000)
+    options = {"concat_dim": "time", "storage_options": s3, "copy": "all"}
+    report = intarsia.ingest("s3://archive/large/*.nc", tmp_path / "r", **options)
+    assert np.array_equal(intarsia.open(report.repository, "sst")[...], np.concatenate(values))
+
+
+def test_zarr_directories_on_s3(tmp_path, s3, bucket):
     import xarray as xr
 
     data = np.arange(48, dtype="f4").reshape(2, 4, 6)

@@ -66,6 +66,11 @@ class CountingStore(zarr.storage.WrapperStore):
         self._count(key, found)
         return found
 
+    def get_sync(self, key, *, prototype=None, byte_range=None):
+        found = super().get_sync(key, prototype=prototype, byte_range=byte_range)
+        self._count(key, found)
+        return found
+
     async def get_partial_values(self, prototype, key_ranges):
         asked = list(key_ranges)
         found = await super().get_partial_values(prototype, asked)

@@ -94,3 +94,16 @@ def test_errors_of_a_read_come_through():
     assert lazy[:10].sum().compute() == np.arange(60).sum()
     with pytest.raises(intarsia.MissingMemberError):
         lazy.sum().compute()
+
+
+def test_a_nullable_array_becomes_masked_arrays():
+    array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="optional[int16]")
+    array.append([1, None, 3])
+    array.append([None, 5], codecs=["zstd"])
+    lazy = array.to_dask()
+    assert isinstance(lazy._meta, np.ma.MaskedArray)
+    assert (lazy * 2).compute().tolist() == [2, None, 6, None, 10]
+    assert lazy.sum().compute() == 9
+    nested = intarsia.create({}, "a", shape=(2,), chunks=(2,), dtype="optional[optional[int16]]")
+    with pytest.raises(intarsia.DataTypeError, match="several levels"):
+        nested.to_dask()

@@ -34,7 +34,8 @@ def numbers(*shape, dtype="i4"):
 def test_a_new_array_takes_the_blocks_for_chunks_and_everything_else_that_create_takes(repo):
     snapshot = intarsia.store_dask(
         da.from_array(numbers(10, 6), chunks=(4, 3)), repo, "a/b", codecs=["gzip"],
-        dimension_names=["y", "x"], attributes={"units": "m"}, fill_value=-1, message="stored", metadata={"n": 1},
+        dimension_names=["y", "x"], attributes={"units": "m"}, fill_value=-1,
+        message="stored", metadata={"n": 1},
     )  # fmt: skip
     array = intarsia.open(repo, "a/b")
     assert np.array_equal(array[...], numbers(10, 6))
@@ -91,11 +92,23 @@ def test_empty_and_zero_dimensional_arrays_are_stored(repo):
 
 def test_an_array_that_is_there_is_not_replaced_unless_asked(repo):
     intarsia.store_dask(da.zeros(4, chunks=2), repo, "a")
-    with pytest.raises(zarr.errors.ContainsGroupError):
+    with pytest.raises(FileExistsError, match=r"already.*\n.*overwrite=True"):
         intarsia.store_dask(da.ones(4, chunks=2), repo, "a")
     assert intarsia.open(repo, "a")[...].sum() == 0
     intarsia.store_dask(da.ones(6, chunks=2), repo, "a", overwrite=True)
     assert intarsia.open(repo, "a")[...].sum() == 6
+
+
+def test_masked_arrays_become_nullable_ones(repo):
+    masked = da.ma.masked_equal(da.from_array(numbers(7), chunks=3), 4)
+    intarsia.store_dask(masked, repo, "a")
+    assert intarsia.open(repo, "a")[...].tolist() == [0, 1, 2, 3, None, 5, 6]
+    intarsia.store_dask(masked[3:], repo, "a", axis=0, codecs=["gzip"])
+    assert intarsia.open(repo, "a")[7:].tolist() == [3, None, 5, 6]
+    intarsia.store_dask(da.from_array(numbers(7), chunks=3), repo, "b")
+    with pytest.raises(intarsia.NullsPresentError, match=r"1 of . values are masked"):
+        intarsia.store_dask(masked, repo, "b", axis=0)
+    assert intarsia.open(repo, "b").shape == (7,)
 
 
 def test_codecs_auto_looks_at_a_block(repo):
@@ -151,6 +164,20 @@ def test_an_append_in_between_moves_this_one_on_and_computes_nothing_twice(repo,
     assert np.array_equal(array[...], expected)
     assert intarsia.verify(array) == ()
     assert len(calls) == 1
+
+
+def test_nulls_move_on_as_well(repo):
+    with intarsia.transaction(repo, message="make") as tx:
+        tx.create("a", shape=(0,), chunks=(2,), dtype="optional[int32]").append([None, 1, 2])
+
+    def meanwhile(block):
+        if len(intarsia.open(repo, "a")) == 3:
+            intarsia.append(repo, "a", [None], codecs=["gzip"])
+        return block
+
+    masked = da.ma.masked_equal(da.from_array(numbers(5), chunks=5).map_blocks(meanwhile, meta=numbers(0)), 1)
+    intarsia.store_dask(masked, repo, "a", axis=0, codecs=["zstd"])
+    assert intarsia.open(repo, "a")[...].tolist() == [None, 1, 2, None, 0, None, 2, 3, 4]
 
 
 def test_what_fits_into_the_partial_last_chunk_goes_there(repo):

@@ -113,6 +113,23 @@ def nulls():
     return store
 
 
+def test_nullable_logical_arrays_are_treated_like_plain_ones():
+    store = {}
+    array = intarsia.create(
+        store, "i", shape=(0,), chunks=(2,), dtype="optional[int16]", dimension_names=["x"]
+    )
+    array.append([1, None, 3])
+    array.append([None], codecs=["zstd"])
+    np.testing.assert_array_equal(opened(store, nulls="nan")["i"], [1, np.nan, 3, np.nan])
+    np.testing.assert_array_equal(opened(store, nulls="nan", chunks={})["i"], [1, np.nan, 3, np.nan])
+    masked = opened(store, nulls="masked")
+    assert masked["i_missing"].values.tolist() == [False, True, False, True]
+    picked = {"x": xr.DataArray([3, 0], dims="p")}
+    np.testing.assert_array_equal(opened(store, nulls="nan")["i"].isel(picked), [np.nan, 1])
+    with pytest.raises(intarsia.NullsPresentError):
+        opened(store)["i"].load()
+
+
 def test_nulls_become_nan_where_the_type_has_one_and_an_error_elsewhere(nulls):
     dataset = opened(nulls)
     np.testing.assert_array_equal(dataset["f"].values, [1.5, np.nan, 3.0])

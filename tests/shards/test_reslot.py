@@ -1,5 +1,7 @@
 """Slots for shards that were written without them."""
 
+import os
+
 import numpy as np
 import pytest
 import tensorstore
@@ -48,6 +50,24 @@ def test_a_shard_that_another_program_rewrote_is_refused_until_it_has_slots_agai
     assert np.array_equal(array[:12, :12], values)
     assert intarsia.slot_stats(array).slotted == 4
     assert intarsia.verify(array) == ()
+
+
+def test_a_write_that_another_program_undoes_at_that_moment_does_not_pass_for_done(
+    tmp_path, array, monkeypatch
+):
+    slots = intarsia.slotted(array)
+    slots[:] = 1
+    pwritev = os.pwritev
+
+    def meanwhile(*args):
+        monkeypatch.setattr(os, "pwritev", pwritev)
+        plain_zarr(tmp_path, 2)
+        return pwritev(*args)
+
+    monkeypatch.setattr(os, "pwritev", meanwhile)
+    with pytest.raises(intarsia.SlotsGoneError, match=r"the write is lost(.|\n)*reslot"):
+        slots[0:4, 0:4] = 5
+    assert (array[:12, :12] == 2).all()
 
 
 def test_it_changes_between_one_and_two_slots_a_chunk(array):

@@ -13,10 +13,10 @@ def meddle(monkeypatch):
         waiting = list(interruptions)
         plain = Commit.make
 
-        def interrupted(self, session):
+        def interrupted(self, session, since=None):
             if waiting:
                 waiting.pop(0)()
-            return plain(self, session)
+            return plain(self, session, since)
 
         monkeypatch.setattr(Commit, "make", interrupted)
 

@@ -7,7 +7,7 @@ import intarsia
 from intarsia.versions.upload import Upload
 from tests.versions import places
 from tests.versions.places import create, memory
-from tests.versions.processes import together
+from tests.versions.processes import CONTEXT, running, together
 
 
 def rows(*numbers):
@@ -240,6 +240,29 @@ def append_numbers(place, worker, count, merge):
     return done
 
 
+def keep_reading(place, stop):
+    """Look at the array until told to stop: it only grows, and every row is whole."""
+    repo, seen = place.open(), []
+    while not stop.is_set():
+        array = intarsia.open(repo, "a")
+        numbers = array[:, 0].tolist()
+        assert (array[...] == array[:, :1]).all()
+        assert numbers[: len(seen)] == seen
+        assert len(numbers) == len(set(numbers)) == array.shape[0]
+        seen = numbers
+    return len(seen)
+
+
+def append_beside_a_reader(place, workers, count, *, merge):
+    create(place.open(create=True))
+    stop = CONTEXT.Event()
+    with running(keep_reading, place, stop) as reader:
+        done = together(append_numbers, [(place, worker, count, merge) for worker in range(workers)])
+        stop.set()
+        reader.result()
+    check_appends(place, done, workers, count)
+
+
 def check_appends(place, done, workers, count):
     repo = place.open()
     array = intarsia.open(repo, "a")
@@ -261,19 +284,15 @@ def check_appends(place, done, workers, count):
 @pytest.mark.parametrize("kind", places.KINDS)
 def test_four_processes_append_at_once(kind, request, tmp_path):
     place = places.place(kind, request, tmp_path)
-    create(place.open(create=True))
-    done = together(append_numbers, [(place, worker, 4, False) for worker in range(4)])
-    check_appends(place, done, 4, 4)
-    assert len(intarsia.open(place.open(), "a").regions) == 16
+    append_beside_a_reader(place, 4, 3, merge=False)
+    assert len(intarsia.open(place.open(), "a").regions) == 12
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("kind", places.KINDS)
 def test_four_processes_append_fifty_times_each(kind, request, tmp_path):
     place = places.place(kind, request, tmp_path)
-    create(place.open(create=True))
-    done = together(append_numbers, [(place, worker, 50, False) for worker in range(4)])
-    check_appends(place, done, 4, 50)
+    append_beside_a_reader(place, 4, 50, merge=False)
     assert len(intarsia.open(place.open(), "a").regions) == 200
 
 
@@ -308,9 +327,7 @@ def check_consolidation(place, workers, count):
 
 def test_contending_appends_become_one_member_by_consolidation(tmp_path):
     place = places.Place(str(tmp_path / "r"))
-    create(place.open(create=True))
-    done = together(append_numbers, [(place, worker, 4, True) for worker in range(4)])
-    check_appends(place, done, 4, 4)
+    append_beside_a_reader(place, 4, 4, merge=True)
     check_consolidation(place, 4, 4)
 
 
@@ -318,7 +335,5 @@ def test_contending_appends_become_one_member_by_consolidation(tmp_path):
 @pytest.mark.parametrize("kind", places.KINDS)
 def test_fifty_contending_appends_each_become_one_member_by_consolidation(kind, request, tmp_path):
     place = places.place(kind, request, tmp_path)
-    create(place.open(create=True))
-    done = together(append_numbers, [(place, worker, 50, True) for worker in range(4)])
-    check_appends(place, done, 4, 50)
+    append_beside_a_reader(place, 4, 50, merge=True)
     check_consolidation(place, 4, 50)

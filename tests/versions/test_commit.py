@@ -76,3 +76,20 @@ def test_the_mark_is_in_the_metadata_beside_the_users_own():
     metadata = next(iter(repo.ancestry(branch="main"))).metadata
     assert metadata["who"] == "me"
     assert set(metadata) == {"who", METADATA_KEY}
+
+
+def test_a_conflict_that_cannot_be_looked_into_is_no_reason_to_try_again(monkeypatch):
+    """Icechunk reports a conflict, which may be our own commit; the history cannot be read."""
+    repo = memory()
+    create(repo)
+
+    def conflict(*_, **__):
+        raise icechunk.ConflictError("A", "B")
+
+    def unreachable(*_, **__):
+        raise icechunk.StorageError("no route to host")
+
+    monkeypatch.setattr(icechunk.Session, "commit", conflict)
+    monkeypatch.setattr(icechunk.Repository, "ancestry", unreachable)
+    with pytest.raises(intarsia.RepositoryError, match="no route to host"):
+        intarsia.append(repo, "a", rows(1), codecs=["gzip"])

@@ -236,3 +236,21 @@ def test_history_reaches_over_versions_that_were_forgotten(tmp_path):
     entries = intarsia.history(repo, "t")
     assert entries[0].message == "last"
     assert intarsia.open(repo, "t")[...].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_array_without_dimensions_has_a_history_too():
+    repo = memory()
+    with intarsia.transaction(repo, message="create") as tx:
+        tx.create("z", shape=(), chunks=(), dtype="int64").add_region([], codecs=["gzip"], data=1)
+    first = tx.snapshot_id
+    intarsia.write(repo, "z", ..., 2)
+    assert latest(repo, "z").written == ((),)
+    intarsia.recode(repo, "z", codecs=["zstd"])
+    assert [str(region) for region in latest(repo, "z").regions] == ["recoded [] (gzip to zstd)"]
+    intarsia.restore(repo, "z", first)
+    assert intarsia.open(repo, "z")[()] == 1
+    with intarsia.transaction(repo) as tx:
+        (share,) = tx.open("z").fork_for(1)
+        share[...] = 5
+        tx.merge(share)
+    assert intarsia.open(repo, "z")[()] == 5

@@ -113,3 +113,12 @@ def test_object_stores_and_memory_have_no_lock(tmp_path, monkeypatch):
     with intarsia.commit_lock(memory()):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("directory", "lock"), [(0o755, 0o644), (0o775, 0o664), (0o777, 0o666)])
+def test_whoever_may_write_to_the_repository_may_lock_it(tmp_path, directory, lock):
+    repo = intarsia.open_repository(tmp_path / "r", create=True)
+    (tmp_path / "r.lock").unlink()
+    (tmp_path / "r").chmod(directory)
+    create(repo)
+    assert (tmp_path / "r.lock").stat().st_mode & 0o777 == lock

@@ -116,6 +116,7 @@ def test_http_is_for_reading(served):
     intarsia.append(repo, "a", [[1, 2, 3, 4]], codecs=["gzip"])
     remote = intarsia.open_repository(f"{url}/r")
     assert intarsia.open(remote, "a")[...].tolist() == [[1, 2, 3, 4]]
+    assert intarsia.verify(remote) == ()
     with pytest.raises(intarsia.ReadOnlyError, match="can only be read"):
         intarsia.append(remote, "a", [[1, 2, 3, 4]])
     with pytest.raises(intarsia.ReadOnlyError, match="no repository can be created over HTTP"):

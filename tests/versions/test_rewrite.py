@@ -224,3 +224,30 @@ def test_threads_of_one_process_lose_nothing(tmp_path):
 def _increment(tx, index):
     array = tx.open("t")
     array[index] = array[index] + 1
+
+
+def keep_counting(place, worker, count):
+    """Plain transactions on an array that others write, too; those that are refused are made again."""
+    repo, refused = place.open(), 0
+    for i in range(1, count + 1):
+        while True:
+            try:
+                with intarsia.transaction(repo, message=f"{worker}: {i}") as tx:
+                    array = tx.open("t")
+                    array[0] = array[0] + 1  # one chunk for all
+                    array[worker] = i  # and one of its own
+            except intarsia.ConcurrentUpdateError:
+                refused += 1
+            else:
+                break
+    return refused
+
+
+def test_plain_transactions_of_several_processes_are_kept_or_refused(tmp_path):
+    place = places.Place(str(tmp_path / "r"))
+    repo = place.open(create=True)
+    make(repo, chunks=1)
+    together(keep_counting, [(place, worker, 4) for worker in (1, 2, 3)])
+    assert values(repo)[:4] == [12, 4, 4, 4]
+    messages = [snapshot.message for snapshot in repo.ancestry(branch="main")]
+    assert len(messages) == len(set(messages)) == 12 + 2

@@ -275,10 +275,10 @@ def test_many_rounds_of_others_are_survived(repo):
     rounds = []
 
     class Meddled(Commit):
-        def make(self, session):
+        def make(self, session, since=None):
             if len(rounds) < 5:
                 rounds.append(intarsia.write(repo, "t", 4 + len(rounds) % 4, len(rounds)))
-            return super().make(session)
+            return super().make(session, since)
 
     commit = Meddled(repo, "main", "ours")
     session = repo.writable_session("main")
@@ -292,9 +292,9 @@ def test_many_rounds_of_others_are_survived(repo):
 
 def test_a_branch_that_never_rests_ends_in_an_error(repo):
     class Meddled(Commit):
-        def make(self, session):
+        def make(self, session, since=None):
             create(repo, f"x{len(list(repo.ancestry(branch='main')))}")
-            return super().make(session)
+            return super().make(session, since)
 
     session = repo.writable_session("main")
     intarsia.open(session.store, "t", mode="r+")[0] = 90
@@ -329,3 +329,11 @@ def test_retry_gives_up_and_says_so(repo):
 
 def test_retry_returns_the_branchs_snapshot_if_nothing_changed(repo):
     assert intarsia.retry(repo, lambda tx: None) == repo.lookup_branch("main")
+
+
+def test_a_transaction_is_used_once(repo):
+    tx = intarsia.transaction(repo, message="x")
+    with tx:
+        tx.open("t")[0] = 1
+    with pytest.raises(RuntimeError, match="used once"), tx:
+        pass

@@ -36,3 +36,8 @@ def test_stores_arrays_and_sessions_are_checked_as_before(tmp_path):
         assert intarsia.verify(target, "a") == ()
     assert intarsia.verify(tmp_path / "r") == ()
     assert intarsia.verify(intarsia.open(repo, "a")) == ()
+
+
+def test_an_empty_repository_is_sound():
+    assert intarsia.verify(memory()) == ()
+    assert intarsia.history(memory()) == []

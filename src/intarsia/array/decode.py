@@ -95,7 +95,7 @@ class Decoder:
             return
         if self.is_direct:
             place = out[target]
-            if place.flags.c_contiguous and isinstance(place, np.ndarray):
+            if isinstance(place, np.ndarray) and place.flags.c_contiguous:
                 memory = place.reshape(-1).view(np.uint8)
                 found = self._unpacked(encoded, memory)
                 if found is not memory:

@@ -185,9 +185,14 @@ class _Writer:
             waiting.result()
 
     async def _set(self, encoded: Stored) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for key, value in encoded:
-                tasks.create_task(self._store.delete(key) if value is None else self._store.set(key, value))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for key, value in encoded:
+                    tasks.create_task(
+                        self._store.delete(key) if value is None else self._store.set(key, value)
+                    )
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None  # what the store says, as from any other write
 
     def finish(self) -> None:
         """Wait until all is stored."""

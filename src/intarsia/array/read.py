@@ -80,14 +80,18 @@ def _locate(frame: Frame, works: list[Work]) -> None:
     for work, sizes in zip(whole, fetcher.sizes([(w.source, w.chunks) for w in whole]), strict=True):
         if sizes is not None:
             work.set_sizes(sizes)
+    if len(whole) < len(works):
+        sharded = [work for work in works if work.source.shards is not None]
+        try:
+            places = locate(fetcher, [(work.source, work.chunks) for work in sharded])
+        except ShardIndexError as failure:
+            work = sharded[failure.part]
+            index = work.source.index(int(work.chunks[failure.position]))
+            raise _failure(frame, work.part, work.source, index, failure.cause) from failure.cause
+        for work, located in zip(sharded, places, strict=True):
+            work.located = located
+            work.set_sizes(located.nbytes)
     for work in works:
-        if work.source.shards is not None:
-            try:
-                work.located = locate(fetcher, work.source, work.chunks)
-            except ShardIndexError as failure:
-                index = work.source.index(int(work.chunks[failure.position]))
-                raise _failure(frame, work.part, work.source, index, failure.cause) from failure.cause
-            work.set_sizes(work.located.nbytes)
         work.fetcher = fetcher.for_member(work.source)
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import shard_index, shard_index_nbytes
-from intarsia.array.fetch import Fetcher, FileSpan, Spans
+from intarsia.array.fetch import FileSpan, Spans
 from intarsia.errors import ChunkDecodeError
 
 if TYPE_CHECKING:
-    from intarsia.array.source import Source
+    from collections.abc import Generator, Sequence
+
+    from intarsia.array.fetch import Encoded, Fetcher
+    from intarsia.array.source import Shards, Source
     from intarsia.array.table import Ints
 
 __all__ = ["Located", "ShardIndexError", "locate"]
@@ -38,68 +42,114 @@ class Located(NamedTuple):
 
 
 class ShardIndexError(Exception):
-    """The index of a shard could not be read; `position` is the first chunk that needs it."""
+    """The index of a shard could not be read: `position` is the first chunk of part `part` that needs it."""
 
-    def __init__(self, position: int, cause: Exception) -> None:
+    def __init__(self, part: int, position: int, cause: Exception) -> None:
         super().__init__(str(cause))
-        self.position, self.cause = position, cause
+        self.part, self.position, self.cause = part, position, cause
 
 
-def locate(fetcher: Fetcher, source: Source, chunks: Ints) -> Located:
-    """The place of inner chunks, given as positions in the member's chunk grid."""
-    shards = source.shards
-    assert shards is not None
-    if source.grid:
-        index = np.unravel_index(chunks, source.grid)
-        outer = tuple(i // n for i, n in zip(index, shards.per_shard, strict=True))
-        inner = tuple(i % n for i, n in zip(index, shards.per_shard, strict=True))
-        blob = np.ravel_multi_index(outer, source.blob_grid).astype(np.int64)
-        within = np.ravel_multi_index(inner, shards.per_shard)
-    else:
+class _Touched(NamedTuple):
+    """The shards that one part of a read touches."""
+
+    source: Source
+    shards: Shards
+    blob: Ints
+    """The shard of each chunk."""
+    within: Ints
+    """The place of each chunk in its shard, in C order."""
+    touched: Ints
+    """Every shard once."""
+    first: Ints
+    """The first chunk in each of them."""
+    where: Ints
+    """The place of each chunk's shard in `touched`."""
+
+    @classmethod
+    def by(cls, source: Source, chunks: Ints) -> _Touched:
+        shards = source.shards
+        assert shards is not None
         blob = within = np.zeros_like(chunks)
-    touched, first, where = np.unique(blob, return_index=True, return_inverse=True)
-    table = np.empty((touched.size, int(np.prod(shards.per_shard)), 2), dtype=np.uint64)
-    indexes = _indexes(fetcher, source, touched, first)
-    for i, entries in enumerate(indexes):
-        table[i] = NOT_STORED if entries is None else entries
-    entry = table[where.reshape(-1), within]
+        if source.grid:
+            index = np.unravel_index(chunks, source.grid)
+            outer = tuple(i // n for i, n in zip(index, shards.per_shard, strict=True))
+            inner = tuple(i % n for i, n in zip(index, shards.per_shard, strict=True))
+            blob = np.ravel_multi_index(outer, source.blob_grid).astype(np.int64)
+            within = np.ravel_multi_index(inner, shards.per_shard).astype(np.int64)
+        touched, first, where = np.unique(blob, return_index=True, return_inverse=True)
+        return cls(source, shards, blob, within, touched, first, where.reshape(-1))
+
+
+def locate(fetcher: Fetcher, parts: Sequence[tuple[Source, Ints]]) -> list[Located]:
+    """The place of inner chunks, given for each member as positions in its chunk grid.
+
+    The indexes of all shards are fetched together.
+    """
+    touched = [_Touched.by(source, chunks) for source, chunks in parts]
+    indexes = _indexes(fetcher, touched)
+    return [_located(i, part, found) for i, (part, found) in enumerate(zip(touched, indexes, strict=True))]
+
+
+def _located(i: int, part: _Touched, indexes: list[Any]) -> Located:
+    table = np.empty((part.touched.size, prod(part.shards.per_shard), 2), dtype=np.uint64)
+    for k, entries in enumerate(indexes):
+        table[k] = NOT_STORED if entries is None else entries
+    entry = table[part.where, part.within]
     stored = entry[:, 0] != NOT_STORED
     bad = stored & ((entry[:, 0] > LONGEST) | (entry[:, 1] > LONGEST))
     if bad.any():
-        raise ShardIndexError(
-            int(np.argmax(bad)), ChunkDecodeError("the index of its shard points outside it")
-        )
+        outside = ChunkDecodeError("the index of its shard points outside it")
+        raise ShardIndexError(i, int(np.argmax(bad)), outside)
     start, nbytes = (np.where(stored, column, 0).astype(np.int64) for column in entry.T)
-    return Located(blob, start, np.where(stored, nbytes, -1))
+    return Located(part.blob, start, np.where(stored, nbytes, -1))
 
 
-def _indexes(fetcher: Fetcher, source: Source, touched: Ints, first: Ints) -> list[Any]:
+def _indexes(fetcher: Fetcher, parts: list[_Touched]) -> list[list[Any]]:
     """The index of each shard as an array of offsets and lengths; None for shards that are not stored."""
-    shards = source.shards
-    assert shards is not None
-    found: list[Any] = [shards.indexes.get(blob) for blob in touched.tolist()]
-    (sizes,) = fetcher.sizes([(source, touched)])
-    unknown = [i for i, entries in enumerate(found) if entries is None and (sizes is None or sizes[i] >= 0)]
-    if not unknown:
-        return found
-    length = shard_index_nbytes(shards.codec, shards.per_shard)
-    start = 0 if shards.codec.index_location == "start" else -length
-    wanted = touched[unknown]
-    spans = Spans(source, wanted, np.full(wanted.shape, start), np.full(wanted.shape, length))
-    received = iter(fetcher.for_member(source).begin([spans]))
-    buffer = default_buffer_prototype().buffer
-    for i in unknown:
+    found = [[part.shards.indexes.get(blob) for blob in part.touched.tolist()] for part in parts]
+    sizes = fetcher.sizes([(part.source, part.touched) for part in parts])
+    wanted: dict[int, tuple[Fetcher, list[tuple[int, Ints]]]] = {}
+    for i, (part, size) in enumerate(zip(parts, sizes, strict=True)):
+        unknown = np.array([entries is None for entries in found[i]])
+        if size is not None:
+            unknown &= size >= 0
+        if unknown.any():
+            via = fetcher.for_member(part.source)
+            wanted.setdefault(id(via), (via, []))[1].append((i, np.flatnonzero(unknown)))
+    for via, asked in wanted.values():
+        received = iter(via.begin([_index_spans(parts[i], positions) for i, positions in asked]))
         try:
-            encoded = next(received)
-            if encoded is None:
-                continue
-            data = encoded.read() if type(encoded) is FileSpan else encoded
-            entries = shard_index(shards.codec, buffer.from_bytes(data), shards.per_shard).reshape(-1, 2)
-        except Exception as error:
-            raise ShardIndexError(int(first[i]), error) from error
-        found[i] = entries
-        if fetcher.lasting:
-            if len(shards.indexes) * len(entries) > MOST_ENTRIES_KEPT:
-                shards.indexes.clear()
-            shards.indexes[int(touched[i])] = entries
+            for i, positions in asked:
+                for k in positions.tolist():
+                    found[i][k] = _index(i, parts[i], k, received)
+                    if fetcher.lasting and found[i][k] is not None:
+                        _keep(parts[i], k, found[i][k])
+        finally:
+            received.close()
     return found
+
+
+def _index_spans(part: _Touched, positions: Ints) -> Spans:
+    length = shard_index_nbytes(part.shards.codec, part.shards.per_shard)
+    start = 0 if part.shards.codec.index_location == "start" else -length
+    blob = part.touched[positions]
+    return Spans(part.source, blob, np.full(blob.shape, start), np.full(blob.shape, length))
+
+
+def _index(i: int, part: _Touched, k: int, received: Generator[Encoded | None]) -> Any:
+    try:
+        encoded = next(received)
+        if encoded is None:
+            return None
+        data = encoded.read() if type(encoded) is FileSpan else encoded
+        buffer = default_buffer_prototype().buffer.from_bytes(data)
+        return shard_index(part.shards.codec, buffer, part.shards.per_shard).reshape(-1, 2)
+    except Exception as error:
+        raise ShardIndexError(i, int(part.first[k]), error) from error
+
+
+def _keep(part: _Touched, k: int, entries: Any) -> None:
+    kept = part.shards.indexes
+    if len(kept) * len(entries) > MOST_ENTRIES_KEPT:
+        kept.clear()
+    kept[int(part.touched[k])] = entries

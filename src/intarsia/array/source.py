@@ -33,6 +33,10 @@ FIXED_SIZE_KINDS = "biufcmMSUV"
 """Kinds of NumPy data types whose values lie in the array itself, so that threads may fill one together."""
 
 
+MOST_CHUNKS = 1 << 62
+"""Chunks are numbered in C order with 64 bits."""
+
+
 class Shards:
     """How inner chunks lie in the shards of a member."""
 
@@ -126,6 +130,8 @@ class Source:
             per_shard = tuple(a // b for a, b in zip(outer_shape, self.chunk_shape, strict=True))
             self.shards = Shards(codec, per_shard)
             self.grid = tuple(a * b for a, b in zip(self.blob_grid, per_shard, strict=True))
+        if prod(self.grid) > MOST_CHUNKS:
+            return "more chunks than can be numbered"
         return self._choose_decoder(codecs, spec)
 
     def _choose_decoder(self, codecs: tuple[Codec, ...], spec: ArraySpec) -> str:

@@ -11,7 +11,13 @@ from intarsia.array.memory import as_nullable_values, broadcast, for_member, hol
 from intarsia.array.plan import plan
 from intarsia.array.table import Box
 from intarsia.array.work import outer_index
-from intarsia.errors import CrossRegionWriteError, DataTypeError, NoRegionError, ShapeError
+from intarsia.errors import (
+    CrossRegionWriteError,
+    DataTypeError,
+    NoRegionError,
+    NullsPresentError,
+    ShapeError,
+)
 from intarsia.nullable import OptionalDType
 
 if TYPE_CHECKING:
@@ -33,6 +39,8 @@ def as_values(manifest: Manifest, value: Any) -> Values:
         return as_nullable_values(data_type, value, _converts)
     dtype = data_type.to_native_dtype()
     values: np.ndarray[Any, Any] = np.asanyarray(value)
+    if isinstance(values, np.ma.MaskedArray):
+        values = _unmasked(values)
     if values.dtype == dtype:
         return values
     if not _converts(values, dtype):
@@ -41,6 +49,17 @@ def as_values(manifest: Manifest, value: Any) -> Values:
             f"  Convert them first, if that is what you mean: values.astype({str(dtype)!r})"
         )
     return values.astype(dtype)
+
+
+def _unmasked(values: np.ma.MaskedArray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The values of a masked array in which nothing is masked."""
+    masked = int(np.ma.count_masked(values))
+    if masked:
+        raise NullsPresentError(
+            f"{masked} of {values.size} values are masked, but the data type of the array has no null.\n"
+            '  Fill them first (values.filled(…)), or create the array with dtype="optional[…]"'
+        )
+    return np.asarray(values)
 
 
 def _converts(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:

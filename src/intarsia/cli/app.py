@@ -12,7 +12,7 @@ __all__ = ["VERBS", "app", "run"]
 
 VERBS = {
     "Look": ("info", "regions", "read", "explain", "log", "diff", "report"),
-    "Change": ("create", "append", "recode", "rewrite", "restore"),
+    "Change": ("create", "append", "ingest", "recode", "rewrite", "compact", "restore"),
     "Keep": ("verify", "vacuum"),
     "Try": ("demo",),
 }

@@ -8,6 +8,7 @@ import typer
 import intarsia
 from intarsia.cli.datafile import load
 from intarsia.cli.options import (
+    Allow,
     AsOf,
     Branch,
     Chunks,
@@ -49,6 +50,7 @@ def append(
     snapshot: Snapshot = None,
     as_of: AsOf = None,
     storage_option: StorageOption = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Append data from a file; without codecs it is encoded like the region before it.
@@ -58,7 +60,7 @@ def append(
     Example: intarsia append data/store temperature may.npy -c shuffle:element_size=4 -c zstd:level=9
     """
     version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option)
+    place = Place.find(store, storage_option, allow)
     options: dict[str, Any] = {
         "codecs": parse_codec_list(codec),
         "chunks": parse_sizes(chunks, "chunks"),

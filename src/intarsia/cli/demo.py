@@ -26,7 +26,7 @@ SHAPE, LATTICE = (80, 180, 360), (20, 90, 180)
 """Of one of the three parts, and of the chunks: large enough to measure, small enough to be quick."""
 
 MARK = ".made-by-intarsia-demo"
-"""Only a directory with this file in it is overwritten."""
+"""Only in a directory with this file in it is anything overwritten."""
 
 ALTERNATIVES: dict[str, list[Any]] = {
     "raw": [],
@@ -127,11 +127,14 @@ def demo(
 
 
 def _prepare(output: Path) -> None:
-    if output.exists() and any(output.iterdir()) and not (output / MARK).exists():
+    """Make room for what the demo writes; whatever else is in the directory stays."""
+    store, page, mark = output / "store", output / "report.html", output / MARK
+    if (store.exists() or page.exists()) and not mark.exists():
         raise CommandError(f"{output} holds something else; give another directory with --output")
-    shutil.rmtree(output, ignore_errors=True)
-    output.mkdir(parents=True)
-    (output / MARK).touch()
+    shutil.rmtree(store, ignore_errors=True)
+    page.unlink(missing_ok=True)
+    output.mkdir(parents=True, exist_ok=True)
+    mark.touch()
 
 
 def _build(place: Path, data: dict[str, np.ndarray[Any, Any]], tell: Any) -> tuple[icechunk.Repository, str]:

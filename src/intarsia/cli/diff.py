@@ -6,7 +6,7 @@ import typer
 
 import intarsia
 from intarsia.cli.exits import CommandError
-from intarsia.cli.options import AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.options import Allow, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
 from intarsia.cli.output import print_json, say, show_table
 from intarsia.cli.place import Place, Version
 from intarsia.cli.tell import change_json
@@ -31,7 +31,7 @@ def diff(
     after: Annotated[
         str,
         typer.Argument(
-            metavar="[AFTER]",
+            metavar="AFTER",
             help="The later version, spelled likewise; else what the options below say.",
             show_default=False,
         ),
@@ -41,6 +41,7 @@ def diff(
     snapshot: Snapshot = None,
     as_of: AsOf = None,
     storage_option: StorageOption = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Show what differs between two versions: regions added, dropped, recoded, written; attributes; bytes.
@@ -48,7 +49,7 @@ def diff(
     Example: intarsia diff data/store temperature 2024-05-01 main
     """
     version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option)
+    place = Place.find(store, storage_option, allow)
     if place.repo is None:
         raise CommandError(
             f"{store} is a plain Zarr store, which keeps no versions; an Icechunk repository does"

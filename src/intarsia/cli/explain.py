@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import intarsia
-from intarsia.cli.options import Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.options import Allow, Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
 from intarsia.cli.output import print_json, say, show_table
 from intarsia.cli.place import Place, Version
 from intarsia.cli.spelling import parse_selection
@@ -24,7 +24,7 @@ def explain(
     selection: Annotated[
         str,
         typer.Argument(
-            metavar="[SELECTION]",
+            metavar="SELECTION",
             help="As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.",
             show_default=False,
         ),
@@ -34,6 +34,7 @@ def explain(
     snapshot: Snapshot = None,
     as_of: AsOf = None,
     storage_option: StorageOption = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Show the plan of a read: which regions, chunks and bytes it takes, and how they are fetched.
@@ -42,7 +43,7 @@ def explain(
     """
     chosen = parse_selection(selection)
     version = Version(branch, tag, snapshot, as_of)
-    opened = Place.find(store, storage_option).open(array, version)
+    opened = Place.find(store, storage_option, allow).open(array, version)
     outer = any(isinstance(entry, list) for entry in chosen)
     with waiting("planning", counted=False):
         try:

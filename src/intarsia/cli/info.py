@@ -1,6 +1,6 @@
 """`intarsia info`: what an array is, and how much of it is stored in which way."""
 
-from intarsia.cli.options import Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.options import Allow, Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
 from intarsia.cli.output import print_json, say, show_facts, show_table
 from intarsia.cli.place import Place, Version
 from intarsia.cli.verb import verb
@@ -21,6 +21,7 @@ def info(
     snapshot: Snapshot = None,
     as_of: AsOf = None,
     storage_option: StorageOption = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Show what an array is: shape, data type, regions, and how much each codec pipeline stores.
@@ -28,7 +29,7 @@ def info(
     Example: intarsia info data/store temperature --as-of 2024-05-01
     """
     version = Version(branch, tag, snapshot, as_of)
-    opened = Place.find(store, storage_option).open(array, version)
+    opened = Place.find(store, storage_option, allow).open(array, version)
     with waiting("measuring stored chunks", counted=False):
         seen = survey(opened)
     pipelines = seen.pipelines()

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from intarsia.cli.exits import CommandError
-from intarsia.cli.options import Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.options import Allow, Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
 from intarsia.cli.output import print_json, say, show_table
 from intarsia.cli.place import Place, Version
 from intarsia.cli.tell import change_json
@@ -31,6 +31,7 @@ def log(
     snapshot: Snapshot = None,
     as_of: AsOf = None,
     storage_option: StorageOption = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """List the commits that changed an array, the newest first, and what each of them did.
@@ -38,7 +39,7 @@ def log(
     Example: intarsia log data/store temperature --limit 10
     """
     version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option)
+    place = Place.find(store, storage_option, allow)
     if place.repo is None:
         raise CommandError(
             f"{store} is a plain Zarr store, which keeps no history; an Icechunk repository does"

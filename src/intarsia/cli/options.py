@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 __all__ = [
+    "Allow",
     "Array",
     "AsOf",
     "Branch",
@@ -21,8 +22,8 @@ __all__ = [
     "Tag",
 ]
 
-VERSION = "Version"
-"""Heading of the options that say which version is meant."""
+VERSION = "Store and version"
+"""Heading of the options that say how the store is reached, and which version is meant."""
 
 Store = Annotated[
     str,
@@ -35,7 +36,7 @@ Store = Annotated[
 Array = Annotated[
     str,
     typer.Argument(
-        metavar="[PATH]",
+        metavar="PATH",
         help="Path of the logical array in the store; may be left out if there is only one.",
         show_default=False,
     ),
@@ -63,6 +64,15 @@ StorageOption = Annotated[
         "--storage-option",
         metavar="KEY=VALUE",
         help="For s3://: endpoint_url, region, anonymous, …; else the AWS_… environment variables count.",
+        rich_help_panel=VERSION,
+    ),
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="PREFIX",
+        help="Let the repository read source files below this URL prefix; 'all' for all that it names.",
         rich_help_panel=VERSION,
     ),
 ]

@@ -108,6 +108,8 @@ def complain(error: BaseException, *, as_json: bool) -> Exit:
         if os.environ.get(TRACEBACK):
             traceback.print_exception(error, file=sys.stderr)
     notes = getattr(error, "__notes__", ())
+    if "intarsia.authorize(" in message:
+        notes = (*notes, "  On the command line: --allow PREFIX, or --allow all")
     if as_json:
         document = {"type": type(error).__name__, "message": "\n".join([message, *notes]), "exit_code": code}
         sys.stderr.write(json.dumps({"error": document}) + "\n")

@@ -99,8 +99,20 @@ class Place:
     """The repository; None for plain Zarr."""
 
     @classmethod
-    def find(cls, text: str, options: Sequence[str] | None = None) -> Place:
-        """What is at a path or URL."""
+    def find(
+        cls, text: str, options: Sequence[str] | None = None, allow: Sequence[str] | None = None
+    ) -> Place:
+        """What is at a path or URL; a repository may read sources below the prefixes in `allow`."""
+        place = cls._find(text, options)
+        if not allow:
+            return place
+        if place.repo is None:
+            raise CommandError(f"--allow is for repositories that refer to other files; {text} is plain Zarr")
+        prefixes = None if "all" in allow else list(allow)
+        return cls(text, intarsia.authorize(place.repo, prefixes))
+
+    @classmethod
+    def _find(cls, text: str, options: Sequence[str] | None) -> Place:
         given = parse_options(options or (), "storage option")
         if given:
             return cls(text, intarsia.open_repository(text, **given))

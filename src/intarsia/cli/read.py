@@ -7,7 +7,7 @@ import numpy as np
 import typer
 
 from intarsia.cli.datafile import save
-from intarsia.cli.options import Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.options import Allow, Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
 from intarsia.cli.output import print_json, say
 from intarsia.cli.place import Place, Version
 from intarsia.cli.spelling import parse_selection
@@ -26,7 +26,7 @@ def read(
     selection: Annotated[
         str,
         typer.Argument(
-            metavar="[SELECTION]",
+            metavar="SELECTION",
             help="As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.",
             show_default=False,
         ),
@@ -40,6 +40,7 @@ def read(
     snapshot: Snapshot = None,
     as_of: AsOf = None,
     storage_option: StorageOption = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Read a selection: print it, or save it as .npy or .csv.
@@ -51,7 +52,7 @@ def read(
     """
     chosen = parse_selection(selection)
     version = Version(branch, tag, snapshot, as_of)
-    opened = Place.find(store, storage_option).open(array, version)
+    opened = Place.find(store, storage_option, allow).open(array, version)
     with waiting("reading", counted=False):
         outer = any(isinstance(entry, list) for entry in chosen)
         try:

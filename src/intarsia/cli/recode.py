@@ -7,6 +7,7 @@ import typer
 import intarsia
 from intarsia.cli.exits import CommandError
 from intarsia.cli.options import (
+    Allow,
     Array,
     AsOf,
     Branch,
@@ -48,6 +49,7 @@ def recode(
     snapshot: Snapshot = None,
     as_of: AsOf = None,
     storage_option: StorageOption = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Encode a box of an array anew: same values, other codecs, one new member.
@@ -60,7 +62,7 @@ def recode(
     if codecs is None:
         raise CommandError("say how to encode: --codec NAME, repeated; 'raw' for none, 'auto' for what suits")
     version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option)
+    place = Place.find(store, storage_option, allow)
     options: dict[str, Any] = {
         "codecs": codecs,
         "chunks": parse_sizes(chunks, "chunks"),

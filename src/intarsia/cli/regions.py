@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from intarsia.cli.options import Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.options import Allow, Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
 from intarsia.cli.output import print_json, say, show_table
 from intarsia.cli.place import Place, Version
 from intarsia.cli.verb import verb
@@ -28,6 +28,7 @@ def regions(
     snapshot: Snapshot = None,
     as_of: AsOf = None,
     storage_option: StorageOption = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """List the regions of an array: bounds, codecs, chunks, size, stored size, member.
@@ -35,7 +36,7 @@ def regions(
     Example: intarsia regions data/store temperature --tag v1
     """
     version = Version(branch, tag, snapshot, as_of)
-    opened = Place.find(store, storage_option).open(array, version)
+    opened = Place.find(store, storage_option, allow).open(array, version)
     with waiting("measuring stored chunks", counted=False):
         seen = survey(opened)
     order = seen.in_order()[:limit].tolist()

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from intarsia.cli.options import AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.options import Allow, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
 from intarsia.cli.output import print_json, say
 from intarsia.cli.place import Place, Version
 from intarsia.cli.verb import verb
@@ -21,7 +21,7 @@ def report(
     store: Store,
     array: Annotated[
         str,
-        typer.Argument(metavar="[PATH]", help="One array; all of them if left out.", show_default=False),
+        typer.Argument(metavar="PATH", help="One array; all of them if left out.", show_default=False),
     ] = "",
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path(
         "report.html"
@@ -37,6 +37,7 @@ def report(
     snapshot: Snapshot = None,
     as_of: AsOf = None,
     storage_option: StorageOption = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Write a page with the map over time, bytes by codec, ratio per chunk, masks, slots and problems.
@@ -46,7 +47,7 @@ def report(
     Example: intarsia report data/store -o report.html
     """
     version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option)
+    place = Place.find(store, storage_option, allow)
     if place.repo is None:
         place.store(version)  # refuses versions that a plain store has not
     with waiting("writing the report") as progress:

@@ -6,7 +6,7 @@ import typer
 
 import intarsia
 from intarsia.cli.exits import CommandError
-from intarsia.cli.options import AsOf, Branch, Json, Message, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.options import Allow, AsOf, Branch, Json, Message, Snapshot, StorageOption, Store, Tag
 from intarsia.cli.output import print_json, say
 from intarsia.cli.place import Place, Version
 from intarsia.cli.verb import verb
@@ -28,6 +28,7 @@ def restore(
     snapshot: Snapshot = None,
     as_of: AsOf = None,
     storage_option: StorageOption = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Give an array the layout, values and attributes it had in a version, as a new commit.
@@ -37,7 +38,7 @@ def restore(
     Example: intarsia restore data/store temperature 2024-05-01
     """
     version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option)
+    place = Place.find(store, storage_option, allow)
     if place.repo is None:
         raise CommandError(f"{store} is a plain Zarr store, which keeps no versions")
     path = array.strip("/")

@@ -10,7 +10,7 @@ import intarsia
 from intarsia.array.frame import open_group
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.cli.exits import CommandError
-from intarsia.cli.options import AsOf, Branch, Json, Message, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.options import Allow, AsOf, Branch, Json, Message, Snapshot, StorageOption, Store, Tag
 from intarsia.cli.output import print_json, say, show_table
 from intarsia.cli.place import Place, Version
 from intarsia.cli.verb import verb
@@ -28,7 +28,7 @@ def rewrite(
     array: Annotated[
         str,
         typer.Argument(
-            metavar="[PATH]",
+            metavar="PATH",
             help="A Zarr array with a conditional codec, or a logical array with such members.",
             show_default=False,
         ),
@@ -48,6 +48,7 @@ def rewrite(
     snapshot: Snapshot = None,
     as_of: AsOf = None,
     storage_option: StorageOption = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Go over the chunks of arrays with a `conditional` codec and decide anew, in place.
@@ -57,7 +58,7 @@ def rewrite(
     Example: intarsia rewrite run42.zarr images --decision smallest
     """
     version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option)
+    place = Place.find(store, storage_option, allow)
     commit, results = None, []
     changing: Any = nullcontext()
     if place.repo is not None:

@@ -6,7 +6,7 @@ import typer
 
 import intarsia
 from intarsia.cli.exits import CommandError
-from intarsia.cli.options import AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.options import Allow, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
 from intarsia.cli.output import print_json, say
 from intarsia.cli.place import Place, Version
 from intarsia.cli.verb import verb
@@ -21,7 +21,7 @@ def vacuum(
     array: Annotated[
         str,
         typer.Argument(
-            metavar="[PATH]", help="Array or group to look at; everything if left out.", show_default=False
+            metavar="PATH", help="Array or group to look at; everything if left out.", show_default=False
         ),
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
@@ -38,6 +38,7 @@ def vacuum(
     snapshot: Snapshot = None,
     as_of: AsOf = None,
     storage_option: StorageOption = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Remove members that no region refers to; on request also old versions.
@@ -47,7 +48,7 @@ def vacuum(
     Example: intarsia vacuum data/store --dry-run
     """
     version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option)
+    place = Place.find(store, storage_option, allow)
     if forget_before:
         _check_forget(place, dry_run=dry_run)
     commit = None

@@ -6,7 +6,7 @@ import typer
 
 import intarsia
 from intarsia.cli.exits import Exit
-from intarsia.cli.options import AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.options import Allow, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
 from intarsia.cli.output import print_json, say, show_table
 from intarsia.cli.place import Place, Version
 from intarsia.cli.verb import verb
@@ -22,7 +22,7 @@ def verify(
     store: Store,
     array: Annotated[
         str,
-        typer.Argument(metavar="[PATH]", help="One array; all of them if left out.", show_default=False),
+        typer.Argument(metavar="PATH", help="One array; all of them if left out.", show_default=False),
     ] = "",
     data: Annotated[
         bool, typer.Option("--data/--no-data", help="Read every stored chunk, or only the metadata.")
@@ -32,6 +32,7 @@ def verify(
     snapshot: Snapshot = None,
     as_of: AsOf = None,
     storage_option: StorageOption = None,
+    allow: Allow = None,
     as_json: Json = False,
 ) -> int:
     """Check manifest, members and every stored chunk; list all problems at once.
@@ -41,7 +42,7 @@ def verify(
     Example: intarsia verify data/store temperature
     """
     version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option)
+    place = Place.find(store, storage_option, allow)
     opened = place.store(version)
     paths = [array.strip("/")] if array else place.arrays(version)
     if not paths:

@@ -34,6 +34,8 @@ __all__ = ["ConditionalCodec"]
 
 type CodecName = Literal["conditional", "optional"]
 
+CACHE_LINE = 64
+
 
 class _CodecObject(dict[str, JSON]):
     """A codec object of zarr.json that remembers the decision.
@@ -225,7 +227,10 @@ class ConditionalCodec(SynchronousBytesCodec):
     def join(self, mask: int, data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         """The stored form of `data`, to which the codecs of `mask` have been applied."""
         size = self.header_bytes
-        stored = np.empty(size + len(data), dtype=np.uint8)
+        space = np.empty(CACHE_LINE + size + len(data), dtype=np.uint8)
+        # The header goes right before a cache line: copying is faster to where the data then start.
+        shift = -(_address(space) + size) % CACHE_LINE
+        stored = space[shift : shift + size + len(data)]
         stored[:size] = np.frombuffer(mask.to_bytes(size, "little"), dtype=np.uint8)
         stored[size:] = data.as_numpy_array().view(np.uint8)
         return chunk_spec.prototype.buffer.from_array_like(stored)
@@ -309,6 +314,11 @@ def _aligned(data: Buffer, chunk_spec: ArraySpec) -> Buffer:
     Some array -> array codecs, such as `cast_value`, refuse numbers at such addresses.
     """
     array = data.as_numpy_array()
-    if array.__array_interface__["data"][0] % chunk_spec.dtype.to_native_dtype().alignment == 0:
+    if _address(array) % chunk_spec.dtype.to_native_dtype().alignment == 0:
         return data
     return chunk_spec.prototype.buffer.from_array_like(array.copy())
+
+
+def _address(array: np.ndarray[Any, Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

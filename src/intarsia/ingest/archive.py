@@ -17,7 +17,7 @@ from intarsia.ingest.dataset import Dataset
 from intarsia.ingest.parsed import Failure, ParsedFile, ParsedVariable, Want
 from intarsia.ingest.parsing import REMOTE_THREADS, parse_all
 from intarsia.ingest.pieces import with_new_axis
-from intarsia.ingest.plan import Plan, make_plan
+from intarsia.ingest.planning import make_plan
 from intarsia.ingest.reference import Rules
 from intarsia.ingest.report import FileReport, IngestReport, Runs
 from intarsia.ingest.sources import Sources
@@ -31,6 +31,7 @@ from intarsia.versions.repository import describe, open_repository
 if TYPE_CHECKING:
     import os
 
+    from intarsia.ingest.plan import Plan
     from intarsia.progress import Progress
 
 __all__ = ["ingest"]
@@ -50,6 +51,7 @@ def ingest(
     missing: Literal["raise", "fill"] = "raise",
     units: Literal["equal", "ignore"] = "equal",
     replace: bool = False,
+    nulls: bool = False,
     dtype: Any = None,
     load: Iterable[str] = (),
     coordinate: Callable[[str], Any] | None = None,
@@ -74,7 +76,8 @@ def ingest(
 
     `errors="skip"` leaves bad files out and takes the rest; the report says why. `copy` says whether data
     that cannot be referenced are copied. `missing="fill"` lets files lack a variable. `replace=True` takes
-    files again that changed. `coordinate` gives the coordinate of a file that has none, from its URL.
+    files again that changed. With `nulls=True` missing values are null instead of NaN, and integers stay
+    integers. `coordinate` gives the coordinate of a file that has none, from its URL.
 
     >>> import tempfile, h5py, numpy as np, intarsia
     >>> folder = tempfile.mkdtemp()
@@ -100,7 +103,7 @@ def ingest(
     ):
         if value not in allowed:
             raise IngestError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
-    rules = Rules(copy, missing, units, _dtypes(dtype, want))
+    rules = Rules(copy, missing, units, _dtypes(dtype, want), nulls)
     if repo is None and not dry_run:
         raise IngestError("say where to: a repository or its path is needed (a dry run can do without)")
     sources = Sources(storage_options)
@@ -154,6 +157,7 @@ def _normal(
     """A file that is one step gets the axis that it lacks; and every file its coordinate."""
     if isinstance(result, Failure):
         return result
+    _name_units_of_bounds(result)
     if result.new_dim:
         for variable in result.variables.values():
             if variable.role == "data":
@@ -176,6 +180,16 @@ def _normal(
             dim, "joined", (dim,), values.shape, attrs, values.dtype, values=values
         )
     return result
+
+
+def _name_units_of_bounds(file: ParsedFile) -> None:
+    """Bounds are counted like the coordinate that they belong to, which CF says once."""
+    for variable in file.variables.values():
+        attrs = variable.attrs
+        bounds = file.variables.get(str(attrs.get("bounds", attrs.get("climatology", ""))))
+        if bounds is not None and bounds.role == "joined" and " since " in str(attrs.get("units", "")):
+            for key in {"units", "calendar"} & attrs.keys():
+                bounds.attrs.setdefault(key, attrs[key])
 
 
 @dataclass
@@ -229,9 +243,9 @@ class _Job:
             plan, unchanged = self._planned(dataset)
             self._raise_if_asked(plan)
             report = self._report(plan, dataset, unchanged, repo)
+            repo, prefixes = with_containers(repo, _referenced(plan), self.urls, self.sources.options)
             if not plan.placed:
-                return report
-            repo, prefixes = with_containers(repo, _referenced(plan), self.sources.options)
+                return with_fields(report, repository=repo, containers=prefixes)
             if repo is not report.repository:  # a session knows the containers that it began with
                 planned_at, session = session.snapshot_id, repo.writable_session(self.branch)
                 dataset = self._read(session)

@@ -31,7 +31,9 @@ PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsign
 def _number(value: Any) -> Any:
     """An attribute as a scalar: HDF5 stores scalars as arrays of one element."""
     if isinstance(value, np.ndarray | list | tuple) and np.size(value) == 1:
-        return np.asarray(value).reshape(-1)[0]
+        value = np.asarray(value).reshape(-1)[0]
+    if isinstance(value, np.number):
+        return value.astype(value.dtype.newbyteorder("="))  # HDF5 also stores attributes big-endian
     return value
 
 
@@ -72,10 +74,13 @@ class Packing:
     """… plus this."""
 
     fills: tuple[int | float, ...] = ()
-    """Stored numbers that mean "missing", and become NaN."""
+    """Stored numbers that mean "missing", and become NaN or null."""
+
+    nulls: bool = False
+    """Whether what is missing becomes null; integers then stay integers."""
 
     @classmethod
-    def of(cls, dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> Packing:
+    def of(cls, dtype: np.dtype[Any], attrs: Mapping[str, Any], *, nulls: bool = False) -> Packing:
         """The packing that a variable's attributes describe."""
         stored, boolean = dtype, attrs.get("dtype") == "bool" and dtype.itemsize == 1
         sign = str(_number(attrs.get("_Unsigned", ""))).lower()
@@ -94,22 +99,28 @@ class Packing:
                 None if scale is None else _checked(scale, "scale_factor"),
                 None if offset is None else _checked(offset, "add_offset"),
                 fills,
+                nulls,
             )
         if boolean:
             return cls(np.dtype(bool), np.dtype(bool))
-        if fills and stored.kind in "iu":
+        if fills and stored.kind in "iu" and not nulls:
             return cls(stored, np.dtype("f4" if stored.itemsize <= 2 else "f8"), fills=fills)
-        return cls(stored, stored, fills=fills)
+        return cls(stored, stored, fills=fills, nulls=nulls)
 
     @property
     def is_packed(self) -> bool:
         """Whether values are anything else than the stored numbers."""
         return self.scale is not None or self.offset is not None or bool(self.fills)
 
+    @property
+    def gives_nulls(self) -> bool:
+        """Whether values may be null."""
+        return self.nulls and bool(self.fills)
+
     def value(self, number: Any) -> Any:
-        """The value of one stored number, as the filters decode it."""
+        """The value of one stored number, as the filters decode it; None for null."""
         if number in self.fills:
-            return self.decoded.type(np.nan)
+            return None if self.nulls else self.decoded.type(np.nan)
         value = self.decoded.type(number)
         if self.scale is not None:
             value = self.decoded.type(value / self.decoded.type(1 / self.scale))
@@ -118,11 +129,12 @@ class Packing:
         return value
 
     def filters(self, logical: np.dtype[Any]) -> list[dict[str, Any]]:
-        """The array → array codecs of a member that decodes to `logical`."""
+        """The array → array codecs of a member whose values are `logical`."""
         codecs: list[dict[str, Any]] = []
+        packed = self.scale is not None or self.offset is not None
         if logical != self.decoded:
             codecs.append(_cast(self.decoded))
-        if self.scale is not None or self.offset is not None:
+        if packed:
             configuration: dict[str, Any] = {}
             if self.offset is not None and self.offset != 0:
                 configuration["offset"] = self.offset
@@ -130,17 +142,27 @@ class Packing:
                 configuration["scale"] = 1 / self.scale  # the codec divides where CF multiplies
             if configuration:
                 codecs.append({"name": "scale_offset", "configuration": configuration})
-        if self.decoded != self.stored or self.fills:
-            cast = _cast(self.stored)
-            if self.stored.kind in "iu":
-                cast["configuration"]["out_of_range"] = "clamp"
-            if self.fills:
-                cast["configuration"]["scalar_map"] = {
-                    "encode": [["NaN", self.fills[0]]],
-                    "decode": [[fill, "NaN"] for fill in self.fills],
-                }
-            codecs.append(cast)
-        return codecs
+        mapped = self.fills if packed or not self.nulls else ()
+        if self.decoded != self.stored or mapped:
+            codecs.append(self._stored_as(mapped))
+        if not self.gives_nulls:
+            return codecs
+        marks: dict[str, Any] = {"values": ["NaN"] if packed else list(self.fills)}
+        if codecs:
+            marks["codecs"] = codecs
+        return [{"name": "intarsia.sentinel", "configuration": marks}]
+
+    def _stored_as(self, mapped: tuple[int | float, ...]) -> dict[str, Any]:
+        """The cast to what is stored, with NaN as the first of `mapped`."""
+        cast = _cast(self.stored)
+        if self.stored.kind in "iu":
+            cast["configuration"]["out_of_range"] = "clamp"
+        if mapped:
+            cast["configuration"]["scalar_map"] = {
+                "encode": [["NaN", mapped[0]]],
+                "decode": [[fill, "NaN"] for fill in mapped],
+            }
+        return cast
 
     def __str__(self) -> str:
         parts = []

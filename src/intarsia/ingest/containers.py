@@ -162,17 +162,18 @@ def authorize(
 
 
 def with_containers(
-    repo: icechunk.Repository, urls: Iterable[str], options: Mapping[str, Any]
+    repo: icechunk.Repository, referenced: Iterable[str], named: Iterable[str], options: Mapping[str, Any]
 ) -> tuple[icechunk.Repository, tuple[str, ...]]:
-    """The repository with containers for these sources, authorised; and their prefixes.
+    """The repository with containers for what is referred to, authorised for that and for the named files.
 
+    Also returns the prefixes. Containers of other sources are not authorised: the caller did not name them.
     The configuration is saved only if it changed, and keeps everything else.
     """
-    listed = list(urls)
+    listed = list(referenced)
     known = set(containers(repo))
     fresh = prefixes(listed, known)
     granted = set(repo.authorized_virtual_container_prefixes)
-    used = fresh | {k for k in known if any(url.startswith(k) for url in listed)}
+    used = fresh | {k for k in known if any(url.startswith(k) for url in (*listed, *named))}
     if not fresh and used <= granted:
         return repo, tuple(sorted(used))
     config = repo.config

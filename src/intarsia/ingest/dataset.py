@@ -11,6 +11,7 @@ import zarr
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.errors import IngestError
+from intarsia.ingest.cf import decoded_fill_attribute
 from intarsia.ingest.ledger import LEDGER, Ledger
 
 __all__ = ["Dataset"]
@@ -69,7 +70,10 @@ class Dataset:
     def attrs(self, name: str) -> dict[str, Any]:
         """The attributes of a plain array."""
         array: zarr.Array[Any] = self.plain[name]
-        return dict(array.metadata.attributes)
+        attrs: dict[str, Any] = dict(array.metadata.attributes)
+        if "_FillValue" in attrs:
+            attrs["_FillValue"] = decoded_fill_attribute(attrs["_FillValue"], array.dtype)
+        return attrs
 
 
 def _group(store: Any, path: str) -> zarr.Group | None:

@@ -14,6 +14,7 @@ from zarr.registry import get_codec_class
 
 from intarsia.errors import IngestError
 from intarsia.ingest.cf import zarr_type
+from intarsia.nullable import NULL, OptionalDType, Some
 
 if TYPE_CHECKING:
     from intarsia.ingest.cf import Packing
@@ -36,7 +37,7 @@ class SourceEncoding:
     """The member's codecs: the packing's filters, then the source's own."""
 
     dtype: np.dtype[Any]
-    """What the member decodes to."""
+    """Type of the values that the member decodes to."""
 
     fill_value: Any
     """What reads where a source stored no chunk."""
@@ -47,9 +48,14 @@ class SourceEncoding:
     copy_reason: str = ""
     """Why the data are copied; empty when they are referenced."""
 
+    is_bare: bool = False
+    """Whether this shows the stored numbers, without the packing's filters."""
+
     def document(self, shape: tuple[int, ...], dims: tuple[str, ...]) -> dict[str, Any]:
         """The zarr.json of a member."""
         data_type = zarr_type(self.dtype)
+        if self.packing.gives_nulls and self.dtype.kind in "iuf" and not self.is_bare:
+            data_type = OptionalDType(inner=data_type)
         return {
             "zarr_format": 3,
             "node_type": "array",
@@ -98,10 +104,16 @@ def _fill_value(packing: Packing, stored_fill: Any, logical: np.dtype[Any]) -> A
     """The value of chunks that were never stored."""
     if logical.kind not in "biufc":
         return zarr_type(logical).default_scalar() if stored_fill is None else stored_fill
+    if packing.gives_nulls:
+        value = None if stored_fill is None else packing.value(_number(stored_fill, packing))
+        return NULL if value is None else Some(logical.type(value))
     if stored_fill is None:
         return logical.type(np.nan) if logical.kind == "f" and packing.fills else logical.type(0)
-    number = np.array(stored_fill).astype(packing.stored).item()
-    return logical.type(packing.value(number))
+    return logical.type(packing.value(_number(stored_fill, packing)))
+
+
+def _number(stored_fill: Any, packing: Packing) -> Any:
+    return np.array(stored_fill).astype(packing.stored).item()
 
 
 def _member_codecs(
@@ -159,7 +171,7 @@ def without_filters(encoding: SourceEncoding) -> SourceEncoding:
     packing = encoding.packing
     own = encoding.codecs[len(packing.filters(encoding.dtype)) :]
     fill = zarr_type(packing.stored).default_scalar()
-    return SourceEncoding(encoding.chunks, own, packing.stored, fill, packing)
+    return SourceEncoding(encoding.chunks, own, packing.stored, fill, packing, is_bare=True)
 
 
 def depends_on_axes(variable: ParsedVariable) -> str:

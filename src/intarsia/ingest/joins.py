@@ -49,9 +49,9 @@ class Joined:
     """Whether what the dataset holds has to be written again."""
 
 
-def _meaning(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    found = {key: np.asarray(attrs[key]).tolist() for key in MEANING if key in attrs}
-    if " since " in str(found.get("units", "")):
+def _meaning(attrs: Mapping[str, Any]) -> dict[str, str]:
+    found = {key: repr(np.asarray(attrs[key]).tolist()) for key in MEANING if key in attrs}  # NaN equals NaN
+    if " since " in found.get("units", ""):
         found["calendar"] = _calendar(attrs)
     return found
 

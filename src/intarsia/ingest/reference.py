@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.array.memory import is_nullable, values_dtype
 from intarsia.ingest.cf import Packing
 from intarsia.ingest.joins import same_values
 
@@ -35,6 +36,9 @@ class Rules:
     dtypes: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
     """Data types that were asked for."""
 
+    nulls: bool = False
+    """Whether missing values of new arrays become null; an array that is there keeps its own way."""
+
 
 @dataclass(slots=True)
 class Known:
@@ -55,6 +59,9 @@ class Known:
     source: str
     """Where that was seen."""
 
+    nulls: bool = False
+    """Whether its values may be null."""
+
 
 class Reference:
     """Collects what the dataset is, and says for each file what does not fit."""
@@ -74,8 +81,8 @@ class Reference:
             axis = dims.index(dim)
             cross = manifest.shape[:axis] + manifest.shape[axis + 1 :]
             units = str(frame.group.attrs.get("units", ""))
-            dtype = manifest.data_type.to_native_dtype()
-            self.data[name] = Known(dims, cross, units, dtype, "the dataset")
+            dtype, nulls = values_dtype(manifest.data_type), is_nullable(manifest.data_type)
+            self.data[name] = Known(dims, cross, units, dtype, "the dataset", nulls)
         for name, array in dataset.plain.items():
             if dim not in (array.metadata.dimension_names or ()):
                 self.static[name] = (dataset.values(name), "the dataset")
@@ -132,8 +139,9 @@ class Reference:
     def _variable(self, name: str, variable: ParsedVariable) -> str:
         if self.rules.copy == "never" and variable.reason:
             return f"{name!r}: {variable.reason}; and copy='never' was asked for"
-        packing = Packing.of(variable.dtype, variable.attrs)
         known = self.data.get(name)
+        nulls = self.rules.nulls if known is None else known.nulls
+        packing = Packing.of(variable.dtype, variable.attrs, nulls=nulls)
         if known is None:
             return ""
         axis = variable.axis(self.dim)
@@ -166,7 +174,7 @@ class Reference:
                 axis = variable.axis(self.dim)
                 cross = variable.shape[:axis] + variable.shape[axis + 1 :]
                 units = str(variable.attrs.get("units", ""))
-                self.data[name] = Known(variable.dims, cross, units, None, file.url)
+                self.data[name] = Known(variable.dims, cross, units, None, file.url, self.rules.nulls)
             elif name not in self.data:
                 self.dropped[name] = (
                     f"the dataset does not have it, but {file.url} does (missing='fill' takes it)"

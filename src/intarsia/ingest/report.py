@@ -13,6 +13,7 @@ __all__ = ["FileReport", "IngestReport", "Run", "Runs"]
 type Status = Literal["added", "replaced", "unchanged", "failed"]
 
 SHOWN_FILES = 10
+SHOWN_RUNS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,10 @@ class Runs:
 
     def __str__(self) -> str:
         rows = self.table()
+        gap = len(rows) - SHOWN_RUNS - 1
+        if gap > 0:
+            middle = (f"… {gap} more", *[""] * (len(rows[0]) - 1))
+            rows = [*rows[: SHOWN_RUNS // 2 + 1], middle, *rows[-SHOWN_RUNS // 2 :]]
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         right = 3  # the number of files
         lines = (

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import re
+import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from glob import glob
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
 from intarsia.errors import IngestError
@@ -22,6 +24,9 @@ __all__ = ["Identity", "Sources", "local_path", "scheme_of", "url_of"]
 
 SCHEMES = ("file", "s3", "gs", "http", "https")
 """What virtual references may point to: the stores that Icechunk reads chunks from."""
+
+WHOLE_BYTES = 4 << 20
+"""Remote objects up to this size are fetched whole: a second request would cost more than the bytes."""
 
 WILDCARDS = re.compile(r"[*?\[]")
 FILE = "file://"
@@ -101,6 +106,40 @@ class Identity:
         return f"{self.size} {self.etag or moment}"
 
 
+class _Shared(io.RawIOBase):
+    """A reader of remote blocks that several users read one after the other: closing it closes nothing."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        reader.seek(0)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        found: bytes = self._reader.read(size)
+        return found
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: Any, /) -> int:
+        found = self.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        at: int = self._reader.seek(offset, whence)
+        return at
+
+    def tell(self) -> int:
+        at: int = self._reader.tell()
+        return at
+
+
 class Sources:
     """The stores that sources are read from, opened when needed.
 
@@ -112,6 +151,7 @@ class Sources:
         self.options = dict(options or {})
         self._registry: Any = None
         self._stores: dict[str, Any] = {}
+        self._kept = threading.local()  # what a thread reads again and again while it parses one file
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Sources, (self.options,)
@@ -155,14 +195,24 @@ class Sources:
         found = extra("obspec_utils.glob").glob(store, inside)
         return [f"{root}/{quote(path)}" for path in sorted(found)]
 
-    def reader(self, url: str) -> IO[bytes]:
+    def reader(self, url: str) -> Any:
         """A file-like reader of one source."""
         path = local_path(url)
         if path is not None:
             return path.open("rb")
+        kept = getattr(self._kept, "reader", None)
+        if kept is None or kept[0] != url:
+            kept = self._kept.reader = url, self._remote(url)
+        content = kept[1]
+        return io.BytesIO(content) if isinstance(content, bytes) else _Shared(content)
+
+    def _remote(self, url: str) -> Any:
+        """The whole of a small object, in one request; of a large one a reader that fetches blocks."""
         store, inside = self.resolve(url)
-        reader: IO[bytes] = extra("obspec_utils.readers").BlockStoreReader(store, inside)
-        return reader
+        obstore = extra("obstore")
+        if obstore.head(store, inside)["size"] <= WHOLE_BYTES:
+            return bytes(obstore.get(store, inside).bytes())
+        return extra("obspec_utils.readers").BlockStoreReader(store, inside)
 
     def identity(self, url: str) -> Identity:
         """What identifies the content of a file, or of everything under a directory."""
@@ -206,4 +256,5 @@ class Sources:
     def get(self, url: str) -> bytes:
         """The whole of a small file."""
         with self.reader(url) as reader:
-            return reader.read()
+            content: bytes = reader.read()
+        return content

@@ -26,6 +26,7 @@ from intarsia.ingest.formats import format_for, format_of
 from intarsia.ingest.ledger import LEDGER
 from intarsia.ingest.placing import closed, opened, refined
 from intarsia.ingest.slots import Layout, merged
+from intarsia.nullable import optional_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -116,7 +117,7 @@ class Writer:
         if array.name in self.dataset.plain:
             raise IngestError(f"{array.name!r} is a plain array of the dataset: it cannot become logical")
         made = create(
-            group, array.name, shape=array.shape, chunks=array.lattice, dtype=_zarr_type(array.dtype),
+            group, array.name, shape=array.shape, chunks=array.lattice, dtype=_array_type(array),
             fill_value=array.fill_value, dimension_names=array.dims, attributes=clean(array.attrs),
         )  # fmt: skip
         return Frame.load(made.group)
@@ -182,6 +183,10 @@ class Writer:
                 target[tuple(put)] = values[None] if file.new_dim else values
         if self.sources.identity(file.url) != file.identity:
             raise IngestError(f"{file.url} changed while it was copied; nothing was committed: ingest again")
+
+
+def _array_type(array: ArrayPlan) -> Any:
+    return optional_dtype(array.dtype) if array.nulls else _zarr_type(array.dtype)
 
 
 def _zarr_type(dtype: np.dtype[Any]) -> Any:

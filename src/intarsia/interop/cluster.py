@@ -12,12 +12,14 @@ import dask.array as da
 import dask.local
 import dask.threaded
 import numpy as np
-import zarr
 from dask.base import compute, get_scheduler
 from dask.callbacks import Callback
 
+from intarsia.array.encode import write_box
 from intarsia.array.frame import open_group
-from intarsia.array.table import RegionTable
+from intarsia.array.member import Members
+from intarsia.array.source import Source
+from intarsia.array.table import Box, RegionTable
 from intarsia.array.write import as_values
 from intarsia.interop.blocks import aligned, rounds
 from intarsia.parallel import Crew
@@ -175,11 +177,11 @@ class _Writer:
 
     def __call__(self, block: np.ndarray[Any, Any], block_id: tuple[int, ...] = ()) -> Any:
         store = self.ticket.open()
-        member = zarr.open_array(open_group(store, self.path, "r+").store_path / self.piece.member, mode="r+")
+        member = Members(open_group(store, self.path, "r+"), ()).child(self.piece.member)
         offsets = (starts[i] for starts, i in zip(self.starts, block_id, strict=True))
-        first = [a + o for a, o in zip(self.piece.target.start, offsets, strict=True)]
-        target = tuple(slice(a, a + n) for a, n in zip(first, block.shape, strict=True))
-        member[target or ...] = as_values(self.template, block)
+        first = tuple(a + o for a, o in zip(self.piece.target.start, offsets, strict=True))
+        target = Box(first, tuple(a + n for a, n in zip(first, block.shape, strict=True)))
+        write_box(Source(self.piece.member, member), target, as_values(self.template, block))
         receipt = np.empty((1,) * block.ndim, dtype=object)
         receipt[...] = self.ticket.receipt(store)
         return receipt

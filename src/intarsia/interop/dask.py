@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.errors import DataTypeError
 from intarsia.interop.extras import require
 from intarsia.interop.grid import block_sizes
+from intarsia.nullable import OptionalDType
 
 if TYPE_CHECKING:
     from intarsia.array import LogicalArray
@@ -25,14 +27,25 @@ def to_dask(array: LogicalArray, chunks: Any = None) -> Any:
     >>> lazy = to_dask(array)
     >>> lazy.chunks, lazy.sum().compute().item()
     (((2, 2, 1, 4),), 16)
+
+    A nullable array becomes a dask array of masked arrays.
     """
     da, base = require("dask.array", "dask"), require("dask.base", "dask")
     previous = block_sizes(array)
     wanted = previous if chunks is None else chunks
     sizes = da.core.normalize_chunks(wanted, array.shape, dtype=array.dtype, previous_chunks=previous)
+    nothing: Any = np.empty((0,) * array.ndim, dtype=array.dtype)
+    data_type = array.manifest.data_type
+    if isinstance(data_type, OptionalDType):
+        if data_type.depth > 1:
+            raise DataTypeError(
+                f"the array is {data_type}: dask knows masked arrays, but not several levels of null"
+            )
+        nothing = np.ma.masked_array(nothing)
     return da.from_array(
         array,
         chunks=sizes,
         name=f"intarsia-{base.tokenize(array, sizes)}",
-        meta=np.empty((0,) * array.ndim, dtype=array.dtype),
+        asarray=False,  # what is read is an array already, and a mask would be lost
+        meta=nothing,
     )

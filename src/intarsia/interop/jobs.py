@@ -10,14 +10,17 @@ import numpy as np
 import zarr
 
 from intarsia.array.append import completed
+from intarsia.array.encode import write_box
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.logical import create
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.array.member import Encoding
 from intarsia.array.reserve import Reservation, covered, reserve_append, reserve_regions
+from intarsia.array.source import Source
 from intarsia.array.table import Box
 from intarsia.array.write import as_values
 from intarsia.errors import BoundsError, NoRegionError, OverlapError, ShapeError
+from intarsia.nullable import optional_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -98,8 +101,8 @@ def _write_here(job: Job) -> None:
     values = as_values(job.frame.manifest, job.source)
     for piece in job.reservation.pieces:
         source = tuple(slice(a, b) for a, b in zip(*piece.source, strict=True))
-        target = tuple(slice(a, b) for a, b in zip(*piece.target, strict=True))
-        job.frame.members.child(piece.member)[target or ...] = values[source]
+        member = job.frame.members.child(piece.member)
+        write_box(Source(piece.member, member), piece.target, values[source])
 
 
 def open_frame(store: Any, path: str) -> Frame | None:
@@ -134,7 +137,7 @@ def new_array(
     if len(chunks) != source.ndim:
         raise ShapeError(f"chunks {tuple(chunks)}: the array has {source.ndim} dimensions")
     array = create(
-        store, path, shape=source.shape, chunks=tuple(lattice or chunks), dtype=source.dtype, **fields
+        store, path, shape=source.shape, chunks=tuple(lattice or chunks), dtype=_data_type(source), **fields
     )
     frame = array._frame
     whole = [(bounds, _with_chunks(asked, chunks)) for bounds, asked in layout] if source.size else []
@@ -202,6 +205,12 @@ def axis_number(frame: Frame, axis: int | str) -> int:
             f"no axis of the array at {frame.group.path!r} is called {axis!r}; its dimension names: {names}"
         )
     return names.index(axis)
+
+
+def _data_type(source: Any) -> Any:
+    """What a new array holds: masked arrays, in memory or in dask, become nullable ones."""
+    masked = isinstance(getattr(source, "_meta", source), np.ma.MaskedArray)
+    return optional_dtype(source.dtype) if masked else source.dtype
 
 
 def _check_type(frame: Frame, source: Any) -> None:

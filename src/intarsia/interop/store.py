@@ -11,6 +11,7 @@ from intarsia.array.append import Addition, checked, neighbour_to_grow
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.logical import LogicalArray, chosen_codecs
 from intarsia.array.member import Encoding
+from intarsia.array.memory import shown
 from intarsia.array.reserve import Piece
 from intarsia.array.table import Box
 from intarsia.array.write import as_values
@@ -26,6 +27,7 @@ from intarsia.interop.jobs import (
     open_frame,
 )
 from intarsia.interop.source import store_of
+from intarsia.nullable import NullableArray, OptionalDType
 from intarsia.progress import silent
 from intarsia.versions.append import append_apart
 from intarsia.versions.backoff import Backoff
@@ -205,6 +207,11 @@ class _Order:
         return onto_axis(self.source, frame, self.axis, self.encoding)
 
     def _creation(self, store: Any) -> Job:
+        if not self.creation["overwrite"] and open_frame(store, self.path) is not None:
+            raise FileExistsError(
+                f"there is a logical array at {self.path or '/'!r} already.\n"
+                "  axis=… appends to it, bounds=… writes into it, overwrite=True replaces it"
+            )
         return new_array(self.source, store, self.path, self.encoding, regions=self.regions, **self.creation)
 
 
@@ -265,7 +272,7 @@ class _Deferred:
         fresh = addition.fresh(addition.rest).shape[axis] if member is not None else 0
         split = self.source.shape[axis] - fresh
         head = self.source[(slice(None),) * axis + (slice(0, split),)]
-        self.head = as_values(addition.before, np.asarray(head.compute())) if split else None
+        self.head = as_values(addition.before, np.asanyarray(head.compute())) if split else None
         if member is None:
             return
         frame = Frame(open_group(fork.store, member.path.rpartition("/")[0], "r+"), addition.before)
@@ -277,10 +284,16 @@ class _Deferred:
     def _read_back(self, member: zarr.Array[Any]) -> Any:
         """The data as it is stored now: should it have to move, nothing is computed again."""
         da = require("dask.array", "dask")
-        stored = da.from_array(member, chunks=member.shards or member.chunks, name=False)
+        nothing: Any = np.empty((0,) * member.ndim, dtype=member.dtype)
+        readable: Any = member
+        if isinstance(member.metadata.dtype, OptionalDType):
+            readable, nothing = NullableArray(member), np.ma.masked_array(nothing)
+        stored = da.from_array(
+            readable, chunks=member.shards or member.chunks, name=False, asarray=False, meta=nothing
+        )
         if self.head is None:
             return stored
-        return da.concatenate([da.from_array(self.head, name=False), stored], axis=self.axis)
+        return da.concatenate([da.from_array(shown(self.head), name=False), stored], axis=self.axis)
 
 
 @dataclass(frozen=True)

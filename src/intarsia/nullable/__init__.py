@@ -18,6 +18,7 @@ from intarsia.nullable.nulls import dtype_without_nulls, without_nulls
 from intarsia.nullable.pandas import from_pandas, to_pandas
 from intarsia.nullable.polars import from_polars, to_polars
 from intarsia.nullable.scalars import NULL, Null, Some
+from intarsia.nullable.sentinel import SentinelCodec
 from intarsia.nullable.values import NullableValues
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "NullableCodec",
     "NullableValues",
     "OptionalDType",
+    "SentinelCodec",
     "Some",
     "as_masked",
     "as_nullable",

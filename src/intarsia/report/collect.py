@@ -9,6 +9,7 @@ from intarsia.array.verify import Problem, verify
 from intarsia.errors import IntarsiaError
 from intarsia.report.masks import mask_uses
 from intarsia.report.page import ArrayReport, Moment
+from intarsia.report.slots import slot_uses
 from intarsia.report.survey import survey
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from intarsia.array import LogicalArray
     from intarsia.report.masks import MaskUse
+    from intarsia.report.slots import SlotUse
 
 __all__ = ["report_of"]
 
@@ -40,6 +42,11 @@ def report_of(
         masks = mask_uses(array, facts)
     except IntarsiaError as error:
         problems.append(Problem("data", array.path or "/", f"bitmasks cannot be read: {error}"))
+    slots: tuple[SlotUse, ...] = ()
+    try:
+        slots = slot_uses(array, facts)
+    except IntarsiaError as error:
+        problems.append(Problem("data", array.path or "/", f"slots cannot be read: {error}"))
     attributes = tuple(
         (str(key), json.dumps(value, ensure_ascii=False, default=str))
         for key, value in sorted(array.attrs.items())[:MOST_ATTRIBUTES]
@@ -48,5 +55,5 @@ def report_of(
         ", and every stored chunk was read." if read_data else "; stored chunks were not read."
     )
     return ArrayReport(
-        array.path, array.info.fields, attributes, shown, tuple(problems), checked, masks, (), left_out
+        array.path, array.info.fields, attributes, shown, tuple(problems), checked, masks, slots, left_out
     )

@@ -25,7 +25,7 @@ font:13px/1.45 system-ui,sans-serif;max-width:860px}
 .intarsia table{border-collapse:collapse;margin:.4em 0;font-variant-numeric:tabular-nums}
 .intarsia th,.intarsia td{padding:.15em .8em .15em 0;text-align:left;border:0;background:none;color:inherit}
 .intarsia th{font-weight:600;color:var(--soft)}
-.intarsia td.n,.intarsia th.n{text-align:right}
+.intarsia td.n,.intarsia th.n{text-align:right;white-space:nowrap}
 .intarsia tbody tr:hover{background:var(--hole)}
 .intarsia summary{cursor:pointer;color:var(--soft)}
 .intarsia .w{overflow-x:auto}

@@ -151,7 +151,13 @@ def write_slots(
                 layout = form.layout_of(os.fstat(fd).st_size, table)
                 if sound and layout is not None:
                     _Slots(path, fd, form, layout, table).write(writes, encoded)
-                    return
+                    if files.is_current(fd, path):
+                        return
+                    raise SlotsGoneError(
+                        f"the shard {path} was replaced or removed while it was written to, by a program "
+                        "that knows nothing of slots: the write is lost.\n"
+                        "  Stop that program, then intarsia.reslot(array), and write again"
+                    )
         if fd is None:
             fresh = (encoded[w.number] if w.number in encoded else w.encode(None) for w in writes)
             if all(data is None for data in fresh):

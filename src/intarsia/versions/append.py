@@ -109,6 +109,7 @@ class _InMemory:
 def append_apart(commit: Commit, path: str, incoming: Incoming, encoding: Encoding, backoff: Backoff) -> str:
     """Upload the data as a member that nothing refers to, then repeat the edit until it is committed."""
     upload: Upload | None = None
+    base = commit.repo.lookup_branch(commit.branch)
     for _ in backoff.tries():
         if upload is None:
             session = commit.repo.writable_session(commit.branch)
@@ -123,7 +124,7 @@ def append_apart(commit: Commit, path: str, incoming: Incoming, encoding: Encodi
                 continue
             upload.attach(session, frame, addition)
             try:
-                return commit.make(session)
+                return commit.make(session, since=base)
             except icechunk.ConflictError:
                 continue
     raise ConcurrentUpdateError(

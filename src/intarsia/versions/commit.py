@@ -37,8 +37,8 @@ class Commit:
     >>> repo = intarsia.open_repository("memory://", create=True)
     >>> session = repo.writable_session("main")
     >>> _ = intarsia.create(session.store, "a", shape=(4,), chunks=(2,), dtype="u1")
-    >>> commit = Commit(repo, "main", "first")
-    >>> commit.make(session) == commit.find(session.snapshot_id) == repo.lookup_branch("main")
+    >>> base, commit = session.snapshot_id, Commit(repo, "main", "first")
+    >>> commit.make(session) == commit.find(since=base) == repo.lookup_branch("main")
     True
     """
 
@@ -61,35 +61,42 @@ class Commit:
     def where(self) -> str:
         return describe(self.repo)
 
-    def make(self, session: icechunk.Session) -> str:
+    def make(self, session: icechunk.Session, since: str | None = None) -> str:
         """Commit a session; returns the snapshot's id.
 
         Raises `icechunk.ConflictError` if others were faster. A commit whose acknowledgement was lost is
-        found in the history, so it is never made twice nor reported as failed.
+        found in the history, so it is never made twice nor reported as failed; `since` is the snapshot that
+        the first attempt began with, where there were several.
         """
+        base = since or session.snapshot_id
         metadata = {**self.metadata, METADATA_KEY: {"commit": self.mark}}
         with commit_lock(self.repo):
             try:
                 return session.commit(self.message, metadata)
             except icechunk.SessionStateError:
                 raise
+            except icechunk.ConflictError:
+                # The others may be ourselves. If that cannot be found out, this must not go on as a conflict:
+                # whoever tries again would commit twice.
+                found = self.find(base)
+                if found is None:
+                    raise
             except icechunk.IcechunkError as error:
                 try:
-                    found = self.find(session.snapshot_id)
+                    found = self.find(base)
                 except icechunk.IcechunkError:
                     found = None  # the storage cannot tell either: the first error says why
                 if found is None:
-                    if not isinstance(error, icechunk.ConflictError):
-                        error.add_note(f"while committing to branch {self.branch!r} of {self.where}")
+                    error.add_note(f"while committing to branch {self.branch!r} of {self.where}")
                     raise
-                return found
+        return found
 
     def find(self, since: str) -> str | None:
         """The snapshot of this very commit, among those after `since`; None if it never happened."""
         for snapshot in self.repo.ancestry(branch=self.branch):
+            if snapshot.id == since:
+                return None
             mark = snapshot.metadata.get(METADATA_KEY)
             if isinstance(mark, dict) and mark.get("commit") == self.mark:
                 return snapshot.id
-            if snapshot.id == since:
-                return None
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import icechunk
+    from filelock import BaseFileLock
 
 __all__ = ["LOCK_SECONDS", "commit_lock", "lock_file", "locked"]
 
@@ -61,7 +63,8 @@ def commit_lock(repo: icechunk.Repository, timeout: float = LOCK_SECONDS) -> Ite
 def locked(path: Path, timeout: float = LOCK_SECONDS) -> Iterator[None]:
     """Hold the lock of the repository in a directory, whether it exists already or not."""
     file = lock_file(path)
-    lock = FileLock(file, is_singleton=True)  # one an object a file, so that a thread may take it twice
+    # A thread uses one object a file, so that it may take the lock again while it holds it.
+    lock = _of_thread.locks.get(file) or FileLock(file, mode=_lock_mode(path))
     try:
         lock.acquire(timeout=timeout, poll_interval=POLL_SECONDS)
     except Timeout:
@@ -75,7 +78,27 @@ def locked(path: Path, timeout: float = LOCK_SECONDS) -> Iterator[None]:
             f"its lock file {file} cannot be made ({error.strerror}).\n"
             "  Writers need write permission for the repository and for the directory that it is in"
         ) from error
+    _of_thread.locks[file] = lock
     try:
         yield
     finally:
         lock.release()
+        if not lock.is_locked:
+            _of_thread.locks.pop(file, None)
+
+
+class _OfThread(threading.local):
+    """The locks that a thread holds."""
+
+    def __init__(self) -> None:
+        self.locks: dict[Path, BaseFileLock] = {}
+
+
+_of_thread = _OfThread()
+
+
+def _lock_mode(path: Path) -> int:
+    """Permissions of the lock file: whoever may write to the repository's directory may lock it."""
+    existing = path if path.exists() else path.parent
+    writable = existing.stat().st_mode & 0o022 if existing.exists() else 0
+    return 0o644 | writable

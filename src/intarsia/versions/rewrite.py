@@ -107,6 +107,7 @@ def recode(
     box: Box | None = None
     made: _Recoded | None = None
     with explained(commit.where):
+        base = opened.lookup_branch(branch)
         for _ in waits.tries():
             if made is None:
                 session = opened.writable_session(branch)
@@ -125,7 +126,7 @@ def recode(
                     continue
                 made.attach(session)
                 try:
-                    return commit.make(session)
+                    return commit.make(session, since=base)
                 except icechunk.ConflictError:
                     continue
     raise ConcurrentUpdateError(commit.message, branch, [f"{path}: changed in {waits.attempts} attempts"])

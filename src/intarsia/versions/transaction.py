@@ -13,6 +13,7 @@ from intarsia.versions.commit import Commit
 from intarsia.versions.conflict import clashes, hidden_writes
 from intarsia.versions.failures import explained, translated
 from intarsia.versions.forks import Share, merge_forks
+from intarsia.versions.locking import commit_lock
 from intarsia.versions.repository import RepositoryLike, open_repository
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class Transaction:
         merge_forks(self.session, forks, self._merged)
 
     def __enter__(self) -> Self:
+        if self._session is not None:
+            raise RuntimeError("a transaction is used once: begin another one for more changes")
         with explained(self._commit.where):
             self._session = self.repo.writable_session(self.branch)
         self._base = self._session.snapshot_id
@@ -117,11 +120,14 @@ def settle(commit: Commit, session: icechunk.Session, base: str, backoff: Backof
     Otherwise nothing is committed and `ConcurrentUpdateError` names what changed.
     """
     with explained(commit.where):
-        for _ in backoff.tries():
-            try:
-                return commit.make(session)
-            except icechunk.ConflictError:
-                _rebase(commit, session, base)
+        for attempt in backoff.tries():
+            with commit_lock(commit.repo):  # from the second attempt on, no writer of this host is faster
+                if attempt:
+                    _rebase(commit, session, base)
+                try:
+                    return commit.make(session, since=base)
+                except icechunk.ConflictError:
+                    continue
     raise ConcurrentUpdateError(commit.message, commit.branch, [f"the branch moved {backoff.attempts} times"])
 
 

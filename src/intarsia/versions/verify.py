@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import icechunk
+from zarr.errors import GroupNotFoundError
 
 from intarsia import array
 from intarsia.array import LogicalArray, Problem
 from intarsia.array.frame import open_group
 from intarsia.array.manifest import MANIFEST_KEY
+from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryError
 from intarsia.versions.collect import leftovers
 from intarsia.versions.open import as_repository, session_at
 from intarsia.versions.repository import describe
@@ -35,8 +37,9 @@ def verify(
 
     Takes an array, or a store and a path, so that an array that does not open can be looked at too; or a
     repository, where every logical array below the path is checked, at the tip of `main` unless a version
-    is given, and remains of interrupted writers are listed (uploads of a writer at work look the same).
-    `data=False` leaves out reading the chunks. An empty result means that all is well.
+    is given, and remains of interrupted writers are listed, where the storage allows it (uploads of a writer
+    at work look the same). `data=False` leaves out reading the chunks. An empty result means that all is
+    well.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -53,9 +56,15 @@ def verify(
     if repo is None:
         return array.verify(target, path, data=data)
     session = session_at(repo, branch=branch, tag=tag, snapshot_id=snapshot_id)
+    try:
+        group = open_group(session.store, path, "r")
+    except GroupNotFoundError as error:
+        if path:
+            raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
+        return repository_leftovers(repo)  # nothing was ever created
     found = [
         problem
-        for inner in _logical_arrays(open_group(session.store, path, "r"))
+        for inner in _logical_arrays(group)
         for problem in array.verify(session.store, inner, data=data)
     ]
     return (*found, *repository_leftovers(repo))
@@ -63,7 +72,10 @@ def verify(
 
 def repository_leftovers(repo: icechunk.Repository) -> tuple[Problem, ...]:
     """What no version refers to, as a problem that does no harm; empty if there is nothing."""
-    remains = leftovers(repo)
+    try:
+        remains = leftovers(repo)
+    except (RepositoryError, ReadOnlyError):
+        return ()  # storage that cannot be listed, as over HTTP
     if remains.is_empty:
         return ()
     what = f"{remains} that no version refers to"

@@ -109,6 +109,7 @@ class ConcurrentStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._gate = asyncio.Semaphore(zarr.config.get("async.concurrency"))
         self.name = f"{type(store).__name__}, concurrently"
 
     def sizes(self, sources: Sequence[tuple[Source, Ints]]) -> list[Ints | None]:
@@ -123,10 +124,9 @@ class ConcurrentStore:
 
     async def _get(self, wanted: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:
         prototype = default_buffer_prototype()
-        gate = asyncio.Semaphore(zarr.config.get("async.concurrency"))
 
         async def one(key: str, byte_range: ByteRequest | None) -> Any:
-            async with gate:
+            async with self._gate:  # all batches together are no more requests than zarr allows
                 found = await self._store.get(key, prototype, byte_range)
                 return None if found is None else found.as_numpy_array()
 

@@ -21,7 +21,7 @@
     slider.addEventListener("input", () => show(Number(slider.value)));
     earlier.addEventListener("click", () => show(Number(slider.value) - 1));
     later.addEventListener("click", () => show(Number(slider.value) + 1));
-    box.querySelector(".controls").hidden = false;
+    box.querySelector(".controls").hidden = moments.length < 2;
     show(moments.length - 1);
   }
 

@@ -1,0 +1,71 @@
+"""Claim: reads are faster than zarr-python and TensorStore, on many members as on one."""
+
+import zlib
+
+import numpy as np
+import zarr
+
+import intarsia.array.unpack
+from benchmarks.measure import best_times, table
+from benchmarks.mosaic import DEFAULT, FUSED, ZARRS, Mosaic, folder
+
+WHOLE = np.s_[0:4096, 0:4096]
+STRIDED = np.s_[0:4096:9, 0:4096:7]
+
+
+def without_isal(read):
+    """The same read with the inflate of the standard library."""
+
+    def slower(selection):
+        chosen = intarsia.array.unpack.decompressobj
+        intarsia.array.unpack.decompressobj = zlib.decompressobj
+        try:
+            return read(selection)
+        finally:
+            intarsia.array.unpack.decompressobj = chosen
+
+    return slower
+
+
+def readers(mosaic):
+    """Every way to read the mosaic."""
+    files = zarr.storage.LocalStore(mosaic.files)
+    ours = mosaic.ours.__getitem__
+    return {
+        "intarsia, Icechunk": ours,
+        "intarsia, Icechunk, without isal": without_isal(ours),
+        "intarsia, plain files": mosaic.ours_on_files.__getitem__,
+        "zarr-python member by member, Icechunk": mosaic.loop(mosaic.store, DEFAULT),
+        "the same, fused pipeline": mosaic.loop(mosaic.store, FUSED),
+        "zarr-python, one zstd array, Icechunk": mosaic.one_array(DEFAULT),
+        "the same, fused pipeline ": mosaic.one_array(FUSED),
+        "zarrs member by member, plain files": mosaic.loop(files, ZARRS),
+        "TensorStore concat, plain files": mosaic.tensorstore(),
+        "h5py virtual dataset": mosaic.h5py(),
+        "dask, Icechunk": mosaic.dask(),
+        "xarray and dask, Icechunk": mosaic.xarray(),
+    }
+
+
+def run() -> str:
+    text = []
+    with folder() as place:
+        for chunk in (128, 512):
+            mosaic = Mosaic(place, chunk)
+            ways = readers(mosaic)
+            for title, selection in (("full read", WHOLE), ("every 9th row and 7th column", STRIDED)):
+                expected = mosaic.data[selection]
+                for name, read in ways.items():
+                    np.testing.assert_array_equal(read(selection), expected, err_msg=name)
+                times = best_times(
+                    {name: (lambda r=read, s=selection: r(s)) for name, read in ways.items()}, most_rounds=20
+                )
+                base = times["intarsia, Icechunk"]
+                rows = [(name, f"{took * 1e3:.0f} ms", f"{took / base:.2f}") for name, took in times.items()]
+                header = ("reader", "best", "times ours")
+                text.append(table(f"{title}, chunks of {chunk} x {chunk}", rows, header))
+    return "\n".join(text)
+
+
+if __name__ == "__main__":
+    print(run())

@@ -1,0 +1,130 @@
+"""Pages of the site that are made, not written: Python names, commands, JSON Schemas."""
+
+from __future__ import annotations
+
+import ast
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGE = ROOT / "src" / "intarsia"
+
+ROOMS = {
+    "array": "Logical arrays",
+    "versions": "Repositories and versions",
+    "codecs": "Codecs",
+    "nullable": "Nullable data",
+    "shards": "Slotted shards",
+    "tune": "Choosing encodings",
+    "ingest": "Archives of files",
+    "interop": "xarray, dask and others",
+    "report": "Pictures and reports",
+    "progress": "Progress",
+    "errors": "Errors",
+}
+"""Rooms of the package, as the reference calls them and in its order."""
+
+
+def public_names() -> dict[str, list[str]]:
+    """The names of the flat namespace by the room that they come from."""
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    rooms: dict[str, list[str]] = {room: [] for room in ROOMS}
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("intarsia."):
+            room = (node.module or "").split(".")[1]
+            rooms.setdefault(room, []).extend(alias.name for alias in node.names)
+    return {room: sorted(names, key=str.lower) for room, names in rooms.items() if names}
+
+
+def api_page(room: str, names: list[str]) -> str:
+    """The reference of one room."""
+    title = ROOMS.get(room, room)
+    entries = "\n\n".join(f"::: {_home('intarsia', name)}" for name in names)
+    inner = _inner_names(room)
+    if inner:
+        entries += f"\n\n## In `intarsia.{room}`\n\n"
+        entries += "\n\n".join(f"::: {_home(f'intarsia.{room}', n)}" for n in inner if n not in names)
+    return f"# {title}\n\nAll of these are in the namespace `intarsia`.\n\n{entries}\n"
+
+
+def _home(module: str, name: str) -> str:
+    """Where an object is defined: `intarsia.explain` is a function, but also the name of a module nearby."""
+    thing = getattr(import_module(module), name)
+    home, own = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    return f"{home}.{own}" if home and own and home.startswith("intarsia.") else f"{module}.{name}"
+
+
+def _inner_names(room: str) -> list[str]:
+    """Names that users reach through the room itself: only `nullable` is such a room."""
+    if room != "nullable":
+        return []
+    tree = ast.parse((PACKAGE / room / "__init__.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            return sorted(ast.literal_eval(node.value), key=str.lower)
+    return []
+
+
+def cli_page() -> str:
+    """The commands, from the program itself."""
+    from typer.main import get_command
+
+    from intarsia.cli.app import VERBS, app
+    from intarsia.cli.exits import Exit
+
+    group: Any = get_command(app)
+    parts = ["# Command line\n", f"```console\n{_help(group, None)}\n```\n"]
+    for heading, verbs in VERBS.items():
+        parts.append(f"## {heading}\n")
+        parts.extend(f"### intarsia {verb}\n\n```console\n{_help(group, verb)}\n```\n" for verb in verbs)
+    codes = "\n".join(f"| {code.value} | {code.meaning} |" for code in Exit)
+    parts.append(f"## Exit codes {{ #exit-codes }}\n\n| code | meaning |\n|---|---|\n{codes}\n")
+    parts.append(
+        "## JSON\n\nEvery command takes `--json`: one document on the output, or on failure one on the error "
+        "stream. The [schemas](schemas.md) ship with the package, in `intarsia/schemas/cli`.\n\n"
+        "## Environment\n\n"
+        "`NO_COLOR` turns colours off; tables are plain lines wherever the output is not a terminal. "
+        "`AWS_…` variables count for `s3://` stores. `INTARSIA_TRACEBACK=1` shows where an unexpected error "
+        "comes from. `intarsia --install-completion` sets up the shell.\n"
+    )
+    return "\n".join(parts)
+
+
+def _help(group: Any, verb: str | None) -> str:
+    from typer.testing import CliRunner
+
+    from intarsia.cli.app import app
+
+    arguments = ["--help"] if verb is None else [verb, "--help"]
+    environment = {"COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1"}
+    text = CliRunner().invoke(app, arguments, prog_name="intarsia", env=environment).output
+    return "\n".join(line.rstrip() for line in text.strip("\n").split("\n"))
+
+
+def schema_pages() -> dict[str, str]:
+    """A list of the JSON Schemas, and each of them as a file."""
+    files: dict[str, str] = {}
+    lines = [
+        "# JSON Schemas\n",
+        "The formats and the output of the commands, for programs that check them.\n",
+    ]
+    for path in sorted(
+        (PACKAGE / "schemas").rglob("*.schema.json"), key=lambda p: (len(p.parts), p.as_posix())
+    ):
+        name = path.relative_to(PACKAGE / "schemas").as_posix()
+        document = json.loads(path.read_text(encoding="utf-8"))
+        files[f"reference/schemas/{name}"] = path.read_text(encoding="utf-8")
+        about = document.get("description", "")
+        lines.append(f"- [{name}](schemas/{name}): {about}")
+    files["reference/schemas.md"] = "\n".join(lines) + "\n"
+    return files
+
+
+def generated() -> dict[str, str]:
+    """Every page that is made rather than written."""
+    pages = {f"reference/api/{room}.md": api_page(room, names) for room, names in public_names().items()}
+    if not (ROOT / "docs" / "benchmarks.md").exists():
+        pages["benchmarks.md"] = "# Benchmarks\n\n`make bench` measures, and writes this page.\n"
+    return {**pages, "reference/cli.md": cli_page(), **schema_pages()}

@@ -1,0 +1,110 @@
+"""`intarsia compact`: shards without slots, as small as they can be."""
+
+from typing import Annotated, Any
+
+import typer
+import zarr
+
+import intarsia
+from intarsia.cli.exits import CommandError
+from intarsia.cli.options import Allow, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.output import print_json, show_table
+from intarsia.cli.place import Place, Version
+from intarsia.cli.verb import verb
+from intarsia.cli.waiting import waiting
+from intarsia.report.facts import read_facts
+from intarsia.words import size_text
+
+__all__ = ["compact"]
+
+
+@verb
+def compact(
+    store: Store,
+    array: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH",
+            help="A sharded Zarr array, or a logical array with sharded members.",
+            show_default=False,
+        ),
+    ] = "",
+    decision: Annotated[
+        str | None,
+        typer.Option(
+            "--decision", "-d", help="On the way, decide anew which chunks get which nested codecs."
+        ),
+    ] = None,
+    branch: Branch = None,
+    tag: Tag = None,
+    snapshot: Snapshot = None,
+    as_of: AsOf = None,
+    storage_option: StorageOption = None,
+    allow: Allow = None,
+    as_json: Json = False,
+) -> None:
+    """Rewrite slotted shards without slots, shard by shard, while others go on writing.
+
+    For arrays in a local Zarr store. It can be stopped at any moment and started again.
+
+    Example: intarsia compact run42.zarr images --decision compress_if_smaller
+    """
+    version = Version(branch, tag, snapshot, as_of)
+    place = Place.find(store, storage_option, allow)
+    if place.repo is not None:
+        version.for_writing()
+        raise intarsia.SlotsUnsupportedError(
+            f"{store} is an Icechunk repository, whose chunks never change: there are no slots to compact.\n"
+            "  To join members of equal encoding: array.consolidate()"
+        )
+    place.store(version)  # refuses versions that a plain store has not
+    results = []
+    for path, sharded in _sharded_arrays(place.writable, array.strip("/")):
+        with waiting(f"compacting {path or '/'}") as progress:
+            results.append((path, intarsia.compact(sharded, decision=decision, progress=progress)))
+    if as_json:
+        print_json(
+            {
+                "store": store,
+                "arrays": [
+                    {
+                        "path": path,
+                        "shards": done.shards,
+                        "replaced": done.replaced,
+                        "bytes_before": done.bytes_before,
+                        "bytes_after": done.bytes_after,
+                    }
+                    for path, done in results
+                ],
+            }
+        )
+        return
+    rows = [
+        (
+            path or "/",
+            f"{done.replaced:,} of {done.shards:,}",
+            size_text(done.bytes_before),
+            size_text(done.bytes_after),
+        )
+        for path, done in results
+    ]
+    show_table(("Array", "Shards replaced", "On disk before", "On disk"), rows)
+
+
+def _sharded_arrays(store: Any, path: str) -> list[tuple[str, zarr.Array[Any]]]:
+    """The array at a path, or the sharded members of the logical array there."""
+    try:
+        found = zarr.open(store, path=path, mode="r+", zarr_format=3)
+    except FileNotFoundError as error:
+        raise intarsia.NotLogicalArrayError(f"there is neither an array nor a group at {path!r}") from error
+    if isinstance(found, zarr.Array):
+        return [(path, found)]
+    try:
+        logical = intarsia.open(found, mode="r+")
+    except intarsia.NotLogicalArrayError as error:
+        raise CommandError(f"{path or '/'} is a group: name a sharded array, or a logical array") from error
+    facts = read_facts(logical.group, logical.manifest.members, logical.ndim)
+    names = [fact.name for fact in facts if fact.is_sharded]
+    if not names:
+        raise intarsia.SlotsUnsupportedError(f"none of the {len(facts)} members of {path or '/'} has shards")
+    return [(f"{logical.path}/{name}".lstrip("/"), logical.members[name]) for name in names]

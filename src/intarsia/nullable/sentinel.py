@@ -1,0 +1,163 @@
+"""Reading files that mark missing values by a special number: the codec `intarsia.sentinel`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from zarr.abc.codec import ArrayArrayCodec
+from zarr.codecs import BytesCodec
+
+from intarsia._compat import codec_supports_sync
+from intarsia.codecs import configuration
+from intarsia.codecs.chain import CodecLike, parse_codecs
+from intarsia.codecs.context import named_chunk
+from intarsia.errors import ChunkEncodeError, CodecConfigurationError
+from intarsia.nullable.buffer import OptionalNDBuffer, nullable_of
+from intarsia.nullable.dtype import OptionalDType
+from intarsia.nullable.scalars import Some
+from intarsia.nullable.values import NullableValues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from zarr.core.buffer import NDBuffer
+    from zarr.core.metadata.v3 import ChunkGridMetadata
+    from zarr.dtype import ZDType
+
+    from intarsia._compat import JSON, ArraySpec
+
+__all__ = ["SentinelCodec"]
+
+NAME = "intarsia.sentinel"
+
+
+@dataclass(frozen=True)
+class SentinelCodec(ArrayArrayCodec):
+    """array -> array: nulls become the first of `values`, and any of `values` becomes null.
+
+    The data type is `optional` and becomes its inner one, which `codecs` encode further. (They are nested
+    because zarr asks every codec of a list whether it can encode the array's own data type.) A value that is
+    there and equals a sentinel cannot be encoded.
+
+    >>> import zarr
+    >>> from intarsia.nullable import optional_dtype
+    >>> z = zarr.create_array(
+    ...     {}, shape=3, dtype=optional_dtype("int16"), filters=SentinelCodec(values=[-999]),
+    ...     serializer=zarr.codecs.BytesCodec(),
+    ... )
+    >>> z[:] = np.ma.masked_equal([5, 6, 7], 6)
+    >>> z[:]
+    NullableValues([5, NULL, 7], dtype=int16)
+    """
+
+    is_fixed_size = True
+    names_chunks = True  # in errors
+
+    values: tuple[Any, ...]
+    """The special values, as in the fill value of a zarr.json: numbers, or "NaN"."""
+
+    codecs: tuple[ArrayArrayCodec, ...] = ()
+    """What encodes the values further: array -> array codecs, which know nothing of nulls."""
+
+    def __init__(self, *, values: Iterable[Any], codecs: Iterable[CodecLike] = ()) -> None:
+        listed = tuple(values)
+        configuration.check(NAME, {"values": list(listed)})
+        nested = parse_codecs([*codecs, BytesCodec()])[:-1]  # refuses all but array -> array codecs
+        object.__setattr__(self, "values", listed)
+        object.__setattr__(self, "codecs", nested)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, JSON]) -> Self:
+        return cls(**configuration.read(NAME, data))
+
+    def to_dict(self) -> dict[str, JSON]:
+        parts: Any = {"values": list(self.values)}
+        if self.codecs:
+            parts["codecs"] = [codec.to_dict() for codec in self.codecs]
+        return {"name": NAME, "configuration": parts}
+
+    def validate(
+        self, *, shape: tuple[int, ...], dtype: ZDType[Any, Any], chunk_grid: ChunkGridMetadata
+    ) -> None:
+        inner = _inner(dtype)
+        self._scalars(inner)
+        for codec in self.codecs:
+            codec.validate(shape=shape, dtype=inner, chunk_grid=chunk_grid)
+
+    def _scalars(self, inner: ZDType[Any, Any]) -> list[Any]:
+        try:
+            return [inner.from_json_scalar(value, zarr_format=3) for value in self.values]
+        except (TypeError, ValueError, OverflowError) as error:
+            raise CodecConfigurationError(f"codec {NAME!r}: values: {error}") from error
+
+    def _specs(self, chunk_spec: ArraySpec) -> list[ArraySpec]:
+        """What every nested codec gets, and at the end what leaves the last."""
+        inner = _inner(chunk_spec.dtype)
+        fill = chunk_spec.fill_value
+        plain = fill.value if isinstance(fill, Some) else self._scalars(inner)[0]
+        specs = [replace(chunk_spec, dtype=inner, fill_value=plain)]
+        for codec in self.codecs:
+            specs.append(codec.resolve_metadata(specs[-1]))
+        return specs
+
+    def resolve_metadata(self, chunk_spec: ArraySpec) -> ArraySpec:
+        return self._specs(chunk_spec)[-1]
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
+        for codec, spec in zip(self.codecs, self._specs(chunk_spec), strict=False):
+            input_byte_length = codec.compute_encoded_size(input_byte_length, spec)
+        return input_byte_length
+
+    def _decode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+        specs = self._specs(chunk_spec)
+        for codec, spec in zip(reversed(self.codecs), reversed(specs[:-1]), strict=True):
+            chunk_array = _synchronous(codec)._decode_sync(chunk_array, spec)
+        inner = specs[0].dtype
+        values = chunk_array.as_numpy_array().astype(inner.to_native_dtype(), copy=False)
+        return OptionalNDBuffer(NullableValues(values, self._is_sentinel(values, inner)))
+
+    def _is_sentinel(
+        self, values: np.ndarray[Any, Any], inner: ZDType[Any, Any]
+    ) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        found: np.ndarray[Any, np.dtype[np.bool_]] = np.zeros(values.shape, dtype=bool)
+        for sentinel in self._scalars(inner):
+            found |= values != values if sentinel != sentinel else values == sentinel  # NaN is not itself
+        return found
+
+    def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+        specs = self._specs(chunk_spec)
+        inner = specs[0].dtype
+        data = nullable_of(chunk_array, 1)
+        clash = self._is_sentinel(data.values, inner) & ~data.is_null()
+        if clash.any():
+            at = tuple(int(i) for i in np.argwhere(clash)[0])
+            raise ChunkEncodeError(
+                f"codec {NAME!r}: the value {data.values[at]} at {at}{named_chunk()} means null here, "
+                "so it cannot be stored"
+            )
+        filled = data.filled(self._scalars(inner)[0])
+        encoded: NDBuffer = chunk_spec.prototype.nd_buffer.from_ndarray_like(filled)
+        for codec, spec in zip(self.codecs, specs, strict=False):
+            encoded = _synchronous(codec)._encode_sync(encoded, spec)
+        return encoded
+
+    async def _decode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+        return self._decode_sync(chunk_array, chunk_spec)
+
+    async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+        return self._encode_sync(chunk_array, chunk_spec)
+
+
+def _synchronous(codec: ArrayArrayCodec) -> Any:
+    """Every array -> array codec of zarr can work without an event loop; one of others may not."""
+    if not codec_supports_sync(codec):
+        raise CodecConfigurationError(f"codec {NAME!r}: codecs: {type(codec).__name__} needs an event loop")
+    return codec
+
+
+def _inner(dtype: ZDType[Any, Any]) -> ZDType[Any, Any]:
+    if not isinstance(dtype, OptionalDType) or isinstance(dtype.inner, OptionalDType):
+        raise CodecConfigurationError(f"codec {NAME!r}: it encodes optional data of one level, not {dtype}")
+    return dtype.inner

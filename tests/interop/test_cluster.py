@@ -1,0 +1,208 @@
+"""A real cluster of three processes: writing through forks, dying workers, reading, recoding, rewriting."""
+
+import logging
+import os
+import signal
+import warnings
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from distributed import Client, LocalCluster
+from zarr.codecs import BytesCodec, ZstdCodec
+
+import intarsia
+from tests.interop.datasets import CODECS, stored_in_parts, weather
+
+
+@pytest.fixture(scope="module")
+def client():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of sockets and event loops, which are not ours
+        cluster = LocalCluster(
+            n_workers=3,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        )
+        with cluster, Client(cluster) as client:
+            yield client
+
+
+@pytest.fixture
+def repo(tmp_path):
+    return intarsia.open_repository(tmp_path / "repo", create=True)
+
+
+def numbers(*shape):
+    return np.arange(np.prod(shape), dtype="i4").reshape(shape)
+
+
+def five_members(length, width):
+    """Bounds of five regions along the first axis, each with its codecs."""
+    step = length // 5
+    return {((i * step, (i + 1) * step), (0, width)): codecs for i, codecs in enumerate(CODECS)}
+
+
+def dying(array, flag, at):
+    """The array, but the first worker that computes block number `at` is killed by it."""
+
+    def compute(block, block_info=None):
+        number = block_info[0]["chunk-location"]
+        if number[0] * 10 + number[1] == at:
+            try:
+                os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return block  # somebody died of it already
+            os.kill(os.getpid(), signal.SIGKILL)
+        return block
+
+    return array.map_blocks(compute, meta=np.empty((0, 0), array.dtype))
+
+
+def test_200_chunks_over_5_members_survive_a_killed_worker(client, repo, tmp_path):
+    source = dying(da.from_array(numbers(200, 100), chunks=(10, 10)), str(tmp_path / "died"), at=97)
+    seen = []
+    snapshot = intarsia.store_dask(
+        source, repo, "a", regions=five_members(200, 100), chunks=(10, 10),
+        progress=lambda done, total: seen.append((done, total)),
+    )  # fmt: skip
+    assert (tmp_path / "died").exists()
+    array = intarsia.open(repo, "a")
+    assert np.array_equal(array[...], numbers(200, 100))
+    assert [region.codec_names for region in array.regions] == ["gzip", "zstd", "raw", "blosc", "zstd+crc32c"]
+    assert intarsia.verify(array) == ()
+    assert seen == [(done, 200) for done in range(201)]  # nothing lost, nothing double
+    assert repo.lookup_branch("main") == snapshot
+    assert len(list(repo.ancestry(branch="main"))) == 2
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(8))
+def test_workers_killed_at_any_moment_lose_nothing(client, repo, seed):
+    """Killed from outside, whatever they are doing, when so many blocks are written."""
+    rng = np.random.default_rng(seed)
+    moments = {int(moment) for moment in rng.integers(0, 200, 2)}
+    print(f"seed {seed}: a worker dies after {sorted(moments)} blocks")
+
+    def kill(done, total):
+        if done in moments:
+            moments.discard(done)
+            os.kill(int(rng.choice(list(client.run(os.getpid).values()))), signal.SIGKILL)
+
+    source = da.from_array(numbers(200, 100), chunks=(10, 10))
+    intarsia.store_dask(source, repo, "a", regions=five_members(200, 100), chunks=(10, 10), progress=kill)
+    array = intarsia.open(repo, "a")
+    assert np.array_equal(array[...], numbers(200, 100))
+    assert intarsia.verify(array) == ()
+    client.wait_for_workers(3)
+
+
+@pytest.mark.torture
+def test_an_append_survives_a_killed_worker(client, repo, tmp_path):
+    intarsia.store_dask(da.from_array(numbers(15, 100), chunks=(10, 10)), repo, "a", codecs=["gzip"])
+    source = dying(da.from_array(numbers(60, 100), chunks=(10, 10)), str(tmp_path / "died"), at=23)
+    intarsia.store_dask(source, repo, "a", axis=0, codecs=["zstd"])
+    assert (tmp_path / "died").exists()
+    assert np.array_equal(intarsia.open(repo, "a")[...], np.concatenate([numbers(15, 100), numbers(60, 100)]))
+
+
+@pytest.mark.torture
+def test_a_plain_store_survives_a_killed_worker_too(client, tmp_path):
+    source = dying(da.from_array(numbers(60, 100), chunks=(10, 10)), str(tmp_path / "died"), at=23)
+    intarsia.store_dask(source, tmp_path / "plain.zarr", "a", codecs=["zstd"])
+    assert (tmp_path / "died").exists()
+    assert np.array_equal(intarsia.open(tmp_path / "plain.zarr", "a")[...], numbers(60, 100))
+
+
+def test_a_block_that_fails_is_tried_again_and_then_leaves_nothing(client, repo, tmp_path):
+    flag = str(tmp_path / "failed")
+
+    def fail_once(block):
+        try:
+            os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return block
+        raise RuntimeError("the network is down")
+
+    source = da.from_array(numbers(20, 10), chunks=(5, 10)).map_blocks(fail_once, meta=np.empty((0, 0), "i4"))
+    with pytest.raises(RuntimeError, match="the network is down"):
+        intarsia.store_dask(source, repo, "a", retries=0)
+    assert len(list(repo.ancestry(branch="main"))) == 1
+    os.remove(flag)
+    intarsia.store_dask(source, repo, "a")
+    assert np.array_equal(intarsia.open(repo, "a")[...], numbers(20, 10))
+
+
+def test_memory_of_this_process_is_refused(client):
+    source = da.from_array(numbers(20, 10), chunks=(5, 10))
+    with pytest.raises(intarsia.UnsharedStorageError, match="memory of this process"):
+        intarsia.store_dask(source, zarr.storage.MemoryStore(), "a")
+    repo = intarsia.open_repository("memory://", create=True)
+    with pytest.raises(intarsia.UnsharedStorageError, match="memory of another process"):
+        intarsia.store_dask(source, repo, "a")
+    assert len(list(repo.ancestry(branch="main"))) == 1
+
+
+def test_datasets_are_written_read_and_reduced_by_the_workers(client, repo):
+    dataset = weather(times=60)
+    intarsia.from_xarray(dataset.chunk(time=7), repo, codecs={"t": ["gzip"], "n": ["zstd"]})
+    opened = xr.open_dataset(repo, engine="intarsia", chunks={})
+    xr.testing.assert_identical(opened.compute(), dataset)
+    for work in (
+        lambda data: data["t"].mean(),
+        lambda data: data["t"].groupby("time.month").mean(),
+        lambda data: data["t"].rolling(time=5).mean(),
+    ):
+        xr.testing.assert_allclose(work(opened).compute(), work(dataset))
+    lazy = xr.open_dataset(repo, engine="intarsia")
+    assert client.submit(lambda data: float(data["t"][3].sum()), lazy).result() == pytest.approx(
+        float(dataset["t"][3].sum())
+    )
+
+
+def messages(error):
+    while error is not None:
+        yield str(error)
+        error = error.__cause__ or error.__context__
+
+
+def test_a_writable_session_does_not_travel_and_the_error_says_what_to_use(client, repo):
+    stored_in_parts(weather(), repo)
+    opened = xr.open_dataset(repo.writable_session("main"), engine="intarsia", chunks={})
+    with pytest.raises(Exception) as caught:
+        opened["t"].sum().compute()
+    assert any("use intarsia.store_dask" in text for text in messages(caught.value))
+
+
+def test_the_workers_recode(client, repo):
+    intarsia.store_dask(da.from_array(numbers(60, 100), chunks=(10, 50)), repo, "a", codecs=["gzip"])
+    seen = []
+    with intarsia.transaction(repo, message="recode") as tx:
+        array = tx.open("a")
+        array.recode(((20, 50), (0, 100)), codecs=["zstd"], client=client, progress=lambda *n: seen.append(n))
+    intarsia.recode(repo, "a", ((0, 20), (0, 50)), codecs=[], client=client)
+    array = intarsia.open(repo, "a")
+    assert np.array_equal(array[...], numbers(60, 100))
+    assert array.region_at((30, 0)).codec_names == "zstd"
+    assert array.region_at((0, 0)).codec_names == "raw"
+    assert array.region_at((0, 60)).codec_names == "gzip"
+    assert seen[0][0] == 0
+    assert seen[-1][0] == seen[-1][1] > 0
+
+
+def test_the_workers_rewrite(client, repo):
+    session = repo.writable_session("main")
+    codecs = [BytesCodec(), intarsia.ConditionalCodec(codecs=[ZstdCodec()])]
+    z = zarr.create(store=session.store, path="z", shape=40_000, chunks=1000, dtype="u1", codecs=codecs)
+    z[:] = 7
+    done = intarsia.rewrite(z, "compress_if_smaller", client=client)
+    assert (done.chunks, done.rewritten) == (40, 40)
+    assert done.bytes_after < done.bytes_before / 10
+    session.commit("rewritten")
+    stored = zarr.open_array(repo.readonly_session("main").store, path="z")
+    assert (stored[:] == 7).all()
+    assert (intarsia.masks(stored) == 1).all()
