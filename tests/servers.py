@@ -12,11 +12,10 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-import boto3
-import botocore.config
-import botocore.exceptions
-
 KEY, SECRET = "intarsia-tests", "not-a-secret"
+BUCKET = "tests"
+"""One for all: weed sets volumes aside for every bucket, and runs out of them."""
+
 START_SECONDS = 60
 POLL_SECONDS = 0.02
 
@@ -53,6 +52,9 @@ class S3Server:
         }
 
     def client(self):
+        import boto3  # late: it takes its time, and few tests need a server
+        import botocore.config
+
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -63,28 +65,30 @@ class S3Server:
         )
 
     def new_location(self):
-        """The URL of a place for a new repository, in a bucket of its own."""
-        bucket = f"b-{uuid.uuid4().hex[:16]}"
-        self.client().create_bucket(Bucket=bucket)
-        return f"s3://{bucket}/repository"
+        """The URL of a place for a new repository."""
+        return f"s3://{BUCKET}/{uuid.uuid4().hex[:16]}/repository"
 
     def wait(self):
         """Until it answers and takes an object."""
         deadline = time.monotonic() + START_SECONDS
-        while True:
+        while not self._is_ready():
             if self.process.poll() is not None:
                 raise RuntimeError(f"{self.name} ended with {self.process.returncode} before it answered")
-            try:
-                client = self.client()
-                bucket = f"ready-{uuid.uuid4().hex[:16]}"
-                client.create_bucket(Bucket=bucket)
-                client.put_object(Bucket=bucket, Key="x", Body=b"x")
-            except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError):
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(POLL_SECONDS)
-            else:
-                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.name} did not answer within {START_SECONDS} seconds")
+            time.sleep(POLL_SECONDS)
+
+    def _is_ready(self):
+        import botocore.exceptions
+
+        client = self.client()
+        try:
+            if BUCKET not in [bucket["Name"] for bucket in client.list_buckets()["Buckets"]]:
+                client.create_bucket(Bucket=BUCKET)
+            client.put_object(Bucket=BUCKET, Key="ready", Body=b"ready")
+        except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError):
+            return False
+        return True
 
     def stop(self):
         self.process.kill()  # it has nothing to keep, and would take its time to end well

@@ -213,6 +213,9 @@ def test_a_data_array_and_a_tree_are_written_too():
     intarsia.from_xarray(dataset["t"], store, "one")
     opened = xr.open_dataset(store, engine="intarsia", group="one")
     xr.testing.assert_identical(opened["t"].load(), dataset["t"])
+    tree = xr.DataTree.from_dict({"/": dataset[["n"]], "/below": dataset[["t"]]})
+    intarsia.from_xarray(tree, store, "two", codecs={"t": ["zstd"]})
+    assert intarsia.open(store, "two/below/t").regions[0].codec_names == "zstd"
     with pytest.raises(ValueError, match="has no name"):
         intarsia.from_xarray(dataset["t"].rename(None), store)
     with pytest.raises(TypeError, match="not a Dataset"):
@@ -305,6 +308,9 @@ def test_a_dataset_is_not_overwritten_unless_asked():
     intarsia.from_xarray(dataset + 1, store, codecs=["zstd"], overwrite=True)
     xr.testing.assert_equal(xr.open_dataset(store, engine="intarsia").load(), dataset + 1)
     assert intarsia.open(store, "t").regions[0].codec_names == "zstd"
+    intarsia.from_xarray(dataset[{"time": slice(3), "lat": [0]}], store, overwrite=True)
+    smaller = xr.open_dataset(store, engine="intarsia").load()
+    xr.testing.assert_identical(smaller, dataset[{"time": slice(3), "lat": [0]}])
 
 
 def test_names_that_nobody_has_are_refused():
@@ -316,6 +322,14 @@ def test_names_that_nobody_has_are_refused():
         intarsia.from_xarray(weather(), {}, unlimited_dims=["depth"])
     with pytest.raises(ValueError, match="unexpected encoding"):
         intarsia.from_xarray(weather(), {}, encoding={"lat": {"zlib": True}})
+
+
+def test_a_plain_array_has_the_encoding_that_xarray_gives_it():
+    store, dataset = zarr.storage.MemoryStore(), weather()
+    intarsia.from_xarray(dataset, store)
+    ours = xr.open_dataset(store, engine="intarsia", decode_cf=False)["time"].encoding
+    theirs = xr.open_zarr(store, decode_cf=False, consolidated=False, chunks=None)["time"].encoding
+    assert ours == theirs
 
 
 # Repositories

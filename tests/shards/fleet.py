@@ -61,10 +61,15 @@ class Member:
             raise AssertionError(f"a process failed:\n{value}")
         return value
 
-    def end(self):
-        """SIGKILL, if it still runs."""
-        self.process.kill()
+    def kill(self):
+        """SIGKILL, if it still runs; its number may be another process's by now if it does not."""
+        if self.process.is_alive():
+            self.process.kill()
         self.process.join()
+
+    def end(self):
+        """Whatever it does, it is over."""
+        self.kill()
         self.process.close()
         self.inbox.close()
 

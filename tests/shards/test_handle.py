@@ -161,8 +161,8 @@ def test_with_fsync_the_payload_is_on_disk_before_the_index_names_it(tmp_path, c
     calls.clear()
     slots = intarsia.slotted(array, fsync=True)
     slots[:80] = 1
-    created, written = calls[: calls.index("link") + 2], calls[calls.index("link") + 2 :]
-    assert created == ["pwritev", "fsync", "link", "fsync"]
+    created, written = calls[: calls.index("link") + 3], calls[calls.index("link") + 3 :]
+    assert created == ["pwritev", "fsync", "link", "fsync", "fsync"]  # of c/ and of the array's directory
     assert written == ["pwritev", "fdatasync", "pwritev", "fdatasync"]
     calls.clear()
     slots[:80] = 2
@@ -177,7 +177,7 @@ def test_without_fsync_nothing_waits_for_the_disk_until_it_is_flushed(tmp_path, 
     assert "fsync" not in calls
     assert "fdatasync" not in calls
     assert intarsia.flush_slots(slots) == 2
-    assert calls.count("fsync") == 3  # both shards and their directory
+    assert calls.count("fsync") == 4  # both shards, c/ and the array's directory
 
 
 def test_a_full_disk_is_noticed_before_the_old_value_is_touched(tmp_path, monkeypatch):

@@ -146,8 +146,7 @@ def test_a_killed_writer_leaves_old_or_new_values_or_loud_errors(tmp_path, any_k
             moment = time.perf_counter() + rng.random() * 0.003
             while time.perf_counter() < moment:  # not to wait for anything: to strike at a random moment
                 pass
-            writer.process.kill()
-            writer.process.join()
+            writer.kill()
             with contextlib.suppress(EOFError):
                 while True:
                     messages.append(inbox.recv())

@@ -45,7 +45,7 @@ def prepared(tx, **options):
 
 
 @given(st.data())
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 2)
 def test_shares_cover_everything_once(data):
     repo = memory()
     with intarsia.transaction(repo) as tx:

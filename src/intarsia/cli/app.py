@@ -1,5 +1,7 @@
 """The program: all verbs together."""
 
+import os
+import sys
 from importlib import import_module
 from typing import Annotated
 
@@ -52,4 +54,13 @@ for _heading, _verbs in VERBS.items():
 
 def run() -> None:
     """Run the program with the arguments of the process."""
-    app(prog_name="intarsia")
+    try:
+        app(prog_name="intarsia")
+    except SystemExit as end:
+        if end.code == Exit.INTERRUPTED:
+            # Threads may still be encoding what nobody wants any more, and would trip over an interpreter
+            # that takes itself apart. Everything of ours is undone by now.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(Exit.INTERRUPTED)
+        raise

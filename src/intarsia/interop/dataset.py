@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import zarr
-from xarray.backends import AbstractDataStore, ZarrStore
+from xarray.backends import AbstractDataStore
 
 from intarsia.array import LogicalArray
-from intarsia.array.frame import Frame, open_group
+from intarsia.array.frame import Frame
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.array.travel import check_travels
-from intarsia.interop.nulls import is_nullable
 from intarsia.interop.source import variable_name
-from intarsia.interop.variables import dimensions, lazy_variable, nullable_variables, variables_of
+from intarsia.interop.variables import plain_variables, variables_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,8 +52,9 @@ class GroupStore(AbstractDataStore):
 
     def get_variables(self) -> dict[str, Variable]:
         """Every array of the group by name."""
-        plain = None if self._alone else ZarrStore(self._group, mode="r")
-        children: dict[str, Any] = _with_coordinates(self._group) if plain is None else dict(plain.members)
+        children: dict[str, Any] = (
+            _with_coordinates(self._group) if self._alone else dict(self._group.members())
+        )
         found: dict[str, Variable] = {}
         for name, child in children.items():
             if name in self._dropped:
@@ -62,25 +62,8 @@ class GroupStore(AbstractDataStore):
             if is_logical(child):
                 found |= variables_of(LogicalArray(Frame.load(child)), name, self._nulls)
             elif isinstance(child, zarr.Array):
-                found |= self._plain_variables(plain, name, child)
+                found |= plain_variables(child, name, self._nulls)
         return found
-
-    def _plain_variables(
-        self, store: ZarrStore | None, name: str, array: zarr.Array[Any]
-    ) -> dict[str, Variable]:
-        """An ordinary Zarr array as xarray reads it; axes without a name get one, as for logical arrays."""
-        names: Any = getattr(array.metadata, "dimension_names", None)
-        dims = dimensions(name, array.ndim, names)
-        encoding = {"preferred_chunks": dict(zip(dims, array.chunks, strict=True))}
-        if is_nullable(array):
-            return nullable_variables(array, name, dims, dict(array.attrs), encoding, self._nulls)
-        if names is None or None in names:
-            return {name: lazy_variable(array, dims, dict(array.attrs), encoding)}
-        if store is None:
-            parent = open_group(array.store, array.path.rpartition("/")[0], "r")
-            store = ZarrStore(parent, mode="r", cache_members=False)
-        found = store.open_store_variable(name)
-        return {name: lazy_variable(array, found.dims, found.attrs, found.encoding)}
 
     def get_attrs(self) -> dict[str, Any]:
         """The dataset's own attributes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,13 @@ from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.logical import chosen_codecs
 from intarsia.array.member import Encoding
-from intarsia.errors import DataTypeError, ShapeError
+from intarsia.errors import ShapeError
+from intarsia.interop.continuing import check_encoding, check_type, fitting
 from intarsia.interop.dataset import UNLIMITED_KEY, GroupStore, is_logical
 from intarsia.interop.jobs import carry_out, new_array, onto_axis
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable
 
     import xarray as xr
     import zarr
@@ -31,10 +33,6 @@ __all__ = ["Choices", "write_dataset"]
 
 GROWING_CHUNK = 1024
 """Least chunk size of a coordinate on a dimension that grows: a year of daily appends is then one chunk."""
-
-
-CF_ENCODING = ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
-"""Attributes that say how stored numbers are meant."""
 
 
 @dataclass(frozen=True)
@@ -52,27 +50,24 @@ class Choices:
 
     def codecs_of(self, name: str) -> Any:
         """The codecs of one variable."""
-        if self.codecs is None or isinstance(self.codecs, str):
-            return self.codecs
-        return self.codecs.get(name) if hasattr(self.codecs, "get") else tuple(self.codecs)
+        return self.codecs.get(name) if isinstance(self.codecs, Mapping) else self.codecs
 
-    def names(self) -> set[str]:
-        """Every variable that something was said about."""
-        by_name = [self.codecs] if hasattr(self.codecs, "keys") else []
-        return set().union(self.chunks, self.lattice, self.encoding, self.logical, *by_name)
+    def check_names(self, known: set[Hashable]) -> None:
+        """Refuse choices for variables that are not there."""
+        by_name = self.codecs if isinstance(self.codecs, Mapping) else {}
+        asked = set().union(self.chunks, self.lattice, self.encoding, self.logical, by_name)
+        unknown = sorted(asked - known)
+        if unknown:
+            raise KeyError(
+                f"codecs, chunks, lattice, encoding or logical name {unknown[0]!r}, which the dataset lacks"
+            )
 
 
 def write_dataset(
     dataset: xr.Dataset, store: Any, path: str, choices: Choices, cluster: Cluster | None
 ) -> None:
     """Write a dataset into the group at `path`, which is made if need be."""
-    unknown = choices.names() - set(dataset.variables)
-    if unknown:
-        raise KeyError(
-            f"codecs, chunks, lattice, encoding or logical name {min(unknown)!r}, which the dataset lacks"
-        )
-    group = open_group(store, path, "a")
-    _Writer(dataset, group, choices, cluster).write()
+    _Writer(dataset, open_group(store, path, "a"), choices, cluster).write()
 
 
 class _Writer:
@@ -82,11 +77,12 @@ class _Writer:
         self, dataset: xr.Dataset, group: zarr.Group, choices: Choices, cluster: Cluster | None
     ) -> None:
         self.dataset, self.group, self.choices, self.cluster = dataset, group, choices, cluster
-        self.plain = ZarrStore(group, mode="a", append_dim=choices.append_dim, safe_chunks=False)
+        mode = "w" if choices.overwrite else "a"
+        self.plain = ZarrStore(group, mode=mode, append_dim=choices.append_dim, safe_chunks=False)
         self.stored: dict[str, Any] = dict(self.plain.members)
         variables, attributes = conventions.encode_dataset_coordinates(dataset)
-        for name, encoding in choices.encoding.items():
-            variables[name].encoding = dict(encoding)
+        for name in choices.encoding.keys() & variables.keys():
+            variables[name].encoding = dict(choices.encoding[name])
         self.variables: dict[str, Variable] = {}
         for name, variable in variables.items():
             self.variables[_valid(name)] = variable
@@ -142,7 +138,7 @@ class _Writer:
                     )
                 new.add(name)
             elif dim in variable.dims:
-                self.variables[name] = _fitting(name, variable, there[name], dim)
+                self.variables[name] = fitting(name, variable, there[name], dim)
                 grown.add(name)
             else:
                 self._check_equal(name, there[name])
@@ -173,13 +169,13 @@ class _Writer:
         for name in [name for name in self.variables if name in new | grown]:
             variable = self.variables[name].copy(deep=False)
             if name in grown:
-                _check_type(name, variable, there[name])
+                check_type(name, variable, there[name])
                 variable.encoding = dict(there[name].encoding)
             elif self._grows(variable) and variable.ndim == 1:
                 variable.encoding.setdefault("chunks", (max(GROWING_CHUNK, variable.size),))
             found[name] = self.plain.encode_variable(variable, name=name)
             if name in grown:
-                _check_encoding(name, found[name], self.raw[name])
+                check_encoding(name, found[name], self.raw[name])
         return found
 
     def _grows(self, variable: Variable) -> bool:
@@ -248,60 +244,6 @@ class _Now:
     def add(self, source: Any, target: Any, region: Any = None) -> None:
         """Write one array into its place."""
         target[... if region is None else region] = np.asarray(source)
-
-
-def _fitting(name: str, variable: Variable, stored: Variable, dim: str) -> Variable:
-    """The variable with its dimensions in the stored order; refused if it cannot go after the stored one."""
-    if set(variable.dims) != set(stored.dims):
-        raise ShapeError(
-            f"the variable {name!r} has the dimensions {variable.dims}, but the stored one {stored.dims}"
-        )
-    fitting = variable.transpose(*stored.dims)
-    for other in stored.dims:
-        if other != dim and fitting.sizes[other] != stored.sizes[other]:
-            raise ShapeError(
-                f"the variable {name!r} has {fitting.sizes[other]} elements on {other!r}, "
-                f"but the stored one has {stored.sizes[other]}"
-            )
-    return fitting
-
-
-def _check_type(name: str, variable: Variable, stored: Variable) -> None:
-    """Refuse what the stored type would round: xarray warns and does it."""
-    numbers = variable.dtype.kind in "biufc" and stored.dtype.kind in "biufc"
-    if numbers and not np.can_cast(variable.dtype, stored.dtype, "same_kind"):
-        raise DataTypeError(
-            f"the variable {name!r} is {variable.dtype}, but the stored one is {stored.dtype}, "
-            "which cannot hold them all"
-        )
-
-
-def _check_encoding(name: str, encoded: Variable, stored: Variable) -> None:
-    """Refuse what could only be stored otherwise than what is there: xarray would take other units for it."""
-    for key in CF_ENCODING:
-        asked, there = encoded.attrs.get(key), stored.attrs.get(key)
-        if asked == there or (_is_nan(asked) and _is_nan(there)):
-            continue
-        if key in ("units", "calendar") and _mean_the_same(name, encoded, stored):
-            continue
-        raise ValueError(
-            f"the variable {name!r} can only be stored with {key} = {asked!r}, but what is stored has "
-            f"{key} = {there!r}.\n"
-            f"  Write a new array with an encoding that suits both: encoding={{{name!r}: {{{key!r}: …}}}}"
-        )
-
-
-def _mean_the_same(name: str, encoded: Variable, stored: Variable) -> bool:
-    """Whether numbers mean the same times, however their units are written: two of them tell."""
-    times = [
-        conventions.decode_cf_variable(name, Variable("p", np.arange(2, dtype=encoded.dtype), variable.attrs))
-        for variable in (encoded, stored)
-    ]
-    return bool(times[0].equals(times[1]))
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
 def _valid(name: Any) -> str:

@@ -64,7 +64,8 @@ def is_repository_path(path: str | os.PathLike[str]) -> bool:
     False
     """
     folder = Path(path)
-    return (folder / "repo").is_file() and (folder / "snapshots").is_dir()
+    known = (folder / "repo").is_file() or (folder / "refs").is_dir()
+    return known and (folder / "snapshots").is_dir()
 
 
 def variable_name(path: str) -> str:

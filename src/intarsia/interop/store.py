@@ -7,30 +7,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from intarsia.array.append import Addition, checked, neighbour_to_grow
-from intarsia.array.frame import Frame, open_group
-from intarsia.array.logical import LogicalArray, chosen_codecs
+from intarsia.array.frame import open_group
+from intarsia.array.logical import chosen_codecs
 from intarsia.array.member import Encoding
-from intarsia.array.memory import shown
-from intarsia.array.reserve import Piece
-from intarsia.array.table import Box
-from intarsia.array.write import as_values
-from intarsia.errors import ConcurrentUpdateError, NotLogicalArrayError, ReadOnlyError, ShapeError
+from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
+from intarsia.interop.appending import append_dask
 from intarsia.interop.extras import require
 from intarsia.interop.jobs import (
-    axis_number,
     carry_out,
-    continued,
     into_bounds,
     new_array,
     onto_axis,
     open_frame,
 )
 from intarsia.interop.source import store_of
-from intarsia.nullable import NullableArray, OptionalDType
 from intarsia.progress import silent
-from intarsia.versions.append import append_apart
-from intarsia.versions.backoff import Backoff
 from intarsia.versions.commit import Commit
 from intarsia.versions.open import as_repository
 from intarsia.versions.transaction import transaction
@@ -38,11 +29,7 @@ from intarsia.versions.transaction import transaction
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    import icechunk
-    import zarr
-
     from intarsia.codecs import CodecLike
-    from intarsia.interop.cluster import Cluster
     from intarsia.interop.jobs import Job, Regions
     from intarsia.progress import Progress
 
@@ -130,8 +117,10 @@ def store_dask(
         carry_out([order.job(store)], cluster)
         return None
     commit = Commit(repo, branch, message or order.message, dict(metadata or {}))
-    if axis is not None and (grown := _append(order, commit, cluster)) is not None:
-        return grown
+    if axis is not None:
+        appended = append_dask(source, commit, order.path, axis, order.encoding, cluster)
+        if appended is not None:
+            return appended
     with transaction(repo, branch, commit.message, metadata) as tx:
         carry_out([order.job(tx.store)], cluster)
     return tx.snapshot_id or repo.lookup_branch(branch)
@@ -213,104 +202,3 @@ class _Order:
                 "  axis=… appends to it, bounds=… writes into it, overwrite=True replaces it"
             )
         return new_array(self.source, store, self.path, self.encoding, regions=self.regions, **self.creation)
-
-
-def _append(order: _Order, commit: Commit, cluster: Cluster) -> str | None:
-    """Append beside other writers; None if there is nothing yet to append to."""
-    session = commit.repo.writable_session(commit.branch)
-    frame = open_frame(session.store, order.path)
-    if frame is None:
-        return None
-    assert order.axis is not None
-    axis = axis_number(frame, order.axis)
-    source: Any = order.source
-    addition = _Deferred(source, axis, cluster).addition(frame)
-    if addition.new == addition.old:
-        return str(session.snapshot_id)
-    encoding = continued(source, frame, axis, order.encoding)
-    if neighbour_to_grow(frame, addition, encoding) is not None:
-        try:
-            with transaction(
-                commit.repo, commit.branch, commit.message, commit.metadata, backoff=Backoff(attempts=2)
-            ) as tx:
-                carry_out([order.job(tx.store)], cluster)
-            return tx.snapshot_id
-        except ConcurrentUpdateError:
-            # Others append too. What was computed is kept: it is read back and stored apart from them.
-            source = _uploaded(tx.session, order.path, addition)
-    return append_apart(commit, order.path, _Deferred(source, axis, cluster), encoding, Backoff())
-
-
-def _uploaded(session: icechunk.Session, path: str, addition: Addition) -> Any:
-    """The data as it stands in a session that could not be committed."""
-    array = LogicalArray(Frame.load(open_group(session.fork().store, path, "r")))
-    where = [slice(None)] * array.ndim
-    where[addition.axis] = slice(addition.old, addition.new)
-    return array.to_dask()[tuple(where)]
-
-
-@dataclass
-class _Deferred:
-    """A dask array to be appended; the cluster writes it, but for what fills a partial last chunk."""
-
-    source: Any
-    axis: int
-    cluster: Cluster
-    head: np.ndarray[Any, Any] | None = None
-    """What goes into the partial last chunk: computed with the upload, as nobody else can write later."""
-
-    def addition(self, frame: Frame) -> Addition:
-        """Where the data would go."""
-        as_values(frame.manifest, np.empty(0, dtype=self.source.dtype))
-        values: Any = _Values(tuple(self.source.shape), self.head)
-        return checked(frame.manifest, values, self.axis)
-
-    def write(self, fork: icechunk.ForkSession, member: zarr.Array[Any] | None, addition: Addition) -> None:
-        """Compute everything: the head into memory, the rest into the new member."""
-        axis, ndim = addition.axis, self.source.ndim
-        whole = Box((0,) * ndim, tuple(self.source.shape))
-        fresh = addition.fresh(addition.rest).shape[axis] if member is not None else 0
-        split = self.source.shape[axis] - fresh
-        head = self.source[(slice(None),) * axis + (slice(0, split),)]
-        self.head = as_values(addition.before, np.asanyarray(head.compute())) if split else None
-        if member is None:
-            return
-        frame = Frame(open_group(fork.store, member.path.rpartition("/")[0], "r+"), addition.before)
-        rest = whole.with_axis(axis, split, self.source.shape[axis])
-        piece = Piece(member.path.rpartition("/")[2], rest, Box((0,) * ndim, rest.shape))
-        self.cluster.write([(self.source, frame, [piece])])
-        self.source = self._read_back(member)
-
-    def _read_back(self, member: zarr.Array[Any]) -> Any:
-        """The data as it is stored now: should it have to move, nothing is computed again."""
-        da = require("dask.array", "dask")
-        nothing: Any = np.empty((0,) * member.ndim, dtype=member.dtype)
-        readable: Any = member
-        if isinstance(member.metadata.dtype, OptionalDType):
-            readable, nothing = NullableArray(member), np.ma.masked_array(nothing)
-        stored = da.from_array(
-            readable, chunks=member.shards or member.chunks, name=False, asarray=False, meta=nothing
-        )
-        if self.head is None:
-            return stored
-        return da.concatenate([da.from_array(shown(self.head), name=False), stored], axis=self.axis)
-
-
-@dataclass(frozen=True)
-class _Values:
-    """The data as `append` sees it: its shape, and the values that do not stand in the new member."""
-
-    shape: tuple[int, ...]
-    head: np.ndarray[Any, Any] | None
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    def __getitem__(self, index: Any) -> np.ndarray[Any, Any]:
-        assert self.head is not None
-        part: np.ndarray[Any, Any] = self.head[index]
-        return part
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        return self[...]

@@ -20,6 +20,8 @@ from intarsia.interop.nulls import Missing, WithoutNulls, is_nullable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import zarr
+
     from intarsia.nullable.nulls import NullsChoice
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "dimensions",
     "lazy_variable",
     "nullable_variables",
+    "plain_variables",
     "variables_of",
 ]
 
@@ -135,6 +138,32 @@ def variables_of(array: LogicalArray, name: str, nulls: NullsChoice | None) -> d
     if array.dtype.kind == "T":
         encoding["dtype"] = array.dtype
     return {name: lazy_variable(array, dims, _attributes(array), encoding)}
+
+
+def plain_variables(array: zarr.Array[Any], name: str, nulls: NullsChoice | None) -> dict[str, Variable]:
+    """An ordinary Zarr array, as xarray's own engine has it; axes without a name get one."""
+    dims = dimensions(name, array.ndim, getattr(array.metadata, "dimension_names", None))
+    attributes: dict[str, Any] = dict(array.attrs)
+    try:
+        chunks: tuple[Any, ...] = tuple(array.chunks)
+    except NotImplementedError:  # a grid of chunks of different sizes
+        chunks = compact(array.read_chunk_sizes)
+    encoding: dict[str, Any] = {"preferred_chunks": dict(zip(dims, chunks, strict=True))}
+    if is_nullable(array):
+        return nullable_variables(array, name, dims, attributes, encoding, nulls)
+    encoding |= {
+        "chunks": chunks,
+        "compressors": array.compressors,
+        "filters": array.filters,
+        "shards": array.shards,
+        "serializer": array.serializer,
+        "fill_value": array.fill_value,
+    }
+    if array.dtype.kind == "T":
+        encoding["dtype"] = array.dtype
+    if "_FillValue" in attributes:
+        attributes["_FillValue"] = _fill_value(attributes["_FillValue"], array.dtype)
+    return {name: lazy_variable(array, dims, attributes, encoding)}
 
 
 def lazy_variable(

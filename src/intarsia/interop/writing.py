@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.errors import ConcurrentUpdateError
@@ -14,7 +15,7 @@ from intarsia.versions.open import as_repository
 from intarsia.versions.transaction import transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from intarsia.interop.dataset_writer import Choices
     from intarsia.progress import Progress
@@ -75,7 +76,7 @@ def from_xarray(
     nodes = list(_nodes(xr, data, path.strip("/")))
     choices = Choices(
         append_dim=append_dim,
-        codecs=codecs,
+        codecs=codecs if codecs is None or isinstance(codecs, str | Mapping) else tuple(codecs),
         chunks=dict(chunks or {}),
         lattice=dict(lattice or {}),
         encoding=dict(encoding or {}),
@@ -83,7 +84,8 @@ def from_xarray(
         unlimited_dims=None if unlimited_dims is None else tuple(unlimited_dims),
         overwrite=overwrite,
     )
-    cluster = _cluster(data, client, retries, progress)
+    choices.check_names({name for _, dataset in nodes for name in dataset.variables})
+    cluster = _cluster(client, retries, progress)
 
     def write(store: Any) -> None:
         for group, dataset in nodes:
@@ -127,7 +129,7 @@ def _nodes(xr: Any, data: Any, path: str) -> Iterator[tuple[str, Any]]:
         raise TypeError(f"{type(data).__name__!r} is not a Dataset, DataArray or DataTree of xarray")
 
 
-def _cluster(data: Any, client: Any, retries: int, progress: Progress) -> Any:
+def _cluster(client: Any, retries: int, progress: Progress) -> Any:
     """Who computes dask arrays; None where dask is not even installed."""
     try:
         from intarsia.interop.cluster import Cluster

@@ -12,8 +12,10 @@ from intarsia.codecs.context import working_on
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
 from intarsia.shards.array import ShardedArray
+from intarsia.shards.holding import locked_index
 from intarsia.shards.layout import absent
-from intarsia.shards.slots import check_believable, locked_index, parked, read_chunks, unparked
+from intarsia.shards.mending import check_believable, parked, unparked
+from intarsia.shards.reading import read_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

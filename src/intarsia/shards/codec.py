@@ -26,9 +26,12 @@ from intarsia.codecs.recode import array_codecs
 from intarsia.errors import ReadOnlyError, SlotsUnsupportedError
 from intarsia.shards.bound import encoded_bound
 from intarsia.shards.filesystem import local_root
+from intarsia.shards.form import SlotForm
+from intarsia.shards.holding import in_batches
 from intarsia.shards.layout import IndexForm, checksum_of
-from intarsia.shards.slots import SlotForm, SlotWrite, in_batches, read_chunks, write_slots
+from intarsia.shards.reading import read_chunks
 from intarsia.shards.swap import restore_slots
+from intarsia.shards.writing import SlotWrite, write_slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from zarr.core.buffer import Buffer, NDBuffer
 
     from intarsia.codecs.place import Place
-    from intarsia.shards.slots import Payload
+    from intarsia.shards.writing import Payload
 
 __all__ = ["SlottedSharding"]
 
@@ -106,15 +109,19 @@ class SlottedSharding(ShardingCodec):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def slot_form(self, shard_spec: ArraySpec) -> SlotForm:
-        """How the shards of an array are to be; `NoSlotBoundError` if its chunks have no largest size."""
+    def slot_form(self, shard_spec: ArraySpec, *, whoever_decided: bool = False) -> SlotForm:
+        """How the shards of an array are to be; `NoSlotBoundError` if its chunks have no largest size.
+
+        Readers do not care whether the decision in force has one: `whoever_decided`.
+        """
         if not self._sync_capable:
             raise SlotsUnsupportedError(
                 "an inner codec of these shards works only inside an event loop, where nobody can wait for a "
                 "lock; slots need codecs that can be called directly (_encode_sync and _decode_sync)"
             )
         index = IndexForm.of(self, shard_spec.shape)
-        bound = encoded_bound(self.codecs, self._get_chunk_spec(shard_spec))
+        chunk_spec = self._get_chunk_spec(shard_spec)
+        bound = encoded_bound(self.codecs, chunk_spec, whoever_decided=whoever_decided)
         safe = not bound.checksum if self.safe_readers is None else self.safe_readers
         return SlotForm(index, bound, safe_readers=safe, fsync=self.fsync)
 
@@ -164,13 +171,13 @@ class SlottedSharding(ShardingCodec):
         self, byte_getter: Any, selection: Any, shard_spec: ArraySpec
     ) -> NDBuffer | None:
         path = _file_of(byte_getter)
-        form = self.slot_form(shard_spec)
+        form = self.slot_form(shard_spec, whoever_decided=True)
         chunk_spec = self._get_chunk_spec(shard_spec)
         transform = self._get_inner_chunk_transform(shard_spec)
         grid = ChunkGrid.from_sizes(shard_spec.shape, self.chunk_shape)
         indexer = get_indexer(selection, shape=shard_spec.shape, chunk_grid=grid)
         projections = {
-            form.index.number(coordinates): (chunk_selection, out_selection)
+            form.index.number(coordinates): (coordinates, chunk_selection, out_selection)
             for coordinates, chunk_selection, out_selection, _ in indexer
         }
         out = shard_spec.prototype.nd_buffer.empty(
@@ -181,9 +188,9 @@ class SlottedSharding(ShardingCodec):
             stored = read_chunks(path, form.index, batch, form.layouts)
             missing &= stored is None
             for number in batch:
-                chunk_selection, out_selection = projections[number]
+                coordinates, chunk_selection, out_selection = projections[number]
                 data = None if stored is None else stored.get(number)
-                with at_place(place_of(form.index.coordinates(number))):
+                with at_place(place_of(coordinates)):
                     decode_and_scatter_chunk(
                         None if data is None else chunk_spec.prototype.buffer.from_bytes(data),
                         out,

@@ -27,6 +27,7 @@ __all__ = [
     "opened",
     "read_exactly",
     "read_index",
+    "sync_directories",
     "sync_directory",
     "temporary",
     "write_all",
@@ -182,6 +183,7 @@ def temporary(path: Path) -> Path:
 
 def create(path: Path, layout: SlotLayout, *, fsync: bool) -> None:
     """Make an empty slotted shard at `path`, unless there is a file already; it appears all at once."""
+    oldest = next(directory for directory in path.absolute().parents if directory.exists())
     path.parent.mkdir(parents=True, exist_ok=True)
     made = temporary(path)
     fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -203,11 +205,23 @@ def create(path: Path, layout: SlotLayout, *, fsync: bool) -> None:
                 ) from error
             raise
         if fsync:
-            sync_directory(path.parent)
+            sync_directories(path, oldest)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(made)
         os.close(fd)
+
+
+def sync_directories(path: Path, oldest: Path) -> None:
+    """Make the name of a file durable, and those of the directories around it, up to `oldest`.
+
+    >>> from pathlib import Path
+    >>> sync_directories(Path("."), Path(".").absolute().parent)
+    """
+    for directory in path.absolute().parents:
+        sync_directory(directory)
+        if directory == oldest:
+            break
 
 
 def sync_directory(directory: Path) -> None:

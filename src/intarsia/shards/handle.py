@@ -70,13 +70,15 @@ def flush_slots(array: AnyArray) -> int:
     >>> directory.cleanup()
     """
     flushed = 0
-    directories = set()
-    for _, path in ShardedArray(array).files():
+    sharded = ShardedArray(array)
+    directories = {sharded.directory}
+    for _, path in sharded.files():
         with files.opened(path, write=False) as fd:
             if fd is not None:
                 os.fsync(fd)
                 flushed += 1
-                directories.add(path.parent)
+                below = path.parents[: len(path.relative_to(sharded.directory).parents) - 1]
+                directories.update(below)
     for directory in sorted(directories):
         files.sync_directory(directory)
     return flushed

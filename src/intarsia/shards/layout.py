@@ -21,13 +21,26 @@ if TYPE_CHECKING:
 
     from intarsia.shards.bound import EncodedBound
 
-__all__ = ["ABSENT", "ENTRY", "PARKED", "IndexForm", "SlotLayout", "Table", "absent", "chunk_order"]
+__all__ = [
+    "ABSENT",
+    "ENTRY",
+    "NO_ENTRY",
+    "PARKED",
+    "IndexForm",
+    "SlotLayout",
+    "Table",
+    "absent",
+    "chunk_order",
+]
 
 type Table = np.ndarray[Any, np.dtype[np.uint64]]
 """Offset and length of every inner chunk of a shard, one row each, in the order of `chunk_order`."""
 
 ABSENT = np.uint64(2**64 - 1)
 """Offset and length of a chunk that was never written; the sharding specification says so."""
+
+NO_ENTRY = (int(ABSENT), int(ABSENT))
+"""The entry of such a chunk."""
 
 PARKED = np.uint64(1 << 62)
 """Added to an offset, it leads beyond the end of every file: who follows it fails instead of reading

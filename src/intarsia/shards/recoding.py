@@ -14,7 +14,7 @@ from intarsia.codecs.recode import Recoder, array_codecs
 from intarsia.codecs.route import Route, only_route
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
-from intarsia.shards.slots import read_chunks
+from intarsia.shards.reading import read_chunks
 
 if TYPE_CHECKING:
     from pathlib import Path

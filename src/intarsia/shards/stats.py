@@ -10,8 +10,9 @@ import numpy as np
 
 from intarsia.shards import files
 from intarsia.shards.array import ShardedArray
+from intarsia.shards.holding import locked_index
 from intarsia.shards.layout import absent
-from intarsia.shards.slots import locked_index, unparked
+from intarsia.shards.mending import unparked
 from intarsia.shards.swap import dense
 
 if TYPE_CHECKING:

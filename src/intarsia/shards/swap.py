@@ -22,14 +22,14 @@ from intarsia.shards import files
 from intarsia.shards.copying import Piece, copy_pieces
 from intarsia.shards.layout import ABSENT, PARKED, absent
 from intarsia.shards.locks import lock_index, lock_out_writers, try_lock
-from intarsia.shards.slots import believable, mend
+from intarsia.shards.mending import believable, mend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from intarsia.shards.form import SlotForm
     from intarsia.shards.layout import IndexForm, SlotLayout, Table
-    from intarsia.shards.slots import SlotForm
 
 __all__ = ["HeldShard", "dense", "held_shard", "put", "reslot_file", "restore_slots", "sources"]
 

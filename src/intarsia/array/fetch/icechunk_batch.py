@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import get_many
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["IcechunkBatch"]
 
 KEYS_PER_CALL = 20
-"""Icechunk works on 10 keys of a call at a time (`get_partial_values_concurrency`), so calls are many."""
+KEYS_AT_A_TIME = 10
+"""Icechunk works on so many keys of a call at a time (`get_partial_values_concurrency`); calls run side by
+side until there are as many requests as zarr's `async.concurrency` allows."""
 
 MOST_CHUNKS_LISTED = 50_000
 """The references of a member with more chunks than this are listed only if a good part of them is wanted."""
@@ -41,6 +44,7 @@ class IcechunkBatch:
     def __init__(self, store: IcechunkStore, *, read_only: bool) -> None:
         self.store = store
         self.lasting = read_only
+        self._gate = asyncio.Semaphore(max(1, zarr.config.get("async.concurrency") // KEYS_AT_A_TIME))
         self.name = "Icechunk, in batches"
 
     def sizes(self, sources: Sequence[tuple[Source, Ints]]) -> list[Ints | None]:
@@ -74,10 +78,11 @@ class IcechunkBatch:
     async def _call(self, wanted: list[KeyRange]) -> list[Any]:
         """One batch. What comes back as None, or fails, is asked for again alone: only then Icechunk tells
         a chunk that is not stored from one that cannot be read."""
-        try:
-            found: list[Any] = await get_many(self.store, [(key, _range(r)) for key, r in wanted])
-        except Exception:
-            found = [None] * len(wanted)
+        async with self._gate:
+            try:
+                found: list[Any] = await get_many(self.store, [(key, _range(r)) for key, r in wanted])
+            except Exception:
+                found = [None] * len(wanted)
         doubtful = [i for i, item in enumerate(found) if item is None]
         if doubtful:
             alone = [self.get_one(*wanted[i]) for i in doubtful]

@@ -1,0 +1,57 @@
+"""Holding chunks of a shard file while they are read or written, and as many at once as is good."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from intarsia.shards import files
+from intarsia.shards.locks import lock_chunks, lock_index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from intarsia.shards.layout import IndexForm, Table
+
+__all__ = ["held_chunks", "in_batches", "locked_index"]
+
+BATCH = 4 << 20
+"""Bytes of slots that one lock covers: more would keep other processes waiting, less costs more locks."""
+
+
+def in_batches(numbers: Iterable[int], slot: int) -> Iterator[list[int]]:
+    """Sorted numbers in lists that span no more slots than one lock should cover.
+
+    >>> list(in_batches([0, 1, 5, 9], slot=1 << 20))
+    [[0, 1], [5], [9]]
+    """
+    span = max(1, BATCH // max(1, slot))
+    batch: list[int] = []
+    for number in sorted(numbers):
+        if batch and number - batch[0] >= span:
+            yield batch
+            batch = []
+        batch.append(number)
+    if batch:
+        yield batch
+
+
+@contextmanager
+def held_chunks(path: Path, first: int, last: int, *, write: bool) -> Iterator[int | None]:
+    """The file at `path` with some chunks locked, certain not to be replaced meanwhile; None without one."""
+    while True:
+        with files.opened(path, write=write) as fd:
+            if fd is None:
+                yield None
+                return
+            with lock_chunks(fd, first, last, exclusive=write):
+                if files.is_current(fd, path):
+                    yield fd
+                    return
+
+
+def locked_index(fd: int, form: IndexForm) -> tuple[Table, bool]:
+    """The table of an open shard as some writer left it, and whether its checksum agrees."""
+    with lock_index(fd, exclusive=False) if form.checksum else nullcontext():
+        return files.read_index(fd, form)

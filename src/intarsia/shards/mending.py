@@ -1,0 +1,84 @@
+"""What a process that died may leave in an index: what can be believed, and putting it right."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.errors import ChunkDecodeError
+from intarsia.shards import files
+from intarsia.shards.layout import PARKED, absent
+from intarsia.shards.locks import lock_index
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from intarsia.shards.layout import IndexForm, SlotLayout, Table
+
+__all__ = ["believable", "check_believable", "mend", "parked", "torn_message", "unparked"]
+
+
+def parked(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which chunks a compaction has put out of the way of readers; only one that died leaves any."""
+    return np.asarray((table[:, 0] & PARKED != 0) & ~absent(table), dtype=np.bool_)
+
+
+def unparked(table: Table) -> Table:
+    """The table with all chunks where they really are."""
+    where = parked(table)
+    if not where.any():
+        return table
+    table = table.copy()
+    table[where, 0] &= ~PARKED
+    return table
+
+
+def believable(form: IndexForm, file_bytes: int, table: Table, layouts: Sequence[SlotLayout]) -> bool:
+    """Whether a table makes sense without its checksum: chunks in slots, or one behind the other, no gaps."""
+    if any(layout.file_bytes == file_bytes and layout.holds(table) for layout in layouts):
+        return True
+    rows = table[~absent(table)]
+    rows = rows[np.argsort(rows[:, 0])]
+    start = np.array([form.nbytes if form.first else 0], dtype=np.uint64)
+    ends = np.concatenate([start, rows[:, 0] + rows[:, 1]])
+    data_end = file_bytes if form.first else file_bytes - form.nbytes
+    return bool(np.array_equal(ends[:-1], rows[:, 0]) and ends[-1] == data_end)
+
+
+def check_believable(
+    path: Path, form: IndexForm, file_bytes: int, table: Table, layouts: Sequence[SlotLayout]
+) -> None:
+    """Raise `ChunkDecodeError` unless a dying process may have left a table without its checksum."""
+    if not believable(form, file_bytes, table, layouts):
+        raise ChunkDecodeError(
+            f"the index of the shard {path} does not agree with its checksum, and makes no sense without: "
+            "the file is damaged"
+        )
+
+
+def torn_message(path: Path, coordinates: tuple[int, ...]) -> str:
+    """What to say of a chunk whose slot was being overwritten when its writer died."""
+    return (
+        f"inner chunk {coordinates} of {path} was being overwritten when its writer died: neither its old "
+        "nor its new value is left. Write the whole chunk again"
+    )
+
+
+def mend(path: Path, fd: int, form: IndexForm, layouts: Sequence[SlotLayout]) -> Table:
+    """Put right what a writer or a compaction that died left in the index; returns where every chunk is.
+
+    The caller keeps all writers out.
+    """
+    table, intact = files.read_index(fd, form)
+    if intact and not parked(table).any():
+        return table
+    size, table = os.fstat(fd).st_size, unparked(table)
+    if not intact:
+        check_believable(path, form, size, table, layouts)
+    with lock_index(fd, exclusive=True):
+        files.write_all(fd, [form.encode(table)], form.start(size))
+    os.fsync(fd)
+    return table

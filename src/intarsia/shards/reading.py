@@ -1,0 +1,50 @@
+"""Reading chunks of one shard file, slotted or not, beside processes that write and replace it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from intarsia.errors import ChunkDecodeError
+from intarsia.shards import files
+from intarsia.shards.holding import held_chunks, locked_index
+from intarsia.shards.layout import NO_ENTRY
+from intarsia.shards.mending import check_believable, torn_message, unparked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from intarsia.shards.layout import IndexForm, SlotLayout
+
+__all__ = ["read_chunks"]
+
+
+def read_chunks(
+    path: Path, form: IndexForm, numbers: Sequence[int], layouts: Sequence[SlotLayout]
+) -> dict[int, bytes] | None:
+    """The stored bytes of some chunks, which one lock covers; None if there is no file.
+
+    A chunk that was never written is missing in the result. `layouts` are those in which the shard may
+    have been written slot by slot: then an index whose checksum is out of date is still good.
+    """
+    with held_chunks(path, min(numbers), max(numbers), write=False) as fd:
+        if fd is None:
+            return None
+        table, intact = locked_index(fd, form)
+        table = unparked(table)
+        if not intact:
+            check_believable(path, form, os.fstat(fd).st_size, table, layouts)
+        found: dict[int, bytes] = {}
+        for number in numbers:
+            offset, length = (int(word) for word in table[number])
+            if (offset, length) == NO_ENTRY:
+                continue
+            if layouts and length == layouts[0].torn:
+                raise ChunkDecodeError(torn_message(path, form.coordinates(number)))
+            try:
+                found[number] = files.read_exactly(fd, length, offset)
+            except (ChunkDecodeError, OSError, OverflowError) as error:
+                where = f"inner chunk {form.coordinates(number)} of {path}"
+                raise ChunkDecodeError(f"{where} cannot be read: {error}") from error
+        return found

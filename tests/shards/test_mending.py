@@ -1,0 +1,55 @@
+"""Which tables make sense without their checksum, and how chunks are led astray and back."""
+
+import numpy as np
+import pytest
+
+from intarsia.shards.bound import EncodedBound
+from intarsia.shards.layout import PARKED, IndexForm, SlotLayout, absent
+from intarsia.shards.mending import believable, parked, unparked
+
+FORM = IndexForm(grid=(4,), first=False, big_endian=False, checksum=True)
+LAYOUTS = [SlotLayout(FORM, EncodedBound(10, fixed=True, checksum=True), copies) for copies in (1, 2)]
+
+
+def table(*entries):
+    made = FORM.empty()
+    for number, entry in entries:
+        made[number] = entry
+    return made
+
+
+@pytest.mark.parametrize(
+    ("entries", "size", "verdict"),
+    [
+        ([], LAYOUTS[0].file_bytes, True),
+        ([(1, (16, 10)), (3, (48, 10))], LAYOUTS[0].file_bytes, True),
+        ([(1, (16, 10)), (3, (64 + 48, 10))], LAYOUTS[1].file_bytes, True),  # the second slot
+        ([(1, (16, 10)), (3, (48, 10))], LAYOUTS[0].file_bytes + 1, False),
+        ([(1, (32, 10))], LAYOUTS[0].file_bytes, False),  # another chunk's slot
+        ([(1, (16, 9))], LAYOUTS[0].file_bytes, False),
+        ([(0, (5, 3)), (2, (0, 5))], 8 + FORM.nbytes, True),  # without gaps, in any order
+        ([(0, (5, 3)), (2, (0, 4))], 8 + FORM.nbytes, False),
+        ([(0, (5, 3)), (2, (0, 5))], 9 + FORM.nbytes, False),
+        ([], FORM.nbytes, True),
+    ],
+)
+def test_what_can_be_believed(entries, size, verdict):
+    assert believable(FORM, size, table(*entries), LAYOUTS) == verdict
+
+
+def test_an_index_at_the_start_is_counted():
+    first = IndexForm(grid=(4,), first=True, big_endian=False, checksum=True)
+    made = table((2, (first.nbytes, 7)))
+    assert believable(first, first.nbytes + 7, made, ())
+    assert not believable(first, first.nbytes + 8, made, ())
+
+
+def test_parking_leads_beyond_every_file_and_back():
+    made = table((1, (16, 10)), (3, (48, 10)))
+    away = made.copy()
+    away[3, 0] |= PARKED
+    assert parked(away).tolist() == [False, False, False, True]
+    assert absent(away).tolist() == [True, False, True, False]
+    assert int(away[3, 0]) > 1 << 60
+    assert np.array_equal(unparked(away), made)
+    assert unparked(made) is made

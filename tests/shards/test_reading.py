@@ -1,0 +1,58 @@
+"""Reading beside others who write and replace the file."""
+
+import os
+
+import numpy as np
+import pytest
+
+import intarsia
+from intarsia.shards import reading
+from tests.shards import fleet
+
+
+def test_a_file_that_is_replaced_between_index_and_chunk_makes_no_difference(tmp_path, monkeypatch):
+    array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64, codecs=fleet.BARE)
+    slots = intarsia.slotted(array)
+    slots[24:] = np.arange(40)
+    locked_index = reading.locked_index
+
+    def replaced_meanwhile(fd, form):
+        found = locked_index(fd, form)
+        monkeypatch.setattr(reading, "locked_index", locked_index)
+        assert intarsia.compact(array).replaced == 1  # which moves every chunk
+        return found
+
+    monkeypatch.setattr(reading, "locked_index", replaced_meanwhile)
+    assert slots[24:].tolist() == list(range(40))
+
+
+def test_damage_is_named_with_shard_and_chunk(tmp_path):
+    array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64, index_codecs=fleet.BARE)
+    intarsia.slotted(array)[:] = 1
+    slots = intarsia.slotted(array)
+    with (tmp_path / "c/0").open("r+b") as file:
+        file.seek(-3 * 16, os.SEEK_END)
+        file.write((1 << 50).to_bytes(8, "little"))
+    with pytest.raises(intarsia.ChunkDecodeError, match=r"inner chunk \(5,\) of .*c/0 cannot be read"):
+        slots[:]
+    assert (slots[:40] == 1).all()
+
+
+def test_reading_needs_no_permission_to_write(tmp_path):
+    array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64)
+    slots = intarsia.slotted(array)
+    slots[:] = 1
+    (tmp_path / "c/0").chmod(0o444)
+    opened = []
+    real = os.open
+
+    def recorded(path, flags, *more, **options):
+        opened.append(flags & os.O_ACCMODE)
+        return real(path, flags, *more, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", recorded)
+        assert (slots[:] == 1).all()
+        assert intarsia.verify(array) == ()
+        assert intarsia.slot_stats(array).slots_used == 8
+    assert set(opened) == {os.O_RDONLY}
