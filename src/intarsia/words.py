@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -15,7 +15,9 @@ __all__ = [
     "aligned",
     "bounds_text",
     "count_text",
+    "one_line",
     "percent_text",
+    "place_text",
     "ratio_text",
     "size_text",
 ]
@@ -94,6 +96,28 @@ def count_text(number: int, one: str, many: str | None = None) -> str:
     ('1 region', '12,000 regions', '2 entries')
     """
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def one_line(text: object) -> str:
+    """A text without line breaks, for the middle of a message.
+
+    >>> one_line("no group in\\n  the store")
+    'no group in the store'
+    """
+    return " ".join(str(text).split())
+
+
+def place_text(store_path: Any) -> str:
+    """Where a group or array is, in one line; Icechunk's stores describe themselves in several.
+
+    >>> place_text("file://data.zarr/temperature")
+    'file://data.zarr/temperature'
+    """
+    text = str(store_path)
+    if "\n" not in text:
+        return text
+    session = getattr(store_path.store, "session", None)
+    return f"icechunk:{getattr(session, 'snapshot_id', '')}/{store_path.path}"
 
 
 def aligned(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[str]) -> str:

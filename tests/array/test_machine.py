@@ -1,5 +1,8 @@
 """A logical array under any sequence of changes equals a NumPy model of it."""
 
+import tempfile
+
+import icechunk
 import numpy as np
 import zarr
 from hypothesis import settings
@@ -8,14 +11,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import intarsia
 from tests.array import strategies as s
+from tests.array.places import AsyncOnly, small_inline
 
 
 class LogicalArrayMachine(RuleBasedStateMachine):
     """`model` holds the values, `covered` says where a region is."""
 
+    def new_store(self):
+        return zarr.storage.MemoryStore()
+
     @initialize(data=st.data())
     def create(self, data):
-        self.store = zarr.storage.MemoryStore()
+        self.store = self.new_store()
         shape = tuple(data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=3)))
         chunks = tuple(data.draw(st.integers(1, 4)) for _ in shape)
         self.fill = data.draw(st.integers(0, 3))
@@ -147,5 +154,54 @@ class LogicalArrayMachine(RuleBasedStateMachine):
             assert children == set(self.array.manifest.members)
 
 
+class OnTheEventLoop(LogicalArrayMachine):
+    """In a store that is asked on an event loop alone."""
+
+    def new_store(self):
+        return AsyncOnly(zarr.storage.MemoryStore())
+
+
+class InFiles(LogicalArrayMachine):
+    """In plain files."""
+
+    def new_store(self):
+        self.folder = tempfile.TemporaryDirectory()
+        return zarr.storage.LocalStore(self.folder.name)
+
+    def teardown(self):
+        self.folder.cleanup()
+
+
+class InARepository(LogicalArrayMachine):
+    """In a local repository: changes that are not committed go through Icechunk, snapshots through files."""
+
+    def new_store(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.repository = small_inline(icechunk.local_filesystem_storage(self.folder.name))
+        self.session = self.repository.writable_session("main")
+        return self.session.store
+
+    @precondition(lambda self: self.session.has_uncommitted_changes)
+    @rule()
+    def commit(self):
+        reader = intarsia.open(self.store, "a")  # its session becomes a snapshot
+        self.session.commit("so far")
+        snapshot = intarsia.open(self.repository.readonly_session("main").store, "a")
+        for array in (self.array, reader, snapshot):
+            np.testing.assert_array_equal(array[...], self.model)
+        self.session = self.repository.writable_session("main")
+        self.store = self.session.store
+        self.array = intarsia.open(self.store, "a", mode="r+")
+
+    def teardown(self):
+        self.folder.cleanup()
+
+
+SEQUENCES = settings().max_examples
 TestLogicalArrayMachine = LogicalArrayMachine.TestCase
-TestLogicalArrayMachine.settings = settings(max_examples=settings().max_examples, stateful_step_count=12)
+TestLogicalArrayMachine.settings = settings(max_examples=SEQUENCES, stateful_step_count=12)
+TestOnTheEventLoop = OnTheEventLoop.TestCase
+TestInFiles = InFiles.TestCase
+TestInARepository = InARepository.TestCase
+FEWER = settings(max_examples=max(1, SEQUENCES // 4), stateful_step_count=12)
+TestOnTheEventLoop.settings = TestInFiles.settings = TestInARepository.settings = FEWER

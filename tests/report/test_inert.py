@@ -4,7 +4,7 @@ import json
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from intarsia.report.inert import embedded_json, markup, plain
@@ -37,6 +37,7 @@ def test_markup_is_text_and_nothing_else(text):
 
 
 @given(EVERY_CHARACTER)
+@example("no-break\xa0space")
 def test_plain_text_holds_nothing_that_a_terminal_obeys(text):
     shown = plain(text)
     assert all(c.isprintable() for c in shown)

@@ -1,17 +1,15 @@
 """Opening repositories: wherever they are, and what is said when they are not."""
 
-import functools
-import http.server
 import os
 import subprocess
 import sys
-import threading
 
 import icechunk
 import pytest
 
 import intarsia
 from intarsia._compat import storage_path, storage_text
+from tests.http_files import serving
 from tests.versions.places import create, memory
 from tests.versions.processes import together
 
@@ -66,47 +64,8 @@ def test_an_open_repository_is_returned_as_it_is_and_takes_no_options():
 @pytest.fixture
 def served(tmp_path):
     """A directory over HTTP."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Ranges, tmp_path))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield tmp_path, f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-
-
-class Ranges(http.server.BaseHTTPRequestHandler):
-    """Files, and the parts of files that Icechunk asks for."""
-
-    protocol_version = "HTTP/1.1"
-
-    def __init__(self, root, *arguments):
-        self.root = root
-        super().__init__(*arguments)
-
-    def do_GET(self):
-        file = self.root / self.path.split("?")[0].lstrip("/")
-        if not file.is_file():
-            self.send_error(404)
-            return
-        data, status = file.read_bytes(), 200
-        size = len(data)
-        if wanted := self.headers.get("Range"):
-            first, last = wanted.removeprefix("bytes=").split("-")
-            start = int(first) if first else size - int(last)
-            stop = min(int(last) + 1, size) if first and last else size
-            data, status = data[start:stop], 206
-        self.send_response(status)
-        if status == 206:
-            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{size}")
-        self.send_header("Content-Length", str(len(data)))
-        self.send_header("Last-Modified", self.date_time_string(int(file.stat().st_mtime)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(data)
-
-    do_HEAD = do_GET  # noqa: N815
-
-    def log_message(self, *_):
-        pass
+    with serving(tmp_path) as url:
+        yield tmp_path, url
 
 
 def test_http_is_for_reading(served):

@@ -13,6 +13,7 @@ from intarsia.array.manifest import CONVENTION, CONVENTIONS_KEY, INLINE_REGIONS,
 from intarsia.array.member import Members, checked_member, create_member, new_name, short_codecs
 from intarsia.array.source import Source
 from intarsia.errors import ManifestError, MemberError, NotLogicalArrayError, ReadOnlyError
+from intarsia.words import place_text
 
 if TYPE_CHECKING:
     from intarsia.array.fetch import Fetcher
@@ -51,7 +52,7 @@ class Frame:
         attributes = group.metadata.attributes
         if MANIFEST_KEY not in attributes:
             raise NotLogicalArrayError(
-                f"{group.store_path} is a Zarr group, but not a logical array: "
+                f"{place_text(group.store_path)} is a Zarr group, but not a logical array: "
                 f"it has no attribute {MANIFEST_KEY!r}.\n"
                 "  Create one with intarsia.create(store, path, shape=…, chunks=…, dtype=…)"
             )
@@ -60,7 +61,7 @@ class Frame:
             table = Frame._read_table(group, document)
             return Manifest.from_json(document, table)
         except ManifestError as error:
-            error.add_note(f"in the attributes of {group.store_path}")
+            error.add_note(f"in the attributes of {place_text(group.store_path)}")
             raise
 
     @staticmethod
@@ -97,7 +98,7 @@ class Frame:
     def check_writable(self) -> None:
         if self.read_only:
             raise ReadOnlyError(
-                f"the logical array at {self.group.store_path} was opened for reading.\n"
+                f"the logical array at {place_text(self.group.store_path)} was opened for reading.\n"
                 "  Open it for writing: intarsia.open(store, path, mode='r+')"
             )
 

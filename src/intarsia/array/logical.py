@@ -27,8 +27,9 @@ from intarsia.array.region import Region
 from intarsia.array.table import Box
 from intarsia.array.travel import check_travels, snapshot_of
 from intarsia.array.write import write_request
-from intarsia.errors import BoundsError, NotLogicalArrayError, ShapeError
+from intarsia.errors import BoundsError, NotLogicalArrayError, ReadOnlyError, ShapeError
 from intarsia.progress import silent
+from intarsia.words import one_line, place_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -364,8 +365,9 @@ class LogicalArray:
         return ArrayInfo.of(self)
 
     def __repr__(self) -> str:
+        place = place_text(self._frame.group.store_path)
         return (
-            f"<LogicalArray {self._frame.group.store_path} shape={self.shape} dtype={self._dtype_text} "
+            f"<LogicalArray {place} shape={self.shape} dtype={self._dtype_text} "
             f"chunks={self.chunks} regions={len(self._frame.manifest.regions)}>"
         )
 
@@ -468,5 +470,7 @@ def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
     try:
         group = open_group(store, path, mode)
     except (FileNotFoundError, ValueError) as error:
-        raise NotLogicalArrayError(f"there is no logical array at {path!r}: {error}") from error
+        if mode == "r+" and "read-only" in str(error):
+            raise ReadOnlyError(f"the store of {path!r} can only be read: {one_line(error)}") from error
+        raise NotLogicalArrayError(f"there is no logical array at {path!r}: {one_line(error)}") from error
     return LogicalArray(Frame.load(group))

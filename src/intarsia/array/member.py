@@ -15,6 +15,7 @@ from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 from intarsia._compat import sync
 from intarsia.array.memory import codecs_for, fits, type_text
 from intarsia.errors import MemberError, MissingMemberError, ShapeError
+from intarsia.words import place_text
 
 if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
@@ -201,13 +202,13 @@ class Members(Mapping[str, AnyArray]):
             return zarr.open_array(self._group.store_path / name, mode=mode, zarr_format=3)
         except FileNotFoundError as error:
             raise MissingMemberError(
-                f"the member {name!r} of {self._group.store_path} is missing: the manifest names it, but "
-                "there is no array of that name.\n"
+                f"the member {name!r} of {place_text(self._group.store_path)} is missing: the manifest names "
+                "it, but there is no array of that name.\n"
                 "  intarsia.verify lists everything that is wrong with the array"
             ) from error
         except Exception as error:
             raise MemberError(
-                f"the member {name!r} of {self._group.store_path} cannot be opened: {error}"
+                f"the member {name!r} of {place_text(self._group.store_path)} cannot be opened: {error}"
             ) from error
 
     def open_together(self, names: Iterable[str]) -> None:

@@ -55,4 +55,4 @@ def explain(
         return
     say(*plan.summary())
     if plan.parts:
-        show_table(EXPLAIN_COLUMNS, [part.cells() for part in plan.parts])
+        show_table(EXPLAIN_COLUMNS, [part.cells() for part in sorted(plan.parts, key=lambda p: p.bounds)])

@@ -76,6 +76,6 @@ def log(
         )
         for entry in entries
     ]
-    show_table(("Snapshot", "Time (UTC)", "Message", "Change", "Bytes"), rows)
+    show_table(("Snapshot", "Time (UTC)", "Message", "What changed", "Bytes"), rows)
     if not rows:
         say(f"no commit changed {path or '/'}")

@@ -26,6 +26,9 @@ NUMBERS = frozenset(
 )
 """Columns that are aligned to the right."""
 
+WHOLE = frozenset(("Snapshot", "Time (UTC)", "Kind", "Change"))
+"""Columns that are not broken on a narrow terminal: what is in them is copied, or short."""
+
 TRACEBACK = "INTARSIA_TRACEBACK"
 """Set this variable to see where an unexpected error comes from."""
 
@@ -78,7 +81,8 @@ def show_table(
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
         number = name in NUMBERS
-        table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
+        whole = number or name in WHOLE
+        table.add_column(name, justify="right" if number else "left", no_wrap=whole, overflow="fold")
     tones = colours or {}
     for i, row in enumerate(cells):
         styles = [tones[j][i] if j in tones else "" for j in range(len(row))]

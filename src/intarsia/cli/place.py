@@ -115,7 +115,7 @@ class Place:
     def _find(cls, text: str, options: Sequence[str] | None) -> Place:
         given = parse_options(options or (), "storage option")
         if given:
-            return cls(text, intarsia.open_repository(text, **given))
+            return cls(text, cls._opened(text, given))
         if "://" not in text and not Path(text).expanduser().exists():
             raise FileNotFoundError(f"there is nothing at {text}")
         repo = as_repository(os.path.expanduser(text) if "://" not in text else text)
@@ -130,7 +130,14 @@ class Place:
         local = "://" not in text
         if local and Path(text).expanduser().exists() and any(Path(text).expanduser().iterdir()):
             return cls.find(text, options)
-        return cls(text, intarsia.open_repository(text, create=True, **given))
+        return cls(text, cls._opened(text, given, create=True))
+
+    @staticmethod
+    def _opened(text: str, options: dict[str, Any], *, create: bool = False) -> icechunk.Repository:
+        try:
+            return intarsia.open_repository(text, create=create, **options)
+        except TypeError as error:  # an option that such a place does not take
+            raise CommandError(str(error)) from error
 
     @staticmethod
     def _expect_zarr(text: str) -> None:
@@ -191,7 +198,17 @@ class Place:
 
     def open(self, path: str, version: Version) -> LogicalArray:
         """A logical array for reading."""
-        return intarsia.open(self.store(version), self.one_array(path, version))
+        store, name = self.store(version), self.one_array(path, version)
+        try:
+            return intarsia.open(store, name)
+        except NotLogicalArrayError as error:
+            known = logical_arrays(store)
+            if not known or name in known:
+                raise
+            listed = ", ".join(known[:SEVERAL]) + (", …" if len(known) > SEVERAL else "")
+            raise NotLogicalArrayError(
+                f"there is no logical array {name!r} in {self.text}.\n  It holds {listed}"
+            ) from error
 
     @contextmanager
     def changing(self, path: str, version: Version, message: str) -> Iterator[Edit]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+import icechunk
 import typer
 
 from intarsia.cli.output import complain
+from intarsia.versions.failures import translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +27,10 @@ def verb(function: Callable[..., int | None]) -> Callable[..., None]:
         except (typer.Exit, BrokenPipeError):  # typer knows how to end quietly
             raise
         except (Exception, KeyboardInterrupt) as error:
-            code = complain(error, as_json=bool(options.get("as_json")))
+            told: BaseException = error
+            if isinstance(error, icechunk.IcechunkError) and not isinstance(error, icechunk.ConflictError):
+                told = translated(error, options.get("store", "the repository"))
+            code = complain(told, as_json=bool(options.get("as_json")))
         if code:
             raise typer.Exit(int(code))
 

@@ -8,7 +8,6 @@ its way to a page or to a terminal.
 from __future__ import annotations
 
 import json
-import unicodedata
 from html import escape
 from typing import Any
 
@@ -16,10 +15,6 @@ __all__ = ["embedded_json", "markup", "plain"]
 
 LONGEST = 500
 """Longer strings are cut: nobody reads more in a table, and a page must not grow with them."""
-
-# Cc control, Cf format (direction overrides, zero width), Cs lone surrogates, Co private use, Cn unassigned,
-# Zl and Zp line and paragraph separators.
-HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
 
 def plain(text: object, longest: int = LONGEST) -> str:
@@ -31,12 +26,10 @@ def plain(text: object, longest: int = LONGEST) -> str:
     string = str(text)
     if len(string) > longest:
         string = string[: longest - 1] + "…"
-    if string.isascii() and string.isprintable():
+    if string.isprintable():
         return string
-    return "".join(
-        c if unicodedata.category(c) not in HIDDEN else c.encode("unicode_escape").decode("ascii")
-        for c in string
-    )
+    # Not printable: controls, direction overrides, zero width, surrogates, private use, all spaces but " ".
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in string)
 
 
 def markup(text: object, longest: int = LONGEST) -> str:

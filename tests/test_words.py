@@ -1,0 +1,51 @@
+"""Words that every table shares, and places that are told in one line."""
+
+import pytest
+
+import intarsia
+from intarsia.words import count_text, place_text, ratio_text, size_text
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (999_499, "999 kB"),
+        (999_500, "1 MB"),
+        (10**21, "1e+03 EB"),
+    ],
+)
+def test_sizes(nbytes, text):
+    assert size_text(nbytes) == text
+
+
+def test_ratios_of_nothing():
+    assert ratio_text(0, 0) == "?"
+    assert ratio_text(10, 0) == "∞"
+
+
+def test_one_and_many():
+    assert [count_text(n, "box", "boxes") for n in (0, 1, 2)] == ["0 boxes", "1 box", "2 boxes"]
+
+
+def test_places_and_messages_are_one_line_in_a_repository():
+    repo = intarsia.open_repository("memory://", create=True)
+    with intarsia.transaction(repo, message="create") as tx:
+        tx.create("deep/t", shape=(4,), chunks=(2,), dtype="u1")
+    array = intarsia.open(repo, "deep/t")
+    assert place_text(array.group.store_path) == f"icechunk:{tx.snapshot_id}/deep/t"
+    assert "\n" not in repr(array)
+    with pytest.raises(intarsia.NotLogicalArrayError) as caught:
+        intarsia.open(repo, "nothing")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_store_that_can_only_be_read_says_so(tmp_path):
+    import zarr
+
+    intarsia.create(tmp_path / "s", "a", shape=(4,), chunks=(2,), dtype="u1")
+    store = zarr.storage.LocalStore(tmp_path / "s", read_only=True)
+    with pytest.raises(intarsia.ReadOnlyError, match="can only be read"):
+        intarsia.open(store, "a", mode="r+")
