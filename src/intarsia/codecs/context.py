@@ -167,6 +167,17 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
             return await super().read(batch_info, out, drop_axes)
         batch = list(batch_info)
 
+        try:  # no codec needs the index for decoding; only an error that names the chunk does
+            with at_place(UNKNOWN):
+                return await super().read(batch, out, drop_axes)
+        except (ChunkDecodeError, ChunkIndexUnknownError):
+            return await self.read_one_by_one(batch, out, drop_axes)
+
+    async def read_one_by_one(
+        self, batch: list[Item], out: NDBuffer, drop_axes: tuple[int, ...]
+    ) -> tuple[GetResult, ...]:
+        """As `read`, slower, and with errors that name the chunk."""
+
         async def read_one(place: Place, item: Item) -> GetResult:
             current_place.set(place)  # of this task alone
             (result,) = await self.read_batch([item], out, drop_axes)
@@ -235,7 +246,7 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
             with at_place(UNKNOWN):
                 return await super().read(batch, out, drop_axes)
         except (ChunkDecodeError, ChunkIndexUnknownError):
-            return await self._batched.read(batch, out, drop_axes)
+            return await self._batched.read_one_by_one(batch, out, drop_axes)
 
     async def write(
         self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from zarr.abc.codec import BytesBytesCodec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from zarr.core.array_spec import ArraySpec
     from zarr.core.buffer import Buffer
 
@@ -34,6 +36,17 @@ class SynchronousBytesCodec(BytesBytesCodec):
 
     @abstractmethod
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer: ...
+
+    async def decode(
+        self, chunks_and_specs: Iterable[tuple[Buffer | None, ArraySpec]]
+    ) -> Iterable[Buffer | None]:
+        if self.runs_in_thread:
+            return await super().decode(chunks_and_specs)
+        # Without a task for each chunk, which would take longer than the work.
+        return [
+            None if data is None else self._decode_sync(data, chunk_spec)
+            for data, chunk_spec in chunks_and_specs
+        ]
 
     async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         if self.runs_in_thread:
