@@ -17,7 +17,7 @@ def main() -> None:
     parts = [
         "# Benchmarks\n",
         "Written by `make bench`. Every table compares jobs that took turns in one run; times are the best "
-        "of several, repeated until none improves by 2 % for five rounds.\n",
+        "of several, repeated until none improves by 2 % for five rounds or more.\n",
         f"Python {platform.python_version()}, {os.cpu_count()} cores, "
         + ", ".join(f"{peer} {version(peer)}" for peer in PEERS)
         + ".\n",

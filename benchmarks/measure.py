@@ -9,15 +9,15 @@ MOST_ROUNDS = 60
 
 
 def best_times(
-    jobs: Mapping[str, Callable[[], object]], *, most_rounds: int = MOST_ROUNDS
+    jobs: Mapping[str, Callable[[], object]], *, rounds: int = ROUNDS, most_rounds: int = MOST_ROUNDS
 ) -> dict[str, float]:
-    """Best seconds of each job, the jobs taking turns, until five rounds bring no gain above 2 %.
+    """Best seconds of each job, the jobs taking turns, until so many rounds bring no gain above 2 %.
 
-    Jobs that take many seconds get fewer rounds: `most_rounds`.
+    Jobs that take many seconds get fewer rounds (`most_rounds`), close calls get more (`rounds`).
     """
     best = dict.fromkeys(jobs, float("inf"))
-    quiet = rounds = 0
-    while quiet < ROUNDS and rounds < most_rounds:
+    quiet = done = 0
+    while quiet < rounds and done < most_rounds:
         gained = False
         for name, job in jobs.items():
             start = time.perf_counter()
@@ -26,7 +26,7 @@ def best_times(
             gained |= took < best[name] * (1 - STABLE)
             best[name] = min(best[name], took)
         quiet = 0 if gained else quiet + 1
-        rounds += 1
+        done += 1
     return best
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
@@ -243,7 +244,8 @@ class ConditionalCodec(SynchronousBytesCodec):
         decision = self.effective_decision(chunk_spec)
         if decision is None or isinstance(decision, NeverApply):  # one copy is not worth a thread
             return self.join(0, chunk_data, chunk_spec)
-        return await in_own_thread(self._encode_sync, chunk_data, chunk_spec)
+        run = in_own_thread if decision.may_wait or self.holds_another else asyncio.to_thread
+        return await run(self._encode_sync, chunk_data, chunk_spec)
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         if not self.read_mask(chunk_data):

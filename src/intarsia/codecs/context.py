@@ -166,7 +166,6 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
         if not self.tracks:
             return await super().read(batch_info, out, drop_axes)
         batch = list(batch_info)
-
         try:  # no codec needs the index for decoding; only an error that names the chunk does
             with at_place(UNKNOWN):
                 return await super().read(batch, out, drop_axes)
@@ -190,16 +189,25 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
     async def write(
         self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> None:
-        if not self.tracks:
-            return await super().write(batch_info, value, drop_axes)
         batch = list(batch_info)
+        if not batch or not self.tracks:
+            return await super().write(batch, value, drop_axes)
+        if not any(needs_chunk_index(codec, batch[0][1]) for codec in self):
+            try:
+                with at_place(UNKNOWN):
+                    return await super().write(batch, value, drop_axes)
+            except (ChunkDecodeError, ChunkEncodeError):
+                pass  # once more, to name the chunk
+        return await self.write_one_by_one(batch, value, drop_axes)
+
+    async def write_one_by_one(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
+        """As `write`, with codecs that know which chunk they work on."""
 
         async def write_one(place: Place, item: Item) -> None:
             current_place.set(place)  # of this task alone
             await self.write_batch([item], value, drop_axes)
 
         await concurrent_map(list(zip(self.places(batch), batch, strict=True)), write_one, self.limit)
-        return None
 
     @property
     def limit(self) -> int:
@@ -260,7 +268,7 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
                 with at_place(UNKNOWN):
                     return await super().write(batch, value, drop_axes)
             except (ChunkDecodeError, ChunkEncodeError):
-                return await self._batched.write(batch, value, drop_axes)
+                return await self._batched.write_one_by_one(batch, value, drop_axes)
         synchronous = (
             store_supports_sync_io(setter.store)
             if isinstance(setter, StorePath)
@@ -271,7 +279,7 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
             or not synchronous
             or isinstance(self.array_bytes_codec, ShardingCodec)
         ):
-            return await self._batched.write(batch, value, drop_axes)
+            return await self._batched.write_one_by_one(batch, value, drop_axes)
         left = deque(zip(self.places(batch), batch, strict=True))
         write_sync = super().write_sync
 

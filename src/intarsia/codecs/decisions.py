@@ -51,6 +51,9 @@ class Decision(ABC):
     needs_index: ClassVar[bool] = False
     """Whether it must know which chunk it decides on."""
 
+    may_wait: ClassVar[bool] = True
+    """Whether deciding may wait for zarr, as when it reads another array: not in a thread of zarr's then."""
+
     for_nested: ClassVar[bool] = True
     """Whether a `conditional` codec inside another one may decide by the same rule."""
 
@@ -72,6 +75,7 @@ class NeverApply(Decision):
     """
 
     bounds_size = True
+    may_wait = False
 
     def encode(self, data: Buffer, _chain: Chain) -> tuple[int, Buffer]:
         return 0, data
@@ -87,6 +91,8 @@ class AlwaysApply(Decision):
     >>> AlwaysApply() == parse_decision("always_apply")
     True
     """
+
+    may_wait = False
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
         return apply(self.mask_unseen(chain), data, chain)
@@ -113,6 +119,7 @@ class Plan(Decision):
     """
 
     for_nested = False
+    may_wait = False
     needs_index = True
 
     masks: np.ndarray[Any, Any]

@@ -50,6 +50,7 @@ class CompressIfSmaller(Decision):
     """
 
     bounds_size = True
+    may_wait = False
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
         kept_mask, kept = 0, data
@@ -76,6 +77,7 @@ class Smallest(Decision):
     """
 
     bounds_size = True
+    may_wait = False
 
     trials: int = 64
     """How often a codec may be run for one chunk: enough for all combinations of six."""
@@ -121,6 +123,7 @@ class Sampled(Decision):
     """
 
     bounds_size = True
+    may_wait = False
 
     samples: int = 4
     """How many samples are taken; a chunk less than twice as long as all of them is not sampled."""
