@@ -1,14 +1,21 @@
-"""Claim: reading from an S3 server is twice as fast as zarr-python."""
+"""Claim: reading from an S3 server is faster than zarr-python, and as fast as the bytes come.
+
+The server shares the two cores: half of the time of every row is its own. The last row is the limit.
+"""
+
+import asyncio
 
 import numpy as np
+import obstore
 import zarr
-from tests.servers import seaweedfs
+from tests.servers import BUCKET, seaweedfs
 
 import intarsia
 from benchmarks.measure import best_times, table
 from benchmarks.mosaic import DEFAULT, FUSED, SIDE, TILE, field, fill, folder
 
 CHUNK = 128
+REQUESTS_AT_A_TIME = 32
 
 
 def loop(store, pipeline):
@@ -24,6 +31,31 @@ def loop(store, pipeline):
         return out
 
     return read
+
+
+def bytes_alone(server, location):
+    """Fetch every chunk object and throw it away: what no reader can be faster than."""
+    store = obstore.store.S3Store(
+        BUCKET,
+        endpoint=server.endpoint,
+        region=server.options["region"],
+        access_key_id=server.options["access_key_id"],
+        secret_access_key=server.options["secret_access_key"],
+        client_options={"allow_http": True},
+    )
+    prefix = location.split("/", 3)[3]
+    keys = [found["path"] for page in obstore.list(store, prefix=f"{prefix}/chunks") for found in page]
+
+    async def fetch() -> None:
+        gate = asyncio.Semaphore(REQUESTS_AT_A_TIME)
+
+        async def one(key: str) -> None:
+            async with gate:
+                await (await obstore.get_async(store, key)).bytes_async()
+
+        await asyncio.gather(*map(one, keys))
+
+    return lambda: asyncio.run(fetch())
 
 
 def run() -> str:
@@ -43,6 +75,7 @@ def run() -> str:
         }
         for read in ways.values():
             np.testing.assert_array_equal(read(), data)
+        ways["the bytes alone, by obstore"] = bytes_alone(server, location)
         times = best_times(ways, most_rounds=15)
     base = times["intarsia"]
     rows = [(name, f"{took * 1e3:.0f} ms", f"{took / base:.2f}") for name, took in times.items()]

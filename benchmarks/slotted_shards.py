@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -17,6 +18,7 @@ from benchmarks.measure import best_times, table
 
 MIB = 1 << 20
 WRITERS = 4
+RAW_TOGETHER = "raw pwrite, one file"  # of which the system lets one process at a time write
 CHAINS = {"bytes": [BytesCodec()], "bytes, crc32c": [BytesCodec(), Crc32cCodec()]}
 
 
@@ -63,12 +65,16 @@ def fill(
     for job in jobs:
         path = directory / job
         array = None if job.startswith("raw") else intarsia.slotted(zarr.open_array(path, mode="r+"))
+        together = job.startswith(RAW_TOGETHER)
         barrier.wait()
         start = time.perf_counter()
         if array is None:
-            fd = os.open(f"{path}-{me}", os.O_RDWR | os.O_CREAT)
+            fd = os.open(path if together else f"{path}-{me}", os.O_RDWR | os.O_CREAT)
+            first = me * share if together else 0
+            if together:
+                os.posix_fallocate(fd, first, share)
             for offset in range(0, share, step):
-                os.pwrite(fd, data[offset : offset + step], offset)
+                os.pwrite(fd, data[offset : offset + step], first + offset)
         else:
             fd = -1
             for offset in range(0, share, step):
@@ -83,11 +89,11 @@ def fill(
         barrier.wait()  # the files are gone
 
 
-def filling(directory: Path, nbytes: int, chunk: int, step: int, durable: bool, rounds: int = 9) -> str:
+def filling(directory: Path, nbytes: int, chunk: int, step: int, durable: bool, rounds: int = 6) -> str:
     """Four processes fill one shard; four others write as many bytes to a file each."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["benchmarks.slotted_shards"])
-    kinds = ["raw pwrite, own files", *(f"one shard: {name}" for name in CHAINS)]
+    kinds = ["raw pwrite, own files", RAW_TOGETHER, *(f"one shard: {name}" for name in CHAINS)]
     jobs = [f"{kind} {turn}" for turn in range(rounds) for kind in kinds]
     for job in jobs:
         for name, codecs in CHAINS.items():
@@ -119,38 +125,48 @@ def filling(directory: Path, nbytes: int, chunk: int, step: int, durable: bool, 
 
 
 def compaction(directory: Path, rounds: int = 9) -> str:
-    """A shard of 256 MiB in slots, half of them written twice; and cp of what compaction makes of it."""
-    array = make(directory / "compaction", 256 * MIB, MIB, CHAINS["bytes, crc32c"])
-    slots = intarsia.slotted(array, safe_readers=True)
+    """Shards of 256 MiB of chunks, and cp of what compaction makes of them."""
+    rows = []
+    for kind in ("one slot a chunk", "two slots a chunk, half of them in use"):
+        rows += _compaction(directory / kind, kind, rounds)
+    title = "Compacting a shard of 256 MiB of chunks, which ends on the disk, and copying the result"
+    return table(title, rows, ("shard", "what", "best", "times the speed of cp"))
+
+
+def _compaction(directory: Path, kind: str, rounds: int) -> list[tuple[str, ...]]:
+    array = make(directory / "array", 256 * MIB, MIB, CHAINS["bytes, crc32c"])
+    twice = kind.startswith("two")
+    slots = intarsia.slotted(array, safe_readers=twice)
     data = noise(256 * MIB)
     slots[:] = data
-    slots[: 128 * MIB] = data[: 128 * MIB]
+    if twice:
+        slots[: 128 * MIB] = data[: 128 * MIB]
     shard, slotted, compacted, copy = (
-        directory / name for name in ("compaction/c/0", "slotted", "compacted", "copy")
+        directory / name for name in ("array/c/0", "slotted", "compacted", "copy")
     )
     copying = ["cp", "--sparse=always"]
     subprocess.run([*copying, shard, slotted], check=True)
     intarsia.compact(array)
     subprocess.run([*copying, shard, compacted], check=True)
+    q = shlex.quote
     jobs = {
-        "cp": lambda: subprocess.run(["cp", compacted, copy], check=True),
-        "cp, then sync": lambda: subprocess.run(
-            f"cp {compacted} {copy} && sync {copy}", shell=True, check=True
+        "cp": f"cp {q(str(compacted))} {q(str(copy))}",
+        "cp, then sync": f"cp {q(str(compacted))} {q(str(copy))} && sync {q(str(copy))}",
+        "cp, sync, rm of the old file": (
+            f"cp {q(str(compacted))} {q(str(copy))} && sync {q(str(copy))} && rm {q(str(shard))}"
         ),
-        "intarsia.compact": lambda: intarsia.compact(array),
+        "intarsia.compact": None,
     }
     best = dict.fromkeys(jobs, float("inf"))
     for _ in range(rounds):
-        for name, job in jobs.items():
+        for name, command in jobs.items():
             copy.unlink(missing_ok=True)
             subprocess.run([*copying, slotted, shard], check=True)
             os.sync()  # nobody pays for what others left to be written
             start = time.perf_counter()
-            job()
+            intarsia.compact(array) if command is None else subprocess.run(command, shell=True, check=True)
             best[name] = min(best[name], time.perf_counter() - start)
-    rows = [(name, f"{took * 1e3:.0f} ms", f"{best['cp'] / took:.2f}") for name, took in best.items()]
-    title = "Compacting a shard to 256 MiB, which ends on the disk, and copying the result"
-    return table(title, rows, ("what", "best", "times the speed of cp"))
+    return [(kind, name, f"{took * 1e3:.0f} ms", f"{best['cp'] / took:.2f}") for name, took in best.items()]
 
 
 def run() -> str:
@@ -159,8 +175,8 @@ def run() -> str:
         return "\n".join(
             [
                 rewriting(directory),
-                filling(directory, 256 * MIB, 4 * MIB, 64 * MIB, durable=False),
-                filling(directory, 256 * MIB, 4 * MIB, 64 * MIB, durable=True),
+                filling(directory, 1024 * MIB, 4 * MIB, 256 * MIB, durable=False),
+                filling(directory, 1024 * MIB, 4 * MIB, 256 * MIB, durable=True),
                 compaction(directory),
             ]
         )

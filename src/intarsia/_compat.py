@@ -57,7 +57,6 @@ __all__ = [
     "chunk_is_empty",
     "codec_supports_sync",
     "codecs_from_list_unchecked",
-    "compressor_of",
     "concurrent_map",
     "decode_and_scatter_chunk",
     "event_loop",
@@ -81,7 +80,6 @@ __all__ = [
 if TYPE_CHECKING:
     import icechunk
     import numpy as np
-    from zarr.abc.codec import Codec
     from zarr.codecs import ShardingCodec
     from zarr.core.buffer import Buffer
 
@@ -140,11 +138,6 @@ def storage_text(storage: icechunk.Storage) -> str:
 # codecs_from_list_unchecked: splits a chain into its three stages, with zarr's own error messages.
 # evolve_codecs: fills in a chain from the data it will see, each codec after the one before it.
 # is_pure_fancy_indexing: which selections `array[…]` of zarr reads point by point, as `vindex`.
-def compressor_of(codec: Codec) -> Any:
-    """The numcodecs object inside zarr's `zstd` or `blosc` codec: its `decode` takes an output buffer."""
-    return getattr(codec, "_zstd_codec", None) or getattr(codec, "_blosc_codec", None)
-
-
 def shard_index_nbytes(codec: ShardingCodec, chunks_per_shard: tuple[int, ...]) -> int:
     """How many bytes the encoded index of a shard takes; the codec computes it for itself only."""
     return codec._shard_index_size(chunks_per_shard)

@@ -1,4 +1,4 @@
-"""Zarr's common compressors, decoding into memory that is there already.
+"""Zarr's common compressors, decoding into memory that is there already, by the functions zarr's codecs call.
 
 Each function takes encoded bytes and memory of a chunk's size. It returns the memory, filled, or another
 object that holds exactly as many bytes. What is not exactly one such chunk is left to zarr's own codec.
@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numcodecs import blosc, zstd
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
-from intarsia._compat import compressor_of
 from intarsia.errors import ChunkDecodeError
 
 try:
@@ -41,9 +41,9 @@ def unpacker(codec: Any, nbytes: int) -> Unpack | None:
         return None
     kind = type(codec)
     if kind is ZstdCodec:
-        return _zstd(compressor_of(codec).decode, nbytes)
+        return _zstd(nbytes)
     if kind is BloscCodec:
-        return _blosc(compressor_of(codec).decode, nbytes)
+        return _blosc(nbytes)
     if kind is GzipCodec:
         return _gzip(codec._gzip_codec.decode, nbytes)
     return None
@@ -55,12 +55,12 @@ def _exactly(found: Any, nbytes: int) -> Any:
     return found
 
 
-def _zstd(decode: Callable[..., Any], nbytes: int) -> Unpack:
+def _zstd(nbytes: int) -> Unpack:
     def unpack(data: Any, memory: Bytes) -> Any:
         if _zstd_content(data) == nbytes:
-            decode(data, memory)
+            zstd.decompress(data, memory)
             return memory
-        return _exactly(decode(data), nbytes)
+        return _exactly(zstd.decompress(data), nbytes)
 
     return unpack
 
@@ -80,16 +80,16 @@ def _zstd_content(data: Any) -> int | None:
     return size + 256 if field == 1 else size
 
 
-def _blosc(decode: Callable[..., Any], nbytes: int) -> Unpack:
+def _blosc(nbytes: int) -> Unpack:
     def unpack(data: Any, memory: Bytes) -> Any:
         head = bytes(memoryview(data)[:BLOSC_HEADER])
         if len(head) < BLOSC_HEADER or int.from_bytes(head[12:16], "little") > len(data):
             # blosc believes its header, and would read memory that is not the chunk's
             raise ChunkDecodeError(f"the blosc data is cut off: {len(data)} bytes are left of it")
         if int.from_bytes(head[4:8], "little") == nbytes:
-            decode(data, memory)
+            blosc.decompress(data, memory)
             return memory
-        return _exactly(decode(data), nbytes)
+        return _exactly(blosc.decompress(data), nbytes)
 
     return unpack
 

@@ -1,6 +1,6 @@
 """The chunks of one part of a plan: which they are, what is wanted of each, where it goes.
 
-Axes are projected onto the chunk grid one by one, on whole columns; a chunk is a combination of one piece an
+Axes are cut at the borders of chunks one by one; a chunk is a combination of one piece an
 axis. Objects are made for the chunks at hand alone, so a plan of a million chunks is a few columns.
 """
 
@@ -61,35 +61,24 @@ class AxisPieces:
             self._cut_indices(np.asarray(source), np.asarray(target), size)
 
     def _cut_slice(self, source: slice, target: slice, size: int) -> None:
-        start, stop, step = source.start, source.stop, source.step or 1
-        first, last = start // size, (stop - 1) // size
-        down = (target.step or 1) < 0
-        if first == last:  # a small read: no need for columns
-            begin, count = start - first * size, (stop - 1 - start) // step + 1
-            self.chunk = [first]
-            self.inside = [slice(begin, begin + (count - 1) * step + 1, step)]
-            self.target = [target]
-            self.whole = [begin == 0 and count == size and step == 1 and not down]
-            return
-        chunk = np.arange(first, last + 1)
-        i = np.maximum(-(-(chunk * size - start) // step), 0)
-        j = -(-(np.minimum((chunk + 1) * size, stop) - start) // step)
-        kept = j > i
-        chunk, i, j = chunk[kept], i[kept], j[kept]
-        begin = start + i * step - chunk * size
-        end = begin + (j - 1 - i) * step + 1
-        self.chunk = chunk.tolist()
-        self.inside = [slice(a, b, step) for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
-        at = target.start
-        if down:
-            self.target = [
-                slice(at - a, at - b if at >= b else None, -1)
-                for a, b in zip(i.tolist(), j.tolist(), strict=True)
-            ]
-            self.whole = [False] * len(self.chunk)
-        else:
-            self.target = [slice(at + a, at + b) for a, b in zip(i.tolist(), j.tolist(), strict=True)]
-            self.whole = ((begin == 0) & (j - i == size) & (step == 1)).tolist()
+        # A loop: most parts have a few chunks along an axis, for which columns take longer.
+        self.chunk, self.inside, self.target, self.whole = [], [], [], []
+        position, stop, step = source.start, source.stop, source.step or 1
+        at, down = target.start, (target.step or 1) < 0
+        while position < stop:
+            chunk = position // size
+            begin = position - chunk * size
+            count = (min(size, stop - chunk * size) - 1 - begin) // step + 1
+            self.chunk.append(chunk)
+            self.inside.append(slice(begin, begin + (count - 1) * step + 1, step))
+            if down:
+                after = at - count
+                self.target.append(slice(at, after if after >= 0 else None, -1))
+            else:
+                after = at + count
+                self.target.append(slice(at, after))
+            self.whole.append(count == size and step == 1 and not down)
+            position, at = position + count * step, after
 
     def _cut_indices(self, source: Ints, target: Ints, size: int) -> None:
         owner = source // size

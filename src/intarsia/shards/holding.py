@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["held_chunks", "in_batches", "locked_index"]
 
-BATCH = 4 << 20
+BATCH = 16 << 20
 """Bytes of slots that one lock covers: more would keep other processes waiting, less costs more locks."""
 
 
 def in_batches(numbers: Iterable[int], slot: int) -> Iterator[list[int]]:
     """Sorted numbers in lists that span no more slots than one lock should cover.
 
-    >>> list(in_batches([0, 1, 5, 9], slot=1 << 20))
+    >>> list(in_batches([0, 1, 5, 9], slot=4 << 20))
     [[0, 1], [5], [9]]
     """
     span = max(1, BATCH // max(1, slot))

@@ -25,10 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["IcechunkBatch"]
 
-KEYS_PER_CALL = 20
+KEYS_PER_CALL = 50
 KEYS_AT_A_TIME = 10
-"""Icechunk works on so many keys of a call at a time (`get_partial_values_concurrency`); calls run side by
-side until there are as many requests as zarr's `async.concurrency` allows."""
+"""Icechunk works on so many keys of a call at a time (`get_partial_values_concurrency`)."""
+
+REQUESTS_PER_CHUNK = 4
+"""zarr's `async.concurrency` counts chunks that are fetched and decoded at a time. Requests mostly wait, so
+there are this many times as many of them."""
 
 MOST_CHUNKS_LISTED = 50_000
 """The references of a member with more chunks than this are listed only if a good part of them is wanted."""
@@ -44,7 +47,8 @@ class IcechunkBatch:
     def __init__(self, store: IcechunkStore, *, read_only: bool) -> None:
         self.store = store
         self.lasting = read_only
-        self._gate = asyncio.Semaphore(max(1, zarr.config.get("async.concurrency") // KEYS_AT_A_TIME))
+        requests = REQUESTS_PER_CHUNK * zarr.config.get("async.concurrency")
+        self._gate = asyncio.Semaphore(max(1, requests // KEYS_AT_A_TIME))  # of calls
         self.name = "Icechunk, in batches"
 
     def sizes(self, sources: Sequence[tuple[Source, Ints]]) -> list[Ints | None]:
