@@ -111,11 +111,11 @@ def _running(name, command, port, directory):
 
 
 def moto(directory):
-    """moto_server: in memory, takes any credentials, enforces conditional writes."""
+    """moto: in memory, takes any credentials, enforces conditional writes (see moto_server.py)."""
     (port,) = free_ports(1)
     return _running(
         "moto",
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        [sys.executable, "-P", str(Path(__file__).with_name("moto_server.py")), str(port)],
         port,
         directory,
     )

@@ -98,7 +98,7 @@ def _help(group: Any, verb: str | None) -> str:
     from intarsia.cli.app import app
 
     arguments = ["--help"] if verb is None else [verb, "--help"]
-    environment = {"COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1"}
+    environment = {"COLUMNS": "80", "TERMINAL_WIDTH": "80", "NO_COLOR": "1"}
     text = CliRunner().invoke(app, arguments, prog_name="intarsia", env=environment).output
     return "\n".join(line.rstrip() for line in text.strip("\n").split("\n"))
 

@@ -157,7 +157,7 @@ def _section(number: int, report: ArrayReport, cells: list[Any]) -> str:
         *report.fields,
         ("Stored", size_text(now.total_stored)),
         ("Ratio", ratio_text(now.total_nbytes, now.total_stored)),
-        ("Stored, not shown", size_text(now.total_unused)),
+        *([("Stored, not shown", size_text(now.total_unused))] if now.total_unused else []),
     ]
     tiles = "".join(f"<div><dt>{markup(name)}</dt><dd>{markup(value)}</dd></div>" for name, value in facts)
     attributes = (
