@@ -65,6 +65,7 @@ from intarsia.errors import (
     ShapeError,
     SlotsGoneError,
     SlotsUnsupportedError,
+    UnreachableMembersError,
     UnsharedStorageError,
     VersionNotFoundError,
     WritableSessionError,
@@ -72,7 +73,10 @@ from intarsia.errors import (
 from intarsia.ingest import FileReport, IngestReport, Run, Runs, authorize, containers, ingest
 from intarsia.interop.bar import progress_bar
 from intarsia.interop.fused import fuse, split
+from intarsia.interop.http import serve, serving
 from intarsia.interop.store import store_dask
+from intarsia.interop.tensorstore import tensorstore_spec
+from intarsia.interop.view import fused_view
 from intarsia.interop.writing import from_xarray
 from intarsia.nullable import NullableArray, NullableCodec, NullableValues, OptionalDType, as_masked
 from intarsia.progress import Progress
@@ -184,6 +188,7 @@ __all__ = [
     "SlottedSharding",
     "Smallest",
     "Transaction",
+    "UnreachableMembersError",
     "UnsharedStorageError",
     "VersionNotFoundError",
     "WritableSessionError",
@@ -204,6 +209,7 @@ __all__ = [
     "flush_slots",
     "from_xarray",
     "fuse",
+    "fused_view",
     "history",
     "ingest",
     "masks",
@@ -219,10 +225,13 @@ __all__ = [
     "restore",
     "retry",
     "rewrite",
+    "serve",
+    "serving",
     "slot_stats",
     "slotted",
     "split",
     "store_dask",
+    "tensorstore_spec",
     "tiff_header",
     "transaction",
     "vacuum",

@@ -24,6 +24,7 @@ Each class is also the built-in exception that a caller would expect, so
     ├── NoRegionError (IndexError)
     ├── CrossRegionWriteError (ValueError)
     ├── UnsharedStorageError (RuntimeError)
+    ├── UnreachableMembersError (ValueError)
     ├── WritableSessionError (TypeError)
     ├── ReadOnlyError (ValueError)
     ├── RepositoryError (OSError)
@@ -73,6 +74,7 @@ __all__ = [
     "ShapeError",
     "SlotsGoneError",
     "SlotsUnsupportedError",
+    "UnreachableMembersError",
     "UnsharedStorageError",
     "VersionNotFoundError",
     "WritableSessionError",
@@ -288,6 +290,19 @@ class UnsharedStorageError(IntarsiaError, RuntimeError):
 
     >>> issubclass(UnsharedStorageError, RuntimeError)
     True
+    """
+
+
+class UnreachableMembersError(IntarsiaError, ValueError):
+    """Another program was to read the members by itself, and cannot: where they are, or how they are encoded.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(2,), chunks=(2,), dtype="u1")
+    >>> array.append([1, 2], codecs=["gzip"])
+    >>> intarsia.tensorstore_spec(array)
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.UnreachableMembersError: TensorStore cannot read the members where they are: ...
     """
 
 

@@ -1,0 +1,131 @@
+"""Logical arrays over HTTP, each as one ordinary Zarr array, for programs in other languages and browsers."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from typing import TYPE_CHECKING, Any, Literal
+
+import icechunk
+
+from intarsia.errors import IntarsiaError
+from intarsia.interop.extras import require
+from intarsia.interop.view import view_store
+
+if TYPE_CHECKING:
+    import datetime
+    from collections.abc import Iterable, Sequence
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from zarr_http_server import BackgroundServer
+
+    from intarsia.codecs import CodecLike
+    from intarsia.interop.view_store import ViewStore
+
+__all__ = ["app_of", "serve", "serving"]
+
+LOG = logging.getLogger("uvicorn.error")
+"""The server's own log, so that all it says is in one place."""
+
+
+def serve(
+    source: Any,
+    path: str = "",
+    *,
+    host: str = "127.0.0.1",
+    port: int | Literal["auto"] = "auto",
+    codecs: Iterable[CodecLike] | None = None,
+    chunks: Sequence[int] | None = None,
+    origins: Iterable[str] = ("*",),
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    as_of: datetime.datetime | str | None = None,
+) -> None:
+    """Serve a fused view over HTTP, until the process is interrupted.
+
+    Takes what `intarsia.fused_view` takes; what is at `path` is the root of the address. `port="auto"` is
+    8000, or any free port if that is taken; the log says which. `origins` are the web sites whose pages
+    may read it, by default all. Needs the extra `serve`.
+
+    >>> import intarsia
+    >>> intarsia.serve({}, "nowhere")
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.NotLogicalArrayError: there is no array and no group at 'nowhere': ...
+    """
+    server = require("zarr_http_server", "serve")
+    version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
+    app = app_of(view_store(source, path, codecs, chunks, consolidated=True, **version), origins)
+    _check_free(host, port)
+    server.serve(app, host=host, port=port)
+
+
+def serving(
+    source: Any,
+    path: str = "",
+    *,
+    host: str = "127.0.0.1",
+    port: int | Literal["auto"] = 0,
+    codecs: Iterable[CodecLike] | None = None,
+    chunks: Sequence[int] | None = None,
+    origins: Iterable[str] = ("*",),
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    as_of: datetime.datetime | str | None = None,
+) -> BackgroundServer:
+    """Serve a fused view over HTTP for the time of a `with` block, in a thread, on any free port.
+
+    What it returns has the `url`; outside of a `with` statement, as in a notebook, `shutdown()` ends it.
+    Takes what `intarsia.serve` takes.
+
+    >>> import intarsia, urllib.request
+    >>> array = intarsia.create({}, "t", shape=(0,), chunks=(2,), dtype="u1")
+    >>> array.append([7, 8], codecs=["gzip"])
+    >>> with intarsia.serving(array, codecs=[]) as server:
+    ...     urllib.request.urlopen(f"{server.url}/c/0").read()
+    b'\\x07\\x08'
+    """
+    server = require("zarr_http_server", "serve")
+    version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
+    app = app_of(view_store(source, path, codecs, chunks, consolidated=True, **version), origins)
+    _check_free(host, port)
+    quiet = {"log_level": "warning"}  # of a program that does something else meanwhile
+    running: BackgroundServer = server.serve_background(app, host=host, port=port, uvicorn_options=quiet)
+    return running
+
+
+def app_of(store: ViewStore, origins: Iterable[str] = ("*",)) -> Any:
+    """The application that answers requests for the keys of a view."""
+    server = require("zarr_http_server", "serve")
+    app = server.store_app(store, cors_options={"allow_origins": list(origins)})
+    for failure in (IntarsiaError, OSError, icechunk.IcechunkError):
+        app.add_exception_handler(failure, _told)
+    return app
+
+
+def _told(request: Request, error: Exception) -> Response:
+    """An answer that nobody takes for a chunk that was never written; why, is for the server's own log."""
+    from starlette.responses import PlainTextResponse
+
+    LOG.error("%s: %s", request.url.path, error)
+    return PlainTextResponse("this value cannot be read: see the log of the server\n", status_code=500)
+
+
+def _check_free(host: str, port: int | Literal["auto"]) -> None:
+    """Complain about a port that is taken, in the thread that asked for it."""
+    if port in ("auto", 0):
+        return
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"
+            raise OSError(
+                error.errno, f"port {port} of {host} {why}; give another one, or none for any that is free"
+            ) from error

@@ -1,0 +1,143 @@
+"""What is where in the store below a view: groups, plain arrays, and logical arrays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from zarr.core.buffer import default_buffer_prototype
+
+from intarsia._compat import event_loop
+from intarsia.array.fetch import is_lasting, start
+from intarsia.array.frame import Frame, open_group
+from intarsia.array.manifest import MANIFEST_KEY
+from intarsia.codecs.threads import in_thread_for
+from intarsia.errors import ReadError
+from intarsia.interop.whole import Whole
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+    from zarr.abc.codec import Codec
+    from zarr.abc.store import Store
+
+__all__ = ["METADATA", "OLDER_METADATA", "Node", "Nodes", "below", "is_metadata"]
+
+METADATA = "zarr.json"
+OLDER_METADATA = frozenset((".zarray", ".zattrs", ".zgroup", ".zmetadata"))
+
+
+def is_metadata(name: str) -> bool:
+    """Whether a key of this last segment holds metadata.
+
+    >>> is_metadata("zarr.json"), is_metadata("c")
+    (True, False)
+    """
+    return name == METADATA or name in OLDER_METADATA
+
+
+def below(path: str, name: str = "") -> str:
+    """A key below a path; where all of them start, without a name.
+
+    >>> below("a/b", "zarr.json"), below("", "zarr.json"), below("a")
+    ('a/b/zarr.json', 'zarr.json', 'a/')
+    """
+    return f"{path}/{name}" if path else name
+
+
+class Node(NamedTuple):
+    """An array or a group."""
+
+    document: bytes | None
+    """Its zarr.json; None for arrays of Zarr v2."""
+
+    kind: Whole | Literal["array", "group"]
+    """Logical arrays are `Whole`."""
+
+
+class Nodes:
+    """The nodes below `root` of a store, each looked at when asked for.
+
+    A read-only session of Icechunk is read once. Other stores may change, so a node's metadata is read each
+    time, as zarr does when it opens an array; a logical array is opened again when it has changed.
+    """
+
+    def __init__(
+        self, store: Store, root: str, codecs: tuple[Codec, ...] | None, chunks: tuple[int, ...] | None
+    ) -> None:
+        self._store, self._root, self._codecs, self._chunks = store, root, codecs, chunks
+        self._known: dict[str, Node] = {}
+
+    @property
+    def are_lasting(self) -> bool:
+        """Whether nothing changes any more."""
+        return is_lasting(self._store)
+
+    async def owner(self, key: str) -> tuple[str, Node | None]:
+        """The array that a key lies in, or else what there is where the key lies; path and node."""
+        segments = key.split("/")[:-1]
+        path, node = "", None
+        for depth in range(len(segments) + 1):
+            path = "/".join(segments[:depth])
+            node = await self.at(path)
+            if node is not None and node.kind != "group":
+                break
+        return path, node
+
+    async def at(self, path: str) -> Node | None:
+        """The node at a path; None if there is none."""
+        known = self._known.get(path)
+        if known is not None and self.are_lasting:
+            return known
+        document = await self.stored(below(path, METADATA))
+        if document is None:
+            older = await self.stored(below(path, ".zarray"))
+            return None if older is None else Node(None, "array")
+        if known is None or known.document != document:
+            known = self._known[path] = await self._parsed(path, document)
+        return known
+
+    async def _parsed(self, path: str, document: bytes) -> Node:
+        try:
+            fields = json.loads(document)
+            kind = fields["node_type"]
+            attributes = fields.get("attributes") or {}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ReadError(f"the metadata of {path or '/'!r} is damaged: {error!r}") from error
+        if kind != "group":
+            return Node(document, "array")
+        if MANIFEST_KEY not in attributes:
+            return Node(document, "group")
+        return Node(document, await in_thread_for("views", self._load, path))
+
+    def _load(self, path: str) -> Whole:
+        group = open_group(self._store, below(self._root, path).rstrip("/"), "r")
+        return Whole(Frame.load(group), self._codecs, self._chunks)
+
+    async def children(self, path: str) -> list[str]:
+        """The names directly below a path, as the store has them."""
+        return await self._listed(self._store.list_dir(below(self._root, path).rstrip("/")))
+
+    async def keys(self, path: str) -> list[str]:
+        """The keys of the plain array at a path."""
+        found = await self._listed(self._store.list_prefix(below(self._root, below(path))))
+        return [key[len(below(self._root)) :] for key in found]
+
+    async def stored(self, key: str) -> bytes | None:
+        """A value of the store."""
+        found = await self.asked(self._store.get(below(self._root, key), default_buffer_prototype()))
+        return None if found is None else found.to_bytes()
+
+    async def _listed(self, names: AsyncIterator[str]) -> list[str]:
+        async def collect() -> list[str]:
+            return [name async for name in names]
+
+        return await self.asked(collect())
+
+    @staticmethod
+    async def asked[T](answer: Coroutine[Any, Any, T]) -> T:
+        """What the store answers: some stores work on zarr's event loop alone, and a server has its own."""
+        if asyncio.get_running_loop() is event_loop():
+            return await answer
+        return await asyncio.wrap_future(start(answer))

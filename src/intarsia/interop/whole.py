@@ -1,0 +1,167 @@
+"""A logical array as one ordinary Zarr array: its metadata, and its chunks, encoded when asked for."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from zarr.codecs import ZstdCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import MemoryStore
+
+from intarsia._compat import ArraySpec, ChunkTransform, evolve_codecs
+from intarsia.array.manifest import CONVENTION, CONVENTIONS_KEY, MANIFEST_KEY
+from intarsia.array.member import Encoding, create_member
+from intarsia.array.memory import allocated, codecs_for, is_nullable
+from intarsia.array.plan import request
+from intarsia.array.read import read_request
+from intarsia.array.table import Box
+from intarsia.codecs import parse_codecs
+from intarsia.codecs.context import working_on
+from intarsia.errors import CodecConfigurationError, IntarsiaError, ReadError
+from intarsia.nullable.codec import default_serializer
+from intarsia.words import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from zarr.abc.codec import Codec
+    from zarr.core.buffer import NDBuffer
+
+    from intarsia.array.frame import Frame
+    from intarsia.array.manifest import Manifest
+
+__all__ = ["Whole"]
+
+FAST = ZstdCodec(level=1)
+"""What chunks are compressed with unless something else is asked for: they are made while somebody waits."""
+
+CHUNKS = "c"
+"""First segment of every chunk key, as the default chunk key encoding of Zarr v3 has it."""
+
+NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
+"""An index as zarr spells it in a chunk key: other spellings of the number are other keys."""
+
+
+class Whole:
+    """What other programs see of a logical array: zarr.json, and chunks wherever there are values.
+
+    Its chunk grid is the logical one unless `chunks` asks for another. Its methods read with the engine, so they must not be called on an event loop.
+    """
+
+    def __init__(
+        self, frame: Frame, codecs: Sequence[Codec] | None = None, chunks: tuple[int, ...] | None = None
+    ) -> None:
+        self._frame, self._manifest = frame, frame.manifest
+        encoding = Encoding(_chain(self._manifest, codecs), chunks)
+        # zarr makes the metadata, so that it is what zarr would write for such an array.
+        model = create_member(MemoryStore(), None, self._manifest, self._manifest.shape, encoding)
+        self._chunks = chunks or self._manifest.chunk_shape
+        prototype = default_buffer_prototype()
+        metadata: Any = model.metadata.update_attributes(_attributes(frame))
+        self.document: bytes = metadata.to_buffer_dict(prototype)["zarr.json"].to_bytes()
+        """The metadata document."""
+        self._spec = ArraySpec(
+            self._chunks,
+            metadata.data_type,
+            metadata.fill_value,
+            model.async_array.config,
+            prototype,
+        )
+        try:
+            self._encoder = ChunkTransform(codecs=evolve_codecs(metadata.codecs, self._spec))
+        except TypeError as error:
+            raise CodecConfigurationError(f"these codecs cannot encode for a view: {error}") from error
+
+    def index_of(self, key: str) -> tuple[int, ...] | None:
+        """The chunk that a key below the array means; None if it is no chunk of it, or not spelled as one."""
+        first, *rest = key.split("/")
+        shape = self._manifest.shape
+        if first != CHUNKS or len(rest) != len(shape) or not all(NUMBER.fullmatch(text) for text in rest):
+            return None
+        index = tuple(map(int, rest))
+        inside = all(i * c < n for i, c, n in zip(index, self._chunks, shape, strict=True))
+        return index if inside else None
+
+    def covered(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Key and index of every chunk that regions cover; it may still hold nothing but the fill value."""
+        manifest, seen = self._manifest, set[tuple[int, ...]]()
+        aligned = self._chunks == manifest.chunk_shape  # a chunk lies in one region then
+        for i in range(len(manifest.regions)):
+            box = _in_units(manifest.elements(manifest.regions.row(i).box), self._chunks)
+            for index in product(*(range(a, b) for a, b in zip(*box, strict=True))):
+                if aligned or index not in seen:
+                    yield "/".join((CHUNKS, *map(str, index))), index
+                if not aligned:
+                    seen.add(index)
+
+    def chunk(self, index: tuple[int, ...]) -> bytes | None:
+        """A chunk as this array stores it; None if it is not stored: a hole, or the fill value everywhere."""
+        with _reading(index):
+            values = self._values(index)
+            if values is None:
+                return None
+            with working_on(index):
+                encoded = self._encoder.encode_chunk(values, self._spec)
+            return None if encoded is None else encoded.to_bytes()
+
+    def holds(self, index: tuple[int, ...]) -> bool:
+        """Whether a chunk is stored."""
+        with _reading(index):
+            return self._values(index) is not None
+
+    def _values(self, index: tuple[int, ...]) -> NDBuffer | None:
+        manifest = self._manifest
+        start = tuple(i * c for i, c in zip(index, self._chunks, strict=True))
+        stop = tuple(min(a + c, n) for a, c, n in zip(start, self._chunks, manifest.shape, strict=True))
+        elements = Box(start, stop)
+        if not manifest.regions.touching(_in_units(elements, manifest.chunk_shape)).size:
+            return None
+        inside = tuple(slice(a, b) for a, b in zip(*elements, strict=True))
+        values = read_request(self._frame, request(manifest.shape, inside or ...))
+        if values.shape != self._chunks:  # at the edge of the array chunks are full-size all the same
+            padded = allocated(manifest.data_type, self._chunks, manifest.fill_value)
+            padded[tuple(slice(n) for n in values.shape)] = values
+            values = padded
+        buffer = self._spec.prototype.nd_buffer.from_ndarray_like(values)
+        return None if buffer.all_equal(manifest.fill_value) else buffer
+
+
+def _in_units(elements: Box, unit: tuple[int, ...]) -> Box:
+    """The smallest box of chunks that holds a box of elements."""
+    start = tuple(a // c for a, c in zip(elements.start, unit, strict=True))
+    return Box(start, tuple(-(-b // c) for b, c in zip(elements.stop, unit, strict=True)))
+
+
+def _chain(manifest: Manifest, codecs: Sequence[Codec] | None) -> Sequence[Codec]:
+    chosen = (FAST,) if codecs is None else codecs
+    if is_nullable(manifest.data_type):
+        chain = codecs_for(manifest.data_type, chosen)
+        assert chain is not None
+        return chain
+    return parse_codecs(chosen, default_serializer(manifest.data_type))
+
+
+def _attributes(frame: Frame) -> dict[str, Any]:
+    """The group's attributes without what makes it a logical array; other conventions stay."""
+    attributes: dict[str, Any] = dict(frame.group.metadata.attributes)
+    del attributes[MANIFEST_KEY]
+    conventions = attributes.pop(CONVENTIONS_KEY, None)
+    if isinstance(conventions, list):
+        others = [c for c in conventions if not (isinstance(c, dict) and c.get("uuid") == CONVENTION["uuid"])]
+        if others:
+            attributes[CONVENTIONS_KEY] = others
+    return attributes
+
+
+@contextmanager
+def _reading(index: tuple[int, ...]) -> Iterator[None]:
+    """Nothing that goes wrong with a chunk may look like a key that is not there, which means fill value."""
+    try:
+        yield
+    except IntarsiaError:
+        raise
+    except (FileNotFoundError, KeyError) as error:
+        raise ReadError(f"cannot read chunk {index}: {one_line(error)}") from error
