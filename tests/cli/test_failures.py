@@ -18,6 +18,7 @@ LOOK = {
     "diff": ("temperature", "main"),
     "report": ("temperature", "-o", "out.html"),
     "verify": ("temperature",),
+    "serve": (),
 }
 CHANGE = {
     "append": ("temperature", "one.npy"),

@@ -13,7 +13,7 @@ from intarsia.cli.exits import Exit
 __all__ = ["VERBS", "app", "run"]
 
 VERBS = {
-    "Look": ("info", "regions", "read", "explain", "log", "diff", "report"),
+    "Look": ("info", "regions", "read", "explain", "log", "diff", "report", "serve"),
     "Change": ("create", "append", "ingest", "recode", "rewrite", "compact", "restore"),
     "Keep": ("verify", "vacuum"),
     "Try": ("demo",),

@@ -8,6 +8,7 @@ import socket
 from typing import TYPE_CHECKING, Any, Literal
 
 import icechunk
+import zarr
 
 from intarsia.errors import IntarsiaError
 from intarsia.interop.extras import require
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from intarsia.codecs import CodecLike
     from intarsia.interop.view_store import ViewStore
 
-__all__ = ["app_of", "serve", "serving"]
+__all__ = ["serve", "serving"]
 
 LOG = logging.getLogger("uvicorn.error")
 """The server's own log, so that all it says is in one place."""
@@ -57,8 +58,8 @@ def serve(
     intarsia.errors.NotLogicalArrayError: there is no array and no group at 'nowhere': ...
     """
     server = require("zarr_http_server", "serve")
-    version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
-    app = app_of(view_store(source, path, codecs, chunks, consolidated=True, **version), origins)
+    version: dict[str, Any] = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
+    app = _app(view_store(source, path, codecs, chunks, consolidated=True, **version), origins)
     _check_free(host, port)
     server.serve(app, host=host, port=port)
 
@@ -90,17 +91,19 @@ def serving(
     b'\\x07\\x08'
     """
     server = require("zarr_http_server", "serve")
-    version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
-    app = app_of(view_store(source, path, codecs, chunks, consolidated=True, **version), origins)
+    version: dict[str, Any] = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
+    app = _app(view_store(source, path, codecs, chunks, consolidated=True, **version), origins)
     _check_free(host, port)
-    quiet = {"log_level": "warning"}  # of a program that does something else meanwhile
+    # The program does something else meanwhile: its logging is left as it is, and only failures are told.
+    quiet = {"log_level": "warning", "log_config": None, "access_log": False}
     running: BackgroundServer = server.serve_background(app, host=host, port=port, uvicorn_options=quiet)
     return running
 
 
-def app_of(store: ViewStore, origins: Iterable[str] = ("*",)) -> Any:
+def _app(store: ViewStore, origins: Iterable[str]) -> Any:
     """The application that answers requests for the keys of a view."""
     server = require("zarr_http_server", "serve")
+    zarr.open(store, mode="r", zarr_format=3)  # what cannot be shown is an error now, not for every client
     app = server.store_app(store, cors_options={"allow_origins": list(origins)})
     for failure in (IntarsiaError, OSError, icechunk.IcechunkError):
         app.add_exception_handler(failure, _told)
@@ -116,16 +119,15 @@ def _told(request: Request, error: Exception) -> Response:
 
 
 def _check_free(host: str, port: int | Literal["auto"]) -> None:
-    """Complain about a port that is taken, in the thread that asked for it."""
-    if port in ("auto", 0):
-        return
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+    """Complain about an address that cannot be used, in the thread that asked for it."""
+    number = 0 if port == "auto" else port
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
-        except OSError as error:
-            why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"
-            raise OSError(
-                error.errno, f"port {port} of {host} {why}; give another one, or none for any that is free"
-            ) from error
+    except OSError as error:
+        why = f"cannot listen at {host}: {error.strerror}"
+        if error.errno == errno.EADDRINUSE:
+            why = f"port {port} of {host} is taken; give another one, or none for any that is free"
+        raise OSError(error.errno, why) from error

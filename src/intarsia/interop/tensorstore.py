@@ -89,7 +89,7 @@ def _layers(array: LogicalArray) -> Iterator[dict[str, Any]]:
 def _holes(manifest: Manifest) -> dict[str, Any]:
     """An array of the whole shape without a stored chunk.
 
-    Not TensorStore's own `array` driver: as JSON it has no complex numbers, and no NaN with a payload.
+    Not TensorStore's own `array` driver, which has no complex numbers as JSON.
     """
     empty = create_member(MemoryStore(), None, manifest, manifest.shape, Encoding([]))
     document = json.loads(_document(empty))

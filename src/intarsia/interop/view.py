@@ -51,7 +51,7 @@ def fused_view(
     >>> type(view).__module__, view[1:].tolist()
     ('zarr.core.array', [2, 3, 4, 5])
     """
-    version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
+    version: dict[str, Any] = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
     return zarr.open(view_store(source, path, codecs, chunks, **version), mode="r", zarr_format=3)
 
 

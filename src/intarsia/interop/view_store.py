@@ -18,7 +18,7 @@ from intarsia.interop.whole import Whole
 from intarsia.words import place_text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Collection, Iterable
 
     from zarr.abc.codec import Codec
     from zarr.abc.store import ByteRequest
@@ -261,7 +261,7 @@ class ViewStore(Store):
                         yield key
 
     async def _keys_of(
-        self, path: str, whole: Whole, prefix: str, skipped: frozenset[str] | set[str] = frozenset()
+        self, path: str, whole: Whole, prefix: str, skipped: Collection[str] = ()
     ) -> AsyncIterator[str]:
         """The keys of a logical array that begin like this, but for those in the directories `skipped`."""
         if below(path, METADATA).startswith(prefix):

@@ -48,7 +48,8 @@ NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 class Whole:
     """What other programs see of a logical array: zarr.json, and chunks wherever there are values.
 
-    Its chunk grid is the logical one unless `chunks` asks for another. Its methods read with the engine, so they must not be called on an event loop.
+    Its chunk grid is the logical one unless `chunks` asks for another. Its methods read with the engine, so
+    they must not be called on an event loop.
     """
 
     def __init__(

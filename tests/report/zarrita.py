@@ -1,0 +1,88 @@
+"""zarrita in a real browser: its modules, a page that imports them, and a server of our own for both."""
+
+import shutil
+import subprocess
+import threading
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.report.browser import executable
+
+MODULES = Path(__file__).parent.parent.parent / "node_modules"
+
+PAGE = """<!doctype html><meta charset=utf-8><title>zarrita</title>
+<script type=importmap>{"imports": {
+  "zarrita": "/node_modules/zarrita/dist/src/index.js",
+  "@zarrita/storage/fetch": "/node_modules/@zarrita/storage/dist/src/fetch.js",
+  "numcodecs/blosc": "/node_modules/numcodecs/dist/blosc.js",
+  "numcodecs/gzip": "/node_modules/numcodecs/dist/gzip.js",
+  "numcodecs/lz4": "/node_modules/numcodecs/dist/lz4.js",
+  "numcodecs/zlib": "/node_modules/numcodecs/dist/zlib.js",
+  "numcodecs/zstd": "/node_modules/numcodecs/dist/zstd.js"}}</script>"""
+
+READ = """(async () => {
+  const zarr = await import("zarrita");
+  const place = new zarr.FetchStore(new URL(%s, location.href).href);
+  const array = await zarr.open.v3(place, { kind: "array" });
+  const all = await zarr.get(array);
+  return { shape: all.shape, data: Array.from(all.data) };
+})()"""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files without a word."""
+
+    extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".js": "text/javascript"}  # noqa: RUF012
+
+    def log_message(self, *_):
+        pass
+
+
+def modules():
+    """zarrita's modules; fetched once where npm is and reaches its registry."""
+    executable()  # skips first where there is no browser
+    if not (MODULES / "zarrita").is_dir():
+        npm = shutil.which("npm")
+        if npm is None:
+            pytest.skip("no npm on this machine, so no zarrita")
+        command = [
+            npm,
+            "install",
+            "--silent",
+            "--no-save",
+            "--no-audit",
+            "--no-fund",
+            "--fetch-retries=0",
+            "--prefix",
+            ".",
+            "zarrita@0.7",
+        ]
+        try:
+            ran = subprocess.run(
+                command, cwd=MODULES.parent, capture_output=True, text=True, timeout=60, check=False
+            )
+        except subprocess.TimeoutExpired:
+            pytest.skip("npm does not get zarrita: no network")
+        if ran.returncode:
+            pytest.skip(f"npm does not get zarrita: {ran.stderr.strip()[:200]}")
+    return MODULES
+
+
+@contextmanager
+def site(folder):
+    """The address of a directory, with a page that can import zarrita; skips where that cannot be."""
+    (folder / "index.html").write_text(PAGE)
+    (folder / "node_modules").symlink_to(modules())
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
