@@ -20,6 +20,7 @@ from zarr.core.sync import sync
 
 import intarsia
 from intarsia.array.frame import Frame
+from intarsia.interop.whole import Whole
 from tests.array import strategies
 from tests.array.places import PLACES, moved
 from tests.array.stores import memory, stored
@@ -366,7 +367,7 @@ def test_xarray_opens_a_view_as_it_opens_the_group():
     repo = intarsia.open_repository("memory://", create=True)
     stored_in_parts(weather(), repo)
     view = intarsia.fused_view(repo)
-    with xr.open_zarr(view.store, consolidated=False) as seen:
+    with xr.open_zarr(view.store) as seen:
         assert seen.attrs.pop("intarsia_unlimited_dims") == ["time"]  # a group's attributes are as they are
         with xr.open_dataset(repo, engine="intarsia") as ours:
             xr.testing.assert_identical(seen.load(), ours.load())
@@ -406,6 +407,28 @@ def test_a_store_that_changes_is_shown_as_it_is_now(tmp_path):
     assert opened[0, 0] == 77
     intarsia.create(tmp_path, "u", shape=(2,), chunks=(2,), dtype="u1")
     assert sorted(name for name, _ in view.members()) == ["t", "u"]
+
+
+def test_a_layout_that_changes_during_a_read_does_not_look_like_fill_values(tmp_path, monkeypatch):
+    """The members are removed after the view has looked at the manifest, and before it reads them."""
+    array, values = two_codecs(tmp_path)
+    view = intarsia.fused_view(tmp_path, "t")
+    recodes, looks = iter([["zstd"], ["gzip"]]), []
+    values_of = Whole._values
+
+    def late(self, index):
+        looks.append(index)
+        codecs = next(recodes, None)
+        if codecs is not None:
+            array.recode(codecs=codecs)
+        return values_of(self, index)
+
+    monkeypatch.setattr(Whole, "_values", late)
+    np.testing.assert_array_equal(view[:2, :2], values[:2, :2])
+    assert looks == [(0, 0)] * 3
+    monkeypatch.setattr(Whole, "_values", lambda self, index: array.recode(codecs=["gzip"]))
+    with pytest.raises(intarsia.ReadError, match="faster"):
+        view[:2, :2]
 
 
 def test_uncommitted_changes_show_in_a_view_of_their_session():

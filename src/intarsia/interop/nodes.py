@@ -17,7 +17,7 @@ from intarsia.errors import ReadError
 from intarsia.interop.whole import Whole
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from zarr.abc.codec import Codec
     from zarr.abc.store import Store
@@ -26,6 +26,9 @@ __all__ = ["METADATA", "OLDER_METADATA", "Node", "Nodes", "below", "is_metadata"
 
 METADATA = "zarr.json"
 OLDER_METADATA = frozenset((".zarray", ".zattrs", ".zgroup", ".zmetadata"))
+
+MOST_CHANGES = 20
+"""So many times in a row a chunk is read again because the layout has changed."""
 
 
 def is_metadata(name: str) -> bool:
@@ -114,6 +117,29 @@ class Nodes:
     def _load(self, path: str) -> Whole:
         group = open_group(self._store, below(self._root, path).rstrip("/"), "r")
         return Whole(Frame.load(group), self._codecs, self._chunks)
+
+    async def told[T](self, path: str, whole: Whole, look: Callable[[Whole], T]) -> T | None:
+        """What the logical array at `path` tells, looked at in a thread; None if it is gone meanwhile.
+
+        Where a layout is changed, members are removed after the manifest has ceased to name them. Chunks of
+        a member that is gone look as if they had never been written, so what was read counts only if the
+        array is still the same afterwards.
+        """
+        for _ in range(MOST_CHANGES):
+            failure: Exception | None = None
+            try:
+                answer = await in_thread_for("views", look, whole)
+            except Exception as error:
+                failure = error
+            node = None if self.are_lasting else await self.at(path)
+            if self.are_lasting or (node is not None and node.kind is whole):
+                if failure is not None:
+                    raise failure
+                return answer
+            if node is None or not isinstance(node.kind, Whole):
+                return None
+            whole = node.kind
+        raise ReadError(f"the array {path or '/'!r} changes faster than it can be read")
 
     async def children(self, path: str) -> list[str]:
         """The names directly below a path, as the store has them."""

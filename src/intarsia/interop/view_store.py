@@ -10,7 +10,6 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByt
 from zarr.storage import StorePath
 
 from intarsia.array.travel import check_travels
-from intarsia.codecs.threads import in_thread_for
 from intarsia.errors import ReadOnlyError
 from intarsia.interop.nodes import METADATA, OLDER_METADATA, Node, Nodes, below, is_metadata
 from intarsia.interop.recent import Recent
@@ -63,6 +62,11 @@ class ViewStore(Store):
     def supports_listing(self) -> bool:
         """Whether the store below can list."""
         return self._store.supports_listing
+
+    @property
+    def supports_consolidated_metadata(self) -> bool:
+        """Whether there is any; zarr and xarray do not look for it then."""
+        return self._consolidated
 
     def with_read_only(self, read_only: bool = False) -> Self:
         """Itself, if it is to be read."""
@@ -142,34 +146,30 @@ class ViewStore(Store):
         path, node = await self._nodes.owner(key)
         if node is not None and node.kind == "array":
             return await self._nodes.asked(self._store.exists(below(self._root, key)))
-        if node is not None and isinstance(node.kind, Whole):
-            index = node.kind.index_of(_inside(key, path))
-            if index is not None:
-                return await in_thread_for("views", node.kind.holds, index)
+        if node is not None and isinstance(node.kind, Whole) and _inside(key, path) != METADATA:
+            return await self._holds(path, node.kind, _inside(key, path))
         return await self._value(key, path, node) is not None
 
     async def _value(self, key: str, path: str, node: Node | None) -> bytes | None:
         """The value of a key that does not lie in a plain array."""
         if node is not None and isinstance(node.kind, Whole):
             inside = _inside(key, path)
-            if inside == METADATA:
-                return node.kind.document
-            index = node.kind.index_of(inside)
-            return None if index is None else await self._chunk(path, node.kind, index)
+            return node.kind.document if inside == METADATA else await self._chunk(path, node.kind, inside)
         name = key.rpartition("/")[2]
         if name == METADATA:
             return None if node is None else await self._group_document(path, node)
         return await self._nodes.stored(key) if name in OLDER_METADATA else None
 
-    async def _chunk(self, path: str, whole: Whole, index: tuple[int, ...]) -> bytes | None:
-        if not self._nodes.are_lasting:
-            return await in_thread_for("views", whole.chunk, index)
-        made = self._recent.get((path, index))
+    async def _chunk(self, path: str, whole: Whole, key: str) -> bytes | None:
+        made = self._recent.get((path, key)) if self._nodes.are_lasting else None
         if made is None:
-            made = await in_thread_for("views", whole.chunk, index)
-            if made is not None:
-                self._recent.put((path, index), made)
+            made = await self._nodes.told(path, whole, lambda array: array.chunk(key))
+            if made is not None and self._nodes.are_lasting:
+                self._recent.put((path, key), made)
         return made
+
+    async def _holds(self, path: str, whole: Whole, key: str) -> bool:
+        return bool(await self._nodes.told(path, whole, lambda array: array.holds(key)))
 
     async def _group_document(self, path: str, node: Node) -> bytes | None:
         """A group's zarr.json, in which nobody may find the members of a logical array."""
@@ -266,11 +266,11 @@ class ViewStore(Store):
         """The keys of a logical array that begin like this, but for those in the directories `skipped`."""
         if below(path, METADATA).startswith(prefix):
             yield below(path, METADATA)
-        for name, index in whole.covered():
+        for name in whole.covered():
             key = below(path, name)
             if not key.startswith(prefix) or prefix + key[len(prefix) :].partition("/")[0] in skipped:
                 continue
-            if await in_thread_for("views", whole.holds, index):
+            if await self._holds(path, whole, name):
                 yield key
 
 

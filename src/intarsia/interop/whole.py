@@ -86,20 +86,23 @@ class Whole:
         inside = all(i * c < n for i, c, n in zip(index, self._chunks, shape, strict=True))
         return index if inside else None
 
-    def covered(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Key and index of every chunk that regions cover; it may still hold nothing but the fill value."""
+    def covered(self) -> Iterator[str]:
+        """Keys of all chunks that regions cover; one may still hold nothing but the fill value."""
         manifest, seen = self._manifest, set[tuple[int, ...]]()
         aligned = self._chunks == manifest.chunk_shape  # a chunk lies in one region then
         for i in range(len(manifest.regions)):
             box = _in_units(manifest.elements(manifest.regions.row(i).box), self._chunks)
             for index in product(*(range(a, b) for a, b in zip(*box, strict=True))):
                 if aligned or index not in seen:
-                    yield "/".join((CHUNKS, *map(str, index))), index
+                    yield "/".join((CHUNKS, *map(str, index)))
                 if not aligned:
                     seen.add(index)
 
-    def chunk(self, index: tuple[int, ...]) -> bytes | None:
+    def chunk(self, key: str) -> bytes | None:
         """A chunk as this array stores it; None if it is not stored: a hole, or the fill value everywhere."""
+        index = self.index_of(key)
+        if index is None:
+            return None
         with _reading(index):
             values = self._values(index)
             if values is None:
@@ -108,8 +111,11 @@ class Whole:
                 encoded = self._encoder.encode_chunk(values, self._spec)
             return None if encoded is None else encoded.to_bytes()
 
-    def holds(self, index: tuple[int, ...]) -> bool:
+    def holds(self, key: str) -> bool:
         """Whether a chunk is stored."""
+        index = self.index_of(key)
+        if index is None:
+            return False
         with _reading(index):
             return self._values(index) is not None
 
