@@ -161,6 +161,12 @@ def test_dimensions_keep_their_names(tmp_path):
             np.testing.assert_array_equal(seen[tensorstore.d["x"][1]].read().result(), array[:, 1])
 
 
+def test_two_dimensions_of_one_name_are_refused(tmp_path):
+    array = intarsia.create(tmp_path, "a", shape=(2, 2), chunks=(2, 2), dtype="u1", dimension_names="xx")
+    with pytest.raises(intarsia.UnreachableMembersError, match="one name"):
+        intarsia.tensorstore_spec(array)
+
+
 def filled(store, path="g/a"):
     array = intarsia.create(store, path, shape=(9, 4), chunks=(2, 4), dtype="f4")
     array.add_region([(0, 4), (0, 4)], data=np.arange(16).reshape(4, 4), codecs=["gzip"])
@@ -302,7 +308,8 @@ def test_a_member_that_is_gone_is_an_error(tmp_path):
 
 def test_the_list_of_codecs_is_that_of_the_installed_tensorstore(tmp_path):
     """Where this fails, TensorStore has learned something, and the list may grow."""
-    for name in ("conditional", "shuffle", "packbits", "scale_offset", "cast_value"):
+    ours = ("conditional", "shuffle", "packbits", "pad", "offset", "optional")
+    for name in (*ours, "scale_offset", "cast_value"):
         document = {
             "zarr_format": 3,
             "node_type": "array",

@@ -107,7 +107,36 @@ def _app(store: ViewStore, origins: Iterable[str]) -> Any:
     app = server.store_app(store, cors_options={"allow_origins": list(origins)})
     for failure in (IntarsiaError, OSError, icechunk.IcechunkError):
         app.add_exception_handler(failure, _told)
+    app.add_middleware(_Totals, store=store)
     return app
+
+
+class _Totals:
+    """Says of every part of a value how large the whole is.
+
+    The server leaves that open, as HTTP allows; but readers that are built on object_store (obstore, zarrs)
+    do not take a part without it.
+    """
+
+    def __init__(self, app: Any, store: ViewStore) -> None:
+        self._app, self._store = app, store
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def send_with_total(message: Any) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 206:
+                total = await self._store.getsize(scope["path"].lstrip("/"))
+                message["headers"] = [
+                    (name, _with_total(value, total) if name.lower() == b"content-range" else value)
+                    for name, value in message["headers"]
+                ]
+            await send(message)
+
+        await self._app(scope, receive, send_with_total if scope["type"] == "http" else send)
+
+
+def _with_total(content_range: bytes, total: int) -> bytes:
+    part, unknown, rest = content_range.partition(b"/*")
+    return part + f"/{total}".encode() if unknown and not rest else content_range
 
 
 def _told(request: Request, error: Exception) -> Response:

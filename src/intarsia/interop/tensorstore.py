@@ -56,14 +56,18 @@ def tensorstore_spec(array: LogicalArray) -> dict[str, Any]:
         raise UnreachableMembersError(
             f"the array is of {type_text(manifest.data_type)}, a data type that TensorStore does not have"
         )
+    labels = [label or "" for label in manifest.dimension_names or ()]
+    named = [label for label in labels if label]
+    if len(set(named)) < len(named):
+        raise UnreachableMembersError(
+            f"the dimensions are {manifest.dimension_names}: TensorStore opens no array with two of one name"
+        )
     covered = manifest.regions.cells()
     layers = list(_layers(array))
     if covered < prod(manifest.lattice) or not layers:
         layers.insert(0, _holes(manifest))
     domain: dict[str, Any] = {"inclusive_min": [0] * manifest.ndim, "exclusive_max": list(manifest.shape)}
-    labels = [label or "" for label in manifest.dimension_names or ()]
-    named = [label for label in labels if label]
-    if named and len(set(named)) == len(named):  # TensorStore has no two dimensions of one name
+    if labels:
         domain["labels"] = labels
     return {"driver": "stack", "dtype": name, "layers": layers, "schema": {"domain": domain}}
 
