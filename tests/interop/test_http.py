@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -270,6 +271,25 @@ def test_a_server_ends_with_its_block_and_a_port_that_is_taken_is_said():
                 start(array, port=place.port)
     with pytest.raises(ConnectionRefusedError):
         http.client.HTTPConnection(place.hostname, place.port).connect()
+
+
+def test_serve_blocks_until_it_is_interrupted(tmp_path):
+    _, values = made(tmp_path)
+    program = f"import intarsia; intarsia.serve({str(tmp_path)!r}, 't', port=0); print('and on')"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        url = next(word for line in process.stderr for word in line.split() if word.startswith("http://"))
+        np.testing.assert_array_equal(by_tensorstore(url).read().result(), values)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+        assert (process.returncode, out) == (0, "and on\n")
+        assert "Traceback" not in err
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
 
 
 def test_zarrita_reads_the_whole_array_in_a_browser(tmp_path):

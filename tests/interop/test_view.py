@@ -59,17 +59,16 @@ def two_codecs(store, path="t", **options):
     return array, values
 
 
-@given(strategies.arrays(), st.data())
-def test_every_selection_equals_numpy_under_every_pipeline(case, data):
+@given(strategies.arrays(), st.sampled_from(sorted(PIPELINES)), st.data())
+def test_every_selection_equals_numpy_under_every_pipeline(case, pipeline, data):
     array, model = case
     selection = tuple(data.draw(strategies.axis_slices(n, negative_steps=False)) for n in model.shape)
-    for pipeline in PIPELINES.values():
-        with zarr.config.set({"codec_pipeline.path": pipeline}):
-            view = intarsia.fused_view(array)
-            assert type(view) is zarr.Array
-            assert (view.shape, view.dtype, view.chunks) == (array.shape, array.dtype, array.chunks)
-            np.testing.assert_array_equal(view[...], model)
-            np.testing.assert_array_equal(view[selection], model[selection])
+    with zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline]}):
+        view = intarsia.fused_view(array)
+        assert type(view) is zarr.Array
+        assert (view.shape, view.dtype, view.chunks) == (array.shape, array.dtype, array.chunks)
+        np.testing.assert_array_equal(view[...], model)
+        np.testing.assert_array_equal(view[selection], model[selection])
 
 
 @given(strategies.arrays(), st.data())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import socket
@@ -45,7 +46,7 @@ def serve(
     snapshot_id: str | None = None,
     as_of: datetime.datetime | str | None = None,
 ) -> None:
-    """Serve a fused view over HTTP, until the process is interrupted.
+    """Serve a fused view over HTTP, until Ctrl-C; then it returns.
 
     Takes what `intarsia.fused_view` takes; what is at `path` is the root of the address. `port="auto"` is
     8000, or any free port if that is taken; the log says which. `origins` are the web sites whose pages
@@ -61,7 +62,8 @@ def serve(
     version: dict[str, Any] = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
     app = _app(view_store(source, path, codecs, chunks, consolidated=True, **version), origins)
     _check_free(host, port)
-    server.serve(app, host=host, port=port)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve(app, host=host, port=port, uvicorn_options={"access_log": False})
 
 
 def serving(
