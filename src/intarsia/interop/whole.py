@@ -170,5 +170,5 @@ def _reading(index: tuple[int, ...]) -> Iterator[None]:
         yield
     except IntarsiaError:
         raise
-    except (FileNotFoundError, KeyError) as error:
+    except (OSError, KeyError) as error:
         raise ReadError(f"cannot read chunk {index}: {one_line(error)}") from error
