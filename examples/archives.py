@@ -9,6 +9,7 @@ another scale and offset, made to measure for its own values.
 from __future__ import annotations
 
 import datetime
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,6 +155,8 @@ def open_mur(output: Path) -> None:
 
     import intarsia
 
+    for made in ("mur", "repository"):  # of the time before: these files and that repository belong together
+        shutil.rmtree(output / made, ignore_errors=True)
     files = mur_like(output / "mur")
     report = intarsia.ingest(files, output / "repository", concat_dim="time", missing="fill")
     print(report)

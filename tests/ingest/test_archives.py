@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import virtualizarr
 import xarray as xr
-from examples.archives import ERAS, aodn_like, mur_day, mur_like, temperature
+from examples.archives import ERAS, aodn_like, mur_day, mur_like, open_mur, temperature
 from virtualizarr.parsers import HDFParser
 
 import intarsia
@@ -178,3 +178,9 @@ def test_four_hundred_days_one_by_one(tmp_path):
     assert len(sst.members) == len(sst.regions) == 2
     theirs = as_xarray_reads(sorted(tmp_path.glob("*.nc")))
     assert np.nanmax(np.abs(sst[...] - theirs["analysed_sst"])) <= np.spacing(300.0)
+
+
+def test_the_demonstration_can_be_repeated(tmp_path, capsys):
+    for _ in range(2):
+        open_mur(tmp_path)
+        assert "nothing copied" in capsys.readouterr().out
