@@ -321,3 +321,25 @@ def test_regions_keep_their_members_when_the_layout_changes():
     assert second.codec_names == "gzip"
     with pytest.raises(intarsia.MissingMemberError):
         assert pickle.loads(pickle.dumps(first)).member
+
+
+def test_attributes_that_could_not_be_written_are_not_there():
+    array = intarsia.create(zarr.storage.MemoryStore(), "a", shape=(4,), chunks=(2,), dtype="i4")
+    array.attrs["units"] = "K"
+    with pytest.raises(TypeError, match="JSON"):
+        array.attrs["x"] = object()
+    assert dict(array.attrs) == {"units": "K"}
+    array.attrs["long_name"] = "temperature"
+    assert set(intarsia.open(array.store, "a").attrs) == {"units", "long_name"}
+
+
+@pytest.mark.parametrize("codecs", ["zstd", {"name": "zstd"}, zarr.codecs.ZstdCodec()])
+def test_one_codec_is_a_list_of_one(codecs):
+    array = intarsia.create(zarr.storage.MemoryStore(), "a", shape=(0,), chunks=(2,), dtype="i4")
+    array.append([1, 2], codecs=codecs)
+    assert [region.codec_names for region in array.regions] == ["zstd"]
+
+
+def test_a_negative_shape_is_named():
+    with pytest.raises(intarsia.ShapeError, match=r"shape \(-4,\): no axis can be shorter than 0"):
+        intarsia.create({}, "a", shape=(-4,), chunks=(2,), dtype="i4")

@@ -98,8 +98,19 @@ REFUSALS = {
     "bounds of too few axes": (
         lambda a: a.add_region(((800, 900),), codecs=[]),
         intarsia.ShapeError,
-        r"give \(start, stop\) for each of the 2 axes",
+        r"give a pair of integers \(start, stop\) for each of the 2 axes",
     ),
+    "bounds that are slices": (
+        lambda a: a.recode(np.s_[0:100, 0:100], codecs=[]),
+        intarsia.ShapeError,
+        r"give a pair of integers \(start, stop\) for each of the 2 axes",
+    ),
+    "bounds that are fractions": (
+        lambda a: a.recode(((0, 100.5), (0, 1000)), codecs=[]),
+        intarsia.ShapeError,
+        "a pair of integers",
+    ),
+    "attributes that are no JSON": (lambda a: a.attrs.update(x=object()), TypeError, "JSON"),
     "empty bounds": (
         lambda a: a.drop_region(((800, 800), (0, 1000))),
         intarsia.BoundsError,

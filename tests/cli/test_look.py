@@ -163,3 +163,7 @@ def test_output_for_a_pipe_has_whole_lines_and_no_colours(made):
     out = run("regions", made[0], "temperature").out
     assert "\x1b" not in out
     assert all(len(line.split()) >= 7 for line in out.strip().split("\n"))
+
+
+def test_a_time_that_is_none_is_a_matter_of_usage(made):
+    assert "'yesterday' is not a point in time" in failure("info", made[0], "--as-of", "yesterday", code=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from intarsia.array.manifest import CONVENTIONS_KEY, MANIFEST_KEY
@@ -53,7 +54,8 @@ class Attributes(MutableMapping[str, Any]):
         if taken:
             raise KeyError(f"the attribute {min(taken)!r} belongs to intarsia's manifest and cannot be set")
         self._frame.begin_edit()
-        self._frame.group = self._frame.group.update_attributes(self._all() | changes)
+        with self._unchanged_on_failure():
+            self._frame.group = self._frame.group.update_attributes(self._all() | changes)
 
     def __delitem__(self, key: str) -> None:
         if key in RESERVED:
@@ -61,8 +63,20 @@ class Attributes(MutableMapping[str, Any]):
         self._frame.begin_edit()
         attributes = self._all()
         del attributes[key]
-        self._frame.group.attrs.put(attributes)
+        with self._unchanged_on_failure():
+            self._frame.group.attrs.put(attributes)
         self._frame.reload()
+
+    @contextmanager
+    def _unchanged_on_failure(self) -> Iterator[None]:
+        """zarr changes the attributes in memory before it writes them, or finds that they are no JSON."""
+        in_memory, before = self._frame.group.metadata.attributes, self._all()
+        try:
+            yield
+        except BaseException:
+            in_memory.clear()
+            in_memory.update(before)
+            raise
 
     def __repr__(self) -> str:
         return repr(dict(self))

@@ -5,6 +5,7 @@ Every function checks first, then writes members, then commits the new manifest.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -52,24 +53,31 @@ def lattice_box(manifest: Manifest, bounds: Bounds) -> Box:
     >>> lattice_box(Manifest.empty((250,), (100,), "i4"), [(100, 250)])
     Box(start=(1,), stop=(3,))
     """
-    pairs = [tuple(int(edge) for edge in pair) for pair in bounds]
+    try:
+        pairs = [tuple(operator.index(edge) for edge in pair) for pair in bounds]
+    except TypeError:  # slices, single numbers, floats
+        pairs = []
     if len(pairs) != manifest.ndim or any(len(pair) != 2 for pair in pairs):
-        raise ShapeError(f"bounds {tuple(bounds)!r}: give (start, stop) for each of the {manifest.ndim} axes")
+        axes = "axis" if manifest.ndim == 1 else "axes"
+        raise ShapeError(
+            f"bounds {bounds!r}: give a pair of integers (start, stop) for each of the {manifest.ndim} {axes}"
+        )
     asked = Box(tuple(a for a, _ in pairs), tuple(b for _, b in pairs))
-    axes = list(zip(asked.start, asked.stop, manifest.shape, manifest.chunk_shape, strict=True))
-    if any(not 0 <= a < b <= n for a, b, n, _ in axes):
+    columns = list(zip(asked.start, asked.stop, manifest.shape, manifest.chunk_shape, strict=True))
+    if any(not 0 <= a < b <= n for a, b, n, _ in columns):
         raise BoundsError(
             f"the bounds {asked.text()} are empty or outside the array, whose shape is {manifest.shape}"
         )
-    if any(a % c or (b % c and b != n) for a, b, n, c in axes):
+    if any(a % c or (b % c and b != n) for a, b, n, c in columns):
         nearest = Box(
-            tuple(a // c * c for a, _, _, c in axes), tuple(min(-(-b // c) * c, n) for _, b, n, c in axes)
+            tuple(a // c * c for a, _, _, c in columns),
+            tuple(min(-(-b // c) * c, n) for _, b, n, c in columns),
         )
         raise AlignmentError(
             f"the bounds {asked.text()} are not aligned to the logical chunks of "
             f"{manifest.chunk_shape}.\n  The nearest aligned bounds around them are {nearest.text()}"
         )
-    return Box(tuple(a // c for a, _, _, c in axes), tuple(-(-b // c) for _, b, _, c in axes))
+    return Box(tuple(a // c for a, _, _, c in columns), tuple(-(-b // c) for _, b, _, c in columns))
 
 
 def check_shape(values: np.ndarray[Any, Any], expected: tuple[int, ...], what: str) -> None:

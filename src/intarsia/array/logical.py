@@ -438,7 +438,9 @@ def create(
         chunk_shape = tuple(guess)
     else:
         chunk_shape = (int(chunks),) if isinstance(chunks, int) else tuple(int(n) for n in chunks)
-    if len(chunk_shape) != len(sizes) or min(chunk_shape, default=1) < 1 or min(sizes, default=0) < 0:
+    if min(sizes, default=0) < 0:
+        raise ShapeError(f"shape {sizes}: no axis can be shorter than 0")
+    if len(chunk_shape) != len(sizes) or min(chunk_shape, default=1) < 1:
         raise ShapeError(
             f"chunks {chunk_shape} and shape {sizes} must have as many axes, and chunks of at least 1"
         )

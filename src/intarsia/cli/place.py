@@ -16,7 +16,7 @@ from intarsia.cli.exits import CommandError
 from intarsia.cli.spelling import parse_options
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
 from intarsia.report.find import logical_arrays
-from intarsia.versions.open import as_repository, session_at
+from intarsia.versions.open import as_repository, moment, session_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,12 +59,11 @@ class Version:
             raise CommandError(
                 "give one of --branch, --tag and --snapshot; only --branch goes together with --as-of"
             )
-        return {
-            "branch": self.branch,
-            "tag": self.tag,
-            "snapshot_id": self.snapshot,
-            "as_of": self.as_of,
-        }
+        try:
+            as_of = moment(self.as_of) if self.as_of else None
+        except ValueError as error:
+            raise CommandError(f"--as-of: {error}") from error
+        return {"branch": self.branch, "tag": self.tag, "snapshot_id": self.snapshot, "as_of": as_of}
 
     def for_writing(self) -> str:
         """The branch to commit to."""

@@ -17,15 +17,21 @@ type CodecLike = Codec | Mapping[str, Any] | str
 """A codec object, a codec object of zarr.json as a dict, or a codec's name."""
 
 
-def parse_codecs(codecs: Iterable[CodecLike], serializer: ArrayBytesCodec | None = None) -> tuple[Codec, ...]:
+def parse_codecs(
+    codecs: Iterable[CodecLike] | CodecLike, serializer: ArrayBytesCodec | None = None
+) -> tuple[Codec, ...]:
     """The codecs as objects, in order; where no array -> bytes codec is given, with `serializer`.
 
-    That is `bytes` (little endian) unless the caller knows that the data type needs another one.
+    One codec alone is a list of one. The serializer is `bytes` (little endian) unless the caller knows that
+    the data type needs another one.
 
     >>> parse_codecs([{"name": "gzip"}])
     (BytesCodec(endian='little'), GzipCodec(level=5))
+    >>> parse_codecs("gzip") == parse_codecs(["gzip"])
+    True
     """
-    parsed = [parse_codec(codec) for codec in codecs]
+    listed = [codecs] if isinstance(codecs, Codec | Mapping | str) else codecs
+    parsed = [parse_codec(codec) for codec in listed]
     stages = [_stage(codec) for codec in parsed]
     if stages != sorted(stages) or stages.count(1) > 1:
         order = ", ".join(type(codec).__name__ for codec in parsed)

@@ -95,7 +95,13 @@ def moment(when: datetime.datetime | str) -> datetime.datetime:
     >>> moment("2024-05-01").isoformat()
     '2024-05-01T00:00:00+00:00'
     """
-    parsed = datetime.datetime.fromisoformat(when) if isinstance(when, str) else when
+    try:
+        parsed = datetime.datetime.fromisoformat(when) if isinstance(when, str) else when
+    except ValueError as error:
+        raise ValueError(
+            f"{when!r} is not a point in time: give a datetime, or text such as '2024-05-01' or "
+            "'2024-05-01T12:30'"
+        ) from error
     if parsed.tzinfo is None:
         return parsed.replace(tzinfo=datetime.UTC)
     return parsed.astimezone(datetime.UTC)
