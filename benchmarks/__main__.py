@@ -1,4 +1,4 @@
-"""Runs every benchmark and writes docs/benchmarks.md from what they print."""
+"""Runs every benchmark and writes docs/benchmarks.md from what they print, and the README's table."""
 
 import os
 import platform
@@ -11,6 +11,10 @@ CLAIMS = sorted(
     p.stem for p in Path(__file__).parent.glob("*.py") if not p.stem.startswith("__") and p.stem not in SHARED
 )
 PEERS = ("zarr", "numcodecs", "icechunk", "tensorstore")
+README_TABLE = "read_engine"
+"""Whose first table the README shows."""
+
+BEGIN, END = "<!-- written by make bench -->\n", "<!-- end of what make bench writes -->\n"
 
 
 def main() -> None:
@@ -25,9 +29,23 @@ def main() -> None:
     for claim in CLAIMS:
         module = import_module(f"benchmarks.{claim}")
         text = module.run()
-        print(text)
+        print(text, flush=True)
+        if claim == README_TABLE:
+            _show_in_readme(text)
         parts.append(f"## {(module.__doc__ or '').strip().removeprefix('Claim: ')}\n\n{text}")
     Path("docs/benchmarks.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+def _show_in_readme(text: str) -> None:
+    """Put the first table of a benchmark between the two marks."""
+    title, table = text.removeprefix("### ").split("\n\n")[:2]
+    page = Path("README.md")
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
+    _, after = rest.split(END)
+    page.write_text(
+        f"{before}{BEGIN}\n{title[0].upper()}{title[1:]}:\n\n{table.strip()}\n\n{END}{after}",
+        encoding="utf-8",
+    )
 
 
 if __name__ == "__main__":
