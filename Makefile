@@ -2,7 +2,8 @@
 # make test   what continuous integration runs: lint, types, import layers, tests, doctests, README
 # make torture   the long versions of the tests that kill, race and damage
 # make docs   the documentation site, into site/
-# make lint | types | layers | bench | picture | browser
+# make bench   all benchmarks into docs/benchmarks.md; make bench CLAIMS="read_s3 nullable" for some of them
+# make lint | types | layers | picture | browser
 # All of them create .venv on first use and reuse it afterwards.
 
 SHELL := /bin/bash
@@ -65,7 +66,7 @@ layers: $(STAMP)
 	$(BIN)/lint-imports
 
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(CLAIMS)
 
 # The site is built offline: the pages load nothing from elsewhere.
 $(DOCS): $(STAMP)

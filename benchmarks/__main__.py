@@ -1,4 +1,7 @@
-"""Runs every benchmark and writes docs/benchmarks.md from what they print, and the README's table."""
+"""Runs the benchmarks and writes docs/benchmarks.md from what they print, and the README's table.
+
+`python -m benchmarks` runs all; `python -m benchmarks read_s3` that one, and keeps the other sections.
+"""
 
 import ast
 import os
@@ -17,9 +20,14 @@ README_TABLE = "read_engine"
 """Whose first table the README shows."""
 
 BEGIN, END = "<!-- written by make bench -->\n", "<!-- end of what make bench writes -->\n"
+PAGE = Path("docs/benchmarks.md")
+SECTION = "\n## "
 
 
-def main() -> None:
+def main(names: list[str]) -> None:
+    unknown = set(names) - set(CLAIMS)
+    if unknown:
+        raise SystemExit(f"no benchmark is called {min(unknown)}; there are {', '.join(CLAIMS)}")
     parts = [
         "# Benchmarks\n",
         "Written by `make bench`. Every table compares jobs that took turns in one run; times are the best "
@@ -28,17 +36,30 @@ def main() -> None:
         + ", ".join(f"{peer} {version(peer)}" for peer in PEERS)
         + ".\n",
     ]
+    kept = _sections() if names else {}
     for claim in CLAIMS:
+        source = Path(__file__).with_name(f"{claim}.py").read_text(encoding="utf-8")
+        said = (ast.get_docstring(ast.parse(source)) or "").removeprefix("Claim: ")
+        heading = said.partition("\n")[0]
+        if names and claim not in names and heading in kept:
+            parts.append(f"## {kept[heading]}")
+            continue
         # In a process each: libraries that are peers here do not always live well together.
         command = [sys.executable, "-m", f"benchmarks.{claim}"]
         text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
         print(text, flush=True)
         if claim == README_TABLE:
             _show_in_readme(text)
-        source = Path(__file__).with_name(f"{claim}.py").read_text(encoding="utf-8")
-        said = (ast.get_docstring(ast.parse(source)) or "").removeprefix("Claim: ")
         parts.append(f"## {said}\n\n{text.strip()}\n")
-    Path("docs/benchmarks.md").write_text("\n".join(parts), encoding="utf-8")
+    PAGE.write_text("\n".join(parts), encoding="utf-8")
+
+
+def _sections() -> dict[str, str]:
+    """What the page says already, by heading."""
+    if not PAGE.exists():
+        return {}
+    _, *sections = PAGE.read_text(encoding="utf-8").split(SECTION)
+    return {text.partition("\n")[0]: text.rstrip("\n") + "\n" for text in sections}
 
 
 def _show_in_readme(text: str) -> None:
@@ -54,4 +75,4 @@ def _show_in_readme(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

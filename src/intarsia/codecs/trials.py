@@ -119,7 +119,7 @@ class Sampled(Decision):
     price of a copy. The same chunk always gets the same answer.
 
     >>> Sampled(samples=8)
-    Sampled(samples=8, sample_bytes=4096, min_saving=0.015625)
+    Sampled(samples=8, sample_bytes=2048, min_saving=0.015625)
     """
 
     bounds_size = True
@@ -128,7 +128,7 @@ class Sampled(Decision):
     samples: int = 4
     """How many samples are taken; a chunk less than twice as long as all of them is not sampled."""
 
-    sample_bytes: int = 4096
+    sample_bytes: int = 2048
     """How long one sample is."""
 
     min_saving: float = 1 / 64
