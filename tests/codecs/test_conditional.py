@@ -469,3 +469,21 @@ def test_inside_a_conditional_codec_a_decision_of_its_own_comes_first():
     assert encode(outer, b"abcd")[:2] == b"\x01\x01"
     undecided = ConditionalCodec(codecs=[Crc32cCodec()])
     assert encode(ConditionalCodec(codecs=[undecided], decision=lambda: True), b"abcd") == b"\x01\x00abcd"
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_nested_codec_that_fails_while_writing_is_named_with_the_chunk(sharded, our_pipeline, monkeypatch):
+    encode_gzip = GzipCodec._encode_sync
+
+    def fail_on_threes(self, data, spec):
+        if data.to_bytes() == b"\x03":
+            raise RuntimeError("no threes")
+        return encode_gzip(self, data, spec)
+
+    monkeypatch.setattr(GzipCodec, "_encode_sync", fail_on_threes)
+    chain = [BytesCodec(), ConditionalCodec(codecs=[GzipCodec()], decision="always_apply")]
+    codecs = [ShardingCodec(chunk_shape=(1,), codecs=chain)] if sharded else chain
+    z = zarr.create(store={}, shape=6, chunks=3 if sharded else 1, dtype="u1", codecs=codecs)
+    with pytest.raises(RuntimeError, match="no threes") as caught:
+        z[:] = np.arange(6)
+    assert any("nested codec 0 ('gzip') of chunk (3,)" in note for note in caught.value.__notes__)

@@ -138,7 +138,7 @@ class Manifest:
             return NotImplemented
         return self._document(None) == other._document(None) and self.regions == other.regions
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # compared by what may change
 
     def _document(self, regions: object) -> dict[str, Any]:
         return {

@@ -75,7 +75,7 @@ class Region:
     @property
     def codecs(self) -> tuple[Any, ...]:
         """The member's codecs."""
-        codecs: tuple[Any, ...] = tuple(self.member.metadata.codecs)  # type: ignore[union-attr]
+        codecs: tuple[Any, ...] = tuple(self.member.metadata.codecs)  # type: ignore[union-attr]  # members are v3
         return codecs
 
     @property

@@ -133,7 +133,7 @@ class RegionTable:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RegionTable) and np.array_equal(self.packed(), other.packed())
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # its columns are arrays
 
     @property
     def ndim(self) -> int:

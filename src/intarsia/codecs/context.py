@@ -39,6 +39,7 @@ from intarsia.codecs.current_chunk import (
     named_chunk,
     working_on,
 )
+from intarsia.codecs.nested import failed_to_encode
 from intarsia.codecs.place import UNKNOWN, Grid, InnerPlace, Place, StoredPlace
 from intarsia.codecs.threads import in_own_thread
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, ChunkIndexUnknownError
@@ -93,6 +94,11 @@ def names_chunks(codec: Codec) -> bool:
     """
     inside: Iterable[Codec] = getattr(codec, "codecs", ())
     return bool(getattr(codec, "names_chunks", False)) or any(map(names_chunks, inside))
+
+
+def _concerns_a_chunk(error: Exception) -> bool:
+    """Whether the error would name the chunk, had it been known."""
+    return isinstance(error, ChunkDecodeError | ChunkEncodeError) or failed_to_encode(error)
 
 
 class _TellsTheIndex:
@@ -196,8 +202,10 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
             try:
                 with at_place(UNKNOWN):
                     return await super().write(batch, value, drop_axes)
-            except (ChunkDecodeError, ChunkEncodeError):
-                pass  # once more, to name the chunk
+            except Exception as error:
+                if not _concerns_a_chunk(error):
+                    raise
+        # The codecs ask for the index; or one failed, and does it once more to name the chunk.
         return await self.write_one_by_one(batch, value, drop_axes)
 
     async def write_one_by_one(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
@@ -267,7 +275,9 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
             try:
                 with at_place(UNKNOWN):
                     return await super().write(batch, value, drop_axes)
-            except (ChunkDecodeError, ChunkEncodeError):
+            except Exception as error:
+                if not _concerns_a_chunk(error):
+                    raise
                 return await self._batched.write_one_by_one(batch, value, drop_axes)
         synchronous = (
             store_supports_sync_io(setter.store)

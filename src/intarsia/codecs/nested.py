@@ -20,7 +20,19 @@ if TYPE_CHECKING:
 
     from intarsia._compat import ArraySpec
 
-__all__ = ["Chain", "NamedCodec"]
+__all__ = ["Chain", "NamedCodec", "failed_to_encode"]
+
+NOTE = "while encoding with"
+"""How the note begins that tells which nested codec failed."""
+
+
+def failed_to_encode(error: BaseException) -> bool:
+    """Whether a nested codec raised this while it encoded a chunk.
+
+    >>> failed_to_encode(RuntimeError())
+    False
+    """
+    return any(note.startswith(NOTE) for note in getattr(error, "__notes__", ()))
 
 
 @dataclass(frozen=True)
@@ -98,7 +110,7 @@ class Chain:
                 else _run(codec._encode_single(data, self.spec))
             )
         except Exception as error:
-            error.add_note(f"while encoding with {self._say(position)}{named_chunk()}")
+            error.add_note(f"{NOTE} {self._say(position)}{named_chunk()}")
             raise
         if encoded is None:
             raise ChunkEncodeError(
