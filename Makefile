@@ -53,7 +53,7 @@ test: lint types layers browser
 	$(BIN)/python -m pytest -n 2
 
 torture: $(STAMP)
-	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 -m torture
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 -m torture -o faulthandler_timeout=3600
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
