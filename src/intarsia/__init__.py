@@ -1,6 +1,7 @@
 """intarsia: one Zarr array, many encodings."""
 
 from intarsia import codecs, errors, nullable
+from intarsia.archives import FileReport, IngestReport, Run, Runs, authorize, containers, ingest
 from intarsia.array import (
     Explanation,
     LogicalArray,
@@ -70,7 +71,6 @@ from intarsia.errors import (
     VersionNotFoundError,
     WritableSessionError,
 )
-from intarsia.ingest import FileReport, IngestReport, Run, Runs, authorize, containers, ingest
 from intarsia.interop.bar import progress_bar
 from intarsia.interop.fused import fuse, split
 from intarsia.interop.http import serve, serving

@@ -1,0 +1,225 @@
+"""HDF5 and NetCDF4: VirtualiZarr's parser, and what it leaves out.
+
+VirtualiZarr gives codecs and the place of every chunk. It does not say which chunks skipped a filter, takes
+data inside the object header for "never written", and forgets whether an attribute is float32 or float64:
+these are read here, from the same open file.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.archives.extras import extra
+from intarsia.archives.manifests import arrays_of, parsed_variable
+from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, roles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from intarsia.archives.parsed import Want
+    from intarsia.archives.sources import Sources
+
+__all__ = ["HDF5"]
+
+NOT_A_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
+HIDDEN = frozenset(
+    (
+        "CLASS", "DIMENSION_LIST", "NAME", "REFERENCE_LIST", "_NCProperties", "_Netcdf4Coordinates",
+        "_Netcdf4Dimid", "_nc3_strict",
+    )
+)  # fmt: skip
+
+
+class HDF5:
+    """Parses HDF5 and NetCDF4 files, from one group of them.
+
+    >>> HDF5().name
+    'hdf5'
+    """
+
+    name = "hdf5"
+
+    def __init__(self, group: str = "/", drop: tuple[str, ...] = ()) -> None:
+        self.group = "/" + group.strip("/")
+        self.drop = drop
+
+    def parse(self, url: str, sources: Sources, want: Want) -> ParsedFile:
+        """The wanted variables of a file."""
+        sources.resolve(url)
+        with sources.reader(url) as reader:
+            with extra("h5py").File(reader, "r") as file:
+                group = file[self.group]
+                datasets = {
+                    name: item for name, item in group.items() if name not in self.drop and _is_variable(item)
+                }
+                described = {name: _described(item, group.name) for name, item in datasets.items()}
+                found, left_out = roles(described, want)
+                variables = {}
+                layouts = {}
+                for name, role in found.items():
+                    if role == "data":
+                        layouts[name] = _Layout(datasets[name])
+                    else:
+                        variables[name] = _loaded(name, role, datasets[name], described[name])
+                attrs = _attributes(group)
+                others = [name for name in group if name not in layouts]
+            parsed, reasons = self._virtual(url, sources, reader, list(layouts), others)
+        for name, layout in layouts.items():
+            variables[name] = layout.variable(name, described[name], parsed.get(name), reasons.get(name, ""))
+        new_dim = not any(want.concat_dim in item.dims for item in described.values())
+        return ParsedFile(url, sources.identity(url), self.name, variables, attrs, left_out, new_dim)
+
+    def _virtual(
+        self, url: str, sources: Sources, reader: Any, names: list[str], others: list[str]
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """The manifest arrays of these datasets, and why there is none for the rest."""
+        parse = extra("virtualizarr.parsers").HDFParser
+
+        def arrays(dropped: list[str]) -> dict[str, Any]:
+            parser = parse(group=self.group, drop_variables=dropped, reader_factory=lambda *_: reader)
+            return dict(arrays_of(parser(url, sources.registry)))
+
+        if not names:
+            return {}, {}
+        try:
+            return arrays(others), {}
+        except Exception:  # one of them cannot be parsed: find out which
+            found: dict[str, Any] = {}
+            reasons: dict[str, str] = {}
+            for name in names:
+                try:
+                    found |= arrays([*others, *(other for other in names if other != name)])
+                except Exception as error:
+                    reasons[name] = f"it cannot be referenced: {error}"
+            return found, reasons
+
+    @contextmanager
+    def opened(self, url: str, sources: Sources, name: str) -> Iterator[Any]:
+        """A variable's stored numbers, to be read by slices."""
+        with sources.reader(url) as reader, extra("h5py").File(reader, "r") as file:
+            yield file[self.group][name]
+
+
+class _Layout:
+    """How a dataset is stored: what decides whether VirtualiZarr's references can be trusted."""
+
+    def __init__(self, dataset: Any) -> None:
+        h5d = extra("h5py").h5d
+        plist = dataset.id.get_create_plist()
+        self.layout = plist.get_layout()
+        self.filters = plist.get_nfilters()
+        self.chunks = dataset.chunks
+        self.reason = ""
+        if self.layout == h5d.COMPACT:
+            self.reason = "its data lie in the header of the dataset (compact layout)"
+        elif self.layout == h5d.VIRTUAL:
+            self.reason = "it is a virtual dataset, made of others"
+        elif plist.get_external_count():
+            self.reason = "its data lie in external files"
+        self.masks: dict[tuple[int, ...], int] = {}
+        if self.chunks is not None and self.filters:
+            dataset.id.chunk_iter(self._note_mask)
+
+    def _note_mask(self, chunk: Any) -> None:
+        if chunk.filter_mask:
+            self.masks[chunk.chunk_offset] = chunk.filter_mask
+
+    def variable(self, name: str, description: Description, array: Any, reason: str) -> ParsedVariable:
+        """The parsed variable, with the filters that single chunks skipped."""
+        reason = self.reason or reason
+        if array is None or reason:
+            grain = self.chunks or tuple(max(n, 1) for n in description.shape)
+            chunks = tuple(min(c, max(n, 1)) for c, n in zip(grain, description.shape, strict=True))
+            return ParsedVariable(
+                name, "data", description.dims, description.shape, dict(description.attrs),
+                description.dtype, chunks, reason=reason or "the parser gave no references for it",
+            )  # fmt: skip
+        variable = parsed_variable(name, "data", array, description)
+        references = variable.references
+        assert references is not None
+        if self.masks and not references.inlined:
+            steps = sum(1 for codec in variable.codecs if codec["name"] != "bytes")
+            if steps != self.filters:
+                variable.references = None
+                variable.reason = (
+                    f"single chunks skipped a filter, and its {self.filters} filters are not {steps} codecs"
+                )
+                return variable
+            references.masks = np.zeros(references.grid, dtype=np.uint32)
+            for offset, mask in self.masks.items():
+                references.masks[tuple(a // c for a, c in zip(offset, variable.chunks, strict=True))] = mask
+        return variable
+
+
+def _is_variable(item: Any) -> bool:
+    if not isinstance(item, extra("h5py").Dataset):
+        return False
+    label = item.attrs.get("NAME", b"") if "CLASS" in item.attrs else b""
+    text = label.encode() if isinstance(label, str) else bytes(label)
+    return not text.startswith(NOT_A_VARIABLE)
+
+
+def _described(dataset: Any, group: str) -> Description:
+    h5py = extra("h5py")
+    string = h5py.check_string_dtype(dataset.dtype)
+    dtype = dataset.dtype.newbyteorder("=")
+    if string is not None and string.length is None:
+        dtype = np.dtypes.StringDType()
+    return Description(tuple(_dims(dataset, group)), dataset.shape or (), _attributes(dataset), dtype)
+
+
+def _dims(dataset: Any, group: str) -> Iterator[str]:
+    """Names of the dimension scales, as VirtualiZarr names them."""
+    h5py = extra("h5py")
+    if not dataset.shape:
+        return
+    is_scale = h5py.h5ds.is_scale(dataset.id)
+    for axis in range(len(dataset.shape)):
+        scales = dataset.dims[axis]
+        if len(scales):
+            name = str(scales[0].name)
+        elif is_scale and len(dataset.shape) == 1:
+            name = str(dataset.name)
+        else:
+            name = f"phony_dim_{axis}"
+        yield name.removeprefix(group).removeprefix("/")
+
+
+def _attributes(item: Any) -> dict[str, Any]:
+    """Attributes with the types that they have in the file; texts as text."""
+    h5py = extra("h5py")
+    found: dict[str, Any] = {}
+    for name in item.attrs:
+        if name in HIDDEN:
+            continue
+        try:
+            value = item.attrs[name]
+        except (OSError, TypeError):  # a type that h5py does not know
+            continue
+        if isinstance(value, h5py.Empty):
+            value = ""
+        elif isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        elif isinstance(value, np.ndarray):
+            if value.dtype.kind == "S":
+                value = np.strings.decode(value, "utf-8", "replace")
+            if value.dtype.kind == "O" and not all(isinstance(each, str) for each in value.flat):
+                continue  # object references
+            value = value.reshape(-1)[0] if value.size == 1 else value
+        found[name] = str(value) if isinstance(value, str) else value
+    return found
+
+
+def _loaded(name: str, role: Any, dataset: Any, description: Description) -> ParsedVariable:
+    """A variable with its stored values, in memory."""
+    if isinstance(description.dtype, np.dtypes.StringDType):
+        values = np.asarray(dataset.asstr()[...], dtype=np.dtypes.StringDType())
+    else:
+        values = np.asarray(dataset[...])
+        values = values.astype(values.dtype.newbyteorder("="), copy=False)
+    return ParsedVariable(
+        name, role, description.dims, description.shape, dict(description.attrs), values.dtype, values=values
+    )  # fmt: skip

@@ -1,0 +1,262 @@
+"""What a parser found in one source file: plain data that any process can hand to another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from intarsia.archives.sources import Identity
+
+__all__ = [
+    "LOAD_LIMIT",
+    "Description",
+    "Failure",
+    "ParsedFile",
+    "ParsedVariable",
+    "References",
+    "Want",
+    "roles",
+]
+
+type Role = Literal["data", "joined", "static"]
+
+SUPPORTED_KINDS = "biufcT"
+"""Kinds of NumPy data types: numbers, bools and texts of any length."""
+
+LOAD_LIMIT = 64 << 20
+"""A variable without the concatenation dimension is loaded from every file, up to this size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What the caller asked of every file.
+
+    >>> Want("time").variables is None
+    True
+    """
+
+    concat_dim: str
+    """The dimension along which files follow one another."""
+
+    variables: tuple[str, ...] | None = None
+    """Data variables to take; None means all of them."""
+
+    load: tuple[str, ...] = ()
+    """Variables to load into plain arrays although they would be data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A variable before anything of it is read.
+
+    >>> Description(("time",), (3,), {}, np.dtype("f4")).nbytes
+    12
+    """
+
+    dims: tuple[str, ...]
+    """Names of its axes."""
+
+    shape: tuple[int, ...]
+    """Their sizes."""
+
+    attrs: Mapping[str, Any]
+    """Its attributes, numbers with the type that they have in the file."""
+
+    dtype: np.dtype[Any]
+    """What is stored."""
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+@dataclass(slots=True)
+class References:
+    """Where the chunks of a variable are, over its chunk grid.
+
+    >>> References("s3://b/f.nc", np.zeros((1, 2), "u8"), np.full((1, 2), 9, "u8")).grid
+    (1, 2)
+    """
+
+    locations: str | np.ndarray[Any, Any]
+    """One URL for all chunks, or one for each; an empty one means that the chunk is not stored."""
+
+    offsets: np.ndarray[Any, np.dtype[np.uint64]]
+    """First byte of each chunk."""
+
+    lengths: np.ndarray[Any, np.dtype[np.uint64]]
+    """Number of bytes of each chunk; 0 means that the chunk is not stored."""
+
+    masks: np.ndarray[Any, np.dtype[np.uint32]] | None = None
+    """Bit i set: this chunk skipped filter i (HDF5's filter mask). None: no chunk skipped any."""
+
+    inlined: Mapping[tuple[int, ...], bytes] = field(default_factory=dict)
+    """Encoded chunks that the parser made itself, because the file does not hold them as such."""
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        grid: tuple[int, ...] = self.offsets.shape
+        return grid
+
+    def urls(self) -> list[str]:
+        """Every distinct location."""
+        if isinstance(self.locations, str):
+            return [self.locations] if bool(self.lengths.any()) else []
+        return [url for url in np.unique(self.locations).tolist() if url]
+
+
+@dataclass(slots=True)
+class ParsedVariable:
+    """One variable of one file: how it is stored, and either its references or its values."""
+
+    name: str
+    """As in the file."""
+
+    role: Role
+    """`data` becomes a logical array; `joined` is loaded and runs along the dimension; `static` is loaded."""
+
+    dims: tuple[str, ...]
+    """Names of its axes."""
+
+    shape: tuple[int, ...]
+    """Their sizes."""
+
+    attrs: dict[str, Any]
+    """Its attributes, numbers with the type that they have in the file."""
+
+    dtype: np.dtype[Any]
+    """What is stored, in this machine's byte order."""
+
+    chunks: tuple[int, ...] = ()
+    """Shape of what one reference holds."""
+
+    codecs: tuple[dict[str, Any], ...] = ()
+    """How the bytes of a chunk become an array of `dtype`."""
+
+    fill: Any = None
+    """Stored value of chunks that are not stored."""
+
+    references: References | None = None
+    """Where the chunks are; None when only a copy will do."""
+
+    reason: str = ""
+    """Why only a copy will do."""
+
+    values: np.ndarray[Any, Any] | None = None
+    """What was loaded."""
+
+    def axis(self, dim: str) -> int:
+        return self.dims.index(dim)
+
+
+@dataclass(slots=True)
+class ParsedFile:
+    """One source file."""
+
+    url: str
+    """Where it is."""
+
+    identity: Identity
+    """Which content it had when it was parsed."""
+
+    format: str
+    """What kind of file it is, in a word."""
+
+    variables: dict[str, ParsedVariable]
+    """By name."""
+
+    attrs: dict[str, Any] = field(default_factory=dict)
+    """Of the file as a whole."""
+
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Variables that were not taken, and why."""
+
+    new_dim: bool = False
+    """Whether the file lacks the concatenation dimension, and is one step of it."""
+
+    referenced: Identity | None = None
+    """Which content the files have that a file of references points to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A file that could not be parsed."""
+
+    url: str
+    """Where it is."""
+
+    reason: str
+    """What is wrong with it."""
+
+
+def _mentioned(described: Mapping[str, Description], attributes: tuple[str, ...]) -> set[str]:
+    """Variables that others name in these attributes."""
+    names: set[str] = set()
+    for variable in described.values():
+        for attribute in attributes:
+            text = variable.attrs.get(attribute)
+            if isinstance(text, str):
+                names.update(text.replace(":", " ").split())
+    return names & described.keys()
+
+
+def roles(described: Mapping[str, Description], want: Want) -> tuple[dict[str, Role], dict[str, str]]:
+    """What becomes of every variable of a file; and what is left out, with the reason.
+
+    >>> time = Description(("time",), (1,), {}, np.dtype("i4"))
+    >>> sst = Description(("time", "lat"), (1, 2), {}, np.dtype("i2"))
+    >>> lat = Description(("lat",), (2,), {}, np.dtype("f4"))
+    >>> roles({"time": time, "sst": sst, "lat": lat}, Want("time"))
+    ({'time': 'joined', 'sst': 'data', 'lat': 'static'}, {})
+    """
+    dim = want.concat_dim
+    new_dim = not any(dim in variable.dims for variable in described.values())
+    loaded = {name for name, variable in described.items() if variable.dims == (name,)}
+    loaded |= _mentioned(described, ("coordinates", "bounds", "climatology", "grid_mapping"))
+    loaded |= {dim, *want.load}
+    data = [
+        name for name, variable in described.items()
+        if name not in loaded and (new_dim or dim in variable.dims) and variable.dims
+    ]  # fmt: skip
+    if want.variables is not None:
+        data = [name for name in data if name in want.variables]
+    left_out = {
+        name: f"values of the type {described[name].dtype} are not supported"
+        for name, variable in described.items() if variable.dtype.kind not in SUPPORTED_KINDS
+    }  # fmt: skip
+    data = [name for name in data if name not in left_out]
+    needed = described.keys() if want.variables is None else _needed(described, data, want)
+    found: dict[str, Role] = {}
+    for name, variable in described.items():
+        if name in data:
+            found[name] = "data"
+        elif name not in needed or name in left_out:
+            continue
+        elif dim in variable.dims or (new_dim and name == dim):
+            found[name] = "joined"
+        elif variable.nbytes > LOAD_LIMIT:
+            left_out[name] = (
+                f"it has no dimension {dim!r} and is too large to be loaded from every file "
+                f"({variable.nbytes >> 20} MiB)"
+            )
+        else:
+            found[name] = "static"
+    return found, {name: reason for name, reason in left_out.items() if name in needed}
+
+
+def _needed(described: Mapping[str, Description], data: list[str], want: Want) -> set[str]:
+    """Coordinates, bounds and the like that the chosen data variables refer to."""
+    chosen = {name: described[name] for name in data}
+    names = {dim for variable in chosen.values() for dim in variable.dims} | {want.concat_dim, *want.load}
+    attributes = ("coordinates", "bounds", "climatology", "grid_mapping")
+    known = {**chosen, **{name: described[name] for name in names if name in described}}
+    for variable in known.values():
+        for attribute in attributes:
+            text = variable.attrs.get(attribute)
+            names.update(text.replace(":", " ").split() if isinstance(text, str) else ())
+    return names | set(want.variables or ())

@@ -1,0 +1,197 @@
+"""What every file is held against: the dataset as it is, or the first file of a new one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.archives.cf import Packing
+from intarsia.archives.joins import same_values
+from intarsia.array.memory import is_nullable, values_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from intarsia.archives.dataset import Dataset
+    from intarsia.archives.parsed import ParsedFile, ParsedVariable
+
+__all__ = ["Known", "Reference", "Rules"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How strict to be."""
+
+    copy: str = "needed"
+    """`needed`, `all` or `never`."""
+
+    missing: str = "raise"
+    """What a variable means that a file lacks: `raise` refuses the file, `fill` leaves a hole."""
+
+    units: str = "equal"
+    """Whether the units of a variable must be `equal` in all files; `ignore` trusts you."""
+
+    dtypes: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
+    """Data types that were asked for."""
+
+    nulls: bool = False
+    """Whether missing values of new arrays become null; an array that is there keeps its own way."""
+
+
+@dataclass(slots=True)
+class Known:
+    """A data variable as the dataset has it."""
+
+    dims: tuple[str, ...]
+    """Names of its axes."""
+
+    cross: tuple[int, ...]
+    """Sizes of all axes but the concatenation axis."""
+
+    units: str
+    """Its units; empty if it has none."""
+
+    dtype: np.dtype[Any] | None
+    """Its data type, if that is settled."""
+
+    source: str
+    """Where that was seen."""
+
+    nulls: bool = False
+    """Whether its values may be null."""
+
+
+class Reference:
+    """Collects what the dataset is, and says for each file what does not fit."""
+
+    def __init__(self, dim: str, rules: Rules, dataset: Dataset, wanted: tuple[str, ...] | None) -> None:
+        self.dim, self.rules = dim, rules
+        self.data: dict[str, Known] = {}
+        self.static: dict[str, tuple[np.ndarray[Any, Any], str]] = {}
+        self.wanted = wanted
+        self.settled = not dataset.is_new
+        self.dropped: dict[str, str] = {}
+        for name, frame in dataset.frames.items():
+            manifest = frame.manifest
+            dims = tuple(str(each) for each in manifest.dimension_names or ())
+            if dim not in dims:
+                continue
+            axis = dims.index(dim)
+            cross = manifest.shape[:axis] + manifest.shape[axis + 1 :]
+            units = str(frame.group.attrs.get("units", ""))
+            dtype, nulls = values_dtype(manifest.data_type), is_nullable(manifest.data_type)
+            self.data[name] = Known(dims, cross, units, dtype, "the dataset", nulls)
+        for name, array in dataset.plain.items():
+            if dim not in (array.metadata.dimension_names or ()):
+                self.static[name] = (dataset.values(name), "the dataset")
+
+    def problem(self, file: ParsedFile) -> str:
+        """Why this file does not fit; empty if it does, and then it is part of the reference."""
+        data = {name: v for name, v in file.variables.items() if v.role == "data"}
+        if not data and not self.data:
+            return f"it has no variable along {self.dim!r}"
+        found = self._missing(data) or self._grid(file)
+        for name, variable in data.items():
+            if found:
+                break
+            if name in self.data or self._takes(name):
+                found = self._variable(name, variable)
+        if not found:
+            self._learn(file, data)
+        return found
+
+    def _takes(self, name: str) -> bool:
+        """Whether a variable that was not seen before becomes part of the dataset."""
+        return not self.data or self.rules.missing == "fill" or name in (self.wanted or ())
+
+    def _missing(self, data: Mapping[str, ParsedVariable]) -> str:
+        if self.rules.missing == "fill":
+            return ""
+        expected = [*self.data, *(name for name in self.wanted or () if name not in self.static)]
+        absent = sorted({name for name in expected if name not in data})
+        if not absent:
+            return ""
+        return (
+            f"it has no variable {', '.join(map(repr, absent))} along {self.dim!r} "
+            "(missing='fill' would leave a hole there)"
+        )
+
+    def _grid(self, file: ParsedFile) -> str:
+        axes = {dim for v in file.variables.values() if v.role == "data" for dim in v.dims}
+        listed = {
+            name for v in file.variables.values() for name in str(v.attrs.get("coordinates", "")).split()
+        }
+        for name, variable in file.variables.items():
+            if variable.role != "static" or name not in self.static or variable.values is None:
+                continue
+            values, source = self.static[name]
+            if same_values(variable.values, values):
+                continue
+            if name in axes or (name in listed and variable.dims):
+                return f"its {name!r} is not that of {source}: {_difference(variable.values, values)}"
+            self.dropped[name] = (
+                f"it has no dimension {self.dim!r}, and differs between {source} and {file.url}"
+            )
+        return ""
+
+    def _variable(self, name: str, variable: ParsedVariable) -> str:
+        if self.rules.copy == "never" and variable.reason:
+            return f"{name!r}: {variable.reason}; and copy='never' was asked for"
+        known = self.data.get(name)
+        nulls = self.rules.nulls if known is None else known.nulls
+        packing = Packing.of(variable.dtype, variable.attrs, nulls=nulls)
+        if known is None:
+            return ""
+        axis = variable.axis(self.dim)
+        cross = variable.shape[:axis] + variable.shape[axis + 1 :]
+        if variable.dims != known.dims or cross != known.cross:
+            return (
+                f"{name!r} has the axes {_axes(variable.dims, variable.shape)}, "
+                f"but {known.source} has {_axes(known.dims, (*known.cross[:axis], -1, *known.cross[axis:]))}"
+            )
+        units = str(variable.attrs.get("units", ""))
+        if units != known.units and self.rules.units == "equal":
+            return (
+                f"{name!r} has the units {units!r}, but {known.source} has {known.units!r} "
+                "(units='ignore' takes the numbers as they are)"
+            )
+        if (
+            known.dtype is not None
+            and name not in self.rules.dtypes
+            and not np.can_cast(packing.decoded, known.dtype, "safe")
+        ):
+            return (
+                f"{name!r} has values of type {packing.decoded}, which the dataset's {known.dtype} cannot "
+                f"hold without loss (dtype={{{name!r}: {str(known.dtype)!r}}} rounds them)"
+            )
+        return ""
+
+    def _learn(self, file: ParsedFile, data: Mapping[str, ParsedVariable]) -> None:
+        for name, variable in data.items():
+            if name not in self.data and (self._takes(name) or not self.settled):
+                axis = variable.axis(self.dim)
+                cross = variable.shape[:axis] + variable.shape[axis + 1 :]
+                units = str(variable.attrs.get("units", ""))
+                self.data[name] = Known(variable.dims, cross, units, None, file.url, self.rules.nulls)
+            elif name not in self.data:
+                self.dropped[name] = (
+                    f"the dataset does not have it, but {file.url} does (missing='fill' takes it)"
+                )
+        self.settled = True
+        for name, variable in file.variables.items():
+            if variable.role == "static" and variable.values is not None:
+                self.static.setdefault(name, (variable.values, file.url))
+
+
+def _axes(dims: tuple[str, ...], shape: tuple[int, ...]) -> str:
+    return "(" + ", ".join(f"{d}={n if n >= 0 else '…'}" for d, n in zip(dims, shape, strict=True)) + ")"
+
+
+def _difference(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> str:
+    if a.shape != b.shape:
+        return f"shape {a.shape} instead of {b.shape}"
+    if a.dtype.kind not in "iuf" or b.dtype.kind not in "iuf" or not a.size:
+        return f"{a.dtype} instead of {b.dtype}" if a.dtype != b.dtype else "other values"
+    return f"values from {a.min():g} to {a.max():g} instead of {b.min():g} to {b.max():g}"

@@ -1,0 +1,260 @@
+"""Where source files are: names and globs as URLs, the stores behind them, what identifies their content."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import re
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from glob import glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit
+
+from intarsia.archives.extras import extra
+from intarsia.errors import IngestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["Identity", "Sources", "local_path", "scheme_of", "url_of"]
+
+SCHEMES = ("file", "s3", "gs", "http", "https")
+"""What virtual references may point to: the stores that Icechunk reads chunks from."""
+
+WHOLE_BYTES = 4 << 20
+"""Remote objects up to this size are fetched whole: a second request would cost more than the bytes."""
+
+WILDCARDS = re.compile(r"[*?\[]")
+FILE = "file://"
+
+
+def scheme_of(url: str) -> str:
+    """The scheme of a URL.
+
+    >>> scheme_of("s3://bucket/key")
+    's3'
+    """
+    return url.split("://", 1)[0]
+
+
+def url_of(name: str | os.PathLike[str]) -> str:
+    """The URL of a file name, or a URL as it is.
+
+    >>> url_of("/data/sst 2002#1.nc")
+    'file:///data/sst%202002%231.nc'
+    >>> url_of("s3://bucket/a.nc")
+    's3://bucket/a.nc'
+    """
+    text = os.fspath(name)
+    if "://" not in text:
+        return FILE + quote(os.path.abspath(text))
+    scheme = scheme_of(text)
+    if scheme not in SCHEMES:
+        raise IngestError(
+            f"{text}: sources of the scheme {scheme!r} cannot be referenced.\n"
+            f"  Known are {', '.join(SCHEMES)}, and paths of local files"
+        )
+    return text
+
+
+def local_path(url: str) -> Path | None:
+    """The path behind a file URL, None for any other.
+
+    >>> str(local_path("file:///data/sst%202002.nc")), local_path("s3://bucket/a.nc")
+    ('/data/sst 2002.nc', None)
+    """
+    return Path(unquote(url.removeprefix(FILE))) if url.startswith(FILE) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What tells one content of a source from another.
+
+    >>> Identity(size=10, modified=datetime(2002, 6, 1, 12, 0, 0, 5, tzinfo=UTC)).checksum.microsecond
+    0
+    """
+
+    size: int
+    """In bytes; for a directory the sum over its files."""
+
+    modified: datetime | None
+    """When it was last changed, as its store says."""
+
+    etag: str | None = None
+    """The store's own mark of the content, where Icechunk can check it."""
+
+    @property
+    def checksum(self) -> str | datetime | None:
+        """What Icechunk compares when it reads a chunk: the mark, or the first full second after the change.
+
+        Icechunk keeps whole seconds, hence the rounding up.
+        """
+        if self.etag is not None:
+            return self.etag
+        if self.modified is None:
+            return None
+        return datetime.fromtimestamp(math.ceil(self.modified.timestamp()), tz=UTC)
+
+    @property
+    def text(self) -> str:
+        """For the ledger: equal texts, equal content."""
+        moment = "" if self.modified is None else self.modified.isoformat()
+        return f"{self.size} {self.etag or moment}"
+
+
+class _Shared(io.RawIOBase):
+    """A reader of remote blocks that several users read one after the other: closing it closes nothing."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+        reader.seek(0)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        found: bytes = self._reader.read(size)
+        return found
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: Any, /) -> int:
+        found = self.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        at: int = self._reader.seek(offset, whence)
+        return at
+
+    def tell(self) -> int:
+        at: int = self._reader.tell()
+        return at
+
+
+class Sources:
+    """The stores that sources are read from, opened when needed.
+
+    >>> Sources().expand(["/nowhere/*.nc"])
+    []
+    """
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        self.options = dict(options or {})
+        self._registry: Any = None
+        self._stores: dict[str, Any] = {}
+        self._kept = threading.local()  # what a thread reads again and again while it parses one file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Sources, (self.options,)
+
+    @property
+    def registry(self) -> Any:
+        """VirtualiZarr's registry of stores, filled as sources are resolved."""
+        if self._registry is None:
+            self._registry = extra("obspec_utils.registry").ObjectStoreRegistry()
+        return self._registry
+
+    def resolve(self, url: str) -> tuple[Any, str]:
+        """The object store behind a URL, and the path inside it."""
+        parts = urlsplit(url)
+        root = FILE if parts.scheme == "file" else f"{parts.scheme}://{parts.netloc}"
+        if root not in self._stores:
+            stores = extra("obstore.store")
+            store = stores.LocalStore() if root == FILE else stores.from_url(root, **self.options)
+            self._stores[root] = store
+            self.registry.register(root, store)
+        return self._stores[root], unquote(parts.path).lstrip("/")
+
+    def expand(self, files: Any) -> list[str]:
+        """URLs of everything that was named: paths, URLs, and globs of either; each once, in order."""
+        named: Iterable[Any] = [files] if isinstance(files, str | os.PathLike) else files
+        urls: dict[str, None] = {}
+        for name in named:
+            text = os.fspath(name)
+            if WILDCARDS.search(text) and not ("://" not in text and os.path.exists(text)):
+                urls.update(dict.fromkeys(self._matching(text)))
+            else:
+                urls[url_of(text)] = None
+        return list(urls)
+
+    def _matching(self, pattern: str) -> list[str]:
+        if "://" not in pattern:
+            return [url_of(path) for path in sorted(glob(pattern, recursive=True))]
+        url_of(pattern)
+        root, inside = re.match(r"(\w+://[^/]*)/?(.*)", pattern).groups()  # type: ignore[union-attr]
+        store, _ = self.resolve(root)
+        found = extra("obspec_utils.glob").glob(store, inside)
+        return [f"{root}/{quote(path)}" for path in sorted(found)]
+
+    def reader(self, url: str) -> Any:
+        """A file-like reader of one source."""
+        path = local_path(url)
+        if path is not None:
+            return path.open("rb")
+        kept = getattr(self._kept, "reader", None)
+        if kept is None or kept[0] != url:
+            kept = self._kept.reader = url, self._remote(url)
+        content = kept[1]
+        return io.BytesIO(content) if isinstance(content, bytes) else _Shared(content)
+
+    def _remote(self, url: str) -> Any:
+        """The whole of a small object, in one request; of a large one a reader that fetches blocks."""
+        store, inside = self.resolve(url)
+        obstore = extra("obstore")
+        if obstore.head(store, inside)["size"] <= WHOLE_BYTES:
+            return bytes(obstore.get(store, inside).bytes())
+        return extra("obspec_utils.readers").BlockStoreReader(store, inside)
+
+    def identity(self, url: str) -> Identity:
+        """What identifies the content of a file, or of everything under a directory."""
+        path = local_path(url)
+        if path is not None and path.is_dir():
+            return self._identity_of_tree(url)
+        if path is not None:
+            status = path.stat()
+            moment = datetime.fromtimestamp(status.st_mtime_ns // 10**9, tz=UTC)
+            moment += timedelta(microseconds=status.st_mtime_ns % 10**9 // 1000)
+            return Identity(status.st_size, moment)
+        store, inside = self.resolve(url)
+        try:
+            meta = extra("obstore").head(store, inside)
+        except FileNotFoundError:
+            return self._identity_of_tree(url)
+        # Icechunk strips the quotes of a mark: only S3 takes it back that way
+        etag = (meta["e_tag"] or "").strip('"') if scheme_of(url) == "s3" else ""
+        return Identity(meta["size"], meta["last_modified"], etag or None)
+
+    def _identity_of_tree(self, url: str) -> Identity:
+        store, inside = self.resolve(url)
+        sizes, moments = 0, []
+        for batch in extra("obstore").list(store, inside):
+            sizes += sum(meta["size"] for meta in batch)
+            moments += [meta["last_modified"] for meta in batch]
+        if not moments:
+            raise FileNotFoundError(f"there is nothing at {url}")
+        return Identity(sizes, max(moments))
+
+    def names_in(self, url: str) -> list[str]:
+        """Names of what a directory holds; empty for a file."""
+        path = local_path(url)
+        if path is not None:
+            return sorted(os.listdir(path)) if path.is_dir() else []
+        store, inside = self.resolve(url)
+        listed = extra("obstore").list_with_delimiter(store, inside.rstrip("/") + "/")
+        found = [meta["path"] for meta in listed["objects"]] + list(listed["common_prefixes"])
+        return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in found)
+
+    def get(self, url: str) -> bytes:
+        """The whole of a small file."""
+        with self.reader(url) as reader:
+            content: bytes = reader.read()
+        return content

@@ -1,0 +1,285 @@
+"""Writing a plan into a session: members, references, manifests, coordinates, the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+from zarr.codecs import ZstdCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.metadata.v3 import ArrayV3Metadata
+
+from intarsia._compat import sync
+from intarsia.archives.attributes import clean
+from intarsia.archives.cf import encoded_fill_attribute
+from intarsia.archives.encodings import without_filters
+from intarsia.archives.formats import format_for, format_of
+from intarsia.archives.ledger import LEDGER
+from intarsia.archives.placing import closed, opened, refined
+from intarsia.archives.slots import Layout, merged
+from intarsia.array.blocks import blocks
+from intarsia.array.frame import Frame, open_group
+from intarsia.array.logical import create
+from intarsia.array.table import Box
+from intarsia.errors import IngestError
+from intarsia.nullable import optional_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from intarsia.archives.dataset import Dataset
+    from intarsia.archives.joins import Joined
+    from intarsia.archives.parsed import References
+    from intarsia.archives.plan import ArrayPlan, Plan
+    from intarsia.archives.slots import MemberSlots, Slot
+    from intarsia.archives.sources import Sources
+
+__all__ = ["Writer"]
+
+COORDINATE_CHUNK = 1 << 16
+"""Elements of a chunk of a coordinate array, at most: small enough to append to, few enough to open fast."""
+
+AT_ONCE = 256
+"""Metadata documents in flight."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Puts everything of a plan into one session; the caller commits it."""
+
+    store: Any
+    """The session's store."""
+
+    path: str
+    """The group that holds the dataset."""
+
+    plan: Plan
+    """What to write."""
+
+    dataset: Dataset
+    """What is there, read through the same session."""
+
+    sources: Sources
+    """Where copies are read from."""
+
+    parser: Any = None
+    """The caller's own parser, if he gave one."""
+
+    def write(self) -> None:
+        """Arrays first, then coordinates, then the ledger: in a session it is all one."""
+        plan, group = self.plan, open_group(self.store, self.path, "a")
+        for name in (*plan.arrays, *plan.joined, *plan.static):
+            if name == LEDGER or "/" in name:
+                raise IngestError(f"a variable of the name {name!r} cannot be part of a dataset")
+        if self.dataset.is_new:
+            group.update_attributes(clean(plan.attrs))
+        for array in plan.arrays.values():
+            self._array(group, array)
+        for name, joined in plan.joined.items():
+            _write_joined(group, name, joined, plan, self.dataset)
+        for name, variable in plan.static.items():
+            assert variable.values is not None
+            _write_plain(group, name, variable.values, variable.dims, variable.attrs, variable.values.shape)
+        plan.ledger.write(group, plan.dim)
+
+    def _array(self, group: zarr.Group, array: ArrayPlan) -> None:
+        plan, is_new = self.plan, array.name not in self.dataset.frames
+        frame = self._created(group, array) if is_new else Frame.load(open_group(group, array.name, "r+"))
+        known = plan.ledger.members.setdefault(array.name, {})
+        layout = Layout(array, known, frame)
+        path = "/".join(part for part in (group.path, array.name) if part)
+        _create_members(self.store, path, array, layout.members.values(), frame)
+        for member in layout.members.values():
+            for slot in member.slots:
+                self._slot(f"{path}/{member.name}", array, member, slot)
+        manifest = frame.manifest
+        if manifest.chunk_shape != array.lattice:
+            manifest = refined(manifest, array.lattice)
+        table = manifest.regions
+        for start, stop in () if is_new else plan.removed:
+            table = closed(table, array.axis, start, stop)
+        for at, length in plan.openings:
+            table = opened(table, array.axis, at, length)
+        fresh, names = layout.table(manifest.members)
+        table = merged(table.joined(fresh), array.axis)
+        frame.commit(replace(manifest, shape=array.shape).changed(regions=table, members=names))
+        used = {digest: member.name for digest, member in layout.members.items()}
+        members = {d: name for d, name in known.items() if d not in used} | used  # the latest last
+        kept = set(frame.manifest.members)
+        plan.ledger.members[array.name] = {d: name for d, name in members.items() if name in kept}
+
+    def _created(self, group: zarr.Group, array: ArrayPlan) -> Frame:
+        """A logical array for a new variable, without regions."""
+        if array.name in self.dataset.plain:
+            raise IngestError(f"{array.name!r} is a plain array of the dataset: it cannot become logical")
+        made = create(
+            group, array.name, shape=array.shape, chunks=array.lattice, dtype=_array_type(array),
+            fill_value=array.fill_value, dimension_names=array.dims, attributes=clean(array.attrs),
+        )  # fmt: skip
+        return Frame.load(made.group)
+
+    def _slot(self, path: str, array: ArrayPlan, member: MemberSlots, slot: Slot) -> None:
+        """Fill one slot of a member: with references, with chunks that the parser made, or with a copy."""
+        references = slot.share.variable.references
+        if references is None or slot.piece.by_copy:
+            self._copy(path, array, member, slot)
+            return
+        offset = [0] * len(references.grid)
+        offset[array.axis] = slot.start // member.encoding.chunks[array.axis]
+        lengths = references.lengths
+        if references.masks is not None:
+            lengths = np.where(references.masks == slot.piece.skipped, lengths, np.uint64(0))
+        self._refer(path, slot, references, lengths, tuple(offset))
+        if references.inlined:
+            _put_chunks(self.store, path, references.inlined, offset)
+
+    def _refer(
+        self, path: str, slot: Slot, references: References, lengths: Any, offset: tuple[int, ...]
+    ) -> None:
+        stored = (lengths > 0).ravel()
+        if not stored.any():
+            return
+        if isinstance(references.locations, str):
+            url = references.locations
+            whole = bool(stored.all())
+            locations = [url] * stored.size if whole else [url if each else "" for each in stored.tolist()]
+        else:
+            listed = references.locations.ravel().tolist()
+            locations = [url if each else "" for url, each in zip(listed, stored.tolist(), strict=True)]
+        file = slot.share.file
+        failed = self.store.set_virtual_refs_arr(
+            path, references.grid, locations, np.ascontiguousarray(references.offsets.ravel()),
+            np.ascontiguousarray(lengths.ravel()), arr_offset=offset,
+            checksum=(file.referenced or file.identity).checksum,
+        )  # fmt: skip
+        if failed:
+            bad = next(url for url in locations if url)
+            raise IngestError(
+                f"{len(failed)} references into {bad} were not taken: no container covers them.\n"
+                "  The parser named chunks outside the directories of the sources; copy='all' copies them"
+            )
+
+    def _copy(self, path: str, array: ArrayPlan, member: MemberSlots, slot: Slot) -> None:
+        """Copy the stored numbers of a share, block by block, past the filters that unpack them."""
+        file, variable, axis = slot.share.file, slot.share.variable, array.axis
+        plain = without_filters(member.encoding)
+        shape = array.shape[:axis] + (_whole_chunks(member, axis),) + array.shape[axis + 1 :]
+        document = plain.document(shape, array.dims)
+        target: zarr.Array[Any] = zarr.Array.from_dict(zarr.storage.StorePath(self.store, path), document)
+        target = target.with_config({"write_empty_chunks": True})
+        own = self.parser
+        format = format_of(file.url, self.sources) if own is None else format_for(own)
+        whole = Box((0,) * len(variable.shape), variable.shape)
+        with format.opened(file.url, self.sources, variable.name) as source:
+            for block in blocks(whole, plain.chunks, max(plain.dtype.itemsize, 1)):
+                taken = tuple(slice(a, b) for a, b in zip(*block, strict=True))
+                put = list(taken)
+                put[axis] = slice(block.start[axis] + slot.start, block.stop[axis] + slot.start)
+                values = _values(source, taken[1:] if file.new_dim else taken, plain.dtype)
+                target[tuple(put)] = values[None] if file.new_dim else values
+        if self.sources.identity(file.url) != file.identity:
+            raise IngestError(f"{file.url} changed while it was copied; nothing was committed: ingest again")
+
+
+def _array_type(array: ArrayPlan) -> Any:
+    return optional_dtype(array.dtype) if array.nulls else _zarr_type(array.dtype)
+
+
+def _zarr_type(dtype: np.dtype[Any]) -> Any:
+    return "string" if isinstance(dtype, np.dtypes.StringDType) else dtype
+
+
+def _create_members(
+    store: Any, path: str, array: ArrayPlan, members: Iterable[MemberSlots], frame: Frame
+) -> None:
+    """Create new members, and let old ones grow; their documents are written many at a time."""
+    documents: list[tuple[str, Any]] = []
+    for member in members:
+        steps = _whole_chunks(member, array.axis)
+        shape = array.shape[: array.axis] + (steps,) + array.shape[array.axis + 1 :]
+        if member.is_new:
+            documents.append((f"{path}/{member.name}/zarr.json", _document(member, shape, array.dims)))
+        else:
+            frame.members[member.name].resize(shape)
+
+    async def put() -> None:
+        for i in range(0, len(documents), AT_ONCE):
+            await asyncio.gather(*(store.set(key, value) for key, value in documents[i : i + AT_ONCE]))
+
+    if documents:
+        sync(put())
+
+
+def _whole_chunks(member: MemberSlots, axis: int) -> int:
+    chunk = member.encoding.chunks[axis]
+    return -(-member.steps // chunk) * chunk
+
+
+def _document(member: MemberSlots, shape: tuple[int, ...], dims: tuple[str, ...]) -> Any:
+    """The zarr.json of a member, read back through zarr so that nothing invalid is stored."""
+    prototype = default_buffer_prototype()
+    document = member.encoding.document(shape, dims)
+    try:
+        checked = ArrayV3Metadata.from_dict(json.loads(json.dumps(document)))
+    except (ValueError, TypeError, KeyError) as error:
+        raise IngestError(f"zarr refuses the encoding {member.encoding.short_codecs}: {error}") from error
+    return checked.to_buffer_dict(prototype)["zarr.json"]
+
+
+def _put_chunks(store: Any, path: str, chunks: Any, offset: list[int]) -> None:
+    prototype = default_buffer_prototype()
+
+    async def put() -> None:
+        for index, data in chunks.items():
+            key = "/".join(str(a + b) for a, b in zip(index, offset, strict=True))
+            await store.set(f"{path}/c/{key}", prototype.buffer.from_bytes(data))
+
+    sync(put())
+
+
+def _values(source: Any, selection: tuple[slice, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    if isinstance(dtype, np.dtypes.StringDType) and hasattr(source, "asstr"):
+        return np.asarray(source.asstr()[selection], dtype=dtype)
+    values = np.asarray(source[selection])
+    values = values.astype(values.dtype.newbyteorder("="), copy=False)
+    return values if values.dtype == dtype else values.view(dtype)  # _Unsigned: the same bytes
+
+
+def _write_joined(group: zarr.Group, name: str, joined: Joined, plan: Plan, dataset: Dataset) -> None:
+    array = dataset.plain.get(name)
+    axis = joined.dims.index(plan.dim)
+    if array is not None and plan.appends and not joined.rewritten:
+        fresh = np.concatenate(joined.parts, axis=axis)
+        old = array.shape[axis]
+        target: Any = group[name]
+        target.resize(array.shape[:axis] + (old + fresh.shape[axis],) + array.shape[axis + 1 :])
+        index = [slice(None)] * len(array.shape)
+        index[axis] = slice(old, None)
+        target[tuple(index)] = fresh
+        return
+    values = plan.woven(joined)
+    _write_plain(group, name, values, joined.dims, joined.attrs, _coordinate_chunks(values.shape, axis))
+
+
+def _coordinate_chunks(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    others = max(1, int(np.prod([n for d, n in enumerate(shape) if d != axis])))
+    steps = max(1, COORDINATE_CHUNK // others)
+    return tuple(steps if d == axis else max(n, 1) for d, n in enumerate(shape))
+
+
+def _write_plain(
+    group: zarr.Group, name: str, values: np.ndarray[Any, Any], dims: tuple[str, ...], attrs: dict[str, Any],
+    chunks: tuple[int, ...],
+) -> None:  # fmt: skip
+    attributes = dict(attrs)
+    if "_FillValue" in attributes:
+        attributes["_FillValue"] = encoded_fill_attribute(attributes["_FillValue"], values.dtype)
+    array = group.create_array(
+        name, shape=values.shape, dtype=_zarr_type(values.dtype), chunks=tuple(max(c, 1) for c in chunks),
+        dimension_names=dims, attributes=clean(attributes), compressors=ZstdCodec(level=3), overwrite=True,
+    )  # fmt: skip
+    array[...] = values

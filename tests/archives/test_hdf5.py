@@ -1,0 +1,218 @@
+"""HDF5: what VirtualiZarr's parser leaves out, each read right; h5py and netCDF4 are the referees."""
+
+import zlib
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+from virtualizarr.parsers import HDFParser
+
+import intarsia
+from intarsia.archives.hdf5 import HDF5
+from intarsia.archives.parsed import Want
+from intarsia.archives.sources import Sources, url_of
+from intarsia.errors import IngestError
+from tests.archives.files import hdf5, netcdf
+
+
+def ingested(tmp_path, files, **options):
+    report = intarsia.ingest(files, tmp_path / "repository", concat_dim="time", **options)
+    return report, intarsia.open(report.repository, "sst")
+
+
+def skipping_some_filters(path, first, masks, shape=(1, 6, 8), chunks=(1, 3, 4)):
+    """A file of shuffled and deflated chunks, of which some skipped one filter or both."""
+    values = np.random.default_rng(first).integers(0, 9, shape).astype("<i4")
+
+    def build(file, shape):
+        data = file.create_dataset("sst", shape, "<i4", chunks=chunks, shuffle=True, compression="gzip")
+        for i, (a, b) in enumerate(np.ndindex(2, 2)):
+            chunk = np.ascontiguousarray(values[:, 3 * a : 3 * a + 3, 4 * b : 4 * b + 4])
+            encoded = chunk.tobytes()
+            if not masks[i] & 1:
+                encoded = np.frombuffer(encoded, "u1").reshape(-1, 4).T.tobytes()
+            if not masks[i] & 2:
+                encoded = zlib.compress(encoded)
+            data.id.write_direct_chunk((0, 3 * a, 4 * b), encoded, masks[i])
+        yield data
+
+    hdf5(path, first, build)
+    with h5py.File(path) as file:
+        assert np.array_equal(file["sst"][...], values)  # HDF5 itself reads them so
+    return values
+
+
+def test_chunks_that_skipped_a_filter_are_read_right(tmp_path):
+    values = [
+        skipping_some_filters(tmp_path / "0.h5", 0, (0, 0, 0, 0)),
+        skipping_some_filters(tmp_path / "1.h5", 1, (0, 2, 3, 1)),
+        skipping_some_filters(tmp_path / "2.h5", 2, (2, 2, 2, 2)),
+        skipping_some_filters(tmp_path / "3.h5", 3, (0, 0, 2, 0)),
+    ]
+    report, sst = ingested(tmp_path, sorted(tmp_path.glob("*.h5")), copy="never")
+    assert np.array_equal(sst[...], np.concatenate(values))
+    assert len(sst.members) == 4  # as many as there are filter masks
+    assert "some chunks" in str(report.runs)
+    assert sst.chunks == (1, 3, 4)
+
+
+def test_virtualizarr_alone_misreads_chunks_that_skipped_a_filter(tmp_path):
+    skipping_some_filters(tmp_path / "1.h5", 1, (0, 2, 3, 1))
+    sources = Sources()
+    url = url_of(tmp_path / "1.h5")
+    sources.resolve(url)
+    import zarr
+
+    array = zarr.open_array(HDFParser()(url, sources.registry), path="sst", mode="r")
+    with pytest.raises(Exception, match=r"decompress|header|inflat"):
+        array[...]
+
+
+def test_a_finer_lattice_is_made_when_a_later_file_needs_it(tmp_path):
+    whole = skipping_some_filters(tmp_path / "0.h5", 0, (0, 0, 0, 0))
+    full = np.arange(48, dtype="<i4").reshape(1, 6, 8)
+
+    def build(file, shape):
+        yield file.create_dataset("sst", data=full, chunks=(1, 6, 8), shuffle=True, compression="gzip")
+
+    hdf5(tmp_path / "1.h5", 1, build)
+    _, sst = ingested(tmp_path, [tmp_path / "1.h5"])
+    assert sst.chunks == (1, 6, 8)
+    values = skipping_some_filters(tmp_path / "2.h5", 2, (0, 3, 0, 0))
+    _, sst = ingested(tmp_path, [tmp_path / "0.h5", tmp_path / "2.h5"])
+    assert sst.chunks == (1, 3, 4)
+    assert np.array_equal(sst[...], np.concatenate([whole, full, values]))
+
+
+def test_data_in_the_object_header_are_copied_not_taken_for_missing(tmp_path):
+    values = np.arange(48, dtype="f4").reshape(1, 6, 8)
+
+    def build(file, shape):
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_layout(h5py.h5d.COMPACT)
+        space = h5py.h5s.create_simple(shape)
+        dataset = h5py.Dataset(h5py.h5d.create(file.id, b"sst", h5py.h5t.NATIVE_FLOAT, space, plist))
+        dataset[...] = values
+        yield dataset
+
+    hdf5(tmp_path / "0.h5", 0, build)
+    report, sst = ingested(tmp_path, [tmp_path / "0.h5"])
+    assert np.array_equal(sst[...], values)
+    assert "compact" in report.files[0].reason
+    hdf5(tmp_path / "1.h5", 1, build)
+    with pytest.raises(IngestError, match=r"1\.h5: 'sst'.*compact.*copy='never'"):
+        ingested(tmp_path, [tmp_path / "1.h5"], copy="never")
+
+
+@pytest.mark.parametrize(
+    "filters", [{"scaleoffset": 0}, {"compression": "szip"}], ids=["scaleoffset", "szip"]
+)
+def test_filters_without_a_codec_are_copied_and_the_reason_reported(tmp_path, filters):
+    if filters.get("compression") == "szip" and not h5py.h5z.filter_avail(h5py.h5z.FILTER_SZIP):
+        pytest.skip("this HDF5 was built without szip")
+    values = np.arange(48, dtype="i4").reshape(1, 6, 8)
+
+    def build(file, shape):
+        yield file.create_dataset("sst", data=values, chunks=(1, 4, 4), **filters)
+        yield file.create_dataset("plain", data=values, chunks=(1, 4, 4), compression="gzip")
+
+    hdf5(tmp_path / "0.h5", 0, build)
+    report, sst = ingested(tmp_path, [tmp_path / "0.h5"])
+    assert np.array_equal(sst[...], values)
+    assert report.files[0].reason.startswith("'sst' copied")
+    assert "'plain'" not in report.files[0].reason
+
+
+def test_copies_of_packed_numbers_decode_like_references(tmp_path):
+    attrs = {"scale_factor": np.float64(0.01), "add_offset": np.float64(280)}
+    netcdf(tmp_path / "0.nc", 0, kind="i2", fill=7, attrs=attrs, steps=3, chunks=(2, 6, 8))
+    by_reference = ingested(tmp_path, [tmp_path / "0.nc"])[1][...]
+    report = intarsia.ingest(tmp_path / "0.nc", tmp_path / "copies", concat_dim="time", copy="all")
+    (tmp_path / "0.nc").unlink()  # a copy needs no source
+    copy = intarsia.open(report.repository, "sst")
+    assert np.array_equal(copy[...], by_reference, equal_nan=True)
+    assert "copy='all'" in str(report)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "never written", "partly written", "unlimited"])
+def test_layouts(tmp_path, layout):
+    values = np.arange(2 * 48, dtype="f8").reshape(2, 6, 8)
+
+    def build(file, shape):
+        if layout == "contiguous":
+            dataset = file.create_dataset("sst", data=values)
+        elif layout == "unlimited":
+            dataset = file.create_dataset(
+                "sst", data=values, maxshape=(None, 6, 8), chunks=(512, 6, 8), compression="gzip"
+            )
+        else:
+            dataset = file.create_dataset(
+                "sst", shape, "f8", chunks=(1, 3, 8), fillvalue=-5, compression="gzip"
+            )
+            if layout == "partly written":
+                dataset[1, 3:] = values[1, 3:]
+        yield dataset
+
+    hdf5(tmp_path / "0.h5", 0, build, steps=2)
+    hdf5(tmp_path / "1.h5", 2, build, steps=2)
+    files = [tmp_path / "0.h5", tmp_path / "1.h5"]
+    _, sst = ingested(tmp_path, files, copy="never")
+    expected = []
+    for path in files:
+        with h5py.File(path) as file:
+            expected.append(file["sst"][...])
+    assert np.array_equal(sst[...], np.concatenate(expected))
+    assert len(sst.members) == 1
+
+
+def test_texts_are_taken_as_they_are(tmp_path):
+    texts = np.array([[["a", "bb"], ["ccc", ""]]], dtype=object)
+
+    def build(file, shape):
+        yield file.create_dataset("sst", data=texts, dtype=h5py.string_dtype(), chunks=(1, 1, 2))
+
+    hdf5(tmp_path / "0.h5", 0, build, grid=(2, 2))
+    report, sst = ingested(tmp_path, [tmp_path / "0.h5"])
+    assert sst[...].tolist() == texts.tolist()
+    assert "'sst' copied" in report.files[0].reason
+
+
+def test_attributes_keep_their_types(tmp_path):
+    netcdf(tmp_path / "0.nc", 0, kind="i2", attrs={"scale_factor": np.float32(0.01)})
+    parsed = HDF5().parse(url_of(tmp_path / "0.nc"), Sources(), Want("time"))
+    assert parsed.variables["sst"].attrs["scale_factor"].dtype == np.float32
+    assert parsed.variables["sst"].attrs["units"] == "kelvin"
+    assert set(parsed.variables) == {"time", "lat", "sst"}  # lon is a dimension, not a variable
+
+
+def test_a_group_of_a_file(tmp_path):
+    for day in range(2):
+        with netCDF4.Dataset(tmp_path / f"{day}.nc", "w") as file:
+            group = file.createGroup("PRODUCT")
+            group.createDimension("time", 1)
+            group.createDimension("n", 5)
+            group.createVariable("time", "f8", ("time",))[:] = [day]
+            group.createVariable("sst", "f4", ("time", "n"))[:] = np.full((1, 5), day)
+    _, sst = ingested(tmp_path, sorted(tmp_path.glob("*.nc")), parser=HDF5("PRODUCT"))
+    assert sst[...].tolist() == [[0] * 5, [1] * 5]
+    report = intarsia.ingest(
+        sorted(tmp_path.glob("*.nc")),
+        tmp_path / "other",
+        concat_dim="time",
+        parser=HDFParser(group="PRODUCT"),
+    )
+    assert np.array_equal(intarsia.open(report.repository, "sst")[...], sst[...])
+
+
+@pytest.mark.parametrize("scale", [np.float32, np.float64])
+def test_the_type_of_the_scale_decides_as_in_xarray(tmp_path, scale):
+    files = [tmp_path / f"{day}.nc" for day in range(2)]
+    attrs = {"scale_factor": scale(0.01), "add_offset": scale(273.15)}
+    for day, path in enumerate(files):
+        netcdf(path, day, kind="i2", fill=-1, attrs=attrs)
+    _, sst = ingested(tmp_path, files)
+    with xr.open_mfdataset(files) as dataset:
+        assert sst.dtype == dataset.sst.dtype == scale
+        assert np.abs(sst[...] - dataset.sst.values).max() <= np.spacing(scale(300))
