@@ -6,7 +6,13 @@ import pytest
 import zarr
 from hypothesis import HealthCheck, settings
 
+from intarsia.codecs import PackBitsCodec
+from intarsia.nullable import optional_dtype
 from tests import servers
+
+# Tests that choose a pipeline choose it after ours was switched in, as the first codec of a process does.
+PackBitsCodec()
+optional_dtype("int8")
 
 # A busy machine is no reason to fail: neither profile looks at the clock.
 PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}

@@ -11,7 +11,7 @@ import pytest
 def test_decisions_that_read_other_arrays_do_not_wait_for_each_other(kind, tmp_path):
     """64 chunks, each of which reads 8 chunks of a compressed array on disk: more than zarr has threads."""
     script = textwrap.dedent(f"""
-        import zarr, numpy as np, intarsia
+        import zarr, numpy as np, intarsia, intarsia.codecs.context
         from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
         zarr.config.set({{"codec_pipeline.path": "intarsia.codecs.context.{kind}Pipeline"}})
         plan = zarr.create(store={str(tmp_path / "plan")!r}, shape=(64, 8), chunks=(1, 1), dtype="u1")

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import zarr
 from zarr.codecs import ShardingCodec
@@ -47,7 +47,7 @@ from intarsia.errors import ChunkDecodeError, ChunkEncodeError, ChunkIndexUnknow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, GetResult
+    from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, CodecPipeline, GetResult
     from zarr.abc.store import ByteGetter, Store
     from zarr.core.buffer import NDBuffer
     from zarr.core.indexing import SelectorTuple
@@ -108,12 +108,26 @@ class _TellsTheIndex:
     array_array_codecs: tuple[ArrayArrayCodec, ...]
     array_bytes_codec: ArrayBytesCodec
 
+    zarrs_own: ClassVar[type[CodecPipeline]]
+    """The pipeline of zarr's that this one extends."""
+
+    @classmethod
+    def from_codecs(cls, codecs: Iterable[Codec], **options: Any) -> Any:
+        """A pipeline for `codecs`: zarr's own where none of them has a use for places.
+
+        So arrays without codecs of ours never notice that the pipeline was switched.
+        """
+        chain = tuple(codecs)
+        if any(map(names_chunks, chain)):
+            return super().from_codecs(chain, **options)  # type: ignore[misc]
+        return cls.zarrs_own.from_codecs(chain, **options)
+
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
         if not isinstance(array_metadata, ArrayV3Metadata) or not any(
             map(names_chunks, array_metadata.codecs)
         ):
-            raise NotImplementedError  # zarr then builds the pipeline from the codecs alone
+            raise NotImplementedError  # zarr then asks `from_codecs`
         # As zarr does it: codecs are shape-agnostic, so a grid without one shape gets a stand-in.
         shape = getattr(array_metadata.chunk_grid, "chunk_shape", (1,) * len(array_metadata.shape))
         spec = ArraySpec(
@@ -123,14 +137,9 @@ class _TellsTheIndex:
             config=ArrayConfig.from_dict({}),
             prototype=default_buffer_prototype(),
         )
-        pipeline: Self = cls.from_codecs(array_metadata.codecs).evolve_from_array_spec(spec)  # type: ignore[attr-defined]
+        pipeline: Self = cls.from_codecs(array_metadata.codecs).evolve_from_array_spec(spec)
         object.__setattr__(pipeline, "grid", Grid.of(array_metadata))
         return pipeline
-
-    @cached_property
-    def tracks(self) -> bool:
-        """Whether any codec has a use for places; if not, zarr's own code runs as it is."""
-        return any(map(names_chunks, self))  # type: ignore[call-overload]
 
     def places(self, batch: list[Item]) -> list[Place]:
         """The place of every item; must be asked for before leaving the caller's context."""
@@ -163,14 +172,14 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
     b'\\x07\\x07\\x01'
     """
 
+    zarrs_own = BatchedCodecPipeline
+
     grid: Grid | None = field(default=None, kw_only=True, compare=False, repr=False)
     """The chunk grid; None inside shards, where the position in the shard is all there is."""
 
     async def read(
         self, batch_info: Iterable[Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> tuple[GetResult, ...]:
-        if not self.tracks:
-            return await super().read(batch_info, out, drop_axes)
         batch = list(batch_info)
         try:  # no codec needs the index for decoding; only an error that names the chunk does
             with at_place(UNKNOWN):
@@ -196,7 +205,7 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
         self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> None:
         batch = list(batch_info)
-        if not batch or not self.tracks:
+        if not batch:
             return await super().write(batch, value, drop_axes)
         if not any(needs_chunk_index(codec, batch[0][1]) for codec in self):
             try:
@@ -232,12 +241,16 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
     without synchronous methods, take the way of `BatchedPipeline`: there zarr's fused pipeline calls
     codecs in threads that know nothing of the chunk.
 
-    >>> import zarr
+    >>> import intarsia, zarr
+    >>> codecs = [{"name": "bytes"}, intarsia.PadCodec(location="end", nbytes=1)]
     >>> with zarr.config.set({"codec_pipeline.path": "intarsia.codecs.context.FusedPipeline"}):
-    ...     z = zarr.create(store={}, shape=4, chunks=2, dtype="u1")
-    >>> type(z.async_array.codec_pipeline).__name__
-    'FusedPipeline'
+    ...     ours = zarr.create(store={}, shape=4, chunks=2, dtype="u1", codecs=codecs)
+    ...     plain = zarr.create(store={}, shape=4, chunks=2, dtype="u1")
+    >>> type(ours.async_array.codec_pipeline).__name__, type(plain.async_array.codec_pipeline).__name__
+    ('FusedPipeline', 'FusedCodecPipeline')
     """
+
+    zarrs_own = FusedCodecPipeline
 
     grid: Grid | None = field(default=None, kw_only=True, compare=False, repr=False)
     """The chunk grid; None inside shards, where the position in the shard is all there is."""
@@ -255,8 +268,6 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
     async def read(
         self, batch_info: Iterable[Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> tuple[GetResult, ...]:
-        if not self.tracks:
-            return await super().read(batch_info, out, drop_axes)
         batch = list(batch_info)
         try:
             with at_place(UNKNOWN):
@@ -268,7 +279,7 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
         self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> None:
         batch = list(batch_info)
-        if not batch or not self.tracks:
+        if not batch:
             return await super().write(batch, value, drop_axes)
         setter, spec, *_ = batch[0]
         if not any(needs_chunk_index(codec, spec) for codec in self.codecs):

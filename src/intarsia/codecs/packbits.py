@@ -16,6 +16,7 @@ from zarr.abc.codec import ArrayBytesCodec
 
 from intarsia.codecs import configuration
 from intarsia.codecs.current_chunk import named_chunk
+from intarsia.codecs.synchronous import ChunkNamingCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ BLOCK = 1 << 16
 
 
 @dataclass(frozen=True)
-class PackBitsCodec(ArrayBytesCodec):
+class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
     """array -> bytes: bits `first_bit` to `last_bit` of every bool or integer, without gaps.
 
     >>> import zarr
@@ -46,8 +47,6 @@ class PackBitsCodec(ArrayBytesCodec):
     """
 
     is_fixed_size = True
-    names_chunks = True  # in errors
-
     padding_encoding: Literal["none", "first_byte", "last_byte"] = "none"
     """Whether a byte with the number of padding bits is stored, and where."""
 

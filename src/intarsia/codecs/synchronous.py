@@ -1,10 +1,11 @@
-"""bytes -> bytes codecs that are written once, as plain functions, and serve both of zarr's pipelines."""
+"""What codecs of ours have in common: they name chunks, and are written once for both of zarr's pipelines."""
 
 from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any, Self
 
 from zarr.abc.codec import BytesBytesCodec
 
@@ -14,19 +15,42 @@ if TYPE_CHECKING:
     from zarr.core.array_spec import ArraySpec
     from zarr.core.buffer import Buffer
 
-__all__ = ["SynchronousBytesCodec"]
+__all__ = ["ChunkNamingCodec", "SynchronousBytesCodec"]
 
 
-class SynchronousBytesCodec(BytesBytesCodec):
+@cache  # once: whoever chooses another pipeline afterwards keeps it
+def _switch_pipeline() -> None:
+    from intarsia.codecs.context import switch_pipeline  # which needs codecs to be defined
+
+    switch_pipeline()
+
+
+class ChunkNamingCodec:
+    """A codec whose errors name the chunk. The first one in a process switches zarr's pipeline to ours.
+
+    Made by hand, from a zarr.json or from a pickle: each way goes through `__new__`. A process that meets no
+    codec of ours keeps zarr as it is.
+
+    >>> from intarsia.codecs import PackBitsCodec
+    >>> issubclass(PackBitsCodec, ChunkNamingCodec)
+    True
+    """
+
+    names_chunks = True
+    """See `intarsia.codecs.context`."""
+
+    def __new__(cls, *_args: Any, **_fields: Any) -> Self:
+        _switch_pipeline()
+        return super().__new__(cls)
+
+
+class SynchronousBytesCodec(ChunkNamingCodec, BytesBytesCodec):
     """Gives a codec with `_encode_sync` and `_decode_sync` the asynchronous pair.
 
     >>> from intarsia.codecs import ShuffleCodec
     >>> issubclass(ShuffleCodec, SynchronousBytesCodec)
     True
     """
-
-    names_chunks = True
-    """Errors of reading name the chunk: see `intarsia.codecs.context`."""
 
     runs_in_thread = True
     """Whether the work is long enough to leave the event loop for it."""

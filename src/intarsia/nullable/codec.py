@@ -19,6 +19,7 @@ from intarsia.codecs import configuration
 from intarsia.codecs.chain import CodecLike, parse_codecs
 from intarsia.codecs.context import named_chunk, needs_chunk_index
 from intarsia.codecs.packbits import PackBitsCodec
+from intarsia.codecs.synchronous import ChunkNamingCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, nullable_of
 from intarsia.nullable.compact import Compact, gather
@@ -42,7 +43,7 @@ __all__ = ["NullableCodec", "default_serializer"]
 
 
 @dataclass(frozen=True)
-class NullableCodec(ArrayBytesCodec):
+class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
     """array -> bytes: the mask of the present elements, then those elements, each by its own codecs.
 
     Without `data_codecs`, those that suit the data type are taken when an array is created.
@@ -57,8 +58,6 @@ class NullableCodec(ArrayBytesCodec):
     """
 
     is_fixed_size = False
-    names_chunks = True  # in errors
-
     mask_codecs: tuple[Codec, ...]
     """How the mask is encoded: one bool an element, of the chunk's shape."""
 

@@ -14,6 +14,7 @@ from zarr.errors import DataTypeValidationError
 from intarsia import schemas
 from intarsia._compat import HasItemSize
 from intarsia.errors import CodecConfigurationError, DataTypeError
+from intarsia.nullable.install import meet_nulls
 from intarsia.nullable.layout import MOST_LEVELS, Layout, layout_of, tagged
 from intarsia.nullable.scalars import NULL, Null, Some
 
@@ -50,6 +51,10 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
 
     name: Spelling = "optional"
     """How the data type is called in zarr.json."""
+
+    def __new__(cls, **_fields: Any) -> Self:
+        meet_nulls()
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         if self.name not in NAMES:

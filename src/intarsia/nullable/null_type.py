@@ -17,6 +17,7 @@ from zarr.dtype import ZDType
 from zarr.errors import DataTypeValidationError
 
 from intarsia.errors import DataTypeError
+from intarsia.nullable.install import meet_nulls
 from intarsia.nullable.layout import Layout, tagged
 from intarsia.nullable.scalars import NULL, Null
 
@@ -41,6 +42,10 @@ class NullDType(ZDType[Any, Any]):
 
     dtype_cls: ClassVar[type[np.dtype[Any]]] = np.dtype
     _zarr_v3_name: ClassVar[str] = "null"
+
+    def __new__(cls) -> Self:
+        meet_nulls()
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         if not zarr.config.get(EXPERIMENTAL, False):

@@ -13,6 +13,7 @@ from intarsia._compat import codec_supports_sync
 from intarsia.codecs import configuration
 from intarsia.codecs.chain import CodecLike, parse_codecs
 from intarsia.codecs.context import named_chunk
+from intarsia.codecs.synchronous import ChunkNamingCodec
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 from intarsia.nullable.buffer import OptionalNDBuffer, nullable_of
 from intarsia.nullable.dtype import OptionalDType
@@ -34,7 +35,7 @@ NAME = "intarsia.sentinel"
 
 
 @dataclass(frozen=True)
-class SentinelCodec(ArrayArrayCodec):
+class SentinelCodec(ChunkNamingCodec, ArrayArrayCodec):
     """array -> array: nulls become the first of `values`, and any of `values` becomes null.
 
     The data type is `optional` and becomes its inner one, which `codecs` encode further. (They are nested
@@ -53,8 +54,6 @@ class SentinelCodec(ArrayArrayCodec):
     """
 
     is_fixed_size = True
-    names_chunks = True  # in errors
-
     values: tuple[Any, ...]
     """The special values, as in the fill value of a zarr.json: numbers, or "NaN"."""
 

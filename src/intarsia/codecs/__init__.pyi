@@ -1,0 +1,36 @@
+from .bitmasks import masks
+from .chain import CodecLike, parse_codecs
+from .chunk_files import ChunkHeader, n5_header, tiff_header
+from .conditional import ConditionalCodec
+from .deciding import decision_of, with_decision
+from .decisions import Decision, DecisionLike
+from .header import OffsetCodec, PadCodec, PaddingFunction
+from .optional import OptionalCodec
+from .packbits import PackBitsCodec
+from .rewriting import Rewritten, rewrite
+from .shuffle import ShuffleCodec
+from .trials import Sampled, Smallest
+
+__all__ = [
+    "ChunkHeader",
+    "CodecLike",
+    "ConditionalCodec",
+    "Decision",
+    "DecisionLike",
+    "OffsetCodec",
+    "OptionalCodec",
+    "PackBitsCodec",
+    "PadCodec",
+    "PaddingFunction",
+    "Rewritten",
+    "Sampled",
+    "ShuffleCodec",
+    "Smallest",
+    "decision_of",
+    "masks",
+    "n5_header",
+    "parse_codecs",
+    "rewrite",
+    "tiff_header",
+    "with_decision",
+]
