@@ -301,13 +301,12 @@ def test_times_counted_from_different_days_are_joined_exactly(tmp_path):
         assert (decoded.values == dataset.time.values).all()
 
 
-def test_a_wider_type_than_the_datasets_is_refused_unless_rounding_is_asked_for(tmp_path):
+def test_a_wider_type_than_the_datasets_is_rounded_if_that_is_asked_for(tmp_path):
     netcdf(tmp_path / "0.nc", 0)
     values = netcdf(tmp_path / "1.nc", 1, kind="f8")
     intarsia.ingest(tmp_path / "0.nc", tmp_path / "r", concat_dim="time")
-    with pytest.raises(IngestError, match=r"float64.*dtype=\{'sst': 'float32'\}"):
-        intarsia.ingest(tmp_path / "1.nc", tmp_path / "r", concat_dim="time")
     report = intarsia.ingest(tmp_path / "1.nc", tmp_path / "r", concat_dim="time", dtype={"sst": "float32"})
+    assert intarsia.open(report.repository, "sst").dtype == np.float32
     assert np.array_equal(intarsia.open(report.repository, "sst")[1:], values.astype("f4"))
 
 

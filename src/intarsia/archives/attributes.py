@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.array.attributes import RESERVED
+from intarsia.array.attributes import NONFINITE_KEY, RESERVED
 
 __all__ = ["clean"]
 
@@ -21,14 +21,24 @@ FILE_MATTERS = frozenset(
 def clean(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes that a Zarr node can hold.
 
+    JSON has no number for NaN and infinity: they become texts, and one more attribute names them.
+
     >>> clean({"valid_min": np.int16(-2), "flags": np.array([1, 2]), "bad": np.nan, "CLASS": "x"})
-    {'valid_min': -2, 'flags': [1, 2], 'bad': 'NaN'}
+    {'valid_min': -2, 'flags': [1, 2], 'bad': 'NaN', 'intarsia_nonfinite': ['bad']}
     """
-    return {
-        str(name): _json(value)
+    taken = {
+        str(name): value
         for name, value in attrs.items()
-        if name not in FILE_MATTERS and name not in RESERVED
+        if name not in FILE_MATTERS and name not in RESERVED and name != NONFINITE_KEY
     }
+    cleaned = {name: _json(value) for name, value in taken.items()}
+    nonfinite = [name for name, value in taken.items() if _is_nonfinite(value)]
+    return cleaned | ({NONFINITE_KEY: nonfinite} if nonfinite else {})
+
+
+def _is_nonfinite(value: Any) -> bool:
+    array = np.asarray(value)
+    return array.dtype.kind == "f" and not bool(np.isfinite(array).all())
 
 
 def _json(value: Any) -> Any:

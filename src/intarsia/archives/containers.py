@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 import icechunk
 
-from intarsia.archives.sources import FILE, scheme_of
+from intarsia.archives.sources import FILE, scheme_of, source_options
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
@@ -77,10 +77,10 @@ def _container(prefix: str, options: Mapping[str, Any]) -> icechunk.VirtualChunk
     if scheme == "file":
         store = icechunk.local_filesystem_store(unquote(prefix.removeprefix(FILE)))
     elif scheme == "s3":
-        endpoint = options.get("endpoint") or options.get("aws_endpoint")
+        endpoint = options.get("endpoint")
         client = options.get("client_options") or {}
         store = icechunk.s3_store(
-            region=options.get("region") or options.get("aws_region"),
+            region=options.get("region"),
             endpoint_url=endpoint,
             allow_http=bool(client.get("allow_http")),
             anonymous=bool(options.get("skip_signature")),
@@ -110,13 +110,13 @@ def credentials(prefix: str, options: Mapping[str, Any]) -> Any:
         return icechunk.Credentials.Gcs(gcs.Anonymous() if anonymous else gcs.FromEnv())
     if options.get("skip_signature"):
         return icechunk.Credentials.S3(icechunk.s3_credentials(anonymous=True))
-    key = options.get("access_key_id") or options.get("aws_access_key_id")
+    key = options.get("access_key_id")
     if key is None:
         return icechunk.Credentials.S3(icechunk.s3_credentials(from_env=True))
     static = icechunk.s3_credentials(
         access_key_id=key,
-        secret_access_key=options.get("secret_access_key") or options.get("aws_secret_access_key"),
-        session_token=options.get("session_token") or options.get("aws_session_token"),
+        secret_access_key=options.get("secret_access_key"),
+        session_token=options.get("session_token"),
     )
     return icechunk.Credentials.S3(static)
 
@@ -156,9 +156,8 @@ def authorize(
             f"  It has {', '.join(sorted(known)) or 'none'}"
         )
     granted = chosen | set(repo.authorized_virtual_container_prefixes)
-    return repo.reopen(
-        authorize_virtual_chunk_access={p: credentials(p, storage_options or {}) for p in sorted(granted)}
-    )
+    options = source_options(storage_options)
+    return repo.reopen(authorize_virtual_chunk_access={p: credentials(p, options) for p in sorted(granted)})
 
 
 def with_containers(

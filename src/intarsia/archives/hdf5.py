@@ -17,7 +17,7 @@ from intarsia.archives.manifests import arrays_of, parsed_variable
 from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, roles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from intarsia.archives.parsed import Want
     from intarsia.archives.sources import Sources
@@ -55,8 +55,12 @@ class HDF5:
                 datasets = {
                     name: item for name, item in group.items() if name not in self.drop and _is_variable(item)
                 }
-                described = {name: _described(item, group.name) for name, item in datasets.items()}
+                empty = [name for name, item in datasets.items() if item.shape is None]
+                full = {name: item for name, item in datasets.items() if name not in empty}
+                phony = PhonyDimensions(map(_bare_sizes, full.values()))
+                described = {name: _described(item, group.name, phony) for name, item in full.items()}
                 found, left_out = roles(described, want)
+                left_out |= dict.fromkeys(empty, "it has no data space: nothing can be read from it")
                 variables = {}
                 layouts = {}
                 for name, role in found.items():
@@ -162,30 +166,61 @@ def _is_variable(item: Any) -> bool:
     return not text.startswith(NOT_A_VARIABLE)
 
 
-def _described(dataset: Any, group: str) -> Description:
+class PhonyDimensions:
+    """Names for axes without a dimension scale: one for each size, numbered as h5netcdf numbers them.
+
+    No two axes of one dataset share a name, so a size has as many names as a dataset has axes of it.
+
+    >>> phony = PhonyDimensions([(4, 6), (9,), (6, 6)])
+    >>> phony.names((4, 6)), phony.names((9,)), phony.names((6, 6))
+    (['phony_dim_0', 'phony_dim_1'], ['phony_dim_3'], ['phony_dim_1', 'phony_dim_2'])
+    """
+
+    def __init__(self, datasets: Iterable[tuple[int, ...]]) -> None:
+        times: dict[int, int] = {}
+        for sizes in datasets:
+            for size in sizes:
+                times[size] = max(times.get(size, 0), sizes.count(size))
+        self._sizes = [size for size, count in times.items() for _ in range(count)]
+
+    def names(self, sizes: tuple[int, ...]) -> list[str]:
+        """A name for each of these axes of one dataset."""
+        left = list(enumerate(self._sizes))
+        found = []
+        for size in sizes:
+            taken = next(entry for entry in left if entry[1] == size)
+            left.remove(taken)
+            found.append(f"phony_dim_{taken[0]}")
+        return found
+
+
+def _described(dataset: Any, group: str, phony: PhonyDimensions) -> Description:
     h5py = extra("h5py")
     string = h5py.check_string_dtype(dataset.dtype)
     dtype = dataset.dtype.newbyteorder("=")
     if string is not None and string.length is None:
         dtype = np.dtypes.StringDType()
-    return Description(tuple(_dims(dataset, group)), dataset.shape or (), _attributes(dataset), dtype)
+    return Description(tuple(_dims(dataset, group, phony)), dataset.shape, _attributes(dataset), dtype)
 
 
-def _dims(dataset: Any, group: str) -> Iterator[str]:
-    """Names of the dimension scales, as VirtualiZarr names them."""
-    h5py = extra("h5py")
-    if not dataset.shape:
-        return
-    is_scale = h5py.h5ds.is_scale(dataset.id)
+def _bare_axes(dataset: Any) -> list[int]:
+    """Axes that no dimension scale names."""
+    if extra("h5py").h5ds.is_scale(dataset.id) and len(dataset.shape) == 1:
+        return []
+    return [axis for axis in range(len(dataset.shape)) if not len(dataset.dims[axis])]
+
+
+def _bare_sizes(dataset: Any) -> tuple[int, ...]:
+    return tuple(dataset.shape[axis] for axis in _bare_axes(dataset))
+
+
+def _dims(dataset: Any, group: str, phony: PhonyDimensions) -> Iterator[str]:
+    """Names of the dimension scales; phony ones where there are none."""
+    names = dict(zip(_bare_axes(dataset), phony.names(_bare_sizes(dataset)), strict=True))
     for axis in range(len(dataset.shape)):
         scales = dataset.dims[axis]
-        if len(scales):
-            name = str(scales[0].name)
-        elif is_scale and len(dataset.shape) == 1:
-            name = str(dataset.name)
-        else:
-            name = f"phony_dim_{axis}"
-        yield name.removeprefix(group).removeprefix("/")
+        named = str(scales[0].name) if len(scales) else str(dataset.name)
+        yield names.get(axis) or named.removeprefix(group).removeprefix("/")
 
 
 def _attributes(item: Any) -> dict[str, Any]:

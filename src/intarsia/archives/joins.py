@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
     from intarsia.archives.parsed import ParsedVariable
 
-__all__ = ["Joined", "join", "labels", "same_values"]
+__all__ = ["Joined", "calendar_of", "join", "labels", "same_values"]
 
 MEANING = (*PACKING, "units", "calendar")
 """Attributes that say what stored numbers mean: equal ones, comparable numbers."""
 
 STANDARD = "standard"
+SAME_CALENDARS = {"gregorian": STANDARD, "365_day": "noleap", "366_day": "all_leap"}
+"""Calendars that CF knows under two names."""
+
 FINER = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds")
 
 
@@ -52,7 +55,7 @@ class Joined:
 def _meaning(attrs: Mapping[str, Any]) -> dict[str, str]:
     found = {key: repr(np.asarray(attrs[key]).tolist()) for key in MEANING if key in attrs}  # NaN equals NaN
     if " since " in found.get("units", ""):
-        found["calendar"] = _calendar(attrs)
+        found["calendar"] = calendar_of(attrs)
     return found
 
 
@@ -118,19 +121,25 @@ def _encoded_alike(
             raise IngestError(f"the coordinate {name!r} has the units {a!r} in one file and {b!r} in another")
         dtype = np.result_type(*unpacked)
         return [part.astype(dtype, copy=False) for part in unpacked], plain
+    calendars = sorted({calendar_of(meaning) for meaning in meanings})
+    if len(calendars) > 1:
+        raise IngestError(
+            f"the coordinate {name!r} counts in the calendars {' and '.join(map(repr, calendars))}: "
+            "a dataset has one calendar"
+        )
     xr = extra("xarray", "xarray")
     coder = xr.coders.CFDatetimeCoder()
     shapes = [part.shape for part in unpacked]
     times = [
         np.asarray(
             coder.decode(
-                xr.Variable(("n",), part.reshape(-1), {"units": unit, "calendar": _calendar(meaning)})
+                xr.Variable(("n",), part.reshape(-1), {"units": unit, "calendar": calendar_of(meaning)})
             ).values
         )
         for part, unit, meaning in zip(unpacked, units, meanings, strict=True)
     ]
     everything = np.concatenate(times)
-    calendar = _calendar(meanings[0])
+    calendar = calendar_of(meanings[0])
     step, epoch = units[0].split(" since ", 1)
     for candidate in _finer(step):
         unit = f"{candidate} since {epoch}"
@@ -145,9 +154,14 @@ def _encoded_alike(
     )
 
 
-def _calendar(meaning: Mapping[str, Any]) -> str:
+def calendar_of(meaning: Mapping[str, Any]) -> str:
+    """The calendar that attributes name, under one name for each.
+
+    >>> calendar_of({"calendar": "gregorian"}), calendar_of({"calendar": "365_day"})
+    ('standard', 'noleap')
+    """
     name = str(meaning.get("calendar", STANDARD)).lower()
-    return STANDARD if name == "gregorian" else name  # the older name of the same
+    return SAME_CALENDARS.get(name, name)
 
 
 def _finer(step: str) -> list[str]:

@@ -77,7 +77,9 @@ def with_new_axis(variable: ParsedVariable, dim: str) -> None:
 
 
 def pieces_of(variable: ParsedVariable, packing: Packing, logical: np.dtype[Any], copy: str) -> list[Piece]:
-    """How the chunks of one file are backed: by reference, by a copy, or in parts."""
+    """How the chunks of one file are backed: by reference, by a copy, or in parts. There may be none."""
+    if 0 in variable.shape:
+        return []
     grid = tuple(-(-n // c) for n, c in zip(variable.shape, variable.chunks, strict=True))
     whole = (Box((0,) * len(grid), grid),)
     references = variable.references

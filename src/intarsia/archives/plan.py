@@ -157,6 +157,8 @@ class Plan:
         for array in self.arrays.values():
             last: tuple[str, ...] | None = None
             for share in array.shares:
+                if not share.pieces:  # an axis of length 0
+                    continue
                 first = int(offsets[id(share.file)])
                 steps = share.variable.shape[array.axis]
                 ends = (

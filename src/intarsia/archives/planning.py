@@ -13,7 +13,7 @@ from intarsia.archives.joins import Joined, join
 from intarsia.archives.ledger import Ledger
 from intarsia.archives.pieces import pieces_of
 from intarsia.archives.plan import ArrayPlan, Plan, Share
-from intarsia.archives.reference import Reference, Rules
+from intarsia.archives.reference import Reference, Rules, widened
 from intarsia.array.memory import is_nullable, values_dtype
 from intarsia.errors import IngestError
 
@@ -43,7 +43,7 @@ def make_plan(
     fitting = []
     for file in files:
         try:
-            problem = _no_steps(file, dim) or reference.problem(file)
+            problem = _steps_problem(file, dim) or reference.problem(file)
         except IngestError as error:
             problem = str(error)
         if problem:
@@ -69,15 +69,32 @@ def make_plan(
     return _assemble(fitting, placements, gone, kept, dataset, dim, rules, reference, refused)
 
 
-def _no_steps(file: ParsedFile, dim: str) -> str:
-    return f"it has no step along {dim!r}" if _steps(file, dim) == 0 else ""
+def _steps_problem(file: ParsedFile, dim: str) -> str:
+    steps = _steps(file, dim)
+    if steps == 0:
+        return f"it has no step along {dim!r}"
+    lengths = _lengths(file, dim)
+    longer = next((name for name, length in lengths.items() if length > steps), None)
+    if longer is not None:
+        return f"{longer!r} has {lengths[longer]} steps along {dim!r}, but its coordinate has {steps}"
+    return ""
 
 
 def _steps(file: ParsedFile, dim: str) -> int:
-    for variable in file.variables.values():
-        if variable.role != "static" and dim in variable.dims:
-            return variable.shape[variable.axis(dim)]
-    return 0
+    """How many steps a file has: those of its coordinate, or of its longest variable.
+
+    What a shorter variable lacks is a hole, as in a NetCDF file with an unlimited dimension.
+    """
+    lengths = _lengths(file, dim)
+    return lengths.get(dim, max(lengths.values(), default=0))
+
+
+def _lengths(file: ParsedFile, dim: str) -> dict[str, int]:
+    return {
+        name: variable.shape[variable.axis(dim)]
+        for name, variable in file.variables.items()
+        if variable.role != "static" and dim in variable.dims
+    }
 
 
 def _join(name: str, files: Sequence[ParsedFile], dataset: Dataset) -> Joined | None:
@@ -197,6 +214,9 @@ def _array(
         axis = dims.index(dim)
         shape = manifest.shape[:axis] + (length,) + manifest.shape[axis + 1 :]
         dtype, fill, lattice = values_dtype(manifest.data_type), manifest.fill_value, manifest.chunk_shape
+        wider = None if nulls or name in rules.dtypes else widened(dtype, {p.decoded for p in packings})
+        if wider is not None:
+            dtype, fill = wider, wider.type(fill)
     else:
         first = found[0][1]
         dims, axis = first.dims, first.axis(dim)

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.archives.attributes import clean
 from intarsia.archives.cf import Packing
-from intarsia.archives.joins import same_values
+from intarsia.archives.joins import calendar_of, same_values
 from intarsia.array.memory import is_nullable, values_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from intarsia.archives.dataset import Dataset
     from intarsia.archives.parsed import ParsedFile, ParsedVariable
 
-__all__ = ["Known", "Reference", "Rules"]
+__all__ = ["Known", "Reference", "Rules", "widened"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,10 @@ class Reference:
         self.dim, self.rules = dim, rules
         self.data: dict[str, Known] = {}
         self.static: dict[str, tuple[np.ndarray[Any, Any], str]] = {}
+        self.mappings: dict[str, dict[str, Any]] = {}
         self.wanted = wanted
         self.settled = not dataset.is_new
+        self.calendars: dict[str, tuple[str, str]] = {}
         self.dropped: dict[str, str] = {}
         for name, frame in dataset.frames.items():
             manifest = frame.manifest
@@ -84,15 +87,20 @@ class Reference:
             dtype, nulls = values_dtype(manifest.data_type), is_nullable(manifest.data_type)
             self.data[name] = Known(dims, cross, units, dtype, "the dataset", nulls)
         for name, array in dataset.plain.items():
+            attrs = dataset.attrs(name)
             if dim not in (array.metadata.dimension_names or ()):
                 self.static[name] = (dataset.values(name), "the dataset")
+                if "grid_mapping_name" in attrs:
+                    self.mappings[name] = clean(attrs)
+            elif _is_time(attrs):
+                self.calendars[name] = (calendar_of(attrs), "the dataset")
 
     def problem(self, file: ParsedFile) -> str:
         """Why this file does not fit; empty if it does, and then it is part of the reference."""
         data = {name: v for name, v in file.variables.items() if v.role == "data"}
         if not data and not self.data:
             return f"it has no variable along {self.dim!r}"
-        found = self._missing(data) or self._grid(file)
+        found = self._missing(data) or self._calendar(file) or self._grid(file)
         for name, variable in data.items():
             if found:
                 break
@@ -118,6 +126,18 @@ class Reference:
             "(missing='fill' would leave a hole there)"
         )
 
+    def _calendar(self, file: ParsedFile) -> str:
+        for name, variable in file.variables.items():
+            if variable.role == "joined" and _is_time(variable.attrs) and name in self.calendars:
+                calendar, source = self.calendars[name]
+                own = calendar_of(variable.attrs)
+                if own != calendar:
+                    return (
+                        f"its {name!r} counts in the calendar {own!r}, that of {source} in {calendar!r}: "
+                        "a dataset has one calendar"
+                    )
+        return ""
+
     def _grid(self, file: ParsedFile) -> str:
         axes = {dim for v in file.variables.values() if v.role == "data" for dim in v.dims}
         listed = {
@@ -127,7 +147,7 @@ class Reference:
             if variable.role != "static" or name not in self.static or variable.values is None:
                 continue
             values, source = self.static[name]
-            if same_values(variable.values, values):
+            if same_values(variable.values, values) or self._same_mapping(name, variable):
                 continue
             if name in axes or (name in listed and variable.dims):
                 return f"its {name!r} is not that of {source}: {_difference(variable.values, values)}"
@@ -135,6 +155,10 @@ class Reference:
                 f"it has no dimension {self.dim!r}, and differs between {source} and {file.url}"
             )
         return ""
+
+    def _same_mapping(self, name: str, variable: ParsedVariable) -> bool:
+        """Whether this is a grid mapping with the same attributes: its value means nothing."""
+        return name in self.mappings and clean(variable.attrs) == self.mappings[name]
 
     def _variable(self, name: str, variable: ParsedVariable) -> str:
         if self.rules.copy == "never" and variable.reason:
@@ -161,6 +185,7 @@ class Reference:
             known.dtype is not None
             and name not in self.rules.dtypes
             and not np.can_cast(packing.decoded, known.dtype, "safe")
+            and widened(known.dtype, [packing.decoded]) is None
         ):
             return (
                 f"{name!r} has values of type {packing.decoded}, which the dataset's {known.dtype} cannot "
@@ -183,6 +208,29 @@ class Reference:
         for name, variable in file.variables.items():
             if variable.role == "static" and variable.values is not None:
                 self.static.setdefault(name, (variable.values, file.url))
+                if "grid_mapping_name" in variable.attrs:
+                    self.mappings.setdefault(name, clean(variable.attrs))
+            elif variable.role == "joined" and _is_time(variable.attrs):
+                self.calendars.setdefault(name, (calendar_of(variable.attrs), file.url))
+
+
+def _is_time(attrs: Mapping[str, Any]) -> bool:
+    return " since " in str(attrs.get("units", ""))
+
+
+def widened(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
+    """The floating-point type that holds the values of `dtype` and of all `arriving` exactly, if it is wider.
+
+    >>> widened(np.dtype("f4"), [np.dtype("f8")]), widened(np.dtype("f8"), [np.dtype("f4")])
+    (dtype('float64'), None)
+    """
+    common = np.result_type(dtype, *arriving)
+    held = [dtype, *arriving]
+    if common == dtype or common.kind != "f" or any(each.kind not in "iuf" for each in held):
+        return None
+    whole_bits = np.finfo(common).nmant + 1
+    exact = all(each.kind == "f" or each.itemsize * 8 <= whole_bits for each in held)
+    return common if exact else None
 
 
 def _axes(dims: tuple[str, ...], shape: tuple[int, ...]) -> str:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
 from intarsia.archives.extras import extra
-from intarsia.errors import IngestError
+from intarsia.errors import IngestError, MissingExtraError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Identity", "Sources", "local_path", "scheme_of", "url_of"]
+__all__ = ["Identity", "Sources", "local_path", "scheme_of", "source_options", "url_of"]
 
 SCHEMES = ("file", "s3", "gs", "http", "https")
 """What virtual references may point to: the stores that Icechunk reads chunks from."""
@@ -30,6 +30,53 @@ WHOLE_BYTES = 4 << 20
 
 WILDCARDS = re.compile(r"[*?\[]")
 FILE = "file://"
+
+
+OPTIONS = (
+    "access_key_id", "allow_http", "anonymous", "endpoint_url", "force_path_style", "headers", "region",
+    "requester_pays", "secret_access_key", "session_token",
+)  # fmt: skip
+"""What sources take: the options of a repository on S3, by the same names."""
+
+OBSTORE_OPTIONS = (
+    "client_options", "endpoint", "request_payer", "retry_config", "skip_signature",
+    "virtual_hosted_style_request",
+)  # fmt: skip
+"""The reader's own names for these, which are taken as well; also with the prefix aws_."""
+
+
+def source_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Options as people write them, in the words of the library that reads the sources.
+
+    >>> source_options({"anonymous": True, "endpoint_url": "http://127.0.0.1:9000"})
+    {'skip_signature': True, 'endpoint': 'http://127.0.0.1:9000', 'client_options': {'allow_http': True}}
+    """
+    found: dict[str, Any] = {}
+    client: dict[str, Any] = {}
+    for key, value in (given or {}).items():
+        name = key.removeprefix("aws_")
+        match name:
+            case "anonymous":
+                found["skip_signature"] = value
+            case "endpoint_url" | "endpoint":
+                found["endpoint"] = value
+                if str(value).startswith("http://"):
+                    client.setdefault("allow_http", True)
+            case "allow_http":
+                client["allow_http"] = value
+            case "headers":
+                client["default_headers"] = dict(value)
+            case "force_path_style":
+                found["virtual_hosted_style_request"] = not value
+            case "requester_pays":
+                found["request_payer"] = value
+            case "client_options":
+                client |= value
+            case _ if name in OPTIONS or name in OBSTORE_OPTIONS:
+                found[name] = value
+            case _:
+                raise IngestError(f"sources take no option {key!r}; their options: {', '.join(OPTIONS)}")
+    return found | ({"client_options": client} if client else {})
 
 
 def scheme_of(url: str) -> str:
@@ -148,7 +195,7 @@ class Sources:
     """
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
-        self.options = dict(options or {})
+        self.options = source_options(options)
         self._registry: Any = None
         self._stores: dict[str, Any] = {}
         self._kept = threading.local()  # what a thread reads again and again while it parses one file
@@ -169,10 +216,20 @@ class Sources:
         root = FILE if parts.scheme == "file" else f"{parts.scheme}://{parts.netloc}"
         if root not in self._stores:
             stores = extra("obstore.store")
-            store = stores.LocalStore() if root == FILE else stores.from_url(root, **self.options)
+            store = stores.LocalStore() if root == FILE else self._remote_store(root)
             self._stores[root] = store
             self.registry.register(root, store)
         return self._stores[root], unquote(parts.path).lstrip("/")
+
+    def _remote_store(self, root: str) -> Any:
+        try:
+            return extra("obstore.store").from_url(root, **self.options)
+        except MissingExtraError:
+            raise
+        except BaseException as error:  # an option of the wrong type is a panic in Rust: no Exception
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            raise IngestError(f"{root} cannot be opened with the options given: {error}") from error
 
     def expand(self, files: Any) -> list[str]:
         """URLs of everything that was named: paths, URLs, and globs of either; each once, in order."""
@@ -192,8 +249,11 @@ class Sources:
         url_of(pattern)
         root, inside = re.match(r"(\w+://[^/]*)/?(.*)", pattern).groups()  # type: ignore[union-attr]
         store, _ = self.resolve(root)
-        found = extra("obspec_utils.glob").glob(store, inside)
-        return [f"{root}/{quote(path)}" for path in sorted(found)]
+        try:
+            found = sorted(extra("obspec_utils.glob").glob(store, inside))
+        except (OSError, extra("obstore.exceptions").BaseError) as error:
+            raise IngestError(f"{root} cannot be listed: {error}") from error
+        return [f"{root}/{quote(path)}" for path in found]
 
     def reader(self, url: str) -> Any:
         """A file-like reader of one source."""

@@ -15,7 +15,7 @@ from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from intarsia._compat import sync
 from intarsia.archives.attributes import clean
-from intarsia.archives.cf import encoded_fill_attribute
+from intarsia.archives.cf import encoded_fill_attribute, zarr_type
 from intarsia.archives.encodings import without_filters
 from intarsia.archives.formats import format_for, format_of
 from intarsia.archives.ledger import LEDGER
@@ -24,6 +24,7 @@ from intarsia.archives.slots import Layout, merged
 from intarsia.array.blocks import blocks
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.logical import create
+from intarsia.array.memory import values_dtype
 from intarsia.array.table import Box
 from intarsia.errors import IngestError
 from intarsia.nullable import optional_dtype
@@ -90,6 +91,9 @@ class Writer:
         plan, is_new = self.plan, array.name not in self.dataset.frames
         frame = self._created(group, array) if is_new else Frame.load(open_group(group, array.name, "r+"))
         known = plan.ledger.members.setdefault(array.name, {})
+        if not is_new and values_dtype(frame.manifest.data_type) != array.dtype:
+            frame = _widened(frame, array)
+            known.clear()  # files with an old encoding become the wider type in members of their own
         layout = Layout(array, known, frame)
         path = "/".join(part for part in (group.path, array.name) if part)
         _create_members(self.store, path, array, layout.members.values(), frame)
@@ -185,6 +189,33 @@ class Writer:
             raise IngestError(f"{file.url} changed while it was copied; nothing was committed: ingest again")
 
 
+def _widened(frame: Frame, array: ArrayPlan) -> Frame:
+    """The same array with a wider data type: metadata alone changes, the stored numbers stay.
+
+    Every member decodes to what it decoded to before, and then casts to the wider type, which is exact.
+    """
+    group, old = frame.group, frame.manifest.data_type
+    data_type = zarr_type(array.dtype)
+    cast = {"name": "cast_value", "configuration": {"data_type": old.to_json(zarr_format=3)}}
+    for name in frame.manifest.members:
+        document: dict[str, Any] = frame.members[name].metadata.to_dict()
+        document |= {
+            "data_type": data_type.to_json(zarr_format=3),
+            "fill_value": data_type.to_json_scalar(
+                array.dtype.type(frame.members[name].fill_value), zarr_format=3
+            ),
+            "codecs": [cast, *document["codecs"]],
+        }
+        key = "/".join(part for part in (group.path, name, "zarr.json") if part)
+        sync(group.store.set(key, _checked_document(document)))
+    manifest = frame.manifest
+    changed = manifest.changed(
+        regions=manifest.regions, data_type=data_type, fill_value=data_type.cast_scalar(array.fill_value)
+    )
+    frame.commit(changed)
+    return Frame.load(open_group(group, "", "r+"))
+
+
 def _array_type(array: ArrayPlan) -> Any:
     return optional_dtype(array.dtype) if array.nulls else _zarr_type(array.dtype)
 
@@ -220,14 +251,17 @@ def _whole_chunks(member: MemberSlots, axis: int) -> int:
 
 
 def _document(member: MemberSlots, shape: tuple[int, ...], dims: tuple[str, ...]) -> Any:
-    """The zarr.json of a member, read back through zarr so that nothing invalid is stored."""
-    prototype = default_buffer_prototype()
-    document = member.encoding.document(shape, dims)
+    """The zarr.json of a member."""
     try:
-        checked = ArrayV3Metadata.from_dict(json.loads(json.dumps(document)))
+        return _checked_document(member.encoding.document(shape, dims))
     except (ValueError, TypeError, KeyError) as error:
         raise IngestError(f"zarr refuses the encoding {member.encoding.short_codecs}: {error}") from error
-    return checked.to_buffer_dict(prototype)["zarr.json"]
+
+
+def _checked_document(document: dict[str, Any]) -> Any:
+    """A zarr.json, read back through zarr so that nothing invalid is stored."""
+    checked = ArrayV3Metadata.from_dict(json.loads(json.dumps(document)))
+    return checked.to_buffer_dict(default_buffer_prototype())["zarr.json"]
 
 
 def _put_chunks(store: Any, path: str, chunks: Any, offset: list[int]) -> None:

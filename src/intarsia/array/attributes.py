@@ -11,9 +11,32 @@ from intarsia.array.manifest import CONVENTIONS_KEY, MANIFEST_KEY
 if TYPE_CHECKING:
     from intarsia.array.frame import Frame
 
-__all__ = ["Attributes"]
+__all__ = ["NONFINITE_KEY", "Attributes", "with_floats"]
 
 RESERVED = frozenset((MANIFEST_KEY, CONVENTIONS_KEY))
+
+NONFINITE_KEY = "intarsia_nonfinite"
+"""Names the attributes in which "NaN", "Infinity" and "-Infinity" stand for numbers, which JSON has not."""
+
+
+def with_floats(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Attributes as they were before JSON: texts that stand for numbers are numbers again.
+
+    >>> with_floats({"valid_max": "Infinity", "comment": "NaN", "intarsia_nonfinite": ["valid_max"]})
+    {'valid_max': inf, 'comment': 'NaN'}
+    """
+    names = attributes.get(NONFINITE_KEY, ())
+    return {
+        key: _number(value) if key in names else value
+        for key, value in attributes.items()
+        if key != NONFINITE_KEY
+    }
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_number(each) for each in value]
+    return float(value) if value in ("NaN", "Infinity", "-Infinity") else value
 
 
 class Attributes(MutableMapping[str, Any]):

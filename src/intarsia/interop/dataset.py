@@ -8,6 +8,7 @@ import zarr
 from xarray.backends import AbstractDataStore
 
 from intarsia.array import LogicalArray
+from intarsia.array.attributes import with_floats
 from intarsia.array.frame import Frame
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.array.travel import check_travels
@@ -70,7 +71,7 @@ class GroupStore(AbstractDataStore):
         if self._alone:
             return {}
         attributes = self._group.attrs.asdict()
-        return {key: value for key, value in attributes.items() if key != UNLIMITED_KEY}
+        return with_floats({key: value for key, value in attributes.items() if key != UNLIMITED_KEY})
 
     def get_encoding(self) -> dict[str, Any]:
         """Which dimensions grow, where that was written down."""

@@ -13,6 +13,7 @@ from xarray.backends.zarr import FillValueCoder
 from xarray.core import indexing
 
 from intarsia.array import LogicalArray
+from intarsia.array.attributes import with_floats
 from intarsia.array.travel import check_travels
 from intarsia.interop.grid import block_sizes, compact
 from intarsia.interop.nulls import Missing, WithoutNulls, is_nullable
@@ -143,7 +144,7 @@ def variables_of(array: LogicalArray, name: str, nulls: NullsChoice | None) -> d
 def plain_variables(array: zarr.Array[Any], name: str, nulls: NullsChoice | None) -> dict[str, Variable]:
     """An ordinary Zarr array, as xarray's own engine has it; axes without a name get one."""
     dims = dimensions(name, array.ndim, getattr(array.metadata, "dimension_names", None))
-    attributes: dict[str, Any] = dict(array.attrs)
+    attributes = with_floats(dict(array.attrs))
     try:
         chunks: tuple[Any, ...] = tuple(array.chunks)
     except NotImplementedError:  # a grid of chunks of different sizes
@@ -195,7 +196,7 @@ def nullable_variables(
 
 def _attributes(array: LogicalArray) -> dict[str, Any]:
     """The user's attributes, without the ones that xarray would apply a second time."""
-    attributes = dict(array.attrs)
+    attributes = with_floats(dict(array.attrs))
     if PACKING_ATTRIBUTES & attributes.keys() and array.dtype.kind == "f" and _unpacks_itself(array):
         for key in PACKING_ATTRIBUTES | MASKING_ATTRIBUTES:
             attributes.pop(key, None)

@@ -1,0 +1,167 @@
+"""Files that are unlike each other, or hold what few files hold: taken, or refused in words."""
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+
+import intarsia
+from intarsia.archives.sources import Sources, source_options
+from intarsia.errors import IngestError
+
+
+def write(path, time, attrs=None, **variables):
+    """A NetCDF file with one step of time, and variables along it, or crs: name=(type, value, attributes)."""
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", 1)
+        variable = file.createVariable("time", "i4", ("time",))
+        variable.setncatts(attrs or {})
+        variable[:] = [time]
+        for name, (kind, value, attributes) in variables.items():
+            dims = () if name == "crs" else ("time",)
+            variable = file.createVariable(name, kind, dims)
+            variable.setncatts(attributes)
+            variable.set_auto_maskandscale(False)
+            variable[...] = value
+
+
+def test_two_calendars_are_refused_by_name_and_the_others_taken(tmp_path):
+    for i, calendar in enumerate(("standard", "gregorian", "365_day")):
+        attrs = {"units": "days since 2000-01-01", "calendar": calendar}
+        write(tmp_path / f"{i}.nc", i, attrs, x=("f4", i, {}))
+    with pytest.raises(IngestError, match=r"2\.nc: its 'time' counts in the calendar 'noleap'"):
+        intarsia.ingest(f"{tmp_path}/*.nc", tmp_path / "r", concat_dim="time")
+    report = intarsia.ingest(f"{tmp_path}/*.nc", tmp_path / "r", concat_dim="time", errors="skip")
+    assert [file.status for file in report.files] == ["added", "added", "failed"]
+    with pytest.raises(IngestError, match="in 'standard': a dataset has one calendar"):
+        intarsia.ingest(tmp_path / "2.nc", report.repository, concat_dim="time")
+
+
+def test_a_grid_mapping_is_kept_for_its_attributes_whatever_its_value(tmp_path):
+    for i in range(3):
+        crs = {"grid_mapping_name": "latitude_longitude", "earth_radius": 6371229.0 + (i == 2)}
+        write(tmp_path / f"{i}.nc", i, crs=("i4", 7 * i, crs), x=("f4", i, {"grid_mapping": "crs"}))
+    report = intarsia.ingest([tmp_path / "0.nc", tmp_path / "1.nc"], tmp_path / "r", concat_dim="time")
+    assert not report.left_out
+    opened = xr.open_dataset(report.repository, engine="intarsia")
+    assert opened["crs"].attrs["grid_mapping_name"] == "latitude_longitude"
+    other = intarsia.ingest(f"{tmp_path}/*.nc", tmp_path / "other", concat_dim="time")
+    assert "differs between" in other.left_out["crs"]  # another sphere
+
+
+def test_a_dataset_without_a_data_space_is_left_out_by_name(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = np.arange(4.0)
+        file.create_dataset("note", data=h5py.Empty("f4"))
+    report = intarsia.ingest(tmp_path / "a.h5", tmp_path / "r", concat_dim="step")
+    assert "no data space" in report.left_out["note"]
+    assert intarsia.open(report.repository, "x")[0].tolist() == [0, 1, 2, 3]
+
+
+def test_attributes_keep_nan_and_infinity(tmp_path):
+    limits = {"valid_max": np.float32("inf"), "range": np.array([0, np.nan]), "comment": "NaN"}
+    write(tmp_path / "a.nc", 0, x=("f4", 1, limits))
+    report = intarsia.ingest(tmp_path / "a.nc", tmp_path / "r", concat_dim="time")
+    found = xr.open_dataset(report.repository, engine="intarsia")["x"].attrs
+    expected = xr.open_dataset(tmp_path / "a.nc")["x"].attrs
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value)
+
+
+def test_axes_without_scales_are_named_by_size_as_h5netcdf_names_them(tmp_path):
+    for k in range(2):
+        with h5py.File(tmp_path / f"{k}.h5", "w") as file:
+            file["image"] = np.full((4, 6), k)
+            file["spectrum"] = np.arange(9.0) + k
+            file["square"] = np.zeros((6, 6))
+    report = intarsia.ingest(f"{tmp_path}/*.h5", tmp_path / "r", concat_dim="shot")
+    opened = xr.open_dataset(report.repository, engine="intarsia")
+    one = xr.open_dataset(tmp_path / "1.h5", engine="h5netcdf", phony_dims="access")
+    xr.testing.assert_equal(opened.isel(shot=1), one)
+
+
+@pytest.mark.parametrize(("first", "second"), [(5, 10), (10, 5)])
+def test_a_phony_dimension_holds_what_has_its_size(tmp_path, first, second):
+    for k in range(2):
+        with h5py.File(tmp_path / f"{k}.h5", "w") as file:
+            file["b"] = np.arange(float(first)) + 100 * k
+            file["c"] = np.arange(float(second))
+    report = intarsia.ingest(f"{tmp_path}/*.h5", tmp_path / "r", concat_dim="phony_dim_0")
+    opened = xr.open_dataset(report.repository, engine="intarsia")
+    assert opened["b"].values.tolist() == [*range(first), *range(100, 100 + first)]
+    assert opened["c"].values.tolist() == [*range(second)]
+
+
+def ragged(path, start, scale, length):
+    with h5py.File(path, "w") as file:
+        file["time"] = np.arange(scale) + start
+        file["time"].make_scale("time")
+        file["b"] = np.arange(float(length)) + start
+        file["b"].dims[0].attach_scale(file["time"])
+
+
+def test_a_variable_shorter_than_its_coordinate_leaves_a_hole_and_a_longer_one_is_refused(tmp_path):
+    ragged(tmp_path / "0.h5", 0, 4, 2)
+    ragged(tmp_path / "1.h5", 4, 4, 4)
+    report = intarsia.ingest(f"{tmp_path}/*.h5", tmp_path / "r", concat_dim="time")
+    read = xr.open_dataset(report.repository, engine="intarsia")["b"].values
+    np.testing.assert_array_equal(read, [0, 1, np.nan, np.nan, 4, 5, 6, 7])
+    ragged(tmp_path / "2.h5", 8, 4, 6)
+    with pytest.raises(IngestError, match="'b' has 6 steps along 'time', but its coordinate has 4"):
+        intarsia.ingest(tmp_path / "2.h5", report.repository, concat_dim="time")
+
+
+def test_a_variable_with_another_axis_of_length_0_stays_one(tmp_path):
+    for i in range(2):
+        with netCDF4.Dataset(tmp_path / f"{i}.nc", "w") as file:
+            file.createDimension("time", 3)
+            file.createDimension("obs", None)
+            file.createVariable("time", "i4", ("time",))[:] = np.arange(3) + 3 * i
+            file.createVariable("good", "f4", ("time",))[:] = [1, 2, 3]
+            file.createVariable("empty", "f4", ("time", "obs"))
+    for i in range(2):
+        report = intarsia.ingest(tmp_path / f"{i}.nc", tmp_path / "r", concat_dim="time")
+    opened = xr.open_dataset(report.repository, engine="intarsia")
+    expected = xr.open_mfdataset(f"{tmp_path}/*.nc", combine="by_coords", data_vars="minimal")
+    assert opened["empty"].shape == expected["empty"].shape == (6, 0)
+    np.testing.assert_array_equal(opened["good"], expected["good"])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_wider_type_that_arrives_later_widens_the_array_and_copies_nothing(tmp_path, packed):
+    paths = [tmp_path / f"{i}.nc" for i in range(4)]
+    for i, path in enumerate(paths):
+        real = np.float32 if i < 2 else np.float64
+        packing = {"scale_factor": real(0.01), "add_offset": real(273.15)} if packed else {}
+        kind, value = ("i2", 280 + i) if packed else (real, 0.1 + i)
+        write(path, i, x=(kind, value, packing))
+    intarsia.ingest(paths, tmp_path / "all", concat_dim="time")
+    for path in paths:
+        report = intarsia.ingest(path, tmp_path / "daily", concat_dim="time")
+    whole, daily = (
+        intarsia.open(intarsia.authorize(intarsia.open_repository(tmp_path / name)), "x")
+        for name in ("all", "daily")
+    )
+    assert daily.dtype == np.float64
+    np.testing.assert_array_equal(daily[...], whole[...])
+    assert not any(run.copied for run in report.runs)
+    assert not intarsia.verify(daily)
+
+
+def test_options_of_sources_are_those_of_repositories_and_others_are_refused():
+    asked = {
+        "access_key_id": "a", "secret_access_key": "b", "region": "eu-west-1", "requester_pays": True,
+        "allow_http": True, "force_path_style": True, "headers": {"x": "y"},
+    }  # fmt: skip
+    assert source_options(asked) == {
+        "access_key_id": "a", "secret_access_key": "b", "region": "eu-west-1", "request_payer": True,
+        "virtual_hosted_style_request": False,
+        "client_options": {"allow_http": True, "default_headers": {"x": "y"}},
+    }  # fmt: skip
+    assert Sources(asked).resolve("s3://bucket/a.nc")[1] == "a.nc"
+    with pytest.raises(IngestError, match=r"no option 'key'.*access_key_id"):
+        Sources({"key": "k"})
+    with pytest.raises(IngestError, match="cannot be opened with the options given"):
+        Sources({"region": 3}).resolve("s3://bucket/a.nc")
