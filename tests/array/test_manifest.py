@@ -39,6 +39,91 @@ def rewrite(store, attributes):
     zarr.open_group(store, path="a", mode="r+").attrs.put(attributes)
 
 
+def test_a_table_is_measured_before_it_is_read(document):
+    store, attributes = document
+    group = zarr.open_group(store, path="a", mode="r+")
+    attributes["intarsia"]["regions"] = "t-x"
+    rewrite(store, attributes)
+    group.create_array("t-x", shape=(10**12, 7), chunks=(10**6, 7), dtype="i8")
+    with pytest.raises(intarsia.ManifestError, match="1000000000000 rows, but there is room for 10 regions"):
+        intarsia.open(store, "a")
+    group.create_array("t-x", shape=(8, 7), chunks=(8, 7), dtype="i8", overwrite=True)
+    with pytest.raises(intarsia.ManifestError, match="'t-x' cannot be read"):  # no chunk is stored
+        intarsia.open(store, "a")
+    attributes["intarsia"] |= {"shape": [1 << 40, 10]}
+    rewrite(store, attributes)
+    group.create_array("t-x", shape=(10**12, 7), chunks=(10**6, 7), dtype="i8", overwrite=True)
+    with pytest.raises(intarsia.ManifestError, match="10000000 are the most"):
+        intarsia.open(store, "a")
+
+
+def test_metadata_nested_without_end_is_refused(document):
+    store, _ = document
+    deep = '{"zarr_format": 3, "node_type": "group", "attributes": {"intarsia": ' + "[" * 100_000
+    deep += "]" * 100_000 + "}}"
+    store._store_dict["a/zarr.json"] = zarr.core.buffer.cpu.Buffer.from_bytes(deep.encode())
+    with pytest.raises(intarsia.ManifestError, match="nested too deeply"):
+        intarsia.open(store, "a")
+    assert [problem.kind for problem in intarsia.verify(store, "a")] == ["manifest"]
+
+
+BRICKS = {
+    "a name with a space": lambda a: a.add_region([(4, 8)], member="my data"),
+    "a name with an umlaut": lambda a: a.add_region([(4, 8)], member="größe"),
+    "a name further down": lambda a: a.add_region([(4, 8)], member="sub/m"),
+    "a place before the member": lambda a: a.add_region([(4, 8)], member="m", member_start=(-4,)),
+    "a shape beyond counting": lambda a: a.resize((2**62,)),
+    "a shape beyond computing": lambda a: a.resize((10**30,)),
+    "a shape of fractions": lambda a: a.resize((4.7,)),
+    "a manifest of the caller's own": lambda a: a._frame.commit(
+        a.manifest.changed(regions=a.manifest.regions, members=("m 1",))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BRICKS)
+def test_what_no_reader_would_open_is_not_written(name):
+    store = memory()
+    array = intarsia.create(store, "a", shape=(8,), chunks=(4,), dtype="i4")
+    array.add_region([(0, 4)], codecs=[], data=[1, 2, 3, 4])
+    for child in ("my data", "größe", "m"):
+        array.group.create_array(child, shape=(8,), chunks=(4,), dtype="i4")
+    array.group.require_group("sub").create_array("m", shape=(8,), chunks=(4,), dtype="i4")
+    before = stored(store)
+    with pytest.raises(intarsia.IntarsiaError):
+        BRICKS[name](array)
+    assert stored(store) == before
+    assert intarsia.open(store, "a")[:4].tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"dimension_names": [1]},
+        {"shape": (4.7,)},
+        {"chunks": (2.5,)},
+        {"shape": (2**62,)},
+        {"fill_value": 3.7},
+        {"dtype": "f4", "fill_value": 1e300},
+        {"dtype": "bool", "fill_value": 2},
+        {"dtype": "U3", "fill_value": "Zürich"},
+    ],
+)
+def test_what_no_reader_would_open_is_not_created(fields):
+    store = memory()
+    with pytest.raises(intarsia.IntarsiaError):
+        intarsia.create(store, "a", **{"shape": (8,), "chunks": (4,), "dtype": "i4"} | fields)
+    assert stored(store) == {}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill_value"), [("i4", 3.0), ("f4", 0.1), ("f4", "NaN"), ("i4", True), ("c8", 1), ("U3", "abc")]
+)
+def test_fill_values_that_keep_their_value_are_taken(dtype, fill_value):
+    array = intarsia.create({}, "a", shape=(8,), chunks=(4,), dtype=dtype, fill_value=fill_value)
+    np.testing.assert_array_equal(array[0], np.array(fill_value).astype(dtype))
+
+
 def test_a_written_manifest_fits_the_shipped_schema(document):
     _, attributes = document
     assert schemas.problems("manifest", attributes["intarsia"]) == []
@@ -123,6 +208,21 @@ DAMAGE = {
     "regions that overlap": ({"regions__start": [[0, 0], [1, 0]]}, "row 0 and row 1 overlap"),
     "a table that is not there": ({"regions": "t-gone"}, "the table 't-gone' is missing"),
     "a table up the tree": ({"regions": "../secret"}, "regions"),
+    "a size with a point": ({"shape": [10.0, 10]}, r"shape\[0\]: 10.0 is not an integer"),
+    "a chunk with a point": ({"chunk_shape": [2, 5.0]}, r"chunk_shape\[1\]: 5.0 is not an integer"),
+    "a generation with a point": ({"generation": 2.0}, "generation: 2.0 is not an integer"),
+    "a table without a name": ({"regions": ""}, "regions"),
+    "a table with a line in its name": ({"regions": "t-x\n"}, "regions: .* is not a name"),
+    "a member with NUL in its name": ({"members": ["m-\0", "m-2"]}, r"members\[0\]"),
+    "an astronomic size": ({"shape": [0, 10**30]}, "more elements than can be counted"),
+    "an astronomic chunk": ({"chunk_shape": [10**30, 5]}, "more elements than can be counted"),
+    "an astronomic place": ({"regions__start": [[0, 0], [10**30, 0]]}, "regions.start: expected integers"),
+    "a place out of a member's reach": (
+        {"regions__member_start": [[0, 0], [1 << 62, 0]]},
+        "regions.member_start: row 1 lies further out",
+    ),
+    "a fill value out of reach": ({"data_type": "int8", "fill_value": 10**30}, "fill_value"),
+    "a data type of no kind": ({"data_type": {"name": {}}}, "data_type"),
     "more elements than can be counted": ({"shape": [1 << 40, 1 << 40]}, "more elements than can be counted"),
 }
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.array.encode import write_box
+from intarsia.array.manifest import NAME, sizes_of
 from intarsia.array.member import member_problem, needed_shape
 from intarsia.array.table import Box, RegionTable, Row
 from intarsia.array.write import as_values
@@ -141,7 +142,14 @@ def _adopted(
 ) -> tuple[Row, tuple[str, ...]]:
     """A row backed by an array that stands in the group already."""
     manifest = frame.manifest
-    elements = member_start or (0,) * manifest.ndim
+    elements = sizes_of((0,) * manifest.ndim if member_start is None else member_start, "member_start")
+    if len(elements) != manifest.ndim or min(elements, default=0) < 0:
+        raise ShapeError(f"member_start {elements} does not have {manifest.ndim} places of at least 0")
+    if not NAME.match(name):
+        raise MemberError(
+            f"the array {name!r} cannot be a member: a member's name is one path segment of letters, digits, "
+            "'.', '_' and '-', so that every store and every reader can spell it"
+        )
     if any(a % c for a, c in zip(elements, manifest.chunk_shape, strict=True)):
         raise AlignmentError(
             f"member_start {elements} is not aligned to the logical chunks of {manifest.chunk_shape}"
@@ -173,12 +181,13 @@ def resize(frame: Frame, shape: Sequence[int]) -> None:
     """Give the array another shape; what is cut off is gone, what is new is a hole."""
     frame.begin_edit()
     manifest = frame.manifest
-    new_shape = tuple(int(n) for n in shape)
+    new_shape = sizes_of(shape, "the shape")
     if len(new_shape) != manifest.ndim or min(new_shape, default=0) < 0:
         raise ShapeError(f"the shape {new_shape} does not have {manifest.ndim} sizes of at least 0")
     if new_shape == manifest.shape:
         return
     resized = replace(manifest, shape=new_shape)
+    replace(resized, members=(), regions=RegionTable.from_rows([], manifest.ndim)).check()
     table = manifest.regions
     lattice = np.array(resized.lattice, dtype=np.int64)
     kept = np.flatnonzero((table.start < lattice).all(axis=1))

@@ -164,7 +164,7 @@ def explain(array: LogicalArray, selection: Any = ..., *, mode: Mode | None = No
     """
     frame, config = array._frame, array.config
     asked = request(array.shape, selection, mode)
-    prepared = prepare(frame, asked)
+    prepared = prepare(frame, frame.layout, asked)
     by_row = {work.part.row: _explain_work(frame, work) for work in prepared.works}
     by_row |= {part.row: _explain_by_zarr(frame, part, source) for part, source in prepared.by_zarr}
     busy = [work for work in prepared.works if work.present.size]

@@ -4,43 +4,125 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import zarr
 from zarr.codecs import BytesCodec, ZstdCodec
+from zarr.core.buffer import default_buffer_prototype
 
-from intarsia.array.fetch import fetcher_for, is_lasting
-from intarsia.array.manifest import CONVENTION, CONVENTIONS_KEY, INLINE_REGIONS, MANIFEST_KEY, Manifest
+from intarsia._compat import store_supports_sync_io, sync
+from intarsia.array.fetch import fetcher_for, is_lasting, start
+from intarsia.array.manifest import CONVENTION, CONVENTIONS_KEY, INLINE_REGIONS, MANIFEST_KEY, NAME, Manifest
 from intarsia.array.member import Members, checked_member, create_member, new_name, short_codecs
+from intarsia.array.memory import type_text
+from intarsia.array.routing import keeps_routing
 from intarsia.array.source import Source
-from intarsia.errors import ManifestError, MemberError, NotLogicalArrayError, ReadOnlyError
-from intarsia.words import place_text
+from intarsia.errors import (
+    DataTypeError,
+    ManifestError,
+    MemberError,
+    NotLogicalArrayError,
+    ReadError,
+    ReadOnlyError,
+)
+from intarsia.words import one_line, place_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from intarsia.array.fetch import Fetcher
     from intarsia.array.member import Encoding
-    from intarsia.array.table import Box, Ints, Row
+    from intarsia.array.table import Box, Row
 
-__all__ = ["Frame", "open_group"]
+__all__ = ["Frame", "Layout", "open_group"]
 
 TABLE_ROWS_PER_CHUNK = 1 << 16
+
+MOST_CHANGES = 100
+"""So many times in a row something is read or written again because the layout has changed."""
 
 
 def open_group(store: Any, path: str, mode: Any) -> zarr.Group:
     """The group at `path` of anything that zarr takes as a store, or of another group."""
     if isinstance(store, zarr.Group):
         store, path = store.store_path.store, "/".join(part for part in (store.path, path) if part)
-    return zarr.open_group(store, path=path or None, mode=mode, zarr_format=3, use_consolidated=False)
+    try:
+        return zarr.open_group(store, path=path or None, mode=mode, zarr_format=3, use_consolidated=False)
+    except RecursionError:
+        raise ManifestError([f"the metadata of {path or '/'!r} is nested too deeply to be read"]) from None
+
+
+def _read_key(store: Any, key: str) -> bytes | None:
+    """A small value of a store; None if there is none."""
+    prototype = default_buffer_prototype()
+    found = (
+        store.get_sync(key, prototype=prototype)
+        if store_supports_sync_io(store)
+        else start(store.get(key, prototype)).result()
+    )
+    return None if found is None else bytes(found.to_bytes())
+
+
+class Layout:
+    """One state of a logical array: its manifest, and the members, prepared for the engine.
+
+    Reads and writes work on one layout from beginning to end, whatever other threads do to the frame.
+    """
+
+    def __init__(self, manifest: Manifest, members: Members, sources: dict[str, Source]) -> None:
+        self.manifest, self.members, self._sources = manifest, members, sources
+
+    def source_of(self, i: int) -> Source:
+        """The member behind row `i` of the table, checked, and prepared for the read engine."""
+        manifest = self.manifest
+        name = manifest.members[manifest.regions.member[i]]
+        source = self.source(name)
+        checked, fitting = source.checked
+        if checked is not manifest:
+            fitting = set()
+            source.checked = manifest, fitting
+        if i not in fitting:
+            checked_member(self.members, name, manifest, manifest.regions.row(i))
+            fitting.add(i)
+        return source
+
+    def source(self, name: str) -> Source:
+        """A member, prepared for the engine."""
+        member = self.members[name]
+        source = self._sources.get(name)
+        if source is None or source.array is not member or not source.is_current:
+            source = self._sources[name] = Source(name, member)
+        return source
+
+    def bounds_text(self, box: Box) -> str:
+        """A box of logical chunks as elements: [0:500, 0:1000]."""
+        return self.manifest.elements(box).text()
+
+    def region_text(self, row: Row) -> str:
+        """A region as messages name it: [0:500, 0:1000] (m-6f1c…, gzip)."""
+        name = self.manifest.members[row.member]
+        try:
+            codecs = ", " + short_codecs(self.members[name])
+        except (MemberError, KeyError):
+            codecs = ""
+        return f"{self.bounds_text(row.box)} ({name[:6]}{codecs})"
 
 
 class Frame:
-    """A logical array's group, its manifest as last read or written, and its members."""
+    """A logical array's group, its layout as last read or written, and how to change it."""
 
     def __init__(self, group: zarr.Group, manifest: Manifest) -> None:
         self.group = group
-        self.manifest = manifest
-        self.members = Members(group, manifest.members)
-        self._sources: dict[str, Source] = {}
+        self.layout = Layout(manifest, Members(group, manifest.members), {})
+        self._drafts: dict[str, zarr.Array[Any]] = {}
         self._fetcher: Fetcher | None = None
+        self._known: tuple[bytes, Manifest] = b"", manifest
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.layout.manifest
+
+    @property
+    def members(self) -> Members:
+        return self.layout.members
 
     @classmethod
     def load(cls, group: zarr.Group) -> Frame:
@@ -58,37 +140,107 @@ class Frame:
             )
         document: Any = attributes[MANIFEST_KEY]
         try:
-            table = Frame._read_table(group, document)
-            return Manifest.from_json(document, table)
+            return Manifest.from_json(document, Frame._open_table(group, document))
         except ManifestError as error:
             error.add_note(f"in the attributes of {place_text(group.store_path)}")
             raise
 
     @staticmethod
-    def _read_table(group: zarr.Group, document: Any) -> Ints | None:
+    def _open_table(group: zarr.Group, document: Any) -> zarr.Array[Any] | None:
+        """The array that holds the regions, if the manifest names one; not read yet."""
         name = document.get("regions") if isinstance(document, dict) else None
-        if not isinstance(name, str) or "/" in name or name in (".", ".."):
+        if not isinstance(name, str) or not NAME.match(name):
             return None
         try:
-            table: Any = zarr.open_array(group.store_path / name, mode="r", zarr_format=3)[...]
+            return zarr.open_array(
+                group.store_path / name, mode="r", zarr_format=3, config={"read_missing_chunks": False}
+            )
         except FileNotFoundError:
             return None
-        return np.asarray(table)
+        except Exception as error:
+            problem = f"regions: the table {name!r} cannot be opened: {one_line(error)}"
+            raise ManifestError([problem]) from error
 
     @property
     def read_only(self) -> bool:
-        return bool(self.group.store.read_only)
+        store = self.group.store
+        return bool(store.read_only) or is_lasting(store)
 
     def reload(self) -> None:
         """Take in what other handles changed."""
-        fresh = open_group(self.group, "", "r" if self.read_only else "r+")
+        try:
+            fresh = open_group(self.group, "", "r" if self.group.store.read_only else "r+")
+        except FileNotFoundError as error:
+            raise NotLogicalArrayError(
+                f"the logical array at {place_text(self.group.store_path)} is gone: {one_line(error)}"
+            ) from error
         manifest = self._read_manifest(fresh)
         self.group = fresh
         if manifest.generation != self.manifest.generation or manifest != self.manifest:
-            self.manifest = manifest
-            self.members = Members(fresh, manifest.members)
-            self._sources = {}
+            members = Members(fresh, manifest.members)
+            for name, member in self._drafts.items():
+                members.adopt(name, member)
+            self.layout = Layout(manifest, members, {})
         self._fetcher = None
+
+    def is_current(self, layout: Layout) -> bool:
+        """Whether the store says what the layout says; costs one small read, where anything may change."""
+        if self.fetcher().lasting:
+            return True
+        store, key = self.group.store, f"{self.group.path}/zarr.json".lstrip("/")
+        found = _read_key(store, key)
+        if found is None:
+            return False
+        seen, manifest = self._known
+        if found != seen or manifest is not layout.manifest:
+            if not layout.manifest.is_told_by(found):
+                return False
+            self._known = found, layout.manifest
+        return True
+
+    def settled[T](self, work: Callable[[Layout], tuple[T, Sequence[Row]]]) -> T:
+        """Do some work on the layout, and again if that turns out to be somebody's old one.
+
+        The work returns its result, and the regions for which it counts only if they are still backed as
+        they were. For a read, those in which chunks are missing: chunks of a member that is gone look as if
+        they had never been written. For a write, all of them: what goes to a member that is gone is lost.
+        """
+        for _ in range(MOST_CHANGES):
+            layout = self.layout
+            try:
+                result, doubtful = work(layout)
+            except Exception:
+                if not self._was_replaced(layout):
+                    raise
+                self._catch_up(layout)
+                continue
+            if not doubtful or self.is_current(layout):
+                return result
+            self._catch_up(layout)
+            if all(keeps_routing(layout.manifest, self.manifest, row) for row in doubtful):
+                return result
+        raise ReadError(
+            f"the layout of the array at {place_text(self.group.store_path)} was changed {MOST_CHANGES} "
+            "times while it was read or written"
+        )
+
+    def _was_replaced(self, layout: Layout) -> bool:
+        """Whether a failure may come from a layout that is not current any more."""
+        try:
+            return not self.is_current(layout)
+        except Exception:  # the store does not answer at all: what failed first says more
+            return False
+
+    def _catch_up(self, layout: Layout) -> None:
+        """Take in the layout that somebody put in the place of this one."""
+        self.reload()
+        before, now = layout.manifest, self.manifest
+        if before.data_type != now.data_type or before.ndim != now.ndim:
+            raise DataTypeError(
+                f"the array at {place_text(self.group.store_path)} was replaced by another one: it is "
+                f"{type_text(now.data_type)} of shape {now.shape} now, and was "
+                f"{type_text(before.data_type)} of shape {before.shape}.\n  Open it again"
+            )
 
     def begin_edit(self) -> None:
         """Before every change of the layout: writable, and up to date."""
@@ -96,18 +248,26 @@ class Frame:
         self.reload()
 
     def check_writable(self) -> None:
-        if self.read_only:
+        if not self.read_only:
+            return
+        where, store = place_text(self.group.store_path), self.group.store
+        if not store.read_only:  # it could be written to until its session was committed
             raise ReadOnlyError(
-                f"the logical array at {place_text(self.group.store_path)} was opened for reading.\n"
-                "  Open it for writing: intarsia.open(store, path, mode='r+')"
+                f"the transaction that the handle on {where} belongs to has ended.\n"
+                "  Open the array again, in a new transaction: tx.open(path)"
             )
+        raise ReadOnlyError(
+            f"the logical array at {where} was opened for reading.\n"
+            "  Open it for writing: intarsia.open(store, path, mode='r+')"
+        )
 
     def commit(self, manifest: Manifest) -> None:
         """Make `manifest` the current one; then remove what nothing refers to any more.
 
         Members and the table are in place before the attributes change, so that a crash leaves the old
-        array or the new one.
+        array or the new one. What a reader would refuse is refused here.
         """
+        manifest.check()
         attributes: dict[str, Any] = dict(self.group.metadata.attributes)
         old = attributes.get(MANIFEST_KEY)
         old_table = old.get("regions") if isinstance(old, dict) else None
@@ -122,8 +282,8 @@ class Frame:
         gone = set(self.manifest.members) - set(manifest.members)
         if isinstance(old_table, str):
             gone.add(old_table)
-        self.manifest = manifest
-        self.members = self.members.renamed(manifest.members)
+        self.layout = Layout(manifest, self.members.renamed(manifest.members), self.layout._sources)
+        self._drafts = {}
         for name in sorted(gone):
             self.discard(name)
 
@@ -145,55 +305,35 @@ class Frame:
         """A new member; nothing refers to it until a manifest is committed that does."""
         name = new_name()
         member = create_member(self.group.store_path, name, self.manifest, shape, encoding)
+        self._drafts[name] = member
         self.members.adopt(name, member)
         return name, member
 
     def discard(self, name: str) -> None:
-        """Remove a child of the group that nothing refers to."""
-        if name in self.group:
-            del self.group[name]
+        """Remove a child of the group that nothing refers to; it stays where a store cannot delete."""
+        self._drafts.pop(name, None)
+        if self.group.store.supports_deletes:
+            sync((self.group.store_path / name).delete_dir())
 
     def member_of(self, row: Row) -> zarr.Array[Any]:
         """The member behind a region, checked against what the region needs."""
         return checked_member(self.members, self.manifest.members[row.member], self.manifest, row)
 
-    def source_of(self, manifest: Manifest, i: int) -> Source:
-        """The member behind row `i` of a manifest's table, checked, and prepared for the read engine."""
-        name = manifest.members[manifest.regions.member[i]]
-        source = self.source(name)
-        checked, fitting = source.checked
-        if checked is not manifest:
-            fitting = set()
-            source.checked = manifest, fitting
-        if i not in fitting:
-            checked_member(self.members, name, manifest, manifest.regions.row(i))
-            fitting.add(i)
-        return source
-
     def source(self, name: str) -> Source:
         """A member, prepared for the engine."""
-        member = self.members[name]
-        source = self._sources.get(name)
-        if source is None or source.array is not member or not source.is_current:
-            source = self._sources[name] = Source(name, member)
-        return source
+        return self.layout.source(name)
 
     def fetcher(self) -> Fetcher:
         """The way to read from the store, as it is now."""
-        store = self.group.store
-        if self._fetcher is None or self._fetcher.lasting != is_lasting(store):
-            self._fetcher = fetcher_for(store)
-        return self._fetcher
+        store, fetcher = self.group.store, self._fetcher
+        if fetcher is None or fetcher.lasting != is_lasting(store):
+            fetcher = self._fetcher = fetcher_for(store)
+        return fetcher
 
     def bounds_text(self, box: Box) -> str:
         """A box of logical chunks as elements: [0:500, 0:1000]."""
-        return self.manifest.elements(box).text()
+        return self.layout.bounds_text(box)
 
     def region_text(self, row: Row) -> str:
         """A region as messages name it: [0:500, 0:1000] (m-6f1c…, gzip)."""
-        name = self.manifest.members[row.member]
-        try:
-            codecs = ", " + short_codecs(self.members[name])
-        except (MemberError, KeyError):
-            codecs = ""
-        return f"{self.bounds_text(row.box)} ({name[:6]}{codecs})"
+        return self.layout.region_text(row)

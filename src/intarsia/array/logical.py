@@ -17,7 +17,7 @@ from intarsia.array.config import LogicalConfig
 from intarsia.array.consolidate import consolidate
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.info import ArrayInfo
-from intarsia.array.manifest import Manifest
+from intarsia.array.manifest import Manifest, sizes_of
 from intarsia.array.member import Encoding
 from intarsia.array.memory import data_type_of, plain_type, shown, type_text, values_dtype
 from intarsia.array.plan import Mode, Request, lazy_view, request
@@ -27,7 +27,7 @@ from intarsia.array.region import Region
 from intarsia.array.table import Box
 from intarsia.array.travel import check_travels, snapshot_of
 from intarsia.array.write import write_request
-from intarsia.errors import BoundsError, NotLogicalArrayError, ReadOnlyError, ShapeError
+from intarsia.errors import BoundsError, ManifestError, NotLogicalArrayError, ReadOnlyError, ShapeError
 from intarsia.progress import silent
 from intarsia.words import one_line, place_text
 
@@ -64,7 +64,8 @@ class LogicalArray:
     """One array assembled from several Zarr arrays, each with its own codecs.
 
     Make one with `intarsia.create` or `intarsia.open`. Reading is eager and takes every selection that zarr
-    takes; `lazy` defers it. A handle keeps the layout it was opened with until it changes it itself.
+    takes; `lazy` defers it. A handle keeps the layout it was opened with until it changes it itself, or finds
+    that a member is gone because somebody else did; `refresh` looks at once.
 
     >>> import numpy as np, intarsia
     >>> array = intarsia.create({}, "a", shape=(0, 3), chunks=(2, 3), dtype="int32")
@@ -462,13 +463,13 @@ def create(
     >>> intarsia.create({}, "t", shape=(0, 720, 1440), chunks=(24, 90, 180), dtype="float32").chunks
     (24, 90, 180)
     """
-    sizes = (int(shape),) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    sizes = sizes_of(shape, "shape")
     if chunks is None:
         values = plain_type(data_type_of(dtype))
         guess = zarr.create_array({}, shape=[max(n, 1) for n in sizes], dtype=values).chunks
         chunk_shape = tuple(guess)
     else:
-        chunk_shape = (int(chunks),) if isinstance(chunks, int) else tuple(int(n) for n in chunks)
+        chunk_shape = sizes_of(chunks, "chunks")
     if min(sizes, default=0) < 0:
         raise ShapeError(f"shape {sizes}: no axis can be shorter than 0")
     if len(chunk_shape) != len(sizes) or min(chunk_shape, default=1) < 1:
@@ -482,6 +483,7 @@ def create(
     if taken:
         raise KeyError(f"the attribute {min(taken)!r} belongs to intarsia's manifest and cannot be set")
     manifest = Manifest.empty(sizes, chunk_shape, dtype, fill_value, names)
+    manifest.check()
     group = open_group(store, path, "w" if overwrite else "w-")
     frame = Frame(group, manifest)
     frame.group = group.update_attributes(dict(attributes or {}))
@@ -502,6 +504,8 @@ def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
         raise ValueError(f"mode {mode!r} is not 'r' or 'r+'; to make a new array use intarsia.create")
     try:
         group = open_group(store, path, mode)
+    except ManifestError:
+        raise
     except (FileNotFoundError, ValueError) as error:
         if mode == "r+" and "read-only" in str(error):
             raise ReadOnlyError(f"the store of {path!r} can only be read: {one_line(error)}") from error

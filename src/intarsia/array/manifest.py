@@ -5,6 +5,8 @@ The format is specified in docs/spec/manifest.md.
 
 from __future__ import annotations
 
+import json
+import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,14 +17,26 @@ import numpy as np
 from zarr.dtype import parse_dtype
 
 from intarsia import schemas
-from intarsia.array.memory import data_type_of
+from intarsia.array.memory import data_type_of, is_nullable, values_dtype
 from intarsia.array.table import Box, Ints, RegionTable
-from intarsia.errors import ManifestError, ManifestVersionError
+from intarsia.casting import cast
+from intarsia.errors import DataTypeError, ManifestError, ManifestVersionError, ShapeError
+from intarsia.words import one_line
 
 if TYPE_CHECKING:
+    import zarr
     from zarr.dtype import ZDType
 
-__all__ = ["CONVENTION", "CONVENTIONS_KEY", "INLINE_REGIONS", "MANIFEST_KEY", "VERSION", "Manifest"]
+__all__ = [
+    "CONVENTION",
+    "CONVENTIONS_KEY",
+    "INLINE_REGIONS",
+    "MANIFEST_KEY",
+    "NAME",
+    "VERSION",
+    "Manifest",
+    "sizes_of",
+]
 
 MANIFEST_KEY = "intarsia"
 CONVENTIONS_KEY = "zarr_conventions"
@@ -40,7 +54,10 @@ CONVENTION = {
 
 NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,255}\Z")
 COLUMNS = ("member", "start", "stop", "member_start")
-MOST_CELLS_ON_AN_AXIS = 1 << 62
+MOST_ELEMENTS = 1 << 62
+"""Positions of elements are computed with 64 bits, and this leaves room for a sum."""
+MOST_REGIONS = 10_000_000
+"""A table that claims more than this is not even read."""
 SHOWN_PROBLEMS = 20
 
 
@@ -88,7 +105,7 @@ class Manifest:
     ) -> Manifest:
         """A manifest without regions."""
         zdtype = data_type_of(data_type)
-        fill = zdtype.default_scalar() if fill_value is None else zdtype.cast_scalar(fill_value)
+        fill = zdtype.default_scalar() if fill_value is None else _fill_value(zdtype, fill_value)
         table = RegionTable.from_rows([], len(shape))
         return cls(0, shape, chunk_shape, zdtype, fill, dimension_names, (), table)
 
@@ -133,6 +150,19 @@ class Manifest:
         """Whether both send every element to the same place; generation apart, they are equal."""
         return replace(self, generation=0) == replace(other, generation=0)
 
+    def check(self) -> None:
+        """Raise what a reader of this manifest would raise."""
+        Manifest.from_json(self._document("table"), self.regions.packed())
+
+    def is_told_by(self, metadata: bytes) -> bool:
+        """Whether a group's metadata document tells of this manifest, and not of a later or another one."""
+        try:
+            document = json.loads(metadata)["attributes"][MANIFEST_KEY]
+            told = document["generation"], document["members"], document["shape"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return False
+        return bool(told == (self.generation, list(self.members), list(self.shape)))
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Manifest):
             return NotImplemented
@@ -164,8 +194,10 @@ class Manifest:
         return self._document({name: getattr(self.regions, name).tolist() for name in COLUMNS})
 
     @classmethod
-    def from_json(cls, document: object, table: Ints | None = None) -> Manifest:
+    def from_json(cls, document: object, table: Ints | zarr.Array[Any] | None = None) -> Manifest:
         """The manifest behind the attribute, checked; `table` holds the regions where it names a table.
+
+        A table that lies in a store is read once its shape was found to be possible.
 
         >>> Manifest.from_json({"version": 2})
         Traceback (most recent call last):
@@ -176,13 +208,12 @@ class Manifest:
         if problems:
             raise ManifestError(problems)
         assert isinstance(document, Mapping)
-        ndim = len(document["shape"])
-        regions, problems = _parse_regions(document["regions"], table, ndim)
+        regions, problems = _parse_regions(document, table)
         try:
             data_type = parse_dtype(document["data_type"], zarr_format=3)
             fill_value = data_type.from_json_scalar(document["fill_value"], zarr_format=3)
-        except (ValueError, TypeError, KeyError) as error:
-            problems.append(f"data_type, fill_value: {error}")
+        except Exception as error:  # whatever data types raise over what is not theirs
+            problems.append(f"data_type, fill_value: {one_line(error)}")
         if problems:
             raise ManifestError(problems)
         names = document["dimension_names"]
@@ -221,9 +252,43 @@ class Manifest:
         beyond = np.flatnonzero((table.stop > np.array(self.lattice, dtype=np.int64)).any(axis=1))
         if beyond.size:
             found.append(_rows("stop", beyond, f"lies beyond the {self.lattice} logical chunks of the array"))
+        reach = MOST_ELEMENTS // np.array(self.chunk_shape, dtype=np.int64)
+        far = np.flatnonzero((table.member_start > reach - (table.stop - table.start)).any(axis=1))
+        if far.size:
+            found.append(_rows("member_start", far, "lies further out than any member reaches"))
         if not found and (pair := table.overlap()) is not None:
             found.append(f"regions: row {pair[0]} and row {pair[1]} overlap")
         return found
+
+
+def sizes_of(value: Any, what: str) -> tuple[int, ...]:
+    """A shape as people give it: a whole number, or one for each axis.
+
+    >>> sizes_of(4, "shape"), sizes_of(np.array([2, 3]), "shape")
+    ((4,), (2, 3))
+    >>> sizes_of((4.7,), "shape")
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.ShapeError: shape (4.7,): give a whole number for each axis
+    """
+    try:
+        return tuple(operator.index(n) for n in value) if np.iterable(value) else (operator.index(value),)
+    except TypeError:
+        raise ShapeError(f"{what} {value!r}: give a whole number for each axis") from None
+
+
+def _fill_value(data_type: ZDType[Any, Any], value: Any) -> Any:
+    """The fill value in the array's data type; refused if it is another one there."""
+    with np.errstate(over="ignore"):
+        fill = data_type.cast_scalar(value)
+    given, kind = np.asarray(value), values_dtype(data_type).kind
+    if is_nullable(data_type) or given.ndim or given.dtype.kind not in "biufcU":
+        return fill
+    if kind in "biu" and given.dtype.kind != "U" and fill != value:  # 3.0 is a fine integer, 3.7 is none
+        raise DataTypeError(f"the fill value {value!r} would become {fill!r}, which is another one")
+    if (kind in "fc" and given.dtype.kind != "U") or kind == given.dtype.kind == "U":
+        cast(given, values_dtype(data_type), what="fill values")
+    return fill
 
 
 def _rows(column: str, rows: Ints, what: str) -> str:
@@ -247,6 +312,14 @@ def _problems_of_fields(document: object) -> list[str]:
     if isinstance(members, list):
         fields["members"] = []
     found = schemas.problems("manifest", fields)
+    # To JSON Schema 8.0 is an integer; to whoever counts with it, it is not.
+    numbers = [("generation", fields.get("generation"))]
+    for name in ("shape", "chunk_shape"):
+        if isinstance(fields.get(name), list):
+            numbers += [(f"{name}[{i}]", value) for i, value in enumerate(fields[name])]
+    found += [f"{name}: {value!r} is not an integer" for name, value in numbers if isinstance(value, float)]
+    if isinstance(regions, str) and not NAME.match(regions):
+        found.append(f"regions: {regions!r} is not a name of one path segment")
     if isinstance(members, list):
         bad = [i for i, name in enumerate(members) if not (isinstance(name, str) and NAME.match(name))]
         found += [f"members[{i}]: {members[i]!r} is not a name of one path segment" for i in bad]
@@ -258,21 +331,40 @@ def _problems_of_fields(document: object) -> list[str]:
             found.append(f"chunk_shape: {len(fields['chunk_shape'])} axes, but shape has {ndim}")
         if fields["dimension_names"] is not None and len(fields["dimension_names"]) != ndim:
             found.append(f"dimension_names: {len(fields['dimension_names'])} axes, but shape has {ndim}")
-        if prod(fields["shape"]) >= MOST_CELLS_ON_AN_AXIS:
-            found.append(f"shape: {fields['shape']} holds more elements than can be counted")
+        if max(prod(fields["shape"]), *fields["shape"], *fields["chunk_shape"], 0) >= MOST_ELEMENTS:
+            found.append(
+                f"shape, chunk_shape: {fields['shape']} in chunks of {fields['chunk_shape']} has "
+                "more elements than can be counted"
+            )
     return found[:SHOWN_PROBLEMS]
 
 
-def _parse_regions(regions: Any, table: Ints | None, ndim: int) -> tuple[RegionTable, list[str]]:
+def _read_table(document: Mapping[str, Any], table: Any) -> Ints:
+    """The rows of the array beside the members; its shape is checked before it is read."""
+    width, name = 1 + 3 * len(document["shape"]), document["regions"]
+    if table is None or table.dtype != np.int64 or table.ndim != 2 or table.shape[1] != width:
+        what = "is missing" if table is None else f"is {table.dtype} of shape {table.shape}"
+        raise ManifestError([f"regions: the table {name!r} {what}; expected int64 with {width} columns"])
+    cells = prod(-(-n // c) for n, c in zip(document["shape"], document["chunk_shape"], strict=True))
+    if table.shape[0] > min(cells, MOST_REGIONS):
+        raise ManifestError(
+            [f"regions: the table {name!r} has {table.shape[0]} rows, but there is room for {cells} regions"]
+            if cells <= MOST_REGIONS
+            else [f"regions: the table {name!r} has {table.shape[0]} rows; {MOST_REGIONS} are the most"]
+        )
+    try:
+        rows: Ints = np.asarray(table[...])
+    except Exception as error:
+        raise ManifestError([f"regions: the table {name!r} cannot be read: {error}"]) from error
+    return rows
+
+
+def _parse_regions(document: Mapping[str, Any], table: Any) -> tuple[RegionTable, list[str]]:
     """The region table from its columns in the attributes, or from the array beside the members."""
+    regions, ndim = document["regions"], len(document["shape"])
     nothing = RegionTable.from_rows([], ndim)
     if isinstance(regions, str):
-        if table is None or table.dtype != np.int64 or table.ndim != 2 or table.shape[1] != 1 + 3 * ndim:
-            what = "is missing" if table is None else f"is {table.dtype} of shape {table.shape}"
-            return nothing, [
-                f"regions: the table {regions!r} {what}; expected int64 with {1 + 3 * ndim} columns"
-            ]
-        return RegionTable.unpacked(table), []
+        return RegionTable.unpacked(_read_table(document, table)), []
     columns: dict[str, Ints] = {}
     problems = []
     count = len(regions["member"])
@@ -280,7 +372,7 @@ def _parse_regions(regions: Any, table: Ints | None, ndim: int) -> tuple[RegionT
         expected = (count,) if name == "member" else (count, ndim)
         try:
             values = np.array(regions[name])
-        except ValueError:  # rows of different lengths
+        except (ValueError, RecursionError):  # rows of different lengths, or nested without end
             problems.append(f"regions.{name}: rows of different lengths")
             continue
         if values.size == 0 and len(regions[name]) == count and ndim * count == 0:

@@ -13,6 +13,7 @@ import zarr.api.asynchronous
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 
 from intarsia._compat import sync
+from intarsia.array.manifest import sizes_of
 from intarsia.array.memory import codecs_for, fits, type_text
 from intarsia.errors import MemberError, MissingMemberError, ShapeError
 from intarsia.words import place_text
@@ -78,9 +79,10 @@ def create_member(
 ) -> AnyArray:
     """A new Zarr array that decodes to the logical data type."""
     for what, value in (("chunks", encoding.chunks), ("shards", encoding.shards)):
-        if value is not None and (len(value) != manifest.ndim or min(value, default=1) < 1):
+        sizes = None if value is None else sizes_of(value, what)
+        if sizes is not None and (len(sizes) != manifest.ndim or min(sizes, default=1) < 1):
             raise ShapeError(
-                f"{what} {tuple(value)}: a member of this array needs {manifest.ndim} sizes of at least 1"
+                f"{what} {sizes}: a member of this array needs {manifest.ndim} sizes of at least 1"
             )
     options: dict[str, Any] = {}
     parsed = codecs_for(manifest.data_type, encoding.codecs)

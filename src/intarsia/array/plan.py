@@ -16,6 +16,7 @@ from zarr_indexing import ArrayMap, ConstantMap, DimensionMap, IndexTransform, L
 from zarr_indexing.boundary import normalize_positional_selection, split_scalar_axes
 
 from intarsia.array.table import Box, Ints
+from intarsia.errors import BoundsError
 from intarsia.nullable import OptionalDType
 
 if TYPE_CHECKING:
@@ -83,6 +84,13 @@ class Request:
     @property
     def size(self) -> int:
         return prod(self.shape)
+
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """Lowest index on each axis, and highest plus one."""
+        if self.axes is not None:
+            return [axis.bounds for axis in self.axes]
+        return [(int(p.min()), int(p.max()) + 1) if p.size else (0, 0) for p in self.points or ()]
 
     @property
     def working_shape(self) -> tuple[int, ...]:
@@ -216,9 +224,18 @@ def plan(manifest: Manifest, asked: Request) -> Plan:
     >>> plan(Manifest.empty((4,), (2,), "u1"), request((4,), slice(1, 3))).parts
     ()
     """
-    if not asked.size or not len(manifest.regions):
+    if not asked.size:
         return Plan(asked, (), 0)
-    parts = tuple(_outer_parts(manifest, asked) if asked.axes is not None else _point_parts(manifest, asked))
+    bounds = asked.bounds
+    if any(high > n for (_, high), n in zip(bounds, manifest.shape, strict=True)):
+        box = Box(tuple(low for low, _ in bounds), tuple(high for _, high in bounds))
+        raise BoundsError(
+            f"the selection reaches over {box.text()}, but the shape of the array is {manifest.shape} by now"
+        )
+    if not len(manifest.regions):
+        return Plan(asked, (), 0)
+    divide = _outer_parts if asked.axes is not None else _point_parts
+    parts = tuple(divide(manifest, asked, bounds))
     return Plan(asked, parts, sum(part.size for part in parts))
 
 
@@ -236,10 +253,10 @@ def _touched(manifest: Manifest, bounds: list[tuple[int, int]]) -> tuple[Ints, I
     return rows, start, stop, table.member_start[rows] * chunk - start
 
 
-def _outer_parts(manifest: Manifest, asked: Request) -> Iterator[Part]:
+def _outer_parts(manifest: Manifest, asked: Request, bounds: list[tuple[int, int]]) -> Iterator[Part]:
     assert asked.axes is not None
     axes = asked.axes
-    rows, start, stop, shift = _touched(manifest, [axis.bounds for axis in axes])
+    rows, start, stop, shift = _touched(manifest, bounds)
     orders = [None if axis.indices is None else np.argsort(axis.indices, kind="stable") for axis in axes]
     spans = [
         _span(axis, order, start[:, d], stop[:, d])
@@ -285,13 +302,13 @@ def _span(axis: Axis, order: Ints | None, start: Ints, stop: Ints) -> tuple[Ints
     return np.maximum(first, 0), np.minimum(last, axis.count)
 
 
-def _point_parts(manifest: Manifest, asked: Request) -> Iterator[Part]:
+def _point_parts(manifest: Manifest, asked: Request, bounds: list[tuple[int, int]]) -> Iterator[Part]:
     assert asked.points is not None
     points = asked.points
     if not points:  # the one element of a zero-dimensional array, asked for any number of times
         yield Part(0, (), (np.arange(asked.size),), asked.size)
         return
-    rows, start, stop, shift = _touched(manifest, [(int(p.min()), int(p.max()) + 1) for p in points])
+    rows, start, stop, shift = _touched(manifest, bounds)
     along = int(np.argmax([np.ptp(p) for p in points]))
     order = np.argsort(points[along], kind="stable")
     ordered = points[along][order]

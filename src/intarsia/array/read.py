@@ -22,10 +22,11 @@ from intarsia.errors import ReadError
 
 if TYPE_CHECKING:
     from intarsia.array.fetch import Pending
-    from intarsia.array.frame import Frame
+    from intarsia.array.frame import Frame, Layout
     from intarsia.array.plan import Part, Plan, Request
     from intarsia.array.queue import Batch
     from intarsia.array.source import Source
+    from intarsia.array.table import Row
 
 __all__ = ["Prepared", "prepare", "read_request", "threads_for"]
 
@@ -41,40 +42,47 @@ class Prepared(NamedTuple):
 def read_request(frame: Frame, asked: Request, config: LogicalConfig | None = None) -> Values:
     """The values of a request, in its shape."""
     config = config or LogicalConfig()
-    prepared = prepare(frame, asked)
-    out = _output(frame, prepared.plan)
+    return frame.settled(lambda layout: _read(frame, layout, asked, config))
+
+
+def _read(frame: Frame, layout: Layout, asked: Request, config: LogicalConfig) -> tuple[Values, list[Row]]:
+    """The values as one layout has them, and the regions in which chunks are missing."""
+    prepared = prepare(frame, layout, asked)
+    out = _output(layout, prepared.plan)
     for work in prepared.works:
         _fill_missing(work, out)
-    _read_chunks(frame, prepared.works, out, config)
+    _read_chunks(frame, layout, prepared.works, out, config)
     for part, source in prepared.by_zarr:
         try:
             read_part(source, part, out, points=asked.axes is None, window=config.window)
         except Exception as error:
-            raise _failure(frame, part, source, culprit(source, part), error) from error
-    return out.reshape(asked.shape)
+            raise _failure(frame, layout, part, source, culprit(source, part), error) from error
+    incomplete = [work.part for work in prepared.works if work.some_missing]
+    incomplete += [part for part, _ in prepared.by_zarr]  # zarr does not tell
+    return out.reshape(asked.shape), [layout.manifest.regions.row(part.row) for part in incomplete]
 
 
-def prepare(frame: Frame, asked: Request) -> Prepared:
+def prepare(frame: Frame, layout: Layout, asked: Request) -> Prepared:
     """Find every chunk that a request needs, and where its bytes are."""
-    manifest = frame.manifest  # another thread may change the layout meanwhile
+    manifest = layout.manifest
     planned = plan(manifest, asked)
     works: list[Work] = []
     by_zarr: list[tuple[Part, Source]] = []
     if len(planned.parts) > 1:
         owner = manifest.regions.member
-        frame.members.open_together(manifest.members[owner[part.row]] for part in planned.parts)
+        layout.members.open_together(manifest.members[owner[part.row]] for part in planned.parts)
     for part in planned.parts:
-        source = frame.source_of(manifest, part.row)
+        source = layout.source_of(part.row)
         if source.obstacle:
             by_zarr.append((part, source))
         else:
             works.append(Work(part, source, asked.axes is None, asked.working_shape))
     if works:
-        _locate(frame, works)
+        _locate(frame, layout, works)
     return Prepared(planned, works, by_zarr)
 
 
-def _locate(frame: Frame, works: list[Work]) -> None:
+def _locate(frame: Frame, layout: Layout, works: list[Work]) -> None:
     fetcher = frame.fetcher()
     whole = [work for work in works if work.source.shards is None]
     for work, sizes in zip(whole, fetcher.sizes([(w.source, w.chunks) for w in whole]), strict=True):
@@ -87,7 +95,7 @@ def _locate(frame: Frame, works: list[Work]) -> None:
         except ShardIndexError as failure:
             work = sharded[failure.part]
             index = work.source.index(int(work.chunks[failure.position]))
-            raise _failure(frame, work.part, work.source, index, failure.cause) from failure.cause
+            raise _failure(frame, layout, work.part, work.source, index, failure.cause) from failure.cause
         for work, located in zip(sharded, places, strict=True):
             work.located = located
             work.set_sizes(located.nbytes)
@@ -95,9 +103,9 @@ def _locate(frame: Frame, works: list[Work]) -> None:
         work.fetcher = fetcher.for_member(work.source)
 
 
-def _output(frame: Frame, planned: Plan) -> Values:
-    fill_value = None if planned.is_complete else frame.manifest.fill_value
-    return allocated(frame.manifest.data_type, planned.request.working_shape, fill_value)
+def _output(layout: Layout, planned: Plan) -> Values:
+    fill_value = None if planned.is_complete else layout.manifest.fill_value
+    return allocated(layout.manifest.data_type, planned.request.working_shape, fill_value)
 
 
 def _fill_missing(work: Work, out: Values) -> None:
@@ -112,7 +120,7 @@ def _fill_missing(work: Work, out: Values) -> None:
         out[target] = work.source.fill_value
 
 
-def _read_chunks(frame: Frame, works: list[Work], out: Values, config: LogicalConfig) -> None:
+def _read_chunks(frame: Frame, layout: Layout, works: list[Work], out: Values, config: LogicalConfig) -> None:
     works = [work for work in works if work.present.size]
     if not works:
         return
@@ -124,12 +132,14 @@ def _read_chunks(frame: Frame, works: list[Work], out: Values, config: LogicalCo
         scratch = getattr(scratches, "own", None)
         if scratch is None:
             scratch = scratches.own = Scratch()
-        _decode(frame, *taken, out, scratch)
+        _decode(frame, layout, *taken, out, scratch)
 
     run(queue.take, decode, threads, give_up=queue.cancel)
 
 
-def _decode(frame: Frame, batch: Batch, pending: Pending, out: Values, scratch: Scratch) -> None:
+def _decode(
+    frame: Frame, layout: Layout, batch: Batch, pending: Pending, out: Values, scratch: Scratch
+) -> None:
     received = iter(pending)
     work, chunk = batch[0][0], int(batch[0][0].chunks[batch[0][1][0]])
     try:
@@ -142,13 +152,14 @@ def _decode(frame: Frame, batch: Batch, pending: Pending, out: Values, scratch: 
                 encoded = next(received)
                 if encoded is None:
                     out[target] = source.fill_value
+                    work.some_missing = True
                 elif decoder.asks_for_index:
                     with working_on(source.index(chunk)):
                         decoder.place(encoded, out, target, inside, scratch)
                 else:
                     decoder.place(encoded, out, target, inside, scratch)
     except Exception as error:
-        raise _failure(frame, work.part, work.source, work.source.index(chunk), error) from error
+        raise _failure(frame, layout, work.part, work.source, work.source.index(chunk), error) from error
     finally:
         received.close()
 
@@ -167,9 +178,9 @@ def threads_for(works: list[Work], config: LogicalConfig) -> int:
 
 
 def _failure(
-    frame: Frame, part: Part, source: Source, index: tuple[int, ...] | None, error: Exception
+    frame: Frame, layout: Layout, part: Part, source: Source, index: tuple[int, ...] | None, error: Exception
 ) -> ReadError:
     chunk = "" if index is None else f", chunk {index}"
-    region = frame.region_text(frame.manifest.regions.row(part.row))
+    region = layout.region_text(layout.manifest.regions.row(part.row))
     why = reason(error, frame.group.store, source.path, source.stored_as(index))
     return ReadError(f"cannot read region {region}, member {source.name}{chunk}: {why}")

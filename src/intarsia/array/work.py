@@ -95,8 +95,20 @@ class Work:
     """The chunks of one part, and what is known about their bytes."""
 
     __slots__ = (
-        "_axes", "_counts", "_gather", "_points", "chunks", "fetcher", "located", "nbytes", "out_shape",
-        "part", "present", "source", "stored_sizes_are_known",
+        "_axes",
+        "_counts",
+        "_gather",
+        "_points",
+        "chunks",
+        "fetcher",
+        "located",
+        "nbytes",
+        "out_shape",
+        "part",
+        "present",
+        "some_missing",
+        "source",
+        "stored_sizes_are_known",
     )  # fmt: skip
 
     def __init__(self, part: Part, source: Source, points: bool, out_shape: tuple[int, ...]) -> None:
@@ -114,6 +126,8 @@ class Work:
         self.nbytes: Ints = np.full(self.chunks.shape, source.decoder.nbytes)
         """Stored size of each chunk; its decoded size where that is not known; -1 if it is not stored."""
         self.stored_sizes_are_known = False
+        self.some_missing = False
+        """Whether a chunk was found not to be stored."""
 
     def _cut_axes(self, points: bool) -> None:
         part, source = self.part, self.source
@@ -148,6 +162,7 @@ class Work:
         """Take in the stored size of each chunk, -1 for those that are not stored."""
         self.nbytes, self.stored_sizes_are_known = nbytes, True
         self.present = np.flatnonzero(nbytes >= 0)
+        self.some_missing = self.present.size < nbytes.size
 
     def threads(self, most: int, window: int) -> int:
         """How many threads work on these chunks: all that are allowed, worth it, and fit half the window."""

@@ -17,10 +17,11 @@ from intarsia.nullable import OptionalDType
 
 if TYPE_CHECKING:
     from intarsia.array.config import LogicalConfig
-    from intarsia.array.frame import Frame
+    from intarsia.array.frame import Frame, Layout
     from intarsia.array.manifest import Manifest
     from intarsia.array.memory import Values
     from intarsia.array.plan import Plan, Request
+    from intarsia.array.table import Row
     from intarsia.casting import Casting
 
 __all__ = ["as_values", "write_request"]
@@ -73,20 +74,29 @@ def write_request(frame: Frame, config: LogicalConfig, asked: Request, value: An
         raise ShapeError(
             f"values of shape {values.shape} do not fit the selection, whose shape is {asked.shape}"
         ) from None
-    manifest = frame.manifest
-    planned = plan(manifest, asked)
-    _check_regions(frame, config, planned)
     values = values.reshape(asked.working_shape)
-    sources = [frame.source_of(manifest, part.row) for part in planned.parts]
-    if holds_nulls(values):  # before anything is written
+    touched: set[str] = set()
+
+    def write(layout: Layout) -> tuple[None, list[Row]]:
+        planned = plan(layout.manifest, asked)
+        _check_regions(layout, config, planned)
+        rows = [layout.manifest.regions.row(part.row) for part in planned.parts]
+        sources = [layout.source_of(part.row) for part in planned.parts]
+        if holds_nulls(values):  # before anything is written
+            for part, source, row in zip(planned.parts, sources, rows, strict=True):
+                chosen = values[part.target if asked.axes is None else outer_index(part.target, values.shape)]
+                for_member(source.array, chosen, f"region {layout.region_text(row)}")
+        touched.update(source.name for source in sources)
         for part, source in zip(planned.parts, sources, strict=True):
-            chosen = values[part.target if asked.axes is None else outer_index(part.target, values.shape)]
-            for_member(source.array, chosen, f"region {frame.region_text(manifest.regions.row(part.row))}")
-    for part, source in zip(planned.parts, sources, strict=True):
-        write_part(source, part, values, points=asked.axes is None, config=config)
+            write_part(source, part, values, points=asked.axes is None, config=config)
+        return None, rows
+
+    frame.settled(write)
+    for name in touched - set(frame.manifest.members):  # a member that was gone, brought back in part
+        frame.discard(name)
 
 
-def _check_regions(frame: Frame, config: LogicalConfig, planned: Plan) -> None:
+def _check_regions(layout: Layout, config: LogicalConfig, planned: Plan) -> None:
     asked = planned.request
     if not planned.is_complete:
         raise NoRegionError(
@@ -95,8 +105,8 @@ def _check_regions(frame: Frame, config: LogicalConfig, planned: Plan) -> None:
             "  Add a region there first: arr.add_region(bounds, codecs=[…]), or arr.append(data, codecs=[…])"
         )
     if len(planned.parts) > 1 and not config.cross_region_writes:
-        rows = [frame.manifest.regions.row(part.row) for part in planned.parts[:SHOWN_REGIONS]]
-        named = " and ".join(frame.region_text(row) for row in rows)
+        rows = [layout.manifest.regions.row(part.row) for part in planned.parts[:SHOWN_REGIONS]]
+        named = " and ".join(layout.region_text(row) for row in rows)
         more = f" and {len(planned.parts) - SHOWN_REGIONS} more" if len(planned.parts) > SHOWN_REGIONS else ""
         raise CrossRegionWriteError(
             f"the write to {_asked_text(asked)} touches {len(planned.parts)} regions: {named}{more}.\n"
@@ -105,8 +115,5 @@ def _check_regions(frame: Frame, config: LogicalConfig, planned: Plan) -> None:
 
 
 def _asked_text(asked: Request) -> str:
-    if asked.axes is not None:
-        bounds = [axis.bounds for axis in asked.axes]
-    else:
-        bounds = [(int(p.min()), int(p.max()) + 1) for p in asked.points or ()]
+    bounds = asked.bounds
     return Box(tuple(a for a, _ in bounds), tuple(b for _, b in bounds)).text()
