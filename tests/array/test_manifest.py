@@ -2,6 +2,9 @@
 
 import copy
 import json
+import shutil
+import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -312,17 +315,98 @@ def test_a_damaged_chunk_is_an_error_that_names_region_member_and_chunk(document
     assert intarsia.verify(array, data=False) == ()
 
 
+LEFT = "m-" + "f" * 32
+
+
 def test_leftovers_of_a_crash_are_listed_and_removed(document):
     store, _ = document
     group = zarr.open_group(store, path="a", mode="r+")
-    group.create_array("m-left", shape=(4,), dtype="u1")[:] = 1
+    group.create_array(LEFT, shape=(4,), dtype="u1")[:] = 1
     problems = intarsia.verify(store, "a")
-    assert [(problem.kind, problem.where) for problem in problems] == [("leftover", "a/m-left")]
-    assert intarsia.vacuum(store, dry_run=True) == ("a/m-left",)
+    assert [(problem.kind, problem.where) for problem in problems] == [("leftover", f"a/{LEFT}")]
+    assert intarsia.vacuum(store, dry_run=True) == (f"a/{LEFT}",)
     assert intarsia.verify(store, "a") == problems
-    assert intarsia.vacuum(store) == ("a/m-left",)
+    assert intarsia.vacuum(store) == (f"a/{LEFT}",)
     assert intarsia.verify(store, "a") == ()
-    assert not [key for key in stored(store) if "m-left" in key]
+    assert not [key for key in stored(store) if LEFT in key]
+
+
+def test_what_a_killed_writer_leaves_is_listed_and_removed(tmp_path):
+    array = intarsia.create(tmp_path, "a", shape=(0,), chunks=(4,), dtype="i4")
+    array.append(np.arange(8), codecs=["zstd"])
+    member = tmp_path / "a" / array.regions[0].name
+    shutil.copytree(member, tmp_path / "a" / LEFT)
+    (tmp_path / "a" / LEFT / "zarr.json").unlink()  # its removal was interrupted
+    unfinished = member / "c" / f"1.{'0' * 32}.partial"
+    unfinished.write_bytes(b"half a chunk")
+    mine = member / "c" / "notes.partial"
+    mine.write_bytes(b"none of ours")
+    left = (f"a/{LEFT}", f"a/{member.name}/c/{unfinished.name}")
+    assert tuple(problem.where for problem in intarsia.verify(tmp_path, "a")) == left
+    assert intarsia.vacuum(tmp_path) == left
+    assert not (tmp_path / "a" / LEFT).exists()
+    assert not unfinished.exists()
+    assert mine.exists()
+    assert intarsia.verify(tmp_path, "a") == ()
+
+
+def test_vacuum_leaves_alone_what_is_not_ours():
+    store = memory()
+    intarsia.create(store, "", shape=(0,), chunks=(4,), dtype="i4").append(np.arange(4))
+    below = intarsia.create(store, "run2", shape=(0,), chunks=(4,), dtype="i4")
+    below.append(np.arange(4))
+    zarr.create_array(store, name="lat", shape=(4,), dtype="f4")[:] = 1
+    zarr.create_array(store, name="m-mine", shape=(4,), dtype="f4")[:] = 1
+    zarr.create_group(store, path=LEFT)  # a name like ours, but no array
+    below.group.create_array(LEFT, shape=(4,), dtype="u1")
+    assert intarsia.verify(store, "") == ()
+    before = stored(store)
+    assert intarsia.vacuum(store) == (f"run2/{LEFT}",)
+    assert stored(store) == {key: data for key, data in before.items() if f"run2/{LEFT}" not in key}
+    assert intarsia.open(store, "run2")[...].tolist() == [0, 1, 2, 3]
+
+
+def test_a_store_that_cannot_delete_keeps_leftovers_and_vacuum_says_so(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # zip files keep every version of a key
+        store = zarr.storage.ZipStore(tmp_path / "z.zip", mode="w")
+        array = intarsia.create(store, "a", shape=(0,), chunks=(4,), dtype="i4")
+        array.append(np.arange(8), codecs=["zstd"])
+        array.recode(codecs=["gzip"])
+        assert array.regions[0].codec_names == "gzip"
+        assert array[...].tolist() == list(range(8))
+        with pytest.raises(intarsia.ReadOnlyError, match="from which nothing can be removed"):
+            intarsia.vacuum(store)
+        store.close()
+    with zarr.storage.ZipStore(tmp_path / "z.zip", mode="r") as store:
+        assert [problem.kind for problem in intarsia.verify(store, "a")] == ["leftover"]
+
+
+def test_verify_reads_what_is_stored_and_nothing_else(monkeypatch):
+    array = intarsia.create(memory(), "a", shape=(2_000_000,), chunks=(1,), dtype="u1")
+    array.add_region([(0, 2_000_000)], codecs=[], shards=(10,))
+    array[1_234_567] = 7
+    reads = []
+    module = sys.modules["intarsia.array.verify"]
+    original = module.read_request
+
+    def counted(frame, asked):
+        reads.append(asked.bounds)
+        return original(frame, asked)
+
+    monkeypatch.setattr(module, "read_request", counted)
+    assert intarsia.verify(array) == ()
+    assert reads == [[(i, i + 1)] for i in range(1_234_560, 1_234_570)]
+
+
+def test_verify_lists_whatever_a_read_fails_with(document, monkeypatch):
+    store, _ = document
+
+    def fails(*_):
+        raise OverflowError("too far")
+
+    monkeypatch.setattr(sys.modules["intarsia.array.verify"], "read_request", fails)
+    assert {(problem.kind, problem.what) for problem in intarsia.verify(store, "a")} == {("data", "too far")}
 
 
 def test_what_every_interrupted_change_leaves_is_the_old_array_or_the_new_one(monkeypatch):

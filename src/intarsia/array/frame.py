@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from intarsia.array.member import Encoding
     from intarsia.array.table import Box, Row
 
-__all__ = ["Frame", "Layout", "open_group"]
+__all__ = ["Frame", "Layout", "open_group", "read_key"]
 
 TABLE_ROWS_PER_CHUNK = 1 << 16
 
@@ -50,7 +50,7 @@ def open_group(store: Any, path: str, mode: Any) -> zarr.Group:
         raise ManifestError([f"the metadata of {path or '/'!r} is nested too deeply to be read"]) from None
 
 
-def _read_key(store: Any, key: str) -> bytes | None:
+def read_key(store: Any, key: str) -> bytes | None:
     """A small value of a store; None if there is none."""
     prototype = default_buffer_prototype()
     found = (
@@ -188,7 +188,7 @@ class Frame:
         if self.fetcher().lasting:
             return True
         store, key = self.group.store, f"{self.group.path}/zarr.json".lstrip("/")
-        found = _read_key(store, key)
+        found = read_key(store, key)
         if found is None:
             return False
         seen, manifest = self._known

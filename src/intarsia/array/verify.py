@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import zarr
-from zarr.errors import ZarrUserWarning
 
+from intarsia._compat import RegularChunkGridMetadata
 from intarsia.array.blocks import blocks
+from intarsia.array.encoded import grain
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.logical import LogicalArray
 from intarsia.array.manifest import MANIFEST_KEY
@@ -19,13 +19,17 @@ from intarsia.array.plan import request
 from intarsia.array.read import read_request
 from intarsia.array.region import Region
 from intarsia.array.table import Box
+from intarsia.array.vacuum import leftovers
+from intarsia.codecs.stored import stored_indices
 from intarsia.errors import IntarsiaError, ManifestError, NotLogicalArrayError
 from intarsia.shards.check import check_shards
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["Problem", "children", "referenced", "verify"]
+    from intarsia.array.member import AnyArray
+
+__all__ = ["Problem", "verify"]
 
 type ProblemKind = Literal["manifest", "member", "data", "leftover"]
 
@@ -73,20 +77,19 @@ def verify(target: Any, path: str = "", *, data: bool = True) -> tuple[Problem, 
             Problem("data", problem.where, problem.what, problem.advice)
             for problem in check_shards(target, data=data)
         )
-    if isinstance(target, LogicalArray):
-        group = open_group(target.group, "", "r")
-    else:
-        try:
-            group = open_group(target, path, "r")
-        except FileNotFoundError as error:
-            raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
+    where = path or "/"
     try:
-        frame = Frame.load(group)
-    except ManifestError as error:
+        group = open_group(target.group if isinstance(target, LogicalArray) else target, path, "r")
         where = f"{group.path or '/'} attribute {MANIFEST_KEY!r}"
+        frame = Frame.load(group)
+    except FileNotFoundError as error:
+        raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
+    except ManifestError as error:
         found = error.problems or [str(error)]
         return tuple(Problem("manifest", where, problem) for problem in found)
-    return (*_member_problems(frame), *(_data_problems(frame) if data else ()), *_leftovers(frame))
+    members = tuple(_member_problems(frame))
+    data_problems = _data_problems(frame, {problem.where for problem in members}) if data else ()
+    return (*members, *data_problems, *_leftovers(frame))
 
 
 def _member_problems(frame: Frame) -> Iterator[Problem]:
@@ -107,45 +110,51 @@ def _member_problems(frame: Frame) -> Iterator[Problem]:
             yield Problem("member", where, problem)
 
 
-def _data_problems(frame: Frame) -> Iterator[Problem]:
-    """Reads every region block by block; goes on after a failure, so that all damage is listed."""
-    manifest = frame.manifest
-    for i in range(len(manifest.regions)):
+def _data_problems(frame: Frame, known: set[str]) -> Iterator[Problem]:
+    """Reads every stored chunk of every region; goes on after a failure, so that all damage is listed."""
+    stored: dict[str, Sequence[tuple[int, ...]]] = {}
+    for i in range(len(frame.manifest.regions)):
         region = Region.of(frame, i)
+        where = f"{frame.group.path}/{region.name}".lstrip("/")
         try:
             member = region.member
-        except IntarsiaError:
-            continue  # listed as a problem of the member
-        inside = (
-            Box(*(tuple(edge) for edge in zip(*region.member_bounds, strict=True)))
-            if manifest.ndim
-            else Box((), ())
-        )
-        shift = [a - m for (a, _), m in zip(region.bounds, inside.start, strict=True)]
-        for block in blocks(inside, member.chunks, member.dtype.itemsize, most_bytes=1):
-            selection = tuple(slice(a + s, b + s) for a, b, s in zip(*block, shift, strict=True))
+            if isinstance(member.metadata.chunk_grid, RegularChunkGridMetadata):
+                if region.name not in stored:
+                    stored[region.name] = stored_indices(member)
+                selections = _stored_parts(region, member, stored[region.name])
+            else:
+                selections = iter((tuple(slice(a, b) for a, b in region.bounds),))
+        except Exception as error:
+            if where not in known:
+                known.add(where)
+                yield Problem("member", where, str(error).split("\n")[0])
+            continue
+        for selection in selections:
             try:
-                read_request(frame, request(manifest.shape, selection, "basic"))
-            except IntarsiaError as error:
-                yield Problem("data", f"{frame.group.path}/{region.name}".lstrip("/"), str(error))
+                read_request(frame, request(frame.manifest.shape, selection, "basic"))
+            except Exception as error:
+                yield Problem("data", where, str(error) or repr(error))
 
 
-def children(group: zarr.Group) -> list[str]:
-    """Names of the arrays and groups right below a group."""
-    with warnings.catch_warnings():
-        # Of a directory without metadata zarr only warns; if the manifest names it, the member is missing.
-        warnings.simplefilter("ignore", ZarrUserWarning)
-        return sorted(name for name, _ in group.members(max_depth=0))
-
-
-def referenced(frame: Frame) -> set[str]:
-    """Names of the children that the manifest needs: its members, and its table if it has one."""
-    document: Any = frame.group.metadata.attributes[MANIFEST_KEY]
-    table = document["regions"]
-    return {*frame.manifest.members, *([table] if isinstance(table, str) else [])}
+def _stored_parts(
+    region: Region, member: AnyArray, stored: Sequence[tuple[int, ...]]
+) -> Iterator[tuple[slice, ...]]:
+    """The region chunk by chunk, in elements of the logical array; what is not stored is left out."""
+    bounds = region.member_bounds
+    inside = Box(tuple(a for a, _ in bounds), tuple(b for _, b in bounds))
+    shift = [a - m for (a, _), m in zip(region.bounds, inside.start, strict=True)]
+    unit = grain(member)
+    for index in stored:
+        corner = tuple(i * n for i, n in zip(index, unit, strict=True))
+        whole = Box(corner, tuple(a + n for a, n in zip(corner, unit, strict=True)))
+        shared = whole.intersect(inside)
+        if shared is not None:
+            for block in blocks(shared, member.chunks, member.dtype.itemsize, most_bytes=1):
+                yield tuple(slice(a + s, b + s) for a, b, s in zip(*block, shift, strict=True))
 
 
 def _leftovers(frame: Frame) -> Iterator[Problem]:
-    for name in sorted(set(children(frame.group)) - referenced(frame)):
+    for name in leftovers(frame):
         where = f"{frame.group.path}/{name}".lstrip("/")
-        yield Problem("leftover", where, "no region refers to it", "intarsia.vacuum removes it")
+        what = "a writer did not finish it" if name.endswith(".partial") else "no region refers to it"
+        yield Problem("leftover", where, what, "intarsia.vacuum removes it")

@@ -52,12 +52,12 @@ def vacuum(
     if forget_before:
         _check_forget(place, dry_run=dry_run)
     commit = None
-    if dry_run:
-        removed = intarsia.vacuum(place.store(version), array, dry_run=True)
-    elif place.repo is None:
-        place.store(version)  # refuses versions that a plain store has not
+    removed = intarsia.vacuum(place.store(version), array, dry_run=True)
+    if not as_json:
+        say(*removed)  # before it happens
+    if place.repo is None and not dry_run:
         removed = intarsia.vacuum(place.writable, array)
-    else:
+    elif place.repo is not None and not dry_run:
         with intarsia.transaction(place.repo, version.for_writing(), "vacuum") as transaction:
             removed = intarsia.vacuum(transaction.store, array)
         commit = transaction.snapshot_id
@@ -76,7 +76,6 @@ def vacuum(
             }
         )
         return
-    say(*removed)
     words = "would be removed" if dry_run else "removed"
     say(f"{count_text(len(removed), 'leftover')} {words}" if removed else "nothing is left over")
     if commit:
