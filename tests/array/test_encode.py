@@ -14,7 +14,7 @@ from zarr.core.buffer import cpu
 from zarr.storage import MemoryStore
 
 import intarsia
-from intarsia.array import encode
+from intarsia.array import encode, locks
 from intarsia.array.encode import write_box
 from intarsia.array.source import Source
 from intarsia.array.table import Box
@@ -195,3 +195,59 @@ def test_shards_are_written_by_zarr():
         array[3:6] = 0
     assert by_zarr.call_count == 2
     assert array[:].tolist() == [0, 1, 2, 0, 0, 0, 6, 7]
+
+
+@pytest.mark.parametrize("place", ["memory", "files", "transaction"])
+def test_threads_write_different_chunks_of_one_shard_and_none_is_lost(place, tmp_path):
+    repo = intarsia.open_repository("memory://", create=True)
+    with intarsia.transaction(repo, message="one") as tx:
+        store = {"memory": MemoryStore(), "files": str(tmp_path), "transaction": tx.store}[place]
+        array = intarsia.create(store, "a", shape=(0,), chunks=(4,), dtype="i4")
+        array.append(np.zeros(64, dtype="i4"), codecs=["zstd"], shards=(32,))
+        handles = [array, intarsia.open(store, "a", mode="r+")]  # another handle means the same shards
+        barrier = threading.Barrier(16)
+
+        def write(i):
+            barrier.wait()
+            handles[i % 2][i * 4 : i * 4 + 4] = i + 1
+
+        threads = [threading.Thread(target=write, args=(i,)) for i in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert array[::4].tolist() == list(range(1, 17))
+    assert len(locks.locks) == 0
+
+
+def test_threads_that_hold_several_shards_do_not_wait_in_a_circle():
+    array = intarsia.create(MemoryStore(), "a", shape=(0,), chunks=(1,), dtype="i4")
+    array.append(np.zeros(8, dtype="i4"), codecs=[], shards=(2,))
+    orders = [[0, 7], [7, 0], [3, 4], [4, 3]]
+
+    def write(order):
+        for _ in range(10):
+            array.oindex[order] = 1
+
+    threads = [threading.Thread(target=write, args=(order,)) for order in orders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert array[...].tolist() == [1, 0, 0, 1, 1, 0, 0, 1]
+
+
+@pytest.mark.parametrize("shards", [None, (8, 6)])
+def test_of_an_index_given_twice_the_last_one_wins(shards):
+    array = intarsia.create(MemoryStore(), "a", shape=(0, 6), chunks=(2, 3), dtype="i4")
+    array.append(np.zeros((16, 6), dtype="i4"), codecs=[], shards=shards)
+    expected = np.zeros((16, 6), dtype="i4")
+    y, x = [5, 1, 11, 0, 7, 5, 1], [3, 4, 4, 1, 0, 0, 3]
+    values = np.arange(1, 50, dtype="i4").reshape(7, 7)
+    array.oindex[y, x] = values
+    expected[np.ix_(y, x)] = values
+    assert array[...].tolist() == expected.tolist()
+    y[0], x[0] = 1, 3
+    array.vindex[y, x] = values[0] + 100
+    expected[y, x] = values[0] + 100
+    assert array[...].tolist() == expected.tolist()

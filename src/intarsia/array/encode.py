@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from intarsia._compat import chunk_is_empty, store_supports_sync_io
 from intarsia.array.config import LogicalConfig
 from intarsia.array.decode import Scratch
 from intarsia.array.fetch import Spans, fetcher_for, start
+from intarsia.array.locks import held
 from intarsia.array.memory import Values, broadcast, for_member, is_nullable
 from intarsia.array.plan import Part
 from intarsia.array.pool import run
@@ -28,6 +31,7 @@ from intarsia.errors import ReadError
 from intarsia.nullable import NullableValues
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from concurrent.futures import Future
 
     from zarr.core.buffer import Buffer
@@ -81,14 +85,54 @@ def write_part(
 
 def _write_by_zarr(source: Source, part: Part, values: Values, points: bool) -> None:
     member: Any = source.array
-    if points:
-        member.set_coordinate_selection(part.source, values[part.target])
-        return
-    chosen = values[outer_index(part.target, values.shape)]
-    if all(isinstance(selector, slice) for selector in part.source):
-        member.set_basic_selection(part.source or ..., chosen)
-    else:
-        member.set_orthogonal_selection(part.source, chosen)
+    part = _last_of_each(part, member.shape, points)
+    with held(member.store, member.path, _shards(source, part, points)):
+        if points:
+            member.set_coordinate_selection(part.source, values[part.target])
+            return
+        chosen = values[outer_index(part.target, values.shape)]
+        if all(isinstance(selector, slice) for selector in part.source):
+            member.set_basic_selection(part.source or ..., chosen)
+        else:
+            member.set_orthogonal_selection(part.source, chosen)
+
+
+def _last_of_each(part: Part, shape: tuple[int, ...], points: bool) -> Part:
+    """The part without elements that a later one overwrites, as in NumPy; zarr's shards mix up the order."""
+    if points and part.source:
+        coordinates: Any = part.source
+        places: Any = part.target[0]
+        flat = np.ravel_multi_index(coordinates, shape)
+        _, from_end = np.unique(flat[::-1], return_index=True)
+        if from_end.size == flat.size:
+            return part
+        kept = flat.size - 1 - from_end
+        return replace(part, source=tuple(c[kept] for c in coordinates), target=(places[kept],))
+    axes: list[tuple[Any, Any]] = []
+    for inside, target in zip(part.source, part.target, strict=False):
+        if not isinstance(inside, slice) and not isinstance(target, slice):
+            last = np.append(inside[1:] != inside[:-1], True)  # a plan gives indices in ascending order
+            axes.append((inside[last], target[last]))
+        else:
+            axes.append((inside, target))
+    return replace(part, source=tuple(i for i, _ in axes), target=tuple(t for _, t in axes)) if axes else part
+
+
+def _shards(source: Source, part: Part, points: bool) -> Iterable[tuple[int, ...]]:
+    """The shards that a write into this part stores anew."""
+    grain = source.stored_grain
+    if grain is None or source.array.shards is None:
+        return ()
+    coordinates: Any = part.source
+    axes = [
+        range(s.start // n, (s.stop - 1) // n + 1) if isinstance(s, slice) else np.asarray(s) // n
+        for s, n in zip(coordinates, grain, strict=True)
+    ]
+    return zip(*(a.tolist() for a in axes), strict=True) if points else product(*map(_each, axes))
+
+
+def _each(indices: Any) -> Any:
+    return indices if isinstance(indices, range) else np.unique(indices).tolist()
 
 
 class _Writer:
