@@ -204,7 +204,7 @@ def test_other_data_types(dtype):
     array.append(data[:4], codecs=["gzip"])
     array.append(data[4:], codecs=["zstd"])
     np.testing.assert_array_equal(array[...], data)
-    assert array.dtype == np.dtype(dtype)
+    assert array.dtype == np.dtype(dtype).newbyteorder("=")
 
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
@@ -343,3 +343,41 @@ def test_one_codec_is_a_list_of_one(codecs):
 def test_a_negative_shape_is_named():
     with pytest.raises(intarsia.ShapeError, match=r"shape \(-4,\): no axis can be shorter than 0"):
         intarsia.create({}, "a", shape=(-4,), chunks=(2,), dtype="i4")
+
+
+def test_a_byte_order_is_no_part_of_the_data_type(tmp_path):
+    array = intarsia.create(tmp_path, "a", shape=(0,), chunks=(4,), dtype=">f8", fill_value=1.5)
+    array.append(np.arange(8, dtype=">f8"), codecs=[{"name": "bytes", "configuration": {"endian": "big"}}])
+    assert array.dtype == np.dtype("f8")
+    assert array == intarsia.open(tmp_path, "a")
+    assert pickle.loads(pickle.dumps(array))[...].tolist() == list(range(8))
+
+
+def test_codecs_may_come_from_a_generator():
+    array = intarsia.create({}, "a", shape=(0,), chunks=(4,), dtype="i4")
+    array.append(np.arange(8), codecs=(codec for codec in ["gzip"]))
+    array.append(np.arange(8), codecs=(codec for codec in ["zstd"]))
+    array.recode([(0, 4)], codecs=(codec for codec in ["blosc"]))
+    assert sorted(region.codec_names for region in array.regions) == ["blosc", "gzip", "zstd"]
+
+
+@pytest.mark.parametrize("codecs", [["zstd"], ["gzip"]], ids=["into the last member", "into a new one"])
+def test_a_failed_append_leaves_nothing_grown_and_nothing_behind(codecs, monkeypatch):
+    store = zarr.storage.MemoryStore()
+    array = intarsia.create(store, "a", shape=(0,), chunks=(4,), dtype="i4")
+    array.append(np.arange(6), codecs=["zstd"])
+    before = stored(store)
+    name, calls = array.regions[0].name, []
+
+    def fails(source, *args, **keywords):
+        calls.append(source.name)
+        if source.name == name:
+            raise OSError("the disk is full")
+
+    monkeypatch.setattr("intarsia.array.edit.write_box", fails)
+    monkeypatch.setattr("intarsia.array.append.write_box", fails)
+    with pytest.raises(OSError, match="the disk is full"):
+        array.append(np.arange(10), codecs=codecs)
+    assert name in calls
+    assert stored(store) == before
+    assert intarsia.open(store, "a")[...].tolist() == list(range(6))

@@ -132,17 +132,23 @@ def _add(frame: Frame, addition: Addition, encoding: Encoding, ready: str | None
     before, axis = addition.before, addition.axis
     first_free = addition.rest.start[axis]
     boxes = [addition.rest] if ready is None else []
+    heads = []
     if addition.old % before.chunk_shape[axis]:
         slab = addition.lattice.with_axis(axis, first_free - 1, first_free)
         boxes += before.regions.free(slab)
-        for i in before.regions.touching(slab).tolist():
-            row = before.regions.row(i)
+        heads = [before.regions.row(i) for i in before.regions.touching(slab).tolist()]
+    boxes = [box for box in boxes if prod(box.shape)]
+    names = _new_members(frame, addition, boxes, completed(frame, axis, encoding))
+    try:
+        for row in heads:
             shared = row.box.intersect(slab)
             assert shared is not None
             head = addition.fresh(shared)
             write_into_member(frame, addition.grown, row, head, addition.data_in(head))
-    boxes = [box for box in boxes if prod(box.shape)]
-    names = _new_members(frame, addition, boxes, completed(frame, axis, encoding))
+    except BaseException:
+        for name in names:
+            frame.discard(name)
+        raise
     if ready is not None:
         boxes.append(addition.rest)
         names.append(ready)

@@ -219,7 +219,13 @@ def write_into_member(frame: Frame, manifest: Manifest, row: Row, box: Box, valu
         (m - a) * c for m, a, c in zip(row.member_start, row.box.start, manifest.chunk_shape, strict=True)
     ]
     needed = tuple(max(n, b + s) for n, b, s in zip(member.shape, box.stop, shift, strict=True))
-    if needed != member.shape:
+    before = member.shape
+    if needed != before:
         member.resize(needed)
     start, stop = (tuple(edge + s for edge, s in zip(corner, shift, strict=True)) for corner in box)
-    write_box(frame.source(name), Box(start, stop), value)
+    try:
+        write_box(frame.source(name), Box(start, stop), value)
+    except Exception:
+        if needed != before:
+            member.resize(before)
+        raise

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import zarr
 import zarr.api.asynchronous
-from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
+from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
 
 from intarsia._compat import sync
 from intarsia.array.manifest import sizes_of
@@ -67,6 +67,11 @@ class Encoding:
 
     fill_value: Any = None
     """What its unwritten chunks read as; None means the logical array's."""
+
+    def __post_init__(self) -> None:
+        if self.codecs is not None:  # which may be an iterator, or one codec alone
+            alone = isinstance(self.codecs, Codec | Mapping | str)
+            object.__setattr__(self, "codecs", (self.codecs,) if alone else tuple(self.codecs))
 
     @property
     def is_default(self) -> bool:

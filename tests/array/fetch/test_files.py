@@ -57,3 +57,20 @@ def test_a_span_past_the_end_is_an_error(tmp_path):
             FileSpan(file, 9, 3).read_into(memoryview(memory))
     finally:
         os.close(file)
+
+
+@pytest.mark.parametrize("codecs", [[], ["crc32c"], ["gzip"]])
+def test_what_the_system_reads_in_pieces_is_read_whole(tmp_path, codecs, monkeypatch):
+    """Linux reads no more than 2 GiB at a time; here it is 1,000 bytes."""
+    array = intarsia.create(tmp_path, "a", shape=(5000,), chunks=(5000,), dtype="int64")
+    values = np.random.default_rng(0).integers(0, 2**62, 5000)
+    array.add_region(((0, 5000),), codecs=codecs, data=values)
+    pread, preadv = os.pread, os.preadv
+    monkeypatch.setattr(os, "pread", lambda file, n, at: pread(file, min(n, 1000), at))
+    monkeypatch.setattr(os, "preadv", lambda file, into, at: preadv(file, [into[0][:1000]], at))
+    assert array[:].tolist() == values.tolist()
+    assert array[4990:].tolist() == values[4990:].tolist()
+    (chunk,) = (tmp_path / "a" / array.regions[0].name / "c").iterdir()
+    chunk.write_bytes(chunk.read_bytes()[:-1])
+    with pytest.raises(intarsia.ReadError):
+        array[:]

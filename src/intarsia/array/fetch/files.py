@@ -30,19 +30,29 @@ class FileSpan:
     def __init__(self, file: int, offset: int, nbytes: int) -> None:
         self._file, self._offset, self.nbytes = file, offset, nbytes
 
-    def read(self) -> bytes:
+    def read(self) -> bytes | bytearray:
         """The bytes."""
         found = os.pread(self._file, self.nbytes, self._offset)
-        self._check(len(found))
-        return found
+        if len(found) == self.nbytes:
+            return found
+        whole = bytearray(self.nbytes)
+        whole[: len(found)] = found
+        self._read_rest(memoryview(whole), len(found))
+        return whole
 
     def read_into(self, destination: memoryview) -> None:
         """The bytes, put right where they belong."""
-        self._check(os.preadv(self._file, [destination], self._offset))
-
-    def _check(self, count: int) -> None:
+        count = os.preadv(self._file, [destination], self._offset)
         if count != self.nbytes:
-            raise ChunkDecodeError(f"its file is cut off: {count} bytes are there of {self.nbytes}")
+            self._read_rest(destination, count)
+
+    def _read_rest(self, destination: memoryview, count: int) -> None:
+        """Go on reading: the system gives no more than 2 GiB at a time, and may give less at any time."""
+        while count < self.nbytes:
+            more = os.preadv(self._file, [destination[count:]], self._offset + count)
+            if not more:
+                raise ChunkDecodeError(f"its file is cut off: {count} bytes are there of {self.nbytes}")
+            count += more
 
 
 class _Later:
