@@ -123,16 +123,13 @@ def _shards(source: Source, part: Part, points: bool) -> Iterable[tuple[int, ...
     grain = source.stored_grain
     if grain is None or source.array.shards is None:
         return ()
-    coordinates: Any = part.source
-    axes = [
-        range(s.start // n, (s.stop - 1) // n + 1) if isinstance(s, slice) else np.asarray(s) // n
-        for s, n in zip(coordinates, grain, strict=True)
+    touched: list[Any] = [
+        np.arange(s.start // n, (s.stop - 1) // n + 1) if isinstance(s, slice) else s // n
+        for s, n in zip(part.source, grain, strict=True)
     ]
-    return zip(*(a.tolist() for a in axes), strict=True) if points else product(*map(_each, axes))
-
-
-def _each(indices: Any) -> Any:
-    return indices if isinstance(indices, range) else np.unique(indices).tolist()
+    if points:
+        return zip(*(along.tolist() for along in touched), strict=True)
+    return product(*(np.unique(along).tolist() for along in touched))
 
 
 class _Writer:

@@ -253,7 +253,7 @@ class Frame:
         where, store = place_text(self.group.store_path), self.group.store
         if not store.read_only:  # it could be written to until its session was committed
             raise ReadOnlyError(
-                f"the transaction that the handle on {where} belongs to has ended.\n"
+                f"the transaction that the handle on {where} belongs to has ended: it is read-only now.\n"
                 "  Open the array again, in a new transaction: tx.open(path)"
             )
         raise ReadOnlyError(

@@ -105,7 +105,8 @@ class Manifest:
     ) -> Manifest:
         """A manifest without regions."""
         # As a reader will find it: a byte order is how a member stores values, not what they are.
-        zdtype = parse_dtype(data_type_of(data_type).to_json(zarr_format=3), zarr_format=3)
+        stored: Any = data_type_of(data_type).to_json(zarr_format=3)
+        zdtype = parse_dtype(stored, zarr_format=3)
         fill = zdtype.default_scalar() if fill_value is None else _fill_value(zdtype, fill_value)
         table = RegionTable.from_rows([], len(shape))
         return cls(0, shape, chunk_shape, zdtype, fill, dimension_names, (), table)
