@@ -71,6 +71,7 @@ __all__ = [
     "session_bytes",
     "shard_index",
     "shard_index_nbytes",
+    "storage_in_memory",
     "storage_path",
     "storage_text",
     "store_supports_sync_io",
@@ -118,6 +119,11 @@ def storage_path(storage: icechunk.Storage) -> str | None:
     if fields.get("type") != "local filesystem":
         return None
     return os.path.realpath(fields["path"])
+
+
+def storage_in_memory(storage: icechunk.Storage) -> bool:
+    """Whether a storage is memory of this process, which pickled sessions lose."""
+    return _storage_fields(storage).get("type") == "in-memory"
 
 
 def storage_text(storage: icechunk.Storage) -> str:
