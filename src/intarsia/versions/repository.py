@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import icechunk
@@ -10,7 +11,7 @@ import icechunk
 from intarsia._compat import storage_path, storage_text
 from intarsia.errors import ReadOnlyError, RepositoryError
 from intarsia.versions.failures import explained
-from intarsia.versions.locking import locked
+from intarsia.versions.locking import directory_of, lock_file, locked
 from intarsia.versions.storage import Location
 
 __all__ = ["RepositoryLike", "describe", "open_repository"]
@@ -41,6 +42,10 @@ def open_repository(
     if isinstance(location, icechunk.Repository):
         if options or config is not None or authorize_virtual_chunk_access is not None:
             raise TypeError("a repository that is open already takes no options; use its reopen method")
+        with suppress(RepositoryError, icechunk.IcechunkError):
+            directory_of(
+                location
+            )  # the sooner it is looked for, the likelier a relative path still leads there
         return location
     place = Location.parse(location, options)
     if create and not place.writable:
@@ -59,10 +64,12 @@ def open_repository(
         if not create or icechunk.Repository.exists(place.storage):
             return icechunk.Repository.open(place.storage, **arguments)
         try:
-            place.path.parent.mkdir(parents=True, exist_ok=True)
+            place.path.mkdir(parents=True, exist_ok=True)
+            foreign = not lock_file(place.path).exists() and any(place.path.iterdir())
         except OSError as error:
             raise RepositoryError(f"cannot create a repository at {place.text}: {error}") from error
-        with locked(place.path):  # two processes may want to be the first
+        # Two processes may want to be the first; in a directory with other things in it, neither will be.
+        with nullcontext() if foreign else locked(place.path):
             return icechunk.Repository.open_or_create(place.storage, **arguments)
 
 
