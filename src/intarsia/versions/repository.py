@@ -16,6 +16,9 @@ from intarsia.versions.storage import Location
 
 __all__ = ["RepositoryLike", "describe", "open_repository"]
 
+LOG_ENTRIES = 100
+"""Entries of Icechunk's log of operations in the file that every commit writes anew; it would keep 1,000."""
+
 type RepositoryLike = str | os.PathLike[str] | icechunk.Repository
 
 
@@ -50,8 +53,10 @@ def open_repository(
     place = Location.parse(location, options)
     if create and not place.writable:
         raise ReadOnlyError(f"{place.text} can only be read: no repository can be created over HTTP")
-    if place.settings is not None:
-        defaults = icechunk.RepositoryConfig(storage=place.settings)
+    if create or place.settings is not None:
+        defaults = icechunk.RepositoryConfig(
+            storage=place.settings, num_updates_per_repo_info_file=LOG_ENTRIES if create else None
+        )
         config = defaults if config is None else defaults.merge(config)
     arguments: dict[str, Any] = {
         "config": config,
