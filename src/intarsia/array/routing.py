@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
     from intarsia.array.table import Ints
 
-__all__ = ["Rerouted", "disturbed", "rerouted", "rows_of", "shown_in"]
+__all__ = ["Rerouted", "disturbed", "keeps_routing", "rerouted", "rows_of", "shown_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,11 @@ def disturbed(before: Manifest, after: Manifest, boxes: Iterable[Box]) -> list[B
     changes = (Row(0, change.box, change.box.start) for change in rerouted(before, after))
     moved = RegionTable.from_rows(changes, len(before.shape))
     return [box for box in wanted if moved.touching(box).size or _is_cut(before, after, box)]
+
+
+def keeps_routing(before: Manifest, after: Manifest, row: Row) -> bool:
+    """Whether everything that a region of `before` shows is shown by `after`, from the same place."""
+    return not disturbed(before, after, [row.box])
 
 
 def _is_cut(before: Manifest, after: Manifest, box: Box) -> bool:

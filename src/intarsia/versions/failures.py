@@ -54,6 +54,10 @@ HINTS = (
     (("permission denied", "os error 13"), "The process may not write there: check owner and permissions."),
     (("read-only file system", "os error 30"), "The file system is mounted read-only."),
     (
+        ("src size is incorrect", "unknown frame descriptor", "corrupt", "flatbuffer", "icechunk header"),
+        "A file of the repository is damaged, or was cut off on its way: try again, or use a copy.",
+    ),
+    (
         ("range request not supported",),
         "The web server ignores the header Range: use one that answers it with 206 Partial Content.",
     ),
