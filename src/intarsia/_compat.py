@@ -6,7 +6,6 @@ a release of zarr or icechunk that moves one fails in a single, obvious place.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from zarr.abc.codec import _codec_supports_sync as codec_supports_sync
@@ -71,6 +70,7 @@ __all__ = [
     "session_bytes",
     "shard_index",
     "shard_index_nbytes",
+    "storage_in_memory",
     "storage_path",
     "storage_text",
     "store_supports_sync_io",
@@ -113,11 +113,14 @@ def _storage_fields(storage: icechunk.Storage) -> dict[str, str]:
 
 
 def storage_path(storage: icechunk.Storage) -> str | None:
-    """The directory of a local storage, absolute; None for others."""
+    """The directory of a local storage, as it was given to icechunk; None for others."""
     fields = _storage_fields(storage)
-    if fields.get("type") != "local filesystem":
-        return None
-    return os.path.realpath(fields["path"])
+    return fields["path"] if fields.get("type") == "local filesystem" else None
+
+
+def storage_in_memory(storage: icechunk.Storage) -> bool:
+    """Whether a storage is memory of this process, which pickled sessions lose."""
+    return _storage_fields(storage).get("type") == "in-memory"
 
 
 def storage_text(storage: icechunk.Storage) -> str:

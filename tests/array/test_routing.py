@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.array.routing import keeps_routing, rerouted
+from intarsia.array.routing import disturbed, rerouted
+from intarsia.array.table import Box
 from tests.array import strategies as s
 
 
@@ -60,11 +61,15 @@ def test_every_rerouted_cell_is_told_once_and_no_other(pair):
         assert told[cell] == expected
 
 
-@given(changes())
-def test_a_region_keeps_its_routing_if_all_its_cells_do(pair):
+@given(changes(), st.data())
+def test_a_box_is_disturbed_if_any_of_its_cells_is_hole_or_not(pair, data):
     before, after = pair
-    old, new = routes(before), routes(after)
-    for i in range(len(before.regions)):
-        row = before.regions.row(i)
-        index = tuple(slice(a, b) for a, b in zip(*row.box, strict=True))
-        assert keeps_routing(before, after, row) == bool(np.all(old[index] == new[index]))
+    changed = routes(before) != routes(after)
+    boxes = [before.regions.row(i).box for i in range(len(before.regions))]
+    starts = tuple(data.draw(st.integers(0, n - 1)) for n in before.lattice)
+    stops = tuple(data.draw(st.integers(a + 1, n)) for a, n in zip(starts, before.lattice, strict=True))
+    boxes.append(Box(starts, stops))
+    expected = [
+        box for box in boxes if np.any(changed[tuple(slice(a, b) for a, b in zip(*box, strict=True))])
+    ]
+    assert disturbed(before, after, boxes) == expected

@@ -3,6 +3,9 @@
 import pytest
 
 from intarsia.versions.commit import Commit
+from tests.versions.clocks import host
+
+__all__ = ["host", "meddle"]
 
 
 @pytest.fixture

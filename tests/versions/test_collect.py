@@ -1,11 +1,16 @@
 """Forgetting and collecting: never what a writer is about to commit."""
 
+import asyncio
 import datetime
+import os
+import time
 
+import icechunk
 import numpy as np
 import pytest
 
 import intarsia
+from intarsia.versions import collect
 from intarsia.versions.collect import MINIMUM_AGE
 from tests.versions.places import create, memory
 
@@ -80,3 +85,113 @@ def test_remains_of_a_writer_that_never_committed_are_found_and_removed(repo):
     assert intarsia.expire_and_collect(repo, NOW, force=True).chunks == 1
     assert intarsia.verify(repo) == ()
     assert intarsia.open(repo, "a")[:, 0].tolist() == [1, 2, 3]
+
+
+COLLECT = """
+    import datetime, sys, intarsia
+    repo = intarsia.open_repository(sys.argv[1])
+    print(len(intarsia.expire_and_collect(repo, datetime.timedelta(days=1)).expired), "expired")
+    when = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+    try:
+        intarsia.expire_and_collect(repo, when)
+    except intarsia.CutOffError as error:
+        print(error)
+    print(len(intarsia.expire_and_collect(repo, when, force=True).expired), "expired")
+    print(len(intarsia.expire_and_collect(repo, when).expired), "expired, as nothing is left")
+"""
+
+
+def test_an_age_counts_from_the_newest_commit_whatever_the_clock_says(local, host, tmp_path):
+    """For the collector it makes no difference whether his clock is ahead or nobody has committed lately."""
+    said = host.run(2 * 86400, COLLECT, tmp_path / "r").splitlines()
+    assert said[0] == "0 expired"
+    assert "is after the newest commit" in said[1]
+    assert said[-2:] == ["3 expired", "0 expired, as nothing is left"]
+
+
+@pytest.fixture
+def local(tmp_path):
+    repo = intarsia.open_repository(tmp_path / "r", create=True)
+    create(repo, shape=(0, 400), chunks=(1, 400))
+    for number in (1, 2, 3):
+        intarsia.append(repo, "a", rows(number), codecs=[])
+    return repo
+
+
+def test_others_commit_while_files_are_removed(local, tmp_path, monkeypatch):
+    """The collection does not end before somebody else, who needs the lock, has committed."""
+    plain = icechunk.Repository.garbage_collect_async
+
+    async def slow(self, *arguments, **options):
+        summary = await plain(self, *arguments, **options)
+        await asyncio.to_thread(append_once, tmp_path / "r")
+        return summary
+
+    monkeypatch.setattr(icechunk.Repository, "garbage_collect_async", slow)
+    intarsia.expire_and_collect(local, NOW, force=True)
+    assert intarsia.open(local, "a")[:, 0].tolist() == [1, 2, 3, 4]
+
+
+def append_once(location):
+    repo = intarsia.open_repository(location)
+    with intarsia.commit_lock(repo, timeout=20):
+        intarsia.append(repo, "a", rows(4), codecs=[])
+
+
+def test_nobody_commits_while_the_list_of_snapshots_is_written(local, monkeypatch):
+    plain, free = icechunk.Repository.garbage_collect_async, []
+
+    def is_free():
+        try:
+            with intarsia.commit_lock(local, timeout=0.05):
+                return True
+        except intarsia.LockTimeoutError:
+            return False
+
+    async def watched(self, *arguments, **options):
+        free.append(await asyncio.to_thread(is_free))
+        return await plain(self, *arguments, **options)
+
+    monkeypatch.setattr(icechunk.Repository, "garbage_collect_async", watched)
+    intarsia.expire_and_collect(local, NOW, force=True)
+    assert free == [False]
+    assert is_free()
+
+
+def copies(tmp_path):
+    """The copies of the list of snapshots, and what they take."""
+    files = list((tmp_path / "r" / "overwritten").iterdir())
+    return files, sum(file.stat().st_size for file in files)
+
+
+def test_old_copies_of_the_list_of_snapshots_go(local, tmp_path, monkeypatch):
+    files, size = copies(tmp_path)
+    assert len(files) >= 4  # one for each commit
+    two_days_ago = time.time() - 2 * 86400
+    for file in files:
+        os.utime(file, (two_days_ago, two_days_ago))
+    assert intarsia.verify(local) == ()  # too little to speak of
+    monkeypatch.setattr(collect, "NOTED_COPIES", size - 1)
+    (problem,) = intarsia.verify(local)
+    assert problem.kind == "leftover"
+    assert f"{size:,} bytes" in problem.what
+    intarsia.append(local, "a", rows(4), codecs=[])
+    collected = intarsia.expire_and_collect(local, datetime.timedelta(days=30))
+    assert (collected.other, collected.nbytes) == (len(files), size)
+    left, _ = copies(tmp_path)
+    assert left
+    assert not set(left) & set(files)  # those of today stay
+    assert intarsia.verify(local) == ()
+    assert intarsia.open(local, "a")[:, 0].tolist() == [1, 2, 3, 4]
+    assert len(list(local.ancestry(branch="main"))) == 6
+    assert list(local.ops_log())
+
+
+def test_what_every_commit_writes_anew_stays_small(tmp_path):
+    """The list of snapshots holds a short mark for each of them, and a log of bounded length."""
+    repo = intarsia.open_repository(tmp_path / "r", create=True)
+    assert repo.config.num_updates_per_repo_info_file == 100
+    assert intarsia.open_repository(tmp_path / "r").config.num_updates_per_repo_info_file == 100
+    own = icechunk.RepositoryConfig(num_updates_per_repo_info_file=7)
+    other = intarsia.open_repository(tmp_path / "other", create=True, config=own)
+    assert other.config.num_updates_per_repo_info_file == 7

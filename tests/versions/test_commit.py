@@ -1,5 +1,7 @@
 """A commit whose acknowledgement is lost is found, and made once."""
 
+import datetime
+
 import icechunk
 import numpy as np
 import pytest
@@ -93,3 +95,37 @@ def test_a_conflict_that_cannot_be_looked_into_is_no_reason_to_try_again(monkeyp
     monkeypatch.setattr(icechunk.Repository, "ancestry", unreachable)
     with pytest.raises(intarsia.RepositoryError, match="no route to host"):
         intarsia.append(repo, "a", rows(1), codecs=["gzip"])
+
+
+APPEND = """
+    import sys, intarsia
+    intarsia.append(intarsia.open_repository(sys.argv[1]), "a", [[9, 9, 9, 9]])
+"""
+
+
+@pytest.fixture
+def shared(tmp_path):
+    """A repository that several machines write to."""
+    repo = intarsia.open_repository(tmp_path / "r", create=True)
+    create(repo)
+    return repo
+
+
+def test_who_is_a_little_behind_waits_for_his_clock(shared, host, tmp_path):
+    host.run(3, APPEND, tmp_path / "r")
+    intarsia.append(shared, "a", rows(1))
+    assert intarsia.open(shared, "a")[:, 0].tolist() == [9, 1]
+
+
+def test_who_is_far_behind_is_told_so_at_once(shared, host, tmp_path):
+    host.run(300, APPEND, tmp_path / "r")
+    for change in (
+        lambda: intarsia.append(shared, "a", rows(1)),
+        lambda: intarsia.append(shared, "a", rows(1), merge=False),
+        lambda: intarsia.write(shared, "a", (0, 0), 1),
+    ):
+        with pytest.raises(intarsia.RepositoryError, match=r"seconds from now.*\n.*Set the clock right"):
+            change()
+    with pytest.raises(intarsia.RepositoryError, match="clock of this machine is behind"):
+        intarsia.expire_and_collect(shared, datetime.timedelta(days=1))
+    assert intarsia.open(shared, "a")[:, 0].tolist() == [9]

@@ -1,6 +1,9 @@
 """Icechunk's errors in our words; real ones are in test_faults."""
 
+import os
+
 import icechunk
+import numpy as np
 import pytest
 
 import intarsia
@@ -39,3 +42,49 @@ def test_conflicts_and_other_errors_pass():
     for error in (icechunk.ConflictError("a", "b"), ValueError("x")):
         with pytest.raises(type(error)), explained("here"):
             raise error
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """A function that cuts off the files of one kind, and opens the repository anew."""
+    repo = intarsia.open_repository(tmp_path / "r", create=True)
+    with intarsia.transaction(repo, message="create") as tx:
+        array = tx.create("a", shape=(0,), chunks=(400,), dtype="int64")
+        array.append(np.arange(800), codecs=["zstd"])
+
+    def damage(kind):
+        place = tmp_path / "r" / kind
+        for file in place.iterdir() if place.is_dir() else [place]:
+            os.truncate(file, file.stat().st_size // 2)
+        return intarsia.open_repository(tmp_path / "r")
+
+    return damage
+
+
+@pytest.mark.parametrize("kind", ["manifests", "snapshots", "transactions", "repo"])
+def test_damaged_files_of_icechunk_give_errors_of_ours(damaged, kind):
+    """Whatever is asked for: an answer, or an error that says what is wrong, not where in Icechunk."""
+    asked = [
+        lambda repo: intarsia.open(repo, "a")[0],
+        lambda repo: intarsia.verify(repo),
+        lambda repo: intarsia.history(repo, "a"),
+        lambda repo: intarsia.diff(repo, "a", "main"),
+        lambda repo: intarsia.append(repo, "a", [1]),
+        lambda repo: intarsia.write(repo, "a", 0, 1),
+        lambda repo: intarsia.recode(repo, "a", codecs=["gzip"]),
+        lambda repo: intarsia.restore(repo, "a", "main"),
+    ]
+    errors = []
+    for ask in asked:
+        try:
+            ask(damaged(kind))
+        except intarsia.IntarsiaError as error:
+            errors.append(str(error))
+    assert errors
+    assert not [error for error in errors if "context:" in error]
+    if kind == "snapshots":
+        assert len(errors) == len(asked)
+        assert all("damaged, or was cut off" in error for error in errors)
+    if kind == "manifests":
+        (problem,) = {problem.kind for problem in intarsia.verify(damaged(kind), data=True)} - {"leftover"}
+        assert problem == "data"

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import intarsia
+from intarsia.versions.locking import lock_file
 from tests.servers import S3Server
 from tests.versions.places import create
 from tests.versions.proxy import in_front_of
@@ -226,7 +227,7 @@ def test_a_directory_that_is_read_only(what):
             path.chmod(0o555 if path.is_dir() else 0o444)
         if what == "the repository":
             place.chmod(0o777)
-            (place / "r.lock").chmod(0o666)
+            lock_file(place / "r").chmod(0o666)
         else:
             place.chmod(0o555)
         user = NOBODY if os.geteuid() == 0 else 0

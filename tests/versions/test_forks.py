@@ -160,6 +160,53 @@ def test_icechunks_own_forks_are_checked_too():
     assert intarsia.open(repo, "t")[0] == 1
 
 
+@pytest.fixture(params=["memory", "local"])
+def repo(request, tmp_path):
+    """An array of two chunks of four values."""
+    repo = memory() if request.param == "memory" else intarsia.open_repository(tmp_path / "r", create=True)
+    with intarsia.transaction(repo) as tx:
+        array = tx.create("t", shape=(8,), chunks=(4,), dtype="int64")
+        array.add_region([(0, 8)], codecs=[], data=np.arange(8))
+    return repo
+
+
+def test_a_chunk_that_the_transaction_wrote_itself_since_is_not_overwritten(repo):
+    with intarsia.transaction(repo) as tx:
+        array = tx.open("t")
+        one, other = array.fork_for(2)
+        array[0:2] = 50
+        one[2:4] = 7  # other values of the same chunk
+        other[4:6] = 8
+        with pytest.raises(intarsia.ForkError, match=r"written after the work was given out, \(0,\) of"):
+            tx.merge(other, one)
+        tx.merge(other)
+    assert intarsia.open(repo, "t")[...].tolist() == [50, 50, 2, 3, 8, 8, 6, 7]
+
+
+def test_a_chunk_that_others_committed_since_is_not_overwritten(repo):
+    with intarsia.transaction(repo) as tx:
+        one, other = tx.open("t").fork_for(2)
+    one[0:2], other[4:6] = 7, 8
+    intarsia.write(repo, "t", slice(2, 4), 99)
+    with intarsia.transaction(repo) as tx:
+        with pytest.raises(intarsia.ForkError, match="written after the work was given out"):
+            tx.merge(one)
+        tx.merge(other)
+    assert intarsia.open(repo, "t")[...].tolist() == [0, 1, 99, 99, 8, 8, 6, 7]
+
+
+def test_icechunks_own_forks_do_not_overwrite_either(tmp_path):
+    repo = intarsia.open_repository(tmp_path / "r", create=True)
+    with intarsia.transaction(repo) as tx:
+        array = prepared(tx)
+        fork = tx.session.fork()
+        zarr.open_array(fork.store, path=f"t/{array.regions[0].name}")[0] = 1
+        array[0] = 2
+        with pytest.raises(intarsia.ForkError, match="written after the work was given out"):
+            tx.merge(fork)
+    assert intarsia.open(repo, "t")[0] == 2
+
+
 def test_forks_need_a_transaction():
     array = intarsia.create({}, "t", shape=(4,), chunks=(1,), dtype="u1")
     with pytest.raises(intarsia.ForkError, match="not in one"):

@@ -254,3 +254,17 @@ def test_an_array_without_dimensions_has_a_history_too():
         share[...] = 5
         tx.merge(share)
     assert intarsia.open(repo, "z")[()] == 5
+
+
+def test_a_tag_that_looks_like_a_snapshots_id_is_a_tag():
+    repo = intarsia.open_repository("memory://", create=True)
+    with intarsia.transaction(repo, message="create") as tx:
+        tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2], codecs=[])
+    tag, branch = "20260101000000000000", "ABCDEFGHJKMNPQRSTVWX"
+    repo.create_tag(tag, tx.snapshot_id)
+    repo.create_branch(branch, tx.snapshot_id)
+    intarsia.append(repo, "t", [3, 4])
+    assert intarsia.diff(repo, "t", tag).added == (((2, 4),),)
+    assert intarsia.diff(repo, "t", branch).added == (((2, 4),),)
+    intarsia.restore(repo, "t", tag)
+    assert intarsia.open(repo, "t")[...].tolist() == [1, 2]

@@ -1,5 +1,7 @@
-"""The lock beside a local repository."""
+"""The lock of a local repository."""
 
+import datetime
+import os
 import threading
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import icechunk
 import pytest
 
 import intarsia
-from intarsia.versions.locking import lock_file
+from intarsia.versions.locking import directory_of, lock_file
 from tests.versions.places import Place, create, memory
 from tests.versions.processes import CONTEXT, Worker
 
@@ -30,11 +32,15 @@ def holder(tmp_path):
     worker.kill()
 
 
-def test_the_lock_file_is_beside_the_repository(tmp_path):
+def test_the_lock_file_is_in_the_repository_and_icechunk_does_not_see_it(tmp_path):
     repo = intarsia.open_repository(tmp_path / "r", create=True)
     create(repo)
-    assert (tmp_path / "r.lock").is_file()
-    assert lock_file(tmp_path / "r") == tmp_path / "r.lock"
+    assert lock_file(tmp_path / "r").is_file()
+    assert lock_file(tmp_path / "r").parent == tmp_path / "r"
+    assert os.listdir(tmp_path) == ["r"]
+    assert intarsia.verify(repo) == ()
+    intarsia.expire_and_collect(repo, datetime.timedelta(0), force=True)
+    assert lock_file(tmp_path / "r").is_file()
 
 
 def test_one_lock_for_every_way_to_a_repository(tmp_path, monkeypatch):
@@ -42,12 +48,47 @@ def test_one_lock_for_every_way_to_a_repository(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path / "r")
     monkeypatch.chdir(tmp_path)
     for way in (Path("r"), tmp_path / "link", tmp_path / "x" / ".." / "r"):
-        assert lock_file(way) == tmp_path / "r.lock"
+        assert lock_file(way) == lock_file(tmp_path / "r")
+
+
+def test_a_directory_with_nothing_but_a_lock_is_free_for_a_repository(tmp_path):
+    """As a process leaves it that is killed before its repository is there."""
+    (tmp_path / "r").mkdir()
+    lock_file(tmp_path / "r").touch()
+    create(intarsia.open_repository(tmp_path / "r", create=True))
+
+
+def test_the_lock_does_not_follow_the_current_directory(tmp_path, monkeypatch):
+    intarsia.open_repository(tmp_path / "r", create=True)
+    monkeypatch.chdir(tmp_path)
+    repo = intarsia.open_repository(icechunk.Repository.open(icechunk.local_filesystem_storage("r")))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert directory_of(repo) == tmp_path / "r"
+    create(repo)
+    assert os.listdir() == []
+
+
+def test_where_the_lock_is_must_be_known(tmp_path, monkeypatch):
+    """Whether the directory of that name, from where we are now, is another repository or nothing at all."""
+    create(intarsia.open_repository(tmp_path / "r", create=True))
+    monkeypatch.chdir(tmp_path)
+    storage = icechunk.local_filesystem_storage("r")
+    repo = icechunk.Repository.open(storage)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for _ in range(2):
+        with pytest.raises(intarsia.RepositoryError, match="relative path 'r'"):
+            create(repo, "b")
+        with intarsia.commit_lock(intarsia.open_repository("r", create=True)):
+            pass
+    monkeypatch.chdir(tmp_path)
+    create(repo, "b")
 
 
 def test_who_waits_too_long_is_told_which_file(holder):
     repo, _, _ = holder
-    with pytest.raises(intarsia.LockTimeoutError, match=r"r\.lock"), intarsia.commit_lock(repo, timeout=0.05):
+    with pytest.raises(intarsia.LockTimeoutError, match=r"\.lock"), intarsia.commit_lock(repo, timeout=0.05):
         pass
 
 
@@ -118,7 +159,7 @@ def test_object_stores_and_memory_have_no_lock(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("directory", "lock"), [(0o755, 0o644), (0o775, 0o664), (0o777, 0o666)])
 def test_whoever_may_write_to_the_repository_may_lock_it(tmp_path, directory, lock):
     repo = intarsia.open_repository(tmp_path / "r", create=True)
-    (tmp_path / "r.lock").unlink()
+    lock_file(tmp_path / "r").unlink()
     (tmp_path / "r").chmod(directory)
     create(repo)
-    assert (tmp_path / "r.lock").stat().st_mode & 0o777 == lock
+    assert lock_file(tmp_path / "r").stat().st_mode & 0o777 == lock

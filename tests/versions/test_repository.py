@@ -100,7 +100,6 @@ def test_nothing_there_says_how_to_create_it(tmp_path):
     with pytest.raises(intarsia.RepositoryNotFoundError, match="create=True"):
         intarsia.open_repository(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
-    assert not (tmp_path / "nowhere.lock").exists()
 
 
 def test_a_directory_with_other_things_in_it_is_left_alone(tmp_path):

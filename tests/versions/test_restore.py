@@ -134,6 +134,48 @@ def test_restoring_meets_other_writers(repo, meddle):
     assert intarsia.open(repo, "t")[...].tolist() == list(range(600))
 
 
+def test_what_others_write_at_the_same_moment_is_not_part_of_the_version_asked_for(repo, meddle):
+    first = repo.lookup_branch("main")
+    intarsia.write(repo, "t", 0, 9, message="a mistake")
+    meddle(lambda: intarsia.write(repo, "t", 150, -1, message="theirs, in a chunk that is as it was"))
+    snapshot = intarsia.restore(repo, "t", first)
+    assert intarsia.open(repo, "t", snapshot_id=snapshot)[...].tolist() == list(range(600))
+    assert "theirs, in a chunk that is as it was" in [entry.message for entry in intarsia.history(repo, "t")]
+
+
+def damage(repo):
+    """A manifest that no reader takes, committed as another program might."""
+    session = repo.writable_session("main")
+    group = zarr.open_group(session.store, path="t", mode="r+")
+    group.attrs["intarsia"] = {**group.attrs["intarsia"], "generation": 41, "shape": [-1]}
+    session.commit("damaged")
+
+
+def test_a_damaged_manifest_can_be_left(repo):
+    first = repo.lookup_branch("main")
+    damage(repo)
+    with pytest.raises(intarsia.ManifestError):
+        intarsia.open(repo, "t")
+    intarsia.restore(repo, "t", first)
+    array = intarsia.open(repo, "t")
+    assert array[...].tolist() == list(range(600))
+    assert array.generation == 42
+    assert intarsia.verify(array) == ()
+    intarsia.append(repo, "t", [1])
+    messages = [entry.message for entry in intarsia.history(repo, "t")]
+    assert messages == ["append to t", f"restore t to {first}", "damaged", "create"]
+
+
+def test_a_manifest_of_a_later_intarsia_is_not_taken_for_damaged(repo):
+    first = repo.lookup_branch("main")
+    session = repo.writable_session("main")
+    group = zarr.open_group(session.store, path="t", mode="r+")
+    group.attrs["intarsia"] = {**group.attrs["intarsia"], "version": 99}
+    session.commit("from the future")
+    with pytest.raises(intarsia.ManifestVersionError):
+        intarsia.restore(repo, "t", first)
+
+
 def test_a_table_of_many_regions_comes_back(monkeypatch):
     from intarsia.array import frame
 

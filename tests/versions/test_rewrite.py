@@ -134,6 +134,49 @@ def test_a_partial_last_chunk_that_others_fill_is_recoded_with_what_they_wrote(d
     assert intarsia.open(repo, "t").region_at((7,)).codec_names == "zstd"
 
 
+def with_a_hole(repo):
+    """Four values and a hole after them, in one layout and no other."""
+    with intarsia.transaction(repo, message="create") as tx:
+        array = tx.create("t", shape=(8,), chunks=(4,), dtype="int64", fill_value=-1)
+        array.add_region([(0, 4)], codecs=["gzip"], data=[1, 2, 3, 4])
+
+
+def test_a_region_that_came_back_into_a_hole_is_recoded_with_the_rest(during_upload):
+    repo = memory()
+    with_a_hole(repo)
+    with intarsia.transaction(repo, message="full") as tx:
+        tx.open("t").add_region([(4, 8)], codecs=["gzip"], data=[5, 6, 7, 8])
+    intarsia.recode(repo, "t", codecs=[])  # one member for both
+    full = repo.lookup_branch("main")
+    intarsia.retry(repo, lambda tx: tx.open("t").drop_region([(4, 8)]), message="a mistake")
+    during_upload(lambda: intarsia.restore(repo, "t", full))
+    intarsia.recode(repo, "t", [(0, 8)], codecs=["zstd"])
+    assert values(repo) == list(range(1, 9))
+
+
+def test_what_was_appended_in_place_of_a_hole_is_recoded_with_the_rest(during_upload):
+    repo = memory()
+    with_a_hole(repo)
+
+    def no_hole_any_more():
+        intarsia.retry(repo, lambda tx: tx.open("t").resize((4,)))
+        intarsia.append(repo, "t", [5, 6, 7, 8])
+
+    during_upload(no_hole_any_more)
+    intarsia.recode(repo, "t", [(0, 8)], codecs=["zstd"])
+    assert values(repo) == list(range(1, 9))
+
+
+def test_recode_begins_again_after_the_branch_was_reset(during_upload):
+    repo = memory()
+    make(repo)
+    first = repo.lookup_branch("main")
+    intarsia.write(repo, "t", 0, 5)
+    during_upload(lambda: repo.reset_branch("main", first))
+    intarsia.recode(repo, "t", codecs=["zstd"])
+    assert values(repo) == [0] * 8
+
+
 def test_an_array_made_anew_is_recoded_as_it_is_now(during_upload):
     repo = memory()
     make(repo)

@@ -22,6 +22,7 @@ from intarsia.array.decode import Scratch
 from intarsia.array.fetch import Spans, fetcher_for, start
 from intarsia.array.locks import held
 from intarsia.array.memory import Values, broadcast, for_member, is_nullable
+from intarsia.array.origin import reason
 from intarsia.array.plan import Part
 from intarsia.array.pool import run
 from intarsia.array.queue import batches
@@ -193,8 +194,9 @@ class _Writer:
             with working_on(index):
                 decoder.place(encoded, values, (slice(None),) * values.ndim or ..., None, scratch)
         except Exception as error:
+            why = reason(error, self._source.array.store, self._source.path, self._source.stored_as(index))
             raise ReadError(
-                f"chunk {index} of member {self._source.name} is written in part, and cannot be read: {error}"
+                f"chunk {index} of member {self._source.name} is written in part, and cannot be read: {why}"
             ) from error
         return values
 

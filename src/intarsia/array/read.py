@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
+import icechunk
 import numpy as np
 
 from intarsia.array.by_zarr import culprit, read_part
@@ -85,7 +86,12 @@ def prepare(frame: Frame, layout: Layout, asked: Request) -> Prepared:
 def _locate(frame: Frame, layout: Layout, works: list[Work]) -> None:
     fetcher = frame.fetcher()
     whole = [work for work in works if work.source.shards is None]
-    for work, sizes in zip(whole, fetcher.sizes([(w.source, w.chunks) for w in whole]), strict=True):
+    try:
+        sized = fetcher.sizes([(work.source, work.chunks) for work in whole])
+    except icechunk.IcechunkError as error:
+        why = reason(error, frame.group.store, frame.group.path, None)
+        raise ReadError(f"cannot tell where the chunks of {frame.group.path!r} are stored: {why}") from error
+    for work, sizes in zip(whole, sized, strict=True):
         if sizes is not None:
             work.set_sizes(sizes)
     if len(whole) < len(works):

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+
+from intarsia.array.table import Box, RegionTable, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from intarsia.array.manifest import Manifest
-    from intarsia.array.table import Box, Ints, RegionTable, Row
+    from intarsia.array.table import Ints
 
-__all__ = ["Rerouted", "keeps_routing", "rerouted", "rows_of"]
+__all__ = ["Rerouted", "disturbed", "keeps_routing", "rerouted", "rows_of", "shown_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,36 +43,58 @@ def rows_of(manifest: Manifest, names: Iterable[str]) -> Iterator[Row]:
         yield manifest.regions.row(i)
 
 
-def keeps_routing(before: Manifest, after: Manifest, row: Row) -> bool:
-    """Whether everything that a region of `before` shows is shown by `after`, from the same place.
+def disturbed(before: Manifest, after: Manifest, boxes: Iterable[Box]) -> list[Box]:
+    """The boxes of logical chunks that `after` does not show from the same places as `before`.
+
+    A hole is part of a box: what nothing backed must still be backed by nothing.
 
     >>> import intarsia
-    >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
+    >>> array = intarsia.create({}, "a", shape=(8,), chunks=(2,), dtype="u1")
     >>> array.add_region([(0, 4)], codecs=["gzip"], data=[1, 2, 3, 4])
-    >>> before, row = array.manifest, array.manifest.regions.row(0)
-    >>> array.append([5, 6], codecs=["zstd"])
-    >>> keeps_routing(before, array.manifest, row)
-    True
+    >>> before, left, hole = array.manifest, Box((0,), (2,)), Box((2,), (3,))
     >>> array.recode([(2, 4)], codecs=["zstd"])
-    >>> keeps_routing(before, array.manifest, row)
-    False
+    >>> disturbed(before, array.manifest, [left, hole])
+    [Box(start=(0,), stop=(2,))]
+    >>> array.add_region([(4, 8)], codecs=["zstd"])
+    >>> disturbed(before, array.manifest, [left, hole])
+    [Box(start=(0,), stop=(2,)), Box(start=(2,), stop=(3,))]
     """
+    wanted = list(boxes)
     if before.chunk_shape != after.chunk_shape or before.data_type != after.data_type:
-        return False
-    shown, shows = before.elements(row.box), after.elements(row.box)
-    if any(a > b for a, b in zip(shown.stop, shows.stop, strict=True)):
-        return False
-    name, covered = before.members[row.member], 0
-    for i in after.regions.touching(row.box).tolist():
-        other = after.regions.row(i)
-        if after.members[other.member] != name or _offset(other) != _offset(row):
-            return False
-        shared = other.box.intersect(row.box)
-        covered += prod(shared.shape) if shared is not None else 0
-    return covered == prod(row.box.shape)
+        return wanted
+    changes = (Row(0, change.box, change.box.start) for change in rerouted(before, after))
+    moved = RegionTable.from_rows(changes, len(before.shape))
+    return [box for box in wanted if moved.touching(box).size or _is_cut(before, after, box)]
+
+
+def keeps_routing(before: Manifest, after: Manifest, row: Row) -> bool:
+    """Whether everything that a region of `before` shows is shown by `after`, from the same place."""
+    return not disturbed(before, after, [row.box])
+
+
+def _is_cut(before: Manifest, after: Manifest, box: Box) -> bool:
+    shown, shows = before.elements(box), after.elements(box)
+    return any(a > b for a, b in zip(shown.stop, shows.stop, strict=True))
+
+
+def shown_in(manifest: Manifest, row: Row, index: tuple[int, ...], size: tuple[int, ...]) -> Box | None:
+    """What of a region lies in one chunk of its member, in elements of the logical array.
+
+    `size` is the shape of the member's chunks.
+
+    >>> from intarsia.array.manifest import Manifest
+    >>> manifest, row = Manifest.empty((9,), (3,), "u1"), Row(0, Box((1,), (3,)), (0,))
+    >>> shown_in(manifest, row, (0,), (4,)), shown_in(manifest, row, (1,), (4,))
+    (Box(start=(3,), stop=(7,)), Box(start=(7,), stop=(9,)))
+    """
+    places = zip(index, size, _offset(row), manifest.chunk_shape, strict=True)
+    start = tuple(i * g - offset * c for i, g, offset, c in places)
+    chunk = Box(start, tuple(a + g for a, g in zip(start, size, strict=True)))
+    return chunk.intersect(manifest.elements(row.box))
 
 
 def _offset(row: Row) -> tuple[int, ...]:
+    """What to add to a logical chunk to get its place in the member."""
     return tuple(m - a for m, a in zip(row.member_start, row.box.start, strict=True))
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
+from concurrent.futures import wait
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from intarsia._compat import event_loop
 from intarsia.errors import CutOffError
 from intarsia.versions.failures import explained
-from intarsia.versions.locking import commit_lock
+from intarsia.versions.locking import commit_lock, directory_of
 from intarsia.versions.open import moment
 from intarsia.versions.repository import RepositoryLike, describe, open_repository
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import icechunk
 
 __all__ = ["MINIMUM_AGE", "Collected", "expire_and_collect", "leftovers"]
@@ -22,6 +28,15 @@ MINIMUM_AGE = datetime.timedelta(hours=24)
 
 What a writer has uploaded is in no version until it commits, so nothing but its age tells it from garbage.
 """
+
+FIRST_AND_LAST = 2
+"""This many versions stay in every history, whatever the cut-off: the first, which is empty, and the tip."""
+
+LOOK_SECONDS = 0.002
+"""How often to look whether a collection has done what it needs the lock for: less than a commit takes."""
+
+NOTED_COPIES = 16 * 1024 * 1024
+"""Bytes of old copies of the list of snapshots that are worth a word: a few hundred commits make less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +57,8 @@ class Collected:
     """Number of snapshot files."""
 
     other: int
-    """Number of Icechunk's other files: its chunk manifests, attributes, transaction logs."""
+    """Number of Icechunk's other files: its chunk manifests, attributes, transaction logs, and the copies
+    that it keeps of the list of snapshots."""
 
     nbytes: int
     """Size of all of them."""
@@ -67,9 +83,16 @@ def expire_and_collect(
 ) -> Collected:
     """Forget versions older than a time (or an age), and remove everything that no version refers to.
 
-    The tips of branches and tags always stay. Uploads of writers that have not committed yet look like
-    garbage, so a cut-off younger than 24 hours is refused unless `force` says that nobody is writing. Open
-    readers of versions that are forgotten will fail.
+    The tips of branches and tags always stay. An age counts back from the newest commit, so that versions
+    are not forgotten because nobody committed for a while, or because the clock of this machine is ahead.
+    Uploads of writers that have not committed yet look like garbage, so a cut-off younger than 24 hours is
+    refused, and so is a time after the newest commit while there are older ones; `force` says that nobody
+    is writing and that the clock is right. Others may commit meanwhile. Open readers of versions that are
+    forgotten will fail.
+
+    Of a local repository, the copies that Icechunk makes of its list of snapshots before every commit are
+    removed, too, when they are a day old or older than the cut-off. Icechunk's log of operations
+    (`repo.ops_log()`) ends where they do.
 
     >>> import datetime, intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -81,34 +104,135 @@ def expire_and_collect(
     intarsia.errors.CutOffError: ... is younger than 24 hours: ...
     """
     opened = open_repository(repo)
-    now = datetime.datetime.now(datetime.UTC)
-    cut_off = now - older_than if isinstance(older_than, datetime.timedelta) else moment(older_than)
-    if cut_off > now - MINIMUM_AGE and not force:
+    with explained(describe(opened)):
+        now = datetime.datetime.now(datetime.UTC)
+        cut_off = _cut_off(opened, older_than, now, force=force)
+        with commit_lock(opened):
+            expired = opened.expire_snapshots(cut_off)
+        summary = _collect_garbage(opened, cut_off)
+        copies = _copies(opened, max(cut_off, now - MINIMUM_AGE))
+    removed = [_remove(copy) for copy in copies]
+    return _collected(summary, frozenset(expired), [size for size in removed if size is not None])
+
+
+def _cut_off(
+    repo: icechunk.Repository,
+    older_than: datetime.datetime | datetime.timedelta | str,
+    now: datetime.datetime,
+    *,
+    force: bool,
+) -> datetime.datetime:
+    """The time before which versions and garbage go; refused if that could take away too much."""
+    if force:
+        return now - older_than if isinstance(older_than, datetime.timedelta) else moment(older_than)
+    histories = [
+        list(islice(repo.ancestry(branch=branch), FIRST_AND_LAST + 1)) for branch in repo.list_branches()
+    ]
+    newest = max(versions[0].written_at for versions in histories)
+    if isinstance(older_than, datetime.timedelta):
+        latest = min(now, newest)
+        cut_off = latest - older_than
+    else:
+        latest, cut_off = now, moment(older_than)
+    said = cut_off.isoformat(timespec="seconds")
+    if cut_off > latest - MINIMUM_AGE:
         raise CutOffError(
-            f"the cut-off {cut_off.isoformat(timespec='seconds')} is younger than 24 hours: what a writer "
+            f"the cut-off {said} is younger than 24 hours: what a writer "
             "has uploaded but not committed yet would be removed, and its commit would refer to nothing.\n"
             "  Give an older one, or, if nobody is writing: "
             "intarsia.expire_and_collect(repo, older_than, force=True)"
         )
-    with explained(describe(opened)), commit_lock(opened):
-        expired = opened.expire_snapshots(cut_off)
-        summary = opened.garbage_collect(cut_off)
-    return _collected(summary, frozenset(expired))
+    if cut_off > newest and any(len(versions) > FIRST_AND_LAST for versions in histories):
+        raise CutOffError(
+            f"the cut-off {said} is after the newest commit, {newest.isoformat(timespec='seconds')}: all "
+            "versions but the last one would be forgotten.\n"
+            "  Give an age, which counts from the newest commit, or, if all of them may go and the clock of "
+            "this machine is right: intarsia.expire_and_collect(repo, older_than, force=True)"
+        )
+    return cut_off
+
+
+def _collect_garbage(repo: icechunk.Repository, cut_off: datetime.datetime) -> icechunk.GCSummary:
+    """Let Icechunk remove what no version refers to, without keeping others from committing for long.
+
+    Icechunk looks what the versions refer to, writes the list of snapshots without those that nothing
+    points to, and then removes files, which takes longest. Writing the list is like a commit, and must not
+    happen at the same time as one: on a local file system the later would undo the earlier. So the lock is
+    held until the list was written, which no other process can do meanwhile, and not longer.
+
+    Removing needs no lock, here as on object stores, which have none. A file goes only if it is older than
+    the cut-off and no version in the list refers to it. What writers at work have uploaded is younger; what
+    their commits share with versions that were there before, those keep.
+    """
+    path = directory_of(repo)
+    if path is None:
+        return repo.garbage_collect(cut_off)
+    with commit_lock(repo):
+        before = _identity(path)
+        running = asyncio.run_coroutine_threadsafe(repo.garbage_collect_async(cut_off), event_loop())
+        try:
+            while not running.done() and _identity(path) == before:
+                wait([running], timeout=LOOK_SECONDS)
+        except BaseException:
+            running.cancel()
+            raise
+    try:
+        return running.result()
+    except BaseException:
+        running.cancel()
+        raise
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells one list of snapshots from the next one, which takes its place; None before Icechunk 2."""
+    try:
+        found = (path / "repo").stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _copies(repo: icechunk.Repository, cut_off: datetime.datetime) -> list[Path]:
+    """The copies that Icechunk keeps of its list of snapshots, from before a time; of a local repository.
+
+    No version needs them. They are for people, after a disaster, and for Icechunk's log of operations.
+    """
+    path = directory_of(repo)
+    folder = None if path is None else path / "overwritten"
+    if folder is None or not folder.is_dir():
+        return []
+    return [copy for copy in folder.iterdir() if copy.stat().st_mtime < cut_off.timestamp()]
+
+
+def _remove(copy: Path) -> int | None:
+    """Remove a file; returns its size, or None if somebody else was faster."""
+    try:
+        size = copy.stat().st_size
+        copy.unlink()
+    except FileNotFoundError:
+        return None
+    return size
 
 
 def leftovers(repo: RepositoryLike) -> Collected:
-    """What no version refers to: remains of writers that were interrupted, or the uploads of busy ones."""
+    """What no version refers to: remains of writers that were interrupted, or the uploads of busy ones.
+
+    Copies of the list of snapshots count when they are a day old and large.
+    """
     opened = open_repository(repo)
+    now = datetime.datetime.now(datetime.UTC)
     with explained(describe(opened)):
-        summary = opened.garbage_collect(datetime.datetime.now(datetime.UTC), dry_run=True)
-    return _collected(summary, frozenset())
+        summary = opened.garbage_collect(now, dry_run=True)
+        copies = [copy.stat().st_size for copy in _copies(opened, now - MINIMUM_AGE)]
+    return _collected(summary, frozenset(), copies if sum(copies) > NOTED_COPIES else [])
 
 
-def _collected(summary: icechunk.GCSummary, expired: frozenset[str]) -> Collected:
+def _collected(summary: icechunk.GCSummary, expired: frozenset[str], copies: list[int]) -> Collected:
+    files = summary.manifests_deleted + summary.attributes_deleted + summary.transaction_logs_deleted
     return Collected(
         expired=expired,
         chunks=summary.chunks_deleted,
         snapshots=summary.snapshots_deleted,
-        other=summary.manifests_deleted + summary.attributes_deleted + summary.transaction_logs_deleted,
-        nbytes=summary.bytes_deleted,
+        other=files + len(copies),
+        nbytes=summary.bytes_deleted + sum(copies),
     )

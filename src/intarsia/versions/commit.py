@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import uuid
+import datetime
+import secrets
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import icechunk
 
+from intarsia.errors import RepositoryError
+from intarsia.versions.failures import clock_is_behind
 from intarsia.versions.locking import commit_lock
 from intarsia.versions.repository import describe
 
@@ -18,6 +22,12 @@ __all__ = ["METADATA_KEY", "Commit", "users_metadata"]
 
 METADATA_KEY = "intarsia"
 """Where in a commit's metadata the commit says whose it is."""
+
+CLOCK_SECONDS = 60.0
+"""How far the last writer's clock may be ahead: more than those of machines that set them ever differ."""
+
+CLOCK_TICK = 0.001
+"""The least to wait: clocks are read to the microsecond, but rounded."""
 
 
 def users_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,8 +64,8 @@ class Commit:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """The user's own."""
 
-    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Unique, and stored in the snapshot."""
+    mark: str = field(default_factory=lambda: secrets.token_hex(8))
+    """Unique among the commits of a moment; short, since every later commit stores it again."""
 
     @property
     def where(self) -> str:
@@ -69,10 +79,9 @@ class Commit:
         the first attempt began with, where there were several.
         """
         base = since or session.snapshot_id
-        metadata = {**self.metadata, METADATA_KEY: {"commit": self.mark}}
         with commit_lock(self.repo):
             try:
-                return session.commit(self.message, metadata)
+                return self._in_time(session)
             except icechunk.SessionStateError:
                 raise
             except icechunk.ConflictError:
@@ -90,6 +99,35 @@ class Commit:
                     error.add_note(f"while committing to branch {self.branch!r} of {self.where}")
                     raise
         return found
+
+    def _in_time(self, session: icechunk.Session) -> str:
+        """Commit a session; if the last writer's clock is ahead of ours, when ours has caught up.
+
+        Icechunk wants every commit to be younger than the one before it. Until then nobody with this clock
+        could commit, so waiting with the lock in hand keeps nobody from anything.
+        """
+        metadata = {**self.metadata, METADATA_KEY: {"commit": self.mark}}
+        last = time.monotonic() + CLOCK_SECONDS
+        while True:
+            try:
+                return session.commit(self.message, metadata)
+            except icechunk.IcechunkError as error:
+                if not clock_is_behind(error):
+                    raise
+                ahead = self._newest(session) - datetime.datetime.now(datetime.UTC)
+                wait = max(ahead.total_seconds(), CLOCK_TICK)
+                if time.monotonic() + wait > last:
+                    raise RepositoryError(
+                        f"{self.where}: nothing can be committed to branch {self.branch!r} yet. Its last "
+                        f"commit was made {wait:,.0f} seconds from now, by the clock of this machine.\n"
+                        "  Set the clock right that is wrong: this one, or that of the last writer"
+                    ) from error
+                time.sleep(wait)
+
+    def _newest(self, session: icechunk.Session) -> datetime.datetime:
+        """The time that a commit has to be younger than."""
+        parent = next(iter(self.repo.ancestry(snapshot_id=session.snapshot_id)))
+        return max(parent.written_at, next(iter(self.repo.ops_log())).updated_at)
 
     def find(self, since: str) -> str | None:
         """The snapshot of this very commit, among those after `since`; None if it never happened."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from intarsia.array.attributes import RESERVED
 from intarsia.array.encoded import chunk_refs, grain
 from intarsia.array.member import encoding_of, short_codecs
-from intarsia.array.routing import Rerouted, keeps_routing, rerouted, rows_of
+from intarsia.array.routing import Rerouted, disturbed, rerouted, rows_of, shown_in
 from intarsia.array.table import Box
 from intarsia.versions.lookup import frame_at
 
@@ -32,9 +32,13 @@ type Written = Mapping[str, Iterable[tuple[int, ...]]]
 class State:
     """One logical array in one snapshot; it may not exist there."""
 
-    def __init__(self, session: icechunk.Session, path: str) -> None:
-        self.session, self.path = session, path.strip("/")
-        self.frame: Frame | None = frame_at(session, path)
+    def __init__(self, session: icechunk.Session, path: str, frame: Frame | None) -> None:
+        self.session, self.path, self.frame = session, path.strip("/"), frame
+
+    @classmethod
+    def of(cls, session: icechunk.Session, path: str) -> State:
+        """The array as a session has it; a damaged one is an error."""
+        return cls(session, path, frame_at(session, path))
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -240,11 +244,12 @@ def _region_changes(before: State, after: State, written: Written) -> Iterator[R
     old, new = before.frame.manifest, after.frame.manifest
     for change in rerouted(old, new):
         yield _region_change(change, before, after)
-    for name in sorted(written):
-        for row in rows_of(old, [name]):
-            box = _written_box(before, name, row, written[name])
-            if box is not None and keeps_routing(old, new, row):
-                yield RegionChange("written", _bounds(box), name, name, before, after)
+    rows = [(name, row) for name in sorted(written) for row in rows_of(old, [name])]
+    gone = set(disturbed(old, new, [row.box for _, row in rows]))
+    for name, row in rows:
+        box = None if row.box in gone else _written_box(before, name, row, written[name])
+        if box is not None:
+            yield RegionChange("written", _bounds(box), name, name, before, after)
 
 
 def _region_change(change: Rerouted, before: State, after: State) -> RegionChange:
@@ -268,17 +273,12 @@ def _region_change(change: Rerouted, before: State, after: State) -> RegionChang
 def _written_box(state: State, name: str, row: Row, chunks: Iterable[tuple[int, ...]]) -> Box | None:
     """What of a region as it was lies in these chunks of its member: the box around it."""
     assert state.frame is not None
-    manifest, size = state.frame.manifest, grain(state.member(name))
-    elements = manifest.elements(row.box)
-    shift = [
-        (m - a) * c for m, a, c in zip(row.member_start, row.box.start, manifest.chunk_shape, strict=True)
-    ]
+    size = grain(state.member(name))
     around: Box | None = None
     for index in chunks:
-        start = tuple(i * g - s for i, g, s in zip(index, size, shift, strict=True))
-        shared = Box(start, tuple(a + g for a, g in zip(start, size, strict=True))).intersect(elements)
-        if shared is not None:
-            around = shared if around is None else _around(around, shared)
+        shown = shown_in(state.frame.manifest, row, index, size)
+        if shown is not None:
+            around = shown if around is None else _around(around, shown)
     return around
 
 

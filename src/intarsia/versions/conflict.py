@@ -3,6 +3,8 @@
 Icechunk compares changes node by node and chunk by chunk. That is not enough for logical arrays: a write
 into a member is lost, without any conflict, when someone else's manifest sends readers to another member.
 So the routing is checked here, both for our writes under their manifest and for theirs under ours.
+
+What "nothing changed" means is said once, in `Ground`: recode, restore and the merging of forks ask it.
 """
 
 from __future__ import annotations
@@ -10,14 +12,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from intarsia.array.routing import keeps_routing, rows_of
-from intarsia.versions.lookup import manifest_at
+import icechunk
+
+from intarsia.array.encoded import grain
+from intarsia.array.routing import disturbed, rows_of, shown_in
+from intarsia.array.table import Box
+from intarsia.versions.lookup import frame_at, manifest_at
 
 if TYPE_CHECKING:
-    import icechunk
+    from collections.abc import Iterable, Mapping
 
+    from intarsia.array.frame import Frame
+    from intarsia.array.manifest import Manifest
 
-__all__ = ["Changes", "clashes", "hidden_writes"]
+__all__ = ["Changes", "Ground", "clashes", "hidden_writes", "same_node"]
 
 SHOWN_CHUNKS = 4
 
@@ -67,6 +75,91 @@ class Changes:
         return group in self.all_groups()
 
 
+def same_node(one: icechunk.Session, other: icechunk.Session, path: str) -> bool:
+    """Whether a path is there in both sessions, and one and the same node: not removed and made anew."""
+    try:
+        return one.get_node_id(path) == other.get_node_id(path)
+    except icechunk.NotFoundError:
+        return False
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a change is built on: a box of a logical array as it was, holes included.
+
+    It is unchanged if the array is still the same node, the box is as large as it was, every part of it is
+    backed by the same place of the same member or, still, by nothing, and no chunk that it shows was written.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     tx.create("t", shape=(4,), chunks=(2,), dtype="u1").add_region([(0, 2)], codecs=[])
+    >>> ground = Ground.of(repo.readonly_session("main"), "t", Box((0,), (2,)))
+    >>> _ = intarsia.write(repo, "t", 1, 9)
+    >>> ground.changed_until(repo, repo.lookup_branch("main"))
+    ['/t: [0:2] was written']
+    """
+
+    path: str
+    """Of the logical array, from the root: /t."""
+
+    base: icechunk.Session
+    """The state that was read."""
+
+    manifest: Manifest
+    """The layout then."""
+
+    box: Box
+    """What of it counts, in logical chunks."""
+
+    @classmethod
+    def of(cls, base: icechunk.Session, path: str, box: Box | None = None) -> Ground:
+        """The box of a logical array in a session, by default all of it."""
+        manifest = manifest_at(base, path)
+        assert manifest is not None
+        if box is None:
+            box = Box((0,) * len(manifest.shape), manifest.lattice)
+        return cls("/" + path.strip("/"), base, manifest, box)
+
+    def changed_until(self, repo: icechunk.Repository, tip: str) -> list[str]:
+        """What of it was changed by the commits up to a snapshot, in words; empty if nothing was."""
+        base = self.base.snapshot_id
+        if tip == base:
+            return []
+        try:
+            theirs = Changes.of(repo.diff(from_snapshot_id=base, to_snapshot_id=tip))
+        except icechunk.InvalidInputError:
+            return [f"the branch was reset to {tip}, where {base} is unknown"]
+        return self.changed_in(repo.readonly_session(snapshot_id=tip), theirs.chunks.get(self.path, {}))
+
+    def changed_in(
+        self, session: icechunk.Session, written: Mapping[str, Iterable[tuple[int, ...]]]
+    ) -> list[str]:
+        """What of it is not the same in a session, where these chunks were written since, by member."""
+        now = frame_at(session, self.path) if same_node(self.base, session, self.path) else None
+        if now is None:
+            return [f"{self.path}: removed or made anew"]
+        place = self.manifest.elements(self.box)
+        if now.manifest.elements(self.box) != place or disturbed(self.manifest, now.manifest, [self.box]):
+            return [f"{self.path}: {place.text()} has another layout now"]
+        return [f"{self.path}: {shown.text()} was written" for shown in self._shown(now, written)]
+
+    def _shown(self, now: Frame, written: Mapping[str, Iterable[tuple[int, ...]]]) -> list[Box]:
+        """What the box shows of chunks: the part in the first one of each region."""
+        found, place = [], self.manifest.elements(self.box)
+        for i in self.manifest.regions.touching(self.box).tolist():
+            row = self.manifest.regions.row(i)
+            name = self.manifest.members[row.member]
+            if not written.get(name):
+                continue
+            size = grain(now.members[name])
+            parts = (shown_in(self.manifest, row, index, size) for index in written[name])
+            shown = next((part for part in parts if part is not None and part.intersect(place)), None)
+            if shown is not None:
+                found.append(shown)
+        return found
+
+
 def clashes(ours: icechunk.Diff, theirs: icechunk.Diff) -> list[str]:
     """What both changed, in words; empty if Icechunk can put the two together."""
     found = []
@@ -109,9 +202,9 @@ def hidden_writes(repo: icechunk.Repository, session: icechunk.Session, base: st
             continue  # no logical array then: Icechunk's own check of nodes is enough
         new = manifest_at(session, group)
         written = (theirs if group in ours.groups else ours).chunks.get(group, {})
+        boxes = [row.box for row in rows_of(old, written)]
         found += [
-            f"{group}: {old.elements(row.box).text()} has another layout now"
-            for row in rows_of(old, written)
-            if new is None or not keeps_routing(old, new, row)
+            f"{group}: {old.elements(box).text()} has another layout now"
+            for box in (boxes if new is None else disturbed(old, new, boxes))
         ]
     return found

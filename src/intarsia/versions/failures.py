@@ -12,9 +12,21 @@ from intarsia.errors import ReadOnlyError, RepositoryError, RepositoryNotFoundEr
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["explained", "translated"]
+__all__ = ["clock_is_behind", "explained", "translated"]
+
+CLOCK = ("invalid snapshot timestamp ordering", "update timestamp is invalid")
+"""What Icechunk says of a change that is older, by this machine's clock, than the one before it."""
 
 HINTS = (
+    (
+        CLOCK,
+        "The clock of this machine is behind that of the last writer's: set one of them right, "
+        "or wait until it has caught up.",
+    ),
+    (
+        ("snapshot timestamp is invalid",),
+        "The clock of this machine is too far from that of the storage: set it right.",
+    ),
     (
         ("connect", "dispatch failure", "timed out", "timeout", "dns"),
         "Is the server up, and the endpoint right?",
@@ -42,10 +54,19 @@ HINTS = (
     (("permission denied", "os error 13"), "The process may not write there: check owner and permissions."),
     (("read-only file system", "os error 30"), "The file system is mounted read-only."),
     (
+        ("src size is incorrect", "unknown frame descriptor", "corrupt", "flatbuffer", "icechunk header"),
+        "A file of the repository is damaged, or was cut off on its way: try again, or use a copy.",
+    ),
+    (
         ("range request not supported",),
         "The web server ignores the header Range: use one that answers it with 206 Partial Content.",
     ),
 )
+
+
+def clock_is_behind(error: icechunk.IcechunkError) -> bool:
+    """Whether Icechunk refuses a commit only because this machine's clock is behind another writer's."""
+    return any(words in error.message for words in CLOCK)
 
 
 def translated(error: icechunk.IcechunkError, where: str) -> Exception:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
 import icechunk
 import numpy as np
 
+from intarsia._compat import storage_in_memory
 from intarsia.array import LogicalArray
-from intarsia.array.encoded import grain
+from intarsia.array.encoded import chunk_refs, grain
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.plan import plan, request
-from intarsia.array.routing import rows_of
+from intarsia.array.routing import rows_of, shown_in
 from intarsia.array.table import Box
 from intarsia.errors import ForkError
-from intarsia.versions.lookup import manifest_at
+from intarsia.versions.conflict import Ground, same_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,13 +26,14 @@ if TYPE_CHECKING:
 
     from intarsia.array.manifest import Manifest
     from intarsia.array.plan import Part, Request
-    from intarsia.array.table import Row
 
 __all__ = ["Share", "fork_for", "merge_forks"]
 
 type Bounds = tuple[tuple[int, int], ...]
 type Chunks = dict[str, frozenset[tuple[int, ...]]]
 """Chunks (shards, where there are any) by member."""
+type Places = dict[tuple[str, str], dict[tuple[int, ...], Any]]
+"""Where the chunks of arrays are stored, by snapshot ("" for the session itself) and path."""
 
 SHOWN_CHUNKS = 3
 
@@ -56,16 +59,21 @@ class Share:
     """
 
     def __init__(
-        self, fork: icechunk.ForkSession, path: str, manifest: Manifest, node: str, chunks: Chunks
+        self,
+        fork: icechunk.ForkSession,
+        base: icechunk.ForkSession,
+        path: str,
+        manifest: Manifest,
+        chunks: Chunks,
     ) -> None:
         self.fork = fork
         """The worker's session."""
+        self.base = base
+        """The same as it was when the work was divided; nobody writes to it."""
         self.path = path
         """Of the logical array."""
         self.manifest = manifest
         """The layout for which the work was divided."""
-        self.node = node
-        """Icechunk's identity of the array's group."""
         self.chunks = chunks
         """What may be written."""
         self._array: LogicalArray | None = None
@@ -106,7 +114,7 @@ class Share:
         return f"<Share of {self.path!r}: {self.size} chunks>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Share, (self.fork, self.path, self.manifest, self.node, self.chunks)
+        return Share, (self.fork, self.base, self.path, self.manifest, self.chunks)
 
 
 def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) -> list[Share]:
@@ -122,15 +130,14 @@ def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) ->
     session = store.session
     units = list(_units(array, bounds))
     edges = [len(units) * i // workers for i in range(workers + 1)]
-    node = session.get_node_id("/" + array.path)
-    first_fork = session.fork()  # forks of this one share its snapshot, instead of writing one each
+    base = session.fork()  # forks of this one share its snapshot, instead of writing one each
     shares = []
     for first, last in pairwise(edges):
         chunks: dict[str, set[tuple[int, ...]]] = {}
         for name, index in units[first:last]:
             chunks.setdefault(name, set()).add(index)
         frozen = {name: frozenset(indices) for name, indices in chunks.items()}
-        shares.append(Share(first_fork.fork(), array.path, array.manifest, node, frozen))
+        shares.append(Share(base.fork(), base, array.path, array.manifest, frozen))
     return shares
 
 
@@ -146,7 +153,8 @@ def _units(array: LogicalArray, bounds: Bounds | None) -> Iterator[tuple[str, tu
             part = shown if within is None else shown.intersect(within)
             if part is None:
                 continue
-            shift = _shift(manifest, row)
+            starts = zip(row.member_start, row.box.start, manifest.chunk_shape, strict=True)
+            shift = [(m - a) * c for m, a, c in starts]  # from the logical array to the member
             first = [(a + s) // g for a, s, g in zip(part.start, shift, size, strict=True)]
             last = [-(-(b + s) // g) for b, s, g in zip(part.stop, shift, size, strict=True)]
             for index in product(*(range(a, b) for a, b in zip(first, last, strict=True))):
@@ -155,22 +163,13 @@ def _units(array: LogicalArray, bounds: Bounds | None) -> Iterator[tuple[str, tu
                     yield name, index
 
 
-def _shift(manifest: Manifest, row: Row) -> list[int]:
-    """What to add to an index of the logical array to get that of the member."""
-    starts = zip(row.member_start, row.box.start, manifest.chunk_shape, strict=True)
-    return [(m - a) * c for m, a, c in starts]
-
-
 def _boxes(array: LogicalArray, chunks: Chunks) -> Iterator[tuple[slice, ...]]:
     manifest = array.manifest
     for name, indices in chunks.items():
         size = grain(array.members[name])
         for row in rows_of(manifest, [name]):
-            shift, shown = _shift(manifest, row), manifest.elements(row.box)
             for index in sorted(indices):
-                start = tuple(i * g - s for i, g, s in zip(index, size, shift, strict=True))
-                chunk = Box(start, tuple(a + g for a, g in zip(start, size, strict=True)))
-                part = chunk.intersect(shown)
+                part = shown_in(manifest, row, index, size)
                 if part is not None:
                     yield tuple(slice(a, b) for a, b in zip(*part, strict=True))
 
@@ -205,6 +204,7 @@ def _chunks_text(name: str, chunks: list[tuple[int, ...]]) -> str:
 
 
 def merge_forks(
+    repo: icechunk.Repository,
     session: icechunk.Session,
     forks: Iterable[Share | icechunk.ForkSession],
     merged: dict[str, set[tuple[int, ...]]],
@@ -214,9 +214,11 @@ def merge_forks(
     `merged` holds the chunks taken before, by path, and is brought up to date.
     """
     listed = list(forks)
+    known: Places = {}
     taken = {path: set(indices) for path, indices in merged.items()}
     for fork in listed:
-        _check_base(session, fork)
+        base = fork.base if isinstance(fork, Share) else _emptied(repo, fork)
+        _check_base(session, base, fork)
         for path, indices in _written(fork).items():
             twice = sorted(taken.setdefault(path, set()) & indices)
             if twice:
@@ -224,10 +226,47 @@ def merge_forks(
                     f"two workers wrote the same chunks, {_chunks_text(path, twice)}: one would overwrite "
                     "the other.\n  Nothing was merged. Give every worker its own share: array.fork_for(n)"
                 )
+            if base is not fork:
+                _check_chunks(session, base, path, indices, known)
             taken[path] |= indices
     session.merge(*(fork.fork if isinstance(fork, Share) else fork for fork in listed))
     merged.clear()
     merged.update(taken)
+
+
+def _emptied(repo: icechunk.Repository, fork: icechunk.ForkSession) -> icechunk.ForkSession:
+    """What a fork of Icechunk's own began with; the fork itself in memory, where it cannot be copied."""
+    if storage_in_memory(repo.storage):
+        return fork
+    copied: icechunk.ForkSession = pickle.loads(pickle.dumps(fork))
+    copied.discard_changes()
+    return copied
+
+
+def _check_chunks(
+    session: icechunk.Session,
+    base: icechunk.ForkSession,
+    path: str,
+    indices: set[tuple[int, ...]],
+    known: Places,
+) -> None:
+    """Refuse a worker's chunks if those of the session are not the ones that he began with.
+
+    It makes no difference who wrote them: the transaction itself, or others, over whose commit it began.
+    `known` saves asking again for what many workers have in common.
+    """
+    if not same_node(base, session, path):
+        return  # an array that the worker made
+    for snapshot, one in ((base.snapshot_id, base), ("", session)):
+        if (snapshot, path) not in known:
+            known[snapshot, path] = chunk_refs(one.store, path.strip("/")).places
+    before, now = known[base.snapshot_id, path], known["", path]
+    changed = sorted(index for index in indices if before.get(index) != now.get(index))
+    if changed:
+        raise ForkError(
+            f"chunks were written after the work was given out, {_chunks_text(path, changed)}: the worker's "
+            "would overwrite them.\n  Nothing was merged. Divide the work again: array.fork_for(n)"
+        )
 
 
 def _written(fork: Share | icechunk.ForkSession) -> dict[str, set[tuple[int, ...]]]:
@@ -259,31 +298,22 @@ def _written(fork: Share | icechunk.ForkSession) -> dict[str, set[tuple[int, ...
     return written
 
 
-def _check_base(session: icechunk.Session, fork: Share | icechunk.ForkSession) -> None:
+def _check_base(
+    session: icechunk.Session, base: icechunk.ForkSession, fork: Share | icechunk.ForkSession
+) -> None:
     """Refuse changes of nodes that are not, or no longer, the session's: Icechunk takes them silently."""
-    inner = fork.fork if isinstance(fork, Share) else fork
-    changes = inner.status()
+    changes = (fork.fork if isinstance(fork, Share) else fork).status()
     known = set(changes.updated_chunks) | changes.updated_arrays | changes.updated_groups
     created = changes.new_arrays | changes.new_groups
     parents = {path.rpartition("/")[0] or "/" for path in created} - created
     for path in sorted((known - created) | parents):
-        if not _same_node(session, inner, path):
+        if not same_node(session, base, path):
             raise ForkError(
                 f"{path} is not what it was when the work was given out: it was removed or made anew.\n"
                 "  Nothing was merged. Divide the work again: array.fork_for(n)"
             )
-    if isinstance(fork, Share):
-        current = manifest_at(session, fork.path)
-        same_node = current is not None and session.get_node_id("/" + fork.path) == fork.node
-        if current is None or not same_node or not current.same_routing(fork.manifest):
-            raise ForkError(
-                f"the layout of {fork.path!r} changed after the work was given out.\n"
-                "  Nothing was merged. Change the layout first, then divide the work: array.fork_for(n)"
-            )
-
-
-def _same_node(session: icechunk.Session, fork: icechunk.ForkSession, path: str) -> bool:
-    try:
-        return session.get_node_id(path) == fork.get_node_id(path)
-    except icechunk.NotFoundError:
-        return False
+    if isinstance(fork, Share) and Ground.of(base, fork.path).changed_in(session, {}):
+        raise ForkError(
+            f"the layout of {fork.path!r} changed after the work was given out.\n"
+            "  Nothing was merged. Change the layout first, then divide the work: array.fork_for(n)"
+        )

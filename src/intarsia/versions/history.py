@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from intarsia.errors import VersionNotFoundError
+from intarsia.errors import ManifestError, VersionNotFoundError
 from intarsia.versions.commit import users_metadata
 from intarsia.versions.compare import ArrayChange, State, compare
 from intarsia.versions.conflict import Changes
 from intarsia.versions.failures import explained
-from intarsia.versions.lookup import manifest_at
 from intarsia.versions.open import moment, session_at
 from intarsia.versions.repository import RepositoryLike, describe, open_repository
 
@@ -103,18 +102,29 @@ def _walk(repo: icechunk.Repository, tip: str, path: str | None) -> Iterator[His
         before = repo.readonly_session(snapshot_id=parent.id)
         after = repo.readonly_session(snapshot_id=info.id)
         if path is None:
-            groups = sorted(
-                g for g in changes.all_groups() if manifest_at(after, g) or manifest_at(before, g)
-            )
+            groups = sorted(changes.all_groups())
         else:
             group = "/" + path.strip("/")
             groups = [group] if changes.touches(group) else []
-        found = [compare(State(before, g), State(after, g), changes.chunks.get(g, {})) for g in groups]
+        states = [(_state(before, group), _state(after, group), group) for group in groups]
+        found = [
+            compare(old, new, changes.chunks.get(group, {}))
+            for old, new, group in states
+            if path is not None or old.frame is not None or new.frame is not None
+        ]
         if path is not None and not any(found):
             continue
         yield HistoryEntry(
             info.id, parent.id, info.written_at, info.message, users_metadata(info.metadata), tuple(found)
         )
+
+
+def _state(session: icechunk.Session, path: str) -> State:
+    """A state in the history; one whose manifest is damaged is told as if the array were not there."""
+    try:
+        return State.of(session, path)
+    except ManifestError:
+        return State(session, path, None)
 
 
 def diff(
@@ -125,7 +135,7 @@ def diff(
 ) -> ArrayChange:
     """What differs between two versions of a logical array, however far apart.
 
-    A version is a snapshot's id, a tag, a branch, or a time on the branch `main`.
+    A version is a tag, a branch, a snapshot's id, or a time on the branch `main`.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -138,11 +148,11 @@ def diff(
     opened = open_repository(repo)
     with explained(describe(opened)):
         sessions = [opened.readonly_session(snapshot_id=resolve(opened, v)) for v in (before, after)]
-        return compare(State(sessions[0], path), State(sessions[1], path))
+        return compare(State.of(sessions[0], path), State.of(sessions[1], path))
 
 
 def resolve(repo: icechunk.Repository, version: str | datetime.datetime) -> str:
-    """The snapshot id behind a snapshot id, a tag, a branch or a time.
+    """The snapshot id behind a tag, a branch, a snapshot id or a time; the first of them that there is.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -151,12 +161,12 @@ def resolve(repo: icechunk.Repository, version: str | datetime.datetime) -> str:
     """
     if isinstance(version, datetime.datetime):
         return session_at(repo, as_of=version).snapshot_id
-    if SNAPSHOT_ID.fullmatch(version):
-        return version
-    if version in repo.list_tags():
+    if version in repo.list_tags():  # names first: 20 digits look like a snapshot's id, too
         return repo.lookup_tag(version)
     if version in repo.list_branches():
         return repo.lookup_branch(version)
+    if SNAPSHOT_ID.fullmatch(version):
+        return version
     try:
         when = moment(version)
     except ValueError:

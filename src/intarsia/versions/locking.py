@@ -7,6 +7,7 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from filelock import FileLock, Timeout
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     import icechunk
     from filelock import BaseFileLock
 
-__all__ = ["LOCK_SECONDS", "commit_lock", "lock_file", "locked"]
+__all__ = ["LOCK_SECONDS", "commit_lock", "directory_of", "lock_file", "locked"]
 
 LOCK_SECONDS = 600.0
 """How long to wait for other writers; a commit takes well under a second, so this means something hangs."""
@@ -28,14 +29,50 @@ POLL_SECONDS = 0.01
 """How often to look whether the lock is free: less than a commit takes."""
 
 
-def lock_file(path: Path) -> Path:
-    """The lock file of the repository in a directory: beside it, since Icechunk owns what is inside.
+LOCK_NAME = ".intarsia.lock#0"
+"""The lock's file, inside the repository.
 
-    >>> lock_file(Path("/data/store")).name
-    'store.lock'
+Whoever reaches the repository, through whichever link or mount, reaches its lock. Icechunk does not see it: a
+name that ends in # and digits is, to its storage layer, a file that is still being written, which no
+listing shows. So a directory that holds nothing else is clean enough for a new repository, and no
+collection of garbage meets it.
+"""
+
+
+def lock_file(path: Path) -> Path:
+    """The lock file of the repository in a directory.
+
+    >>> lock_file(Path("/data/store")).parent.name
+    'store'
     """
-    real = Path(os.path.realpath(path))  # one file, by whichever way the repository was reached
-    return real.with_name(real.name + ".lock")
+    return Path(os.path.realpath(path)) / LOCK_NAME  # one name, by whichever way the repository was reached
+
+
+_directories: WeakKeyDictionary[icechunk.Repository, Path] = WeakKeyDictionary()
+
+
+def directory_of(repo: icechunk.Repository) -> Path | None:
+    """The directory of a local repository; None for others.
+
+    Icechunk keeps a relative path as it was given, and finds the repository all the same after the current
+    directory has changed. So it is made absolute when the repository is first seen, and kept.
+    """
+    known = _directories.get(repo)
+    if known is not None:
+        return known
+    given = storage_path(repo.storage)
+    if given is None:
+        return None
+    path = Path(os.path.realpath(given))
+    # A snapshot that the repository has tells whether this is its directory.
+    if not os.path.isabs(given) and not (path / "snapshots" / repo.lookup_branch("main")).is_file():
+        raise RepositoryError(
+            f"icechunk opened this repository with the relative path {given!r}, and the current directory "
+            "has changed since: where it lies, and with it its lock, cannot be told.\n"
+            "  Open it with intarsia.open_repository(path), or give icechunk an absolute path"
+        )
+    _directories[repo] = path
+    return path
 
 
 @contextmanager
@@ -43,25 +80,25 @@ def commit_lock(repo: icechunk.Repository, timeout: float = LOCK_SECONDS) -> Ite
     """Hold the right to commit to a repository.
 
     Icechunk's commits to a local file system are not safe between processes. Every commit through intarsia
-    holds this lock, a file beside the repository; hold it around commits of your own. It protects
-    cooperating writers of one host. Object stores need no lock, and get none.
+    holds this lock, a file in the repository; hold it around commits of your own. It protects cooperating
+    writers of one host. Object stores need no lock, and get none.
 
     >>> import icechunk, intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
     >>> with intarsia.commit_lock(repo):
     ...     pass  # session.commit("by my own hands")
     """
-    path = storage_path(repo.storage)
+    path = directory_of(repo)
     if path is None:
         yield
         return
-    with locked(Path(path), timeout):
+    with locked(path, timeout):
         yield
 
 
 @contextmanager
 def locked(path: Path, timeout: float = LOCK_SECONDS) -> Iterator[None]:
-    """Hold the lock of the repository in a directory, whether it exists already or not."""
+    """Hold the lock of the repository in a directory, which must exist; the repository need not."""
     file = lock_file(path)
     # A thread uses one object a file, so that it may take the lock again while it holds it.
     lock = _of_thread.locks.get(file) or FileLock(file, mode=_lock_mode(path))
@@ -76,7 +113,7 @@ def locked(path: Path, timeout: float = LOCK_SECONDS) -> Iterator[None]:
         raise RepositoryError(
             f"cannot write to the repository {path}: "
             f"its lock file {file} cannot be made ({error.strerror}).\n"
-            "  Writers need write permission for the repository and for the directory that it is in"
+            "  Writers need write permission for the repository"
         ) from error
     _of_thread.locks[file] = lock
     try:
@@ -99,6 +136,4 @@ _of_thread = _OfThread()
 
 def _lock_mode(path: Path) -> int:
     """Permissions of the lock file: whoever may write to the repository's directory may lock it."""
-    existing = path if path.exists() else path.parent
-    writable = existing.stat().st_mode & 0o022 if existing.exists() else 0
-    return 0o644 | writable
+    return 0o644 | (path.stat().st_mode & 0o022 if path.exists() else 0)

@@ -66,7 +66,8 @@ def open(
             "  with intarsia.transaction(repo, message=…) as tx: array = tx.open(path)"
         )
     session = session_at(repo, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of)
-    return array.open(session.store, path)
+    with explained(describe(repo)):
+        return array.open(session.store, path)
 
 
 def as_repository(store: Any) -> icechunk.Repository | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import icechunk
@@ -10,10 +11,13 @@ import icechunk
 from intarsia._compat import storage_path, storage_text
 from intarsia.errors import ReadOnlyError, RepositoryError
 from intarsia.versions.failures import explained
-from intarsia.versions.locking import locked
+from intarsia.versions.locking import directory_of, lock_file, locked
 from intarsia.versions.storage import Location
 
 __all__ = ["RepositoryLike", "describe", "open_repository"]
+
+LOG_ENTRIES = 100
+"""Entries of Icechunk's log of operations in the file that every commit writes anew; it would keep 1,000."""
 
 type RepositoryLike = str | os.PathLike[str] | icechunk.Repository
 
@@ -41,12 +45,18 @@ def open_repository(
     if isinstance(location, icechunk.Repository):
         if options or config is not None or authorize_virtual_chunk_access is not None:
             raise TypeError("a repository that is open already takes no options; use its reopen method")
+        with suppress(RepositoryError, icechunk.IcechunkError):
+            directory_of(
+                location
+            )  # the sooner it is looked for, the likelier a relative path still leads there
         return location
     place = Location.parse(location, options)
     if create and not place.writable:
         raise ReadOnlyError(f"{place.text} can only be read: no repository can be created over HTTP")
-    if place.settings is not None:
-        defaults = icechunk.RepositoryConfig(storage=place.settings)
+    if create or place.settings is not None:
+        defaults = icechunk.RepositoryConfig(
+            storage=place.settings, num_updates_per_repo_info_file=LOG_ENTRIES if create else None
+        )
         config = defaults if config is None else defaults.merge(config)
     arguments: dict[str, Any] = {
         "config": config,
@@ -59,10 +69,12 @@ def open_repository(
         if not create or icechunk.Repository.exists(place.storage):
             return icechunk.Repository.open(place.storage, **arguments)
         try:
-            place.path.parent.mkdir(parents=True, exist_ok=True)
+            place.path.mkdir(parents=True, exist_ok=True)
+            foreign = not lock_file(place.path).exists() and any(place.path.iterdir())
         except OSError as error:
             raise RepositoryError(f"cannot create a repository at {place.text}: {error}") from error
-        with locked(place.path):  # two processes may want to be the first
+        # Two processes may want to be the first; in a directory with other things in it, neither will be.
+        with nullcontext() if foreign else locked(place.path):
             return icechunk.Repository.open_or_create(place.storage, **arguments)
 
 

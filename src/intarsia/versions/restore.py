@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import icechunk
 import zarr
 from zarr.core.buffer import default_buffer_prototype
 
@@ -14,10 +13,11 @@ from intarsia.array.encoded import Move, chunk_refs, copy_chunks
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.array.member import new_name
-from intarsia.errors import NotLogicalArrayError
+from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError
+from intarsia.versions.conflict import Ground, same_node
 from intarsia.versions.failures import explained
 from intarsia.versions.history import resolve
-from intarsia.versions.lookup import frame_at
+from intarsia.versions.lookup import frame_at, manifest_at
 from intarsia.versions.repository import RepositoryLike, describe, open_repository
 from intarsia.versions.retry import retry
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     import datetime
     from collections.abc import Mapping
 
+    import icechunk
+
+    from intarsia.array.manifest import Manifest
     from intarsia.versions.backoff import Backoff
     from intarsia.versions.transaction import Transaction
 
@@ -73,15 +76,36 @@ def restore(
 
 
 def _restore(tx: Transaction, session: icechunk.Session, old: Frame, path: str) -> None:
-    now = frame_at(tx.session, path)
+    now, generation = _current(tx.session, path)
+    if now is not None:
+        # Values that others write meanwhile fit on the layout that comes back, but not on what was asked for.
+        tx.build_on(Ground.of(tx.repo.readonly_session(snapshot_id=tx.session.snapshot_id), path))
     _restore_attributes(open_group(tx.store, path, "a"), dict(old.group.metadata.attributes))
     names = tuple(_bring_back(tx, session, path, name) for name in old.manifest.members)
-    group = open_group(tx.store, path, "r+")
-    frame = Frame(group, old.manifest) if now is None else Frame.load(group)
-    restored = replace(old.manifest, generation=frame.manifest.generation, members=names)
-    if now is None or frame.manifest != restored or tx.session.has_uncommitted_changes:
-        # Even if only values differ: a new generation conflicts with whoever changes the array meanwhile.
-        frame.commit(restored.changed(regions=restored.regions))
+    generation = max(generation, old.manifest.generation)
+    restored = replace(old.manifest, generation=generation, members=names)
+    if now == restored and not tx.session.has_uncommitted_changes:
+        return
+    # Even if only values differ: a new generation conflicts with whoever changes the layout meanwhile.
+    frame = Frame(open_group(tx.store, path, "r+"), restored if now is None else now)
+    frame.commit(restored.changed(regions=restored.regions))
+
+
+def _current(session: icechunk.Session, path: str) -> tuple[Manifest | None, int]:
+    """The manifest as it is now, and the generation to count on from.
+
+    A damaged manifest is no reason not to go back to a sound one: it counts as none, but for what it says
+    about its generation, since handles tell by that whether the layout is another one.
+    """
+    try:
+        now = manifest_at(session, path)
+    except ManifestVersionError:
+        raise  # not damaged: made by an intarsia that knows more than this one
+    except ManifestError:
+        document: Any = open_group(session.store, path, "r").metadata.attributes[MANIFEST_KEY]
+        said = document.get("generation") if isinstance(document, dict) else None
+        return None, said if isinstance(said, int) and said >= 0 else 0
+    return now, 0 if now is None else now.generation
 
 
 def _restore_attributes(group: zarr.Group, attributes: dict[str, Any]) -> None:
@@ -97,7 +121,7 @@ def _restore_attributes(group: zarr.Group, attributes: dict[str, Any]) -> None:
 def _bring_back(tx: Transaction, session: icechunk.Session, path: str, name: str) -> str:
     """Make a member what it was; returns its name, a new one if it was gone."""
     place = f"{path}/{name}".lstrip("/")
-    there = _same_node(tx.session, session, place)
+    there = same_node(tx.session, session, "/" + place)
     target = name if there else new_name()
     goal = f"{path}/{target}".lstrip("/")
     wanted = chunk_refs(session.store, place).places
@@ -111,13 +135,6 @@ def _bring_back(tx: Transaction, session: icechunk.Session, path: str, name: str
 
 def _array(store: icechunk.IcechunkStore, path: str, mode: Any) -> zarr.Array[Any]:
     return zarr.open_array(store, path=path, mode=mode, zarr_format=3)
-
-
-def _same_node(one: icechunk.Session, other: icechunk.Session, path: str) -> bool:
-    try:
-        return one.get_node_id("/" + path) == other.get_node_id("/" + path)
-    except icechunk.NotFoundError:
-        return False
 
 
 async def _copy_metadata(

@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import icechunk
 
 from intarsia.array import LogicalArray, edit
-from intarsia.array.encoded import grain
 from intarsia.array.logical import chosen_codecs
 from intarsia.array.member import Encoding
 from intarsia.array.recode import attach_recoded, recoded_member
-from intarsia.array.routing import keeps_routing
-from intarsia.array.table import Box
 from intarsia.errors import ConcurrentUpdateError
 from intarsia.progress import silent
 from intarsia.versions.backoff import Backoff
 from intarsia.versions.commit import Commit
-from intarsia.versions.conflict import Changes
+from intarsia.versions.conflict import Ground
 from intarsia.versions.failures import explained
 from intarsia.versions.locking import commit_lock
-from intarsia.versions.lookup import frame_to_edit, manifest_at
+from intarsia.versions.lookup import frame_to_edit
 from intarsia.versions.repository import RepositoryLike, open_repository
 from intarsia.versions.retry import retry
 
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from intarsia.array.manifest import Manifest
-    from intarsia.array.table import Row
+    from intarsia.array.table import Box
     from intarsia.codecs import CodecLike
     from intarsia.parallel import Client
     from intarsia.progress import Progress
@@ -143,17 +140,8 @@ class _Recoded:
     path: str
     """Of the logical array."""
 
-    node: str
-    """Icechunk's identity of its group."""
-
-    base: str
-    """The snapshot that was read."""
-
-    manifest: Manifest
-    """The layout then."""
-
-    box: Box
-    """What was encoded anew, in logical chunks."""
+    ground: Ground
+    """What was encoded anew, as it was read."""
 
     name: str
     """Of the new member."""
@@ -174,50 +162,14 @@ class _Recoded:
         fork = session.fork()
         frame = frame_to_edit(fork, path)
         name = recoded_member(frame, _bounds(frame.manifest, box), encoding, client=client, progress=progress)
-        node = session.get_node_id("/" + path.strip("/"))
-        return cls(path, node, session.snapshot_id, frame.manifest, box, name, fork)
+        return cls(path, Ground.of(session, path, box), name, fork)
 
     def holds(self, repo: icechunk.Repository, session: icechunk.Session) -> bool:
-        """Whether the box still has the layout and the values that were read."""
-        if session.snapshot_id == self.base:
-            return True
-        path = "/" + self.path.strip("/")
-        if session.get_node_id(path) != self.node:
-            return False
-        now = manifest_at(session, path)
-        if now is None or now.elements(self.box) != self.manifest.elements(self.box):
-            return False
-        rows = [self.manifest.regions.row(i) for i in self.manifest.regions.touching(self.box).tolist()]
-        if now.regions.touching(self.box).size != len(rows):
-            return False
-        if not all(keeps_routing(self.manifest, now, row) for row in rows):
-            return False
-        theirs = Changes.of(repo.diff(from_snapshot_id=self.base, to_snapshot_id=session.snapshot_id))
-        written = theirs.chunks.get(path, {})
-        return not any(self._reads(session, row, written.get(self._name(row), [])) for row in rows)
-
-    def _name(self, row: Row) -> str:
-        return self.manifest.members[row.member]
-
-    def _reads(self, session: icechunk.Session, row: Row, chunks: list[tuple[int, ...]]) -> bool:
-        """Whether the box shows anything of these chunks of a region's member."""
-        if not chunks:
-            return False
-        size = grain(frame_to_edit(session, self.path).members[self._name(row)])
-        shift = [
-            (m - a) * c
-            for m, a, c in zip(row.member_start, row.box.start, self.manifest.chunk_shape, strict=True)
-        ]
-        shown = self.manifest.elements(row.box).intersect(self.manifest.elements(self.box))
-        for index in chunks:
-            start = tuple(i * g - s for i, g, s in zip(index, size, shift, strict=True))
-            chunk = Box(start, tuple(a + g for a, g in zip(start, size, strict=True)))
-            if shown is not None and chunk.intersect(shown) is not None:
-                return True
-        return False
+        """Whether the box still has the layout, the holes and the values that were read."""
+        return not self.ground.changed_until(repo, session.snapshot_id)
 
     def attach(self, session: icechunk.Session) -> None:
         """Make the member part of a session, and of the manifest."""
         session.merge(self.fork)
         frame = frame_to_edit(session, self.path)
-        attach_recoded(frame, _bounds(frame.manifest, self.box), self.name)
+        attach_recoded(frame, _bounds(frame.manifest, self.ground.box), self.name)

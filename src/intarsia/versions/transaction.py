@@ -10,14 +10,14 @@ from intarsia import array
 from intarsia.errors import ConcurrentUpdateError
 from intarsia.versions.backoff import Backoff
 from intarsia.versions.commit import Commit
-from intarsia.versions.conflict import clashes, hidden_writes
+from intarsia.versions.conflict import Ground, clashes, hidden_writes
 from intarsia.versions.failures import explained, translated
 from intarsia.versions.forks import Share, merge_forks
 from intarsia.versions.locking import commit_lock
 from intarsia.versions.repository import RepositoryLike, open_repository
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from intarsia.array import LogicalArray
@@ -43,6 +43,7 @@ class Transaction:
         self._base = ""
         self._snapshot_id: str | None = None
         self._merged: dict[str, set[tuple[int, ...]]] = {}
+        self._grounds: list[Ground] = []
 
     @property
     def repo(self) -> icechunk.Repository:
@@ -82,10 +83,15 @@ class Transaction:
     def merge(self, *forks: Share | icechunk.ForkSession) -> None:
         """Take in what workers wrote into shares (see `LogicalArray.fork_for`), or into Icechunk's forks.
 
-        All are checked first: work that overlaps, that leaves its share, or that was given out for another
-        state of the array raises `ForkError`, and nothing is merged.
+        All are checked first: work that overlaps, that leaves its share, that was given out for another
+        layout of the array, or whose chunks were written since, here or by a commit of others, raises
+        `ForkError`, and nothing is merged.
         """
-        merge_forks(self.session, forks, self._merged)
+        merge_forks(self.repo, self.session, forks, self._merged)
+
+    def build_on(self, ground: Ground) -> None:
+        """Refuse to commit over changes of something that was read, even if none of our writes is lost."""
+        self._grounds.append(ground)
 
     def __enter__(self) -> Self:
         if self._session is not None:
@@ -111,19 +117,26 @@ class Transaction:
         if session.read_only:  # the user committed it himself
             self._snapshot_id = session.snapshot_id
         elif session.has_uncommitted_changes:
-            self._snapshot_id = settle(self._commit, session, self._base, self._backoff)
+            self._snapshot_id = settle(self._commit, session, self._base, self._backoff, self._grounds)
 
 
-def settle(commit: Commit, session: icechunk.Session, base: str, backoff: Backoff) -> str:
+def settle(
+    commit: Commit,
+    session: icechunk.Session,
+    base: str,
+    backoff: Backoff,
+    grounds: Sequence[Ground] = (),
+) -> str:
     """Commit a session that began at `base`, over what others committed since, if nobody loses a write.
 
-    Otherwise nothing is committed and `ConcurrentUpdateError` names what changed.
+    Otherwise, or if others changed one of the `grounds`, nothing is committed and `ConcurrentUpdateError`
+    names what changed.
     """
     with explained(commit.where):
         for attempt in backoff.tries():
             with commit_lock(commit.repo):  # from the second attempt on, no writer of this host is faster
                 if attempt:
-                    _rebase(commit, session, base)
+                    _rebase(commit, session, base, grounds)
                 try:
                     return commit.make(session, since=base)
                 except icechunk.ConflictError:
@@ -131,7 +144,7 @@ def settle(commit: Commit, session: icechunk.Session, base: str, backoff: Backof
     raise ConcurrentUpdateError(commit.message, commit.branch, [f"the branch moved {backoff.attempts} times"])
 
 
-def _rebase(commit: Commit, session: icechunk.Session, base: str) -> None:
+def _rebase(commit: Commit, session: icechunk.Session, base: str, grounds: Sequence[Ground]) -> None:
     """Put the session's changes on top of the branch, or raise."""
     tip = commit.repo.lookup_branch(commit.branch)
     try:
@@ -148,6 +161,8 @@ def _rebase(commit: Commit, session: icechunk.Session, base: str) -> None:
             changed = [f"{conflict.path}: {conflict.conflict_type}" for conflict in failed.conflicts]
         else:
             changed = hidden_writes(commit.repo, session, base)
+            for ground in grounds:
+                changed += ground.changed_until(commit.repo, session.snapshot_id)
     if changed:
         raise ConcurrentUpdateError(commit.message, commit.branch, changed)
 

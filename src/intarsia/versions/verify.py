@@ -13,6 +13,7 @@ from intarsia.array.frame import open_group
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryError
 from intarsia.versions.collect import leftovers
+from intarsia.versions.failures import explained
 from intarsia.versions.open import as_repository, session_at
 from intarsia.versions.repository import describe
 
@@ -56,17 +57,18 @@ def verify(
     if repo is None:
         return array.verify(target, path, data=data)
     session = session_at(repo, branch=branch, tag=tag, snapshot_id=snapshot_id)
-    try:
-        group = open_group(session.store, path, "r")
-    except GroupNotFoundError as error:
-        if path:
-            raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
-        return repository_leftovers(repo)  # nothing was ever created
-    found = [
-        problem
-        for inner in _logical_arrays(group)
-        for problem in array.verify(session.store, inner, data=data)
-    ]
+    with explained(describe(repo)):
+        try:
+            group = open_group(session.store, path, "r")
+        except GroupNotFoundError as error:
+            if path:
+                raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
+            return repository_leftovers(repo)  # nothing was ever created
+        found = [
+            problem
+            for inner in _logical_arrays(group)
+            for problem in array.verify(session.store, inner, data=data)
+        ]
     return (*found, *repository_leftovers(repo))
 
 
