@@ -58,10 +58,15 @@ REFUSALS = {
     "fractions into integers": (
         lambda a: a.__setitem__(np.s_[0, 0], 1.5),
         intarsia.DataTypeError,
-        r"the values are float64, but the logical array is int16.*\n  Convert them first",
+        r"the values are float64, and int16 cannot hold them all.*\n  Convert them first",
     ),
     "integers that do not fit": (
         lambda a: a.append(np.full((1, 1000), 70_000)),
+        intarsia.DataTypeError,
+        "cannot hold them all",
+    ),
+    "text into numbers": (
+        lambda a: a.append(np.full((1, 1000), "1")),
         intarsia.DataTypeError,
         "cannot hold them all",
     ),
@@ -165,6 +170,34 @@ def test_bad_input_is_refused_and_changes_nothing(name, case):
     assert stored(store) == before
     assert array.generation == generation
     np.testing.assert_array_equal(array[::50, ::50], intarsia.open(store, "a")[::50, ::50])
+
+
+def test_dimensions_in_another_order_are_refused():
+    xr = pytest.importorskip("xarray")
+    array = intarsia.create({}, "a", shape=(0, 2), chunks=(2, 2), dtype="i8", dimension_names=("time", "x"))
+    turned = xr.DataArray([[0, 1], [2, 3]], dims=("x", "time"))
+    with pytest.raises(intarsia.ShapeError, match=r"data.transpose\('time', 'x'\)"):
+        array.append(turned)
+    array.append(turned.transpose("time", "x"))
+    assert array[...].tolist() == [[0, 2], [1, 3]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "optional[float32]"])
+def test_values_that_would_change_are_taken_only_if_asked_for(dtype):
+    array = intarsia.create({}, "a", shape=(8,), chunks=(2,), dtype=dtype)
+    changing = np.array([2**24 + 1, 0])
+    with pytest.raises(intarsia.DataTypeError, match="16777217 would become"):
+        array.add_region([(0, 2)], data=changing)
+    array.add_region([(0, 2)], data=changing, casting="unsafe")
+    with pytest.raises(intarsia.DataTypeError, match="16777217 would become"):
+        array.append(changing)
+    array.append(changing, casting="unsafe")
+    with pytest.raises(intarsia.DataTypeError, match="16777217 would become"):
+        array[8:] = changing
+    array.with_config(casting="unsafe")[8:] = changing
+    assert array[0] == array[8] == 2**24
+    with pytest.raises(ValueError, match="'same_kind' or 'unsafe'"):
+        array.with_config(casting="no")
 
 
 READ_ONLY = {

@@ -19,6 +19,7 @@ from intarsia.errors import BoundsError, ShapeError
 if TYPE_CHECKING:
     from intarsia.array.frame import Frame
     from intarsia.array.manifest import Manifest
+    from intarsia.casting import Casting
 
 __all__ = ["Addition", "append", "attach", "checked", "completed", "neighbour_to_grow"]
 
@@ -75,10 +76,18 @@ class Addition:
         return part
 
 
-def append(frame: Frame, data: Any, encoding: Encoding, *, axis: int = 0, merge: bool = True) -> None:
+def append(
+    frame: Frame,
+    data: Any,
+    encoding: Encoding,
+    *,
+    axis: int = 0,
+    merge: bool = True,
+    casting: Casting = "same_kind",
+) -> None:
     """Put data after the end of an axis."""
     frame.begin_edit()
-    addition = checked(frame.manifest, as_values(frame.manifest, data), axis)
+    addition = checked(frame.manifest, as_values(frame.manifest, data, casting), axis)
     if addition.new == addition.old:
         return
     neighbour = neighbour_to_grow(frame, addition, encoding) if merge else None

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from functools import cache
 
+from intarsia.casting import CASTINGS, Casting
+
 __all__ = ["LogicalConfig"]
 
 WINDOW_BYTES_PER_CORE = 16 << 20
@@ -33,6 +35,10 @@ class LogicalConfig:
     cross_region_writes: bool = False
     """Whether one assignment may touch several regions."""
 
+    casting: Casting = "same_kind"
+    """What happens to values of another data type: "same_kind" refuses those that would change by more than
+    a float rounds, "unsafe" takes whatever NumPy makes of them."""
+
     threads: int | None = None
     """How many threads decode and encode chunks; None means one a core."""
 
@@ -43,6 +49,8 @@ class LogicalConfig:
     """
 
     def __post_init__(self) -> None:
+        if self.casting not in CASTINGS:
+            raise ValueError(f"casting is {self.casting!r}: give 'same_kind' or 'unsafe'")
         for name, default in (("threads", "one a core"), ("window_bytes", "16 MiB a core")):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from intarsia.array.frame import Frame
     from intarsia.array.manifest import Manifest
+    from intarsia.casting import Casting
 from intarsia.array.member import Encoding
 
 __all__ = [
@@ -107,6 +108,7 @@ def add_region(
     data: Any = None,
     member: str | None = None,
     member_start: tuple[int, ...] | None = None,
+    casting: Casting = "same_kind",
 ) -> None:
     """Back a free box by a new member, or by one that exists already."""
     frame.begin_edit()
@@ -122,7 +124,7 @@ def add_region(
     names = manifest.members
     if member is None:
         shape = manifest.elements(box).shape
-        values = None if data is None else as_values(manifest, data)
+        values = None if data is None else as_values(manifest, data, casting)
         if values is not None:
             check_shape(values, shape, f"the region {frame.bounds_text(box)}")
         name, _ = _new_member(frame, shape, values, encoding)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from zarr_indexing import LazyArray
 
     from intarsia.array.member import Members
+    from intarsia.casting import Casting
     from intarsia.codecs import CodecLike
     from intarsia.parallel import Client
     from intarsia.progress import Progress
@@ -249,15 +250,24 @@ class LogicalArray:
         chunks: tuple[int, ...] | None = None,
         shards: tuple[int, ...] | None = None,
         merge: bool = True,
+        casting: Casting | None = None,
     ) -> None:
         """Add data after the end of an axis, in a new region with its own codecs.
 
         A partial last chunk is filled in its own member first. If the region before has the same codecs
         and chunks it grows instead (`merge=False` keeps them apart). Without codecs, the data is encoded
-        like the region before it; `codecs="auto"` tries some and takes what suits the data.
+        like the region before it; `codecs="auto"` tries some and takes what suits the data. Values that
+        would change in the array's data type are refused, unless `casting="unsafe"` (see `with_config`).
         """
         encoding = Encoding(chosen_codecs(codecs, data), chunks, shards)
-        append(self._frame, data, encoding, axis=axis, merge=merge)
+        append(
+            self._frame,
+            data,
+            encoding,
+            axis=axis,
+            merge=merge,
+            casting=casting or self._config.casting,
+        )
 
     def add_region(
         self,
@@ -270,14 +280,24 @@ class LogicalArray:
         fill_value: Any = None,
         member: str | None = None,
         member_start: tuple[int, ...] | None = None,
+        casting: Casting | None = None,
     ) -> None:
         """Back a free, aligned box by a new member, or by the array `member` that is in the group already.
 
         `bounds` holds (start, stop) in elements for every axis; `member_start` says where in the existing
-        array the box starts.
+        array the box starts. Data that would change in the array's data type is refused, unless
+        `casting="unsafe"` (see `with_config`).
         """
         encoding = Encoding(chosen_codecs(codecs, data), chunks, shards, fill_value)
-        edit.add_region(self._frame, bounds, encoding, data=data, member=member, member_start=member_start)
+        edit.add_region(
+            self._frame,
+            bounds,
+            encoding,
+            data=data,
+            member=member,
+            member_start=member_start,
+            casting=casting or self._config.casting,
+        )
 
     def recode(
         self,
@@ -350,7 +370,18 @@ class LogicalArray:
         return fork_for(self, workers, None if bounds is None else tuple(bounds))
 
     def with_config(self, **settings: Any) -> LogicalArray:
-        """A new handle with other run-time settings."""
+        """A new handle with other run-time settings, those of `LogicalConfig`.
+
+        >>> import intarsia
+        >>> array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="int8")
+        >>> array.append([1, 2])
+        >>> array[0] = 2.5
+        Traceback (most recent call last):
+        ...
+        intarsia.errors.DataTypeError: the values are float64, and int8 cannot hold them all.
+          Convert them first, if that is what you mean: values.astype('int8')
+        >>> array.with_config(casting="unsafe")[0] = 2.5
+        """
         return LogicalArray(self._frame, replace(self._config, **settings))
 
     def refresh(self) -> None:

@@ -12,8 +12,9 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.dtype import parse_dtype
 
+from intarsia.casting import cast
 from intarsia.codecs import CodecLike, PackBitsCodec, parse_codecs
-from intarsia.errors import DataTypeError, NullsPresentError
+from intarsia.errors import NullsPresentError
 from intarsia.nullable import (
     NullableArray,
     NullableCodec,
@@ -30,11 +31,13 @@ from intarsia.nullable.layout import MOST_LEVELS, layout_of, tagged
 from intarsia.nullable.scalars import Null, Some
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     import zarr
     from zarr.abc.codec import Codec
     from zarr.dtype import ZDType
+
+    from intarsia.casting import Casting
 
 __all__ = [
     "Values",
@@ -152,20 +155,14 @@ def shown(values: Values) -> Any:
     return values.masked()
 
 
-def as_nullable_values(
-    data_type: OptionalDType, value: Any, converts: Callable[[np.ndarray[Any, Any], np.dtype[Any]], bool]
-) -> NullableValues:
+def as_nullable_values(data_type: OptionalDType, value: Any, casting: Casting) -> NullableValues:
     """What a user writes, as nullable data; present values that would change their meaning are refused."""
     dtype = data_type.layout.dtype
     if isinstance(value, list | tuple) or value is None:
         return as_nullable(value, dtype, data_type.depth)
     given = as_nullable(value, depth=data_type.depth)
-    present = given.values[given.missing == 0]
-    if given.values.dtype != dtype and present.size and not converts(present, dtype):
-        raise DataTypeError(
-            f"the values are {given.values.dtype}, but the logical array is {data_type}, which cannot hold "
-            f"them all.\n  Convert them first, if that is what you mean: values.astype({str(dtype)!r})"
-        )
+    if given.values.dtype != dtype:
+        cast(given.values[given.missing == 0], dtype, casting=casting)  # what lies beneath nulls is nothing
     return given.astype(tagged(dtype, data_type.depth), copy=False)
 
 

@@ -11,13 +11,8 @@ from intarsia.array.memory import as_nullable_values, broadcast, for_member, hol
 from intarsia.array.plan import plan
 from intarsia.array.table import Box
 from intarsia.array.work import outer_index
-from intarsia.errors import (
-    CrossRegionWriteError,
-    DataTypeError,
-    NoRegionError,
-    NullsPresentError,
-    ShapeError,
-)
+from intarsia.casting import cast
+from intarsia.errors import CrossRegionWriteError, NoRegionError, NullsPresentError, ShapeError
 from intarsia.nullable import OptionalDType
 
 if TYPE_CHECKING:
@@ -26,29 +21,35 @@ if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
     from intarsia.array.memory import Values
     from intarsia.array.plan import Plan, Request
+    from intarsia.casting import Casting
 
 __all__ = ["as_values", "write_request"]
 
 SHOWN_REGIONS = 6
 
 
-def as_values(manifest: Manifest, value: Any) -> Values:
+def as_values(manifest: Manifest, value: Any, casting: Casting = "same_kind") -> Values:
     """`value` as an array of the logical data type; what would change its meaning is refused."""
+    _check_dimensions(manifest, value)
     data_type = manifest.data_type
     if isinstance(data_type, OptionalDType):
-        return as_nullable_values(data_type, value, _converts)
-    dtype = data_type.to_native_dtype()
+        return as_nullable_values(data_type, value, casting)
     values: np.ndarray[Any, Any] = np.asanyarray(value)
     if isinstance(values, np.ma.MaskedArray):
         values = _unmasked(values)
-    if values.dtype == dtype:
-        return values
-    if not _converts(values, dtype):
-        raise DataTypeError(
-            f"the values are {values.dtype}, but the logical array is {dtype}, which cannot hold them all.\n"
-            f"  Convert them first, if that is what you mean: values.astype({str(dtype)!r})"
+    return cast(values, data_type.to_native_dtype(), casting=casting)
+
+
+def _check_dimensions(manifest: Manifest, value: Any) -> None:
+    """Refuse data whose named dimensions are those of the array in another order, as xarray's may be."""
+    dimensions, names = getattr(value, "dims", None), manifest.dimension_names
+    if names is None or not isinstance(dimensions, tuple) or dimensions == names:
+        return
+    if len(dimensions) == len(names) and set(dimensions) == set(names):
+        raise ShapeError(
+            f"the data has the dimensions {dimensions}, but the array has {names}.\n"
+            f"  Turn it first: data.transpose{names}"
         )
-    return values.astype(dtype)
 
 
 def _unmasked(values: np.ma.MaskedArray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -62,22 +63,10 @@ def _unmasked(values: np.ma.MaskedArray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.asarray(values)
 
 
-def _converts(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
-    """Whether the values keep their meaning: no fraction is cut off, no integer wraps around."""
-    if values.dtype.kind in "iu" and dtype.kind in "iu":
-        if not values.size or np.can_cast(values.dtype, dtype, "safe"):
-            return True
-        limits = np.iinfo(dtype)
-        return int(values.min()) >= limits.min and int(values.max()) <= limits.max
-    if values.dtype.kind == "b" and dtype.kind in "iufc":
-        return True
-    return bool(np.can_cast(values.dtype, dtype, "same_kind"))
-
-
 def write_request(frame: Frame, config: LogicalConfig, asked: Request, value: Any) -> None:
     """Write `value`, broadcast as NumPy does, where the request says."""
     frame.check_writable()
-    values = as_values(frame.manifest, value)
+    values = as_values(frame.manifest, value, config.casting)
     try:
         values = broadcast(values, asked.shape)
     except ValueError:
