@@ -109,6 +109,8 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
         missing = np.asarray(array.isna())
         text = array.to_numpy(dtype=object, na_value="").astype(np.dtypes.StringDType())
         return NullableValues(text, missing)
+    if isinstance(array, pd.Categorical):  # which would give NaN for what is missing, and floats
+        return _of_codes(from_pandas(array.categories), np.asarray(array.codes))
     if getattr(array.dtype, "tz", None) is not None:
         array = array.tz_convert("UTC").tz_localize(None)
     plain = array.to_numpy()
@@ -120,3 +122,11 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
     raise DataTypeError(
         f"a column of {array.dtype} has no equal in an array: give it a type with convert_dtypes() first"
     )
+
+
+def _of_codes(categories: NullableValues, codes: np.ndarray[Any, Any]) -> NullableValues:
+    """The category that each code stands for; -1 is null."""
+    missing = codes < 0
+    if not len(categories):
+        return NullableValues(np.zeros(codes.shape, dtype=categories.values.dtype), missing)
+    return NullableValues(categories.values[np.where(missing, 0, codes)], missing)
