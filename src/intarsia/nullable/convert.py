@@ -86,9 +86,7 @@ def _found(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Casting)
 def _of_sequence(
     data: list[Any] | tuple[Any, ...], dtype: np.dtype[Any] | None, depth: int, casting: Casting
 ) -> NullableValues:
-    kinds = set(map(type, data))
-    are_arrays = bool(kinds) and all(issubclass(kind, np.ndarray) for kind in kinds)
-    if not are_arrays or not all(row.ndim for row in data):
+    if not data or not all(isinstance(row, np.ndarray) and row.ndim for row in data):
         return from_objects(data, dtype, depth, casting=casting)
     # Rows that are arrays have masks of their own.
     rows = [as_nullable(row, dtype, depth, casting=casting) for row in data]

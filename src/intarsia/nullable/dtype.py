@@ -166,8 +166,9 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
             raise DataTypeError(f"data type {name!r}: " + "; ".join(found))
         assert isinstance(data, Mapping)
         inner: Any = data["configuration"]
-        # Most of zarr's data types have no configuration and are known by their bare name.
-        spelled = inner if inner["configuration"] or inner["name"] in NAMES else inner["name"]
+        # Most of zarr's data types have no configuration and are known by their bare name. The proposal
+        # lets the inner configuration be left out, zarrs does not.
+        spelled = inner if inner.get("configuration") or inner["name"] in NAMES else inner["name"]
         try:
             resolved = resolve(spelled)
         except ValueError as error:

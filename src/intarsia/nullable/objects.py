@@ -1,13 +1,13 @@
 """Lists and single objects of Python's as nullable data: exactly, or refused.
 
-What the elements are is asked of the set of their types, so that a long list is never gone through in Python.
+What to do is asked of the set of the elements' types, which is quick to find, so that a long list of numbers
+goes to NumPy as a whole.
 """
 
 from __future__ import annotations
 
 import datetime
-from itertools import chain, compress
-from operator import not_
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,7 +64,8 @@ def from_objects(
             flat = [NULL if null else value for value, null in zip(flat, hidden, strict=True)]
     else:
         flat, shape = _flattened(data, records=dtype is not None and dtype.names is not None)
-    missing, present = _split(flat, depth)
+    kinds = set(map(type, flat))
+    missing, present = _split(flat, kinds, depth)
     converted = _array_of(present, dtype, casting)
     if missing is None:
         return NullableValues(converted.reshape(shape), None, depth)
@@ -77,11 +78,11 @@ def from_objects(
 def _flattened(data: Any, *, records: bool) -> tuple[list[Any], tuple[int, ...]]:
     """All elements of nested lists in a row, and the shape. Of records, tuples are elements."""
     lists: Any = list if records else (list, tuple)
-    flat: list[Any] = [data]
-    shape: tuple[int, ...] = ()
-    while nested := [issubclass(kind, lists) for kind in set(map(type, flat))]:
-        if not any(nested):
-            break
+    if not isinstance(data, lists):
+        return [data], ()
+    flat: list[Any] = list(data)
+    shape: tuple[int, ...] = (len(flat),)
+    while any(nested := [issubclass(kind, lists) for kind in set(map(type, flat))]):
         lengths = set(map(len, flat)) if all(nested) else set()
         if len(lengths) != 1:
             raise DataTypeError("the lists are ragged: every row of an array has the same length")
@@ -90,9 +91,10 @@ def _flattened(data: Any, *, records: bool) -> tuple[list[Any], tuple[int, ...]]
     return flat, shape
 
 
-def _split(flat: list[Any], depth: int) -> tuple[np.ndarray[Any, np.dtype[np.uint8]] | None, list[Any]]:
+def _split(
+    flat: list[Any], kinds: set[type], depth: int
+) -> tuple[np.ndarray[Any, np.dtype[np.uint8]] | None, list[Any]]:
     """`missing`, or None if nothing is, and what is present."""
-    kinds = set(map(type, flat))
     nulls = {kind for kind in kinds if _is_null(kind)}
     if Some in kinds or any(issubclass(kind, np.ndarray) for kind in kinds - nulls):
         pairs = [unwrap(_bare(value), depth) for value in flat]
@@ -100,8 +102,13 @@ def _split(flat: list[Any], depth: int) -> tuple[np.ndarray[Any, np.dtype[np.uin
         return missing, [value for value, level in pairs if level == 0]
     if not nulls:
         return None, flat
-    null = list(map(nulls.__contains__, map(type, flat)))
-    return np.array(null, dtype=np.uint8) * np.uint8(depth), list(compress(flat, map(not_, null)))
+    if nulls == {type(None)}:
+        null = bytes([value is None for value in flat])
+        present = [value for value in flat if value is not None]
+    else:
+        null = bytes([type(value) in nulls for value in flat])
+        present = [value for value in flat if type(value) not in nulls]
+    return np.frombuffer(null, dtype=np.uint8) * np.uint8(depth), present
 
 
 def _is_null(kind: type) -> bool:
@@ -144,6 +151,8 @@ def _array_of(present: list[Any], dtype: np.dtype[Any] | None, casting: Casting)
 
 
 def _numbers(present: list[Any], kinds: set[type]) -> _Array:
+    if kinds == {float}:
+        return np.array(present, dtype=np.float64)  # NumPy does not need to look for the type first
     made = np.array(present)
     if made.dtype == object:
         raise OverflowError("an integer has more than 64 bits")
