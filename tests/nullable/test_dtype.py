@@ -100,6 +100,30 @@ def test_a_wrong_fill_value_in_zarr_json_says_what_is_right(fill, match, tmp_pat
         zarr.open_array(tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore:The data type:zarr.errors.UnstableSpecificationWarning")
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [
+        ("int8", 3.7),
+        ("int8", 300),
+        ("int8", np.nan),
+        ("uint8", -1),
+        ("bool", "x"),
+        ("bool", 2),
+        ("float32", 1e300),
+        ("float32", 2**24 + 1),
+        ("string", 3.7),
+        ("U3", "Zürich"),
+        ("M8[s]", np.datetime64("2020-01-01T00:00:00.5")),
+    ],
+)
+def test_a_fill_value_that_would_change_is_refused(dtype, fill):
+    with pytest.raises(DataTypeError, match=r"fill_value .* of optional"):
+        nullable.create_array({}, shape=1, dtype=dtype, fill_value=fill)
+    with pytest.raises(DataTypeError, match=r"fill_value .* of optional"):
+        nullable.create_array({}, shape=1, dtype=dtype, depth=2, fill_value=Some(Some(fill)))
+
+
 @pytest.mark.parametrize(
     ("data_type", "match"),
     [

@@ -51,6 +51,7 @@ def test_data_frames_and_more_dimensions():
         (pl.col("a"), "not Expr"),
         (pl.Series([1, None], dtype=pl.Decimal(10, 2)), "decimal"),
         (pl.Series([[1], None]), "list"),
+        (pl.Series([2**100, None], dtype=pl.Int128), "Int128"),
     ],
 )
 def test_what_has_no_values_for_an_array_is_refused(data, match):

@@ -99,6 +99,8 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
     if isinstance(data, pd.DataFrame):
         columns = [from_pandas(data.iloc[:, j], nan_as_null=nan_as_null) for j in range(data.shape[1])]
         return stacked(columns, list(data.columns))
+    if isinstance(data, pd.MultiIndex):
+        raise DataTypeError("an index of several levels has no equal in an array: give one level of it")
     array = data.array if isinstance(data, pd.Series | pd.Index) else data
     if isinstance(array, pd.arrays.BooleanArray | pd.arrays.IntegerArray | pd.arrays.FloatingArray):
         # Both are pandas' own memory; its public accessors copy, or turn nulls into numbers.

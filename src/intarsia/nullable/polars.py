@@ -55,4 +55,8 @@ def from_polars(series: Any) -> NullableValues:
     if series.dtype.base_type() is pl.Object or (series.dtype.is_nested() and "Object" in str(series.dtype)):
         # Polars exports the addresses of the objects.
         raise DataTypeError(f"a series of {series.dtype} has no equal in an array: cast it first")
-    return from_arrow(series.to_arrow())
+    try:
+        exported = series.to_arrow()
+    except ValueError as error:
+        raise DataTypeError(f"a series of {series.dtype} has no equal in Arrow: cast it first") from error
+    return from_arrow(exported)

@@ -315,7 +315,7 @@ class NullableValues:
         array([ 0, -1])
         """
         out = self.values.copy()
-        out[self.is_null()] = value
+        out[self.is_null()] = self._one(value)
         return out
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -338,7 +338,7 @@ class NullableValues:
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(value, Null | Some) or value is None or value is np.ma.masked:
             plain, missing = unwrap(value, self.depth)
-            self.values[key] = beneath(self.values.dtype) if plain is None else plain
+            self.values[key] = beneath(self.values.dtype) if plain is None else self._one(plain)
             self.missing[key] = missing
             return
         if isinstance(value, np.ndarray | NullableValues):
@@ -348,8 +348,19 @@ class NullableValues:
             self.values[key] = given.values
             self.missing[key] = given.missing
             return
-        self.values[key] = value
+        self.values[key] = self._one(value)
         self.missing[key] = 0
+
+    def _one(self, value: Any) -> Any:
+        """A value that is there, as the values' dtype holds it; what would change is refused."""
+        if isinstance(value, np.generic) and value.dtype == self.values.dtype:
+            return value
+        from intarsia.nullable.objects import from_objects  # the other way round at import time
+
+        found = from_objects(value, self.values.dtype)
+        if found.null_count:
+            raise NullsPresentError(f"{value!r} is null where a value has to be")
+        return found.values[()]
 
     def fill(self, value: Any) -> None:
         """Set every element."""
