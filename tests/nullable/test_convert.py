@@ -10,6 +10,9 @@ import pyarrow as pa
 import pytest
 import xarray as xr
 import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as stn
 
 import intarsia
 from intarsia import as_masked, nullable
@@ -142,3 +145,24 @@ def test_string_arrays_with_an_na_object(na_object):
     found = as_nullable(text)
     assert found.tolist() == ["a", None, "c"]
     assert not hasattr(found.values.dtype, "na_object")
+
+
+NUMBERS = st.sampled_from(["bool", "int8", "uint8", "int32", "int64", "uint64", "float32", "float64"])
+
+
+@given(data=st.data(), source=NUMBERS, target=NUMBERS)
+def test_masked_arrays_keep_every_value_where_arrow_would(data, source, target):
+    values = data.draw(stn.arrays(source, st.integers(0, 6)))
+    mask = data.draw(stn.arrays(bool, values.shape))
+    try:
+        found = as_nullable(np.ma.MaskedArray(values, mask=mask), target)
+    except DataTypeError:
+        if np.dtype(source).kind in "iu" and np.dtype(target).kind in "iuf":  # others are another kind
+            with pytest.raises(pa.ArrowInvalid):
+                pa.array(values, mask=mask).cast(pa.from_numpy_dtype(np.dtype(target)))
+        return
+    assert found.missing.astype(bool).tolist() == mask.tolist()
+    before, after = values[~mask].tolist(), found.values[~mask].tolist()
+    if (source, target) == ("float64", "float32"):
+        before = np.array(before, dtype=target).tolist()
+    assert all(x == y or (x != x and y != y) for x, y in zip(before, after, strict=True))
