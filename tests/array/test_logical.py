@@ -228,6 +228,33 @@ def test_no_dimensions():
     assert array.region_at(()).codec_names == "zstd"
 
 
+@pytest.mark.filterwarnings("ignore:The data type:zarr.errors.UnstableSpecificationWarning")
+@pytest.mark.parametrize(("dtype", "value"), [("S5", b"ab"), ("U3", "é")])
+def test_a_text_without_dimensions_that_is_shorter_than_its_type(dtype, value):
+    store = memory()
+    array = intarsia.create(store, "a", shape=(), chunks=(), dtype=dtype)
+    array.add_region([], codecs=["zstd"], data=np.array(value, dtype=dtype))
+    assert intarsia.open(store, "a")[...] == value
+    array[...] = value[:1]
+    assert intarsia.open(store, "a")[...] == value[:1]
+
+
+@pytest.mark.parametrize("values", [["a\0", "bc"], np.array(["a\0", "bc"], dtype=object)])
+def test_texts_are_stored_as_they_are(values):
+    array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="string")
+    array.append(values)
+    assert array[...].tolist() == ["a\0", "bc"]
+    array[0] = "c\0"
+    assert array[0].item() == "c\0"
+
+
+def test_one_long_text_is_not_paid_for_by_all():
+    texts = ["x" * 1_000_000, *["a"] * 50_000]  # 200 GB in NumPy's fixed width
+    array = intarsia.create({}, "a", shape=(0,), chunks=(60_000,), dtype="string")
+    array.append(texts)
+    assert array[1].item() == "a"
+
+
 def test_conversion_to_numpy_follows_numpys_copy_rules():
     array, data = filled()
     assert np.array(array, dtype="float64").dtype == np.float64

@@ -293,3 +293,12 @@ def test_masked_values_are_refused_where_there_is_no_null():
         array.append(np.ma.masked_array([1, 2], mask=[0, 1]))
     array.append(np.ma.masked_array([1, 2], mask=[0, 0]))
     assert array[...].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("values", [["a", None], np.array(["a", None], dtype=object)])
+def test_texts_that_are_not_there_are_refused_where_there_is_no_null(values):
+    array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="string")
+    with pytest.raises(intarsia.NullsPresentError, match="1 of 2 values"):
+        array.append(values)
+    with pytest.raises(intarsia.DataTypeError, match="int, str"):
+        array.append(["a", 1])

@@ -351,6 +351,38 @@ def test_plain_zarr_writes_masked_arrays_and_scalars(pipeline):
     assert_same(z[...].masked(), data)
 
 
+@pytest.mark.parametrize("kind", ["U", object, STRING, np.dtypes.StringDType(na_object=None)])
+def test_plain_zarr_writes_masked_arrays_of_strings(kind, pipeline):
+    array = nullable.create_array({}, data=["x", None, "z"])
+    array.zarr_array[:] = np.ma.MaskedArray(np.array(["p", "q", "r"], dtype=kind), mask=[0, 1, 0])
+    assert array[:].tolist() == ["p", None, "r"]
+
+
+def test_plain_zarr_refuses_nullable_data_that_would_change(pipeline):
+    array = nullable.create_array({}, data=[1, None], dtype="int8")
+    for values in (np.array([np.nan, 0.0]), np.array([300, 0])):
+        with pytest.raises(DataTypeError, match="and int8 cannot hold them all"):
+            array.zarr_array[:] = NullableValues(values, np.array([False, True]))
+    assert array[:].tolist() == [1, None]
+
+
+def test_a_string_that_is_its_own_null_and_a_mask_are_both_null():
+    text = np.array(["a", None, "c"], dtype=np.dtypes.StringDType(na_object=None))
+    masked = np.ma.MaskedArray(text, mask=[0, 0, 1])
+    assert nullable.create_array({}, data=masked)[:].tolist() == ["a", None, None]
+    assert nullable.create_array({}, data=np.ma.MaskedArray(text))[:].tolist() == ["a", None, "c"]
+
+
+@pytest.mark.parametrize("chosen", [{}, {"na_object": None}, {"na_object": np.nan}])
+def test_a_handle_survives_pickling_with_what_was_chosen(chosen, tmp_path):
+    nullable.create_array(tmp_path, data=["x", None])
+    array = nullable.open_array(tmp_path, **chosen)
+    copied = pickle.loads(pickle.dumps(array))
+    assert type(copied[:]) is type(array[:])
+    assert copied[:].dtype == array[:].dtype
+    assert copied.read_nullable().tolist() == ["x", None]
+
+
 def test_the_whole_array_survives_pickling(tmp_path):
     array = nullable.create_array(tmp_path / "a", data=[1, None, 3])
     z = pickle.loads(pickle.dumps(array.zarr_array))

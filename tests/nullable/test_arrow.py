@@ -1,11 +1,12 @@
 """Arrow: round trips that keep null apart from NaN, and what is copied."""
 
+import arro3.core
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from intarsia.errors import DataTypeError, NullsPresentError
-from intarsia.nullable import NullableValues, create_array, from_arrow, to_arrow
+from intarsia.nullable import NullableValues, as_nullable, create_array, from_arrow, to_arrow
 
 MASK = np.array([False, False, True])
 SAMPLES = {
@@ -119,3 +120,32 @@ def test_types_without_an_equal_are_refused(array, match):
 def test_what_arrow_cannot_hold_is_refused(data, match):
     with pytest.raises(DataTypeError, match=match):
         to_arrow(data)
+
+
+@pytest.mark.parametrize(
+    ("exported", "expected"),
+    [
+        (arro3.core.Array(pa.array([1, None, 3], pa.int16())), [1, None, 3]),
+        (arro3.core.Array(pa.array(["a", None])), ["a", None]),
+        (arro3.core.ChunkedArray([pa.array([1.5, None]), pa.array([2.5])]), [1.5, None, 2.5]),
+        (arro3.core.Table.from_pydict({"a": arro3.core.Array(pa.array([1, None]))}), [[1], [None]]),
+        (pa.table({"a": [1, None], "b": [3, 4]}).to_reader(), [[1, 3], [None, 4]]),
+        (pa.chunked_array([["a", None], ["b"]]).dictionary_encode(), ["a", None, "b"]),
+    ],
+)
+def test_arrow_of_other_libraries_keeps_its_nulls(exported, expected):
+    assert as_nullable(exported).tolist() == expected
+
+
+def test_an_array_from_another_library_is_written():
+    array = create_array({}, shape=3, dtype="float64", fill_value=0)
+    array[:2] = arro3.core.Array(pa.array([1.5, None]))
+    assert array[:].tolist() == [1.5, None, 0]
+    with pytest.raises(DataTypeError, match="float64, and int8"):
+        create_array({}, dtype="int8", data=arro3.core.Array(pa.array([1.5, None])))
+
+
+def test_rows_that_are_null_are_refused():
+    rows = arro3.core.Array(pa.array([{"a": 1}, None]))
+    with pytest.raises(DataTypeError, match="whole row"):
+        as_nullable(rows)

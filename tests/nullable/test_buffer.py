@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from zarr.buffer.cpu import NDBuffer
 
-from intarsia.errors import NullsPresentError
+from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.nullable import NULL, NullableValues, Some
 from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, nullable_of
 from intarsia.nullable.compact import Compact
@@ -61,7 +61,9 @@ def test_work_on_a_chunk():
     assert decoded.transpose((1, 0)).nullable.tolist() == [[1, 2], [None, 3]]
     assert decoded.reshape(-1).nullable.tolist() == [1, None, 2, 3]
     assert decoded[0:1].squeeze((0,)).nullable.tolist() == [1, None]
-    assert decoded.astype(tagged(np.dtype("i2"), 1)).nullable.values.dtype == np.dtype("i2")
+    assert decoded.astype(tagged(np.dtype("f4"), 1)).nullable.values.dtype == np.dtype("f4")
+    with pytest.raises(DataTypeError, match="float64, and int16"):
+        decoded.astype(tagged(np.dtype("i2"), 1))
     assert len(decoded) == 2
     copied = decoded.copy()
     copied.fill(NULL)

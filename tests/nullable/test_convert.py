@@ -10,6 +10,9 @@ import pyarrow as pa
 import pytest
 import xarray as xr
 import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as stn
 
 import intarsia
 from intarsia import as_masked, nullable
@@ -60,7 +63,7 @@ def test_nulls_of_every_kind_are_found(data, values, missing):
         ([datetime.datetime(2020, 1, 1), None], "M8[us]", np.dtype("M8[us]")),
         (["2020-01-01", None], "M8[D]", np.dtype("M8[D]")),
         (np.array(["a"]), np.dtypes.StringDType(), np.dtypes.StringDType()),
-        (np.ma.masked_equal([1.0, 300.0], 300.0), "int8", np.dtype("int8")),
+        (np.ma.masked_equal([1, 300], 300), "int8", np.dtype("int8")),
         (pd.Series([1, None], dtype="Int64"), "float16", np.dtype("float16")),
     ],
 )
@@ -70,22 +73,24 @@ def test_the_data_type_is_found_or_obeyed(data, dtype, kind):
 
 def test_what_lies_beneath_a_null_is_never_converted():
     with np.errstate(all="raise"):
-        made = as_nullable(np.ma.MaskedArray([1.0, np.nan, 1e300], mask=[0, 1, 1]), "int8")
-    assert made.tolist() == [1, None, None]
+        made = as_nullable(np.ma.MaskedArray([1.0, np.nan, 1e300], mask=[0, 1, 1]), "float32")
+        assert made.tolist() == [1, None, None]
+        made = as_nullable(np.ma.MaskedArray([1.0, np.nan, 1e300], mask=[0, 1, 1]), "int8", casting="unsafe")
+        assert made.tolist() == [1, None, None]
 
 
 @pytest.mark.parametrize(
     ("data", "dtype", "match"),
     [
         ([1, "x"], None, "int, str"),
-        (["x"], "int8", "do not become int8"),
-        ([300], "int8", "do not become int8"),
-        ([1, None], np.dtypes.StringDType(), "int are not strings"),
+        (["x"], "int8", r"\(str\) are StringDType\(\), and int8"),
+        ([300], "int8", r"\(int\) are int64, and int8 cannot hold them all: 300 would become 44"),
+        ([1, None], np.dtypes.StringDType(), r"\(int\) are int64, and StringDType"),
         ([[1], [2, 3]], None, "ragged"),
         ([[1], 2], None, "ragged"),
         ([1, {}], None, "dict, int"),
         ([b"x", 3], None, "bytes, int"),
-        (np.array(["x"]), "int8", "does not become int8"),
+        (np.array(["x"]), "int8", "the values are <U1, and int8"),
         (pd.Series(["a", 1], dtype=object), None, "convert_dtypes"),
         (pa.table({"a": [1], "b": ["x"]}), None, "different types"),
         (pa.scalar(None, pa.int8()), None, "array or table"),
@@ -140,3 +145,24 @@ def test_string_arrays_with_an_na_object(na_object):
     found = as_nullable(text)
     assert found.tolist() == ["a", None, "c"]
     assert not hasattr(found.values.dtype, "na_object")
+
+
+NUMBERS = st.sampled_from(["bool", "int8", "uint8", "int32", "int64", "uint64", "float32", "float64"])
+
+
+@given(data=st.data(), source=NUMBERS, target=NUMBERS)
+def test_masked_arrays_keep_every_value_where_arrow_would(data, source, target):
+    values = data.draw(stn.arrays(source, st.integers(0, 6)))
+    mask = data.draw(stn.arrays(bool, values.shape))
+    try:
+        found = as_nullable(np.ma.MaskedArray(values, mask=mask), target)
+    except DataTypeError:
+        if np.dtype(source).kind in "iu" and np.dtype(target).kind in "iuf":  # others are another kind
+            with pytest.raises(pa.ArrowInvalid):
+                pa.array(values, mask=mask).cast(pa.from_numpy_dtype(np.dtype(target)))
+        return
+    assert found.missing.astype(bool).tolist() == mask.tolist()
+    before, after = values[~mask].tolist(), found.values[~mask].tolist()
+    if (source, target) == ("float64", "float32"):
+        before = np.array(before, dtype=target).tolist()
+    assert all(x == y or (x != x and y != y) for x, y in zip(before, after, strict=True))

@@ -8,7 +8,7 @@ from zarr.codecs import BytesCodec, GzipCodec, ZstdCodec
 
 from intarsia import PackBitsCodec
 from intarsia.errors import CodecConfigurationError, DataTypeError
-from intarsia.nullable import NULL, Some, create_array, open_array, optional_dtype
+from intarsia.nullable import NULL, Some, as_nullable, create_array, open_array, optional_dtype
 
 
 def parts(array):
@@ -95,3 +95,17 @@ def test_in_an_icechunk_repository():
     then = open_array(repo.readonly_session(snapshot_id=first).store, "a", mode="r")
     assert then[:].tolist() == [1, None, 3]
     assert then.fill_value is NULL
+
+
+def test_data_that_would_change_is_taken_only_if_asked_for():
+    data = np.ma.masked_equal([1.5, 300.0, -1.0], -1)
+    store = {}
+    with pytest.raises(DataTypeError, match="float64, and int8"):
+        create_array(store, data=data, dtype="int8")
+    assert not store
+    with np.errstate(invalid="ignore"):
+        array = create_array(store, data=data[::2], dtype="int8", casting="unsafe")
+    assert array[:].tolist() == [1, None]
+    with pytest.raises(DataTypeError, match="float64, and int8"):
+        array.append(data)
+    array[:] = as_nullable(data[::2], array.dtype, casting="unsafe")

@@ -34,6 +34,20 @@ def test_json_round_trips(inner, depth, name):
     assert hash(read) == hash(optional_dtype(inner, depth, name=name))
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_the_innermost_configuration_may_be_missing_and_is_written(depth, tmp_path):
+    nullable.create_array(tmp_path, data=[1, 2], dtype="uint8", depth=depth)
+    document = json.loads((tmp_path / "zarr.json").read_text())
+    full = document["data_type"]
+    document["data_type"] = spelled({"name": "uint8"}, depth)
+    (tmp_path / "zarr.json").write_text(json.dumps(document))
+    opened = nullable.open_array(tmp_path)
+    assert opened.read_nullable().tolist() == [1, 2]
+    assert opened.data_type.to_json(zarr_format=3) == full
+    opened.attrs["k"] = 1
+    assert json.loads((tmp_path / "zarr.json").read_text())["data_type"] == full
+
+
 @pytest.mark.filterwarnings("ignore:The data type:zarr.errors.UnstableSpecificationWarning")
 @pytest.mark.parametrize("dtype", ["M8[ms]", "m8[10us]", "S5", "U3", "V4", [("a", "i4")]])
 def test_inner_types_with_a_configuration_keep_it(dtype):
@@ -86,14 +100,38 @@ def test_a_wrong_fill_value_in_zarr_json_says_what_is_right(fill, match, tmp_pat
         zarr.open_array(tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore:The data type:zarr.errors.UnstableSpecificationWarning")
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [
+        ("int8", 3.7),
+        ("int8", 300),
+        ("int8", np.nan),
+        ("uint8", -1),
+        ("bool", "x"),
+        ("bool", 2),
+        ("float32", 1e300),
+        ("float32", 2**24 + 1),
+        ("string", 3.7),
+        ("U3", "Zürich"),
+        ("M8[s]", np.datetime64("2020-01-01T00:00:00.5")),
+    ],
+)
+def test_a_fill_value_that_would_change_is_refused(dtype, fill):
+    with pytest.raises(DataTypeError, match=r"fill_value .* of optional"):
+        nullable.create_array({}, shape=1, dtype=dtype, fill_value=fill)
+    with pytest.raises(DataTypeError, match=r"fill_value .* of optional"):
+        nullable.create_array({}, shape=1, dtype=dtype, depth=2, fill_value=Some(Some(fill)))
+
+
 @pytest.mark.parametrize(
     ("data_type", "match"),
     [
         ({"name": "optional"}, "'configuration' is a required property"),
         ("optional", "not of type 'object'"),
         (
-            {"name": "optional", "configuration": {"name": "uint8"}},
-            "configuration: 'configuration' is a required property",
+            {"name": "optional", "configuration": {"name": "optional"}},
+            "'configuration' is a required property",
         ),
         ({"name": "optional", "configuration": {"configuration": {}}}, "'name' is a required property"),
         ({"name": "optional", "configuration": "uint8"}, "'uint8' is not of type 'object'"),

@@ -106,3 +106,23 @@ def test_a_library_that_is_missing_names_the_pip_command(library, monkeypatch):
         MissingExtraError, match=rf"{library} is not installed: pip install 'intarsia\[nullable"
     ):
         getattr(array, "to_arrow" if library == "pyarrow" else f"to_{library}")()
+
+
+@pytest.mark.parametrize("categories", [[10, 20], [1.5, 2.5], ["a", "b"]])
+def test_categories_keep_their_type_and_their_nulls(categories):
+    column = pd.Series(pd.Categorical.from_codes([0, -1, 1], categories=categories))
+    found = from_pandas(column)
+    assert found.tolist() == [categories[0], None, categories[1]]
+    assert found.values.dtype == from_pandas(pd.Series(categories)).values.dtype
+    nothing = from_pandas(pd.Categorical([None, None], categories=pd.Index([], dtype="int16")))
+    assert nothing.values.dtype == np.int16
+    assert nothing.null_count == 2
+
+
+def test_missing_integers_that_pandas_made_nan_of_are_refused():
+    array = create_array({}, data=[7, 7, 7], dtype="int32")
+    with pytest.raises(DataTypeError, match="float64, and int32"):
+        array[:] = pd.Series([1, None, 3])
+    assert array[:].tolist() == [7, 7, 7]
+    array[:] = pd.Series([1, None, 3]).convert_dtypes()
+    assert array[:].tolist() == [1, None, 3]

@@ -6,7 +6,7 @@ import pytest
 from tests.nullable.test_arrow import MASK, SAMPLES
 
 from intarsia.errors import DataTypeError
-from intarsia.nullable import NullableValues, create_array, from_polars, to_polars
+from intarsia.nullable import NullableValues, as_nullable, create_array, from_polars, to_polars
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
@@ -41,3 +41,26 @@ def test_data_frames_and_more_dimensions():
         from_polars(frame.with_columns(pl.col("a").cast(pl.Int8)))
     with pytest.raises(DataTypeError, match="takes a series"):
         from_polars([1])
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (pl.Series([object(), None], dtype=pl.Object), "series of Object"),
+        (pl.LazyFrame({"a": [1, None]}), "collect"),
+        (pl.col("a"), "not Expr"),
+        (pl.Series([1, None], dtype=pl.Decimal(10, 2)), "decimal"),
+        (pl.Series([[1], None]), "list"),
+        (pl.Series([2**100, None], dtype=pl.Int128), "Int128"),
+    ],
+)
+def test_what_has_no_values_for_an_array_is_refused(data, match):
+    with pytest.raises(DataTypeError, match=match):
+        as_nullable(data)
+
+
+def test_categories_and_dates():
+    assert as_nullable(pl.Series(["a", None, "a"], dtype=pl.Categorical)).tolist() == ["a", None, "a"]
+    assert as_nullable(pl.Series(["a", None], dtype=pl.Enum(["b", "a"]))).tolist() == ["a", None]
+    dates = as_nullable(pl.Series([1, None]).cast(pl.Date))
+    assert (dates.values[0], dates.null_count) == (np.datetime64(1, "D"), 1)

@@ -157,3 +157,23 @@ def test_equality_is_to_the_bit():
 
 def test_long_arrays_are_shortened():
     assert repr(NullableValues(np.arange(100))).count("...") == 1
+
+
+@pytest.mark.parametrize(
+    "value", [3.7, 300, np.float64("nan"), Some(3.7), Some(300), np.array([3.7]), "3", [3.7]]
+)
+def test_a_value_that_would_change_is_not_set(value):
+    data = NullableValues(np.array([1, 2], dtype="int8"))
+    with pytest.raises(DataTypeError):
+        data[0:1] = value
+    assert data.tolist() == [1, 2]
+
+
+def test_nulls_are_not_filled_with_what_changes():
+    numbers = NullableValues(np.array([1, 2], dtype="int8"), np.array([False, True]))
+    for value in (3.7, 300, np.nan):
+        with pytest.raises(DataTypeError, match="int8"):
+            numbers.filled(value)
+    text = NullableValues(np.array(["a", ""], dtype=np.dtypes.StringDType()), np.array([False, True]))
+    with pytest.raises(NullsPresentError, match="None is null"):
+        text.filled(None)

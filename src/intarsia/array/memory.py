@@ -12,7 +12,6 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.dtype import parse_dtype
 
-from intarsia.casting import cast
 from intarsia.codecs import CodecLike, PackBitsCodec, parse_codecs
 from intarsia.errors import NullsPresentError
 from intarsia.nullable import (
@@ -27,7 +26,7 @@ from intarsia.nullable.arithmetic import on_present_values
 from intarsia.nullable.buffer import OptionalNDBuffer
 from intarsia.nullable.codec import default_serializer
 from intarsia.nullable.create import optional_codec
-from intarsia.nullable.layout import MOST_LEVELS, layout_of, tagged
+from intarsia.nullable.layout import MOST_LEVELS, layout_of
 from intarsia.nullable.scalars import Null, Some
 
 if TYPE_CHECKING:
@@ -157,13 +156,7 @@ def shown(values: Values) -> Any:
 
 def as_nullable_values(data_type: OptionalDType, value: Any, casting: Casting) -> NullableValues:
     """What a user writes, as nullable data; present values that would change their meaning are refused."""
-    dtype = data_type.layout.dtype
-    if isinstance(value, list | tuple) or value is None:
-        return as_nullable(value, dtype, data_type.depth)
-    given = as_nullable(value, depth=data_type.depth)
-    if given.values.dtype != dtype:
-        cast(given.values[given.missing == 0], dtype, casting=casting)  # what lies beneath nulls is nothing
-    return given.astype(tagged(dtype, data_type.depth), copy=False)
+    return as_nullable(value, data_type.layout.dtype, data_type.depth, casting=casting)
 
 
 def broadcast(values: Values, shape: tuple[int, ...]) -> Values:

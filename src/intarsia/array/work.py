@@ -30,7 +30,9 @@ type Place = tuple[Any, Any]
 
 
 def outer_index(selectors: tuple[AxisSelector, ...], shape: tuple[int, ...]) -> Any:
-    """The selectors as NumPy takes them for an outer product."""
+    """The selectors as NumPy takes them for an outer product, which is an array also without dimensions."""
+    if not selectors:
+        return ...  # () would give a scalar, and one of a text forgets how long its type is
     if sum(not isinstance(selector, slice) for selector in selectors) <= 1:
         return selectors
     axes = zip(selectors, shape, strict=True)
@@ -195,7 +197,7 @@ class Work:
             yield from (self._points[k] for k in positions.tolist())
             return
         if not self._axes:
-            yield from (((), None) for _ in positions)
+            yield from ((..., None) for _ in positions)
             return
         shape = self.source.chunk_shape
         pieces = [

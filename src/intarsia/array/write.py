@@ -11,9 +11,9 @@ from intarsia.array.memory import as_nullable_values, broadcast, for_member, hol
 from intarsia.array.plan import plan
 from intarsia.array.table import Box
 from intarsia.array.work import outer_index
-from intarsia.casting import cast
 from intarsia.errors import CrossRegionWriteError, NoRegionError, NullsPresentError, ShapeError
-from intarsia.nullable import OptionalDType
+from intarsia.nullable import OptionalDType, as_nullable
+from intarsia.nullable.values import cast_values
 
 if TYPE_CHECKING:
     from intarsia.array.config import LogicalConfig
@@ -35,10 +35,15 @@ def as_values(manifest: Manifest, value: Any, casting: Casting = "same_kind") ->
     data_type = manifest.data_type
     if isinstance(data_type, OptionalDType):
         return as_nullable_values(data_type, value, casting)
-    values: np.ndarray[Any, Any] = np.asanyarray(value)
-    if isinstance(values, np.ma.MaskedArray):
-        values = _unmasked(values)
-    return cast(values, data_type.to_native_dtype(), casting=casting)
+    dtype = data_type.to_native_dtype()
+    # Of lists of texts NumPy would make texts of one width, the longest's, and cut off NULs at the end.
+    if not (dtype.kind in "TUSO" and isinstance(value, list | tuple | str | bytes)):
+        value = np.asanyarray(value)
+    if not isinstance(value, np.ndarray) or (value.dtype == object and dtype.kind in "TUS"):
+        value = as_nullable(value, dtype, casting=casting).masked()
+    if isinstance(value, np.ma.MaskedArray):
+        value = _unmasked(value)
+    return cast_values(value, dtype, casting=casting)
 
 
 def _check_dimensions(manifest: Manifest, value: Any) -> None:

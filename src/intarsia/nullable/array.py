@@ -29,6 +29,9 @@ __all__ = ["NullableArray"]
 class NullableArray:
     """A zarr array with missing values: masked arrays out, anything with nulls in.
 
+    Values that would change in the data type of the array are refused. To write them all the same, convert
+    them first: `a[...] = nullable.as_nullable(data, a.dtype, casting="unsafe")`.
+
     >>> from intarsia import nullable
     >>> a = nullable.create_array({}, shape=4, dtype="int16")
     >>> a[:3] = [1, None, 3]

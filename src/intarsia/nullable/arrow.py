@@ -81,19 +81,21 @@ def _flat_to_arrow(pa: ModuleType, data: NullableValues) -> Any:
 def from_arrow(array: Any) -> NullableValues:
     """An Arrow array, chunked array or table as nullable data; lists of fixed size become dimensions.
 
+    Takes pyarrow's own, and those of every library with the Arrow PyCapsule interface.
+
     >>> import pyarrow as pa
     >>> from_arrow(pa.array([1, None, 3]))
     NullableValues([1, NULL, 3], dtype=int64)
     """
     pa = _pyarrow()
+    if not isinstance(array, pa.Table | pa.RecordBatch | pa.ChunkedArray | pa.Array):
+        array = _imported(pa, array)
     if isinstance(array, pa.Table | pa.RecordBatch):
         return stacked([from_arrow(column) for column in array.columns], array.column_names)
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
         if isinstance(array, pa.ChunkedArray):  # older pyarrow gives chunks back for some types
             array = pa.concat_arrays(array.chunks)
-    if not isinstance(array, pa.Array):
-        raise DataTypeError(f"from_arrow takes an Arrow array or table, not {type(array).__name__}")
     shape = [len(array)]
     while pa.types.is_fixed_size_list(array.type):
         if array.null_count:
@@ -103,6 +105,21 @@ def from_arrow(array: Any) -> NullableValues:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     return _flat_from_arrow(pa, array).reshape(tuple(shape))
+
+
+def _imported(pa: ModuleType, data: Any) -> Any:
+    """What another library exports, as pyarrow's own; tables are exported as arrays of structs."""
+    if hasattr(data, "__arrow_c_array__"):
+        array, table = pa.array(data), pa.RecordBatch
+    elif hasattr(data, "__arrow_c_stream__"):
+        array, table = pa.chunked_array(data), pa.Table
+    else:
+        raise DataTypeError(f"from_arrow takes an Arrow array or table, not {type(data).__name__}")
+    if not pa.types.is_struct(array.type):
+        return array
+    if array.null_count:
+        raise DataTypeError("a null in place of a whole row has no equal in an array of two dimensions")
+    return table.from_struct_array(array)
 
 
 def _flat_from_arrow(pa: ModuleType, array: Any) -> NullableValues:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec
 
+    from intarsia.casting import Casting
+
 __all__ = ["create_array", "open_array", "optional_codec"]
 
 
@@ -46,6 +48,7 @@ def create_array(
     fill_value: Any = NULL,
     na_object: Any = UNSET,
     spelling: Spelling = "optional",
+    casting: Casting = "same_kind",
     attributes: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> NullableArray:
@@ -54,8 +57,9 @@ def create_array(
     `dtype` is that of the values, or an optional data type; `depth` nests optionals. `compressors` apply
     to the mask and to the values; `mask_codecs` and `data_codecs` replace either chain as a whole.
     `filters` come before the split and leave nulls alone. `na_object` is kept as an attribute.
-    `spelling="zarrs.optional"` writes the name that zarrs reads. Everything else, `dimension_names` or
-    `overwrite` for example, goes to `zarr.create_array`.
+    `spelling="zarrs.optional"` writes the name that zarrs reads. Data that would change in `dtype` is
+    refused, unless `casting="unsafe"`. Everything else, `dimension_names` or `overwrite` for example, goes
+    to `zarr.create_array`.
 
     >>> a = create_array({}, shape=(2, 2), dtype="float32", fill_value=0)
     >>> a[0, 0] = None
@@ -64,7 +68,7 @@ def create_array(
     """
     nullable = None
     if data is not None:
-        nullable = as_nullable(data, _values_dtype(dtype), depth)
+        nullable = as_nullable(data, _values_dtype(dtype), depth, casting=casting)
         if shape is not None and tuple(np.atleast_1d(shape)) != nullable.shape:
             raise ValueError(f"data of shape {nullable.shape} was given for an array of shape {shape}")
         shape = nullable.shape

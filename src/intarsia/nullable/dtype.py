@@ -16,6 +16,7 @@ from intarsia._compat import HasItemSize
 from intarsia.errors import CodecConfigurationError, DataTypeError
 from intarsia.nullable.install import meet_nulls
 from intarsia.nullable.layout import MOST_LEVELS, Layout, layout_of, tagged
+from intarsia.nullable.objects import from_objects
 from intarsia.nullable.scalars import NULL, Null, Some
 
 if TYPE_CHECKING:
@@ -166,8 +167,9 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
             raise DataTypeError(f"data type {name!r}: " + "; ".join(found))
         assert isinstance(data, Mapping)
         inner: Any = data["configuration"]
-        # Most of zarr's data types have no configuration and are known by their bare name.
-        spelled = inner if inner["configuration"] or inner["name"] in NAMES else inner["name"]
+        # Most of zarr's data types have no configuration and are known by their bare name. The proposal
+        # lets the inner configuration be left out, zarrs does not.
+        spelled = inner if inner.get("configuration") or inner["name"] in NAMES else inner["name"]
         try:
             resolved = resolve(spelled)
         except ValueError as error:
@@ -199,7 +201,13 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
             return NULL
         if isinstance(data, list) and len(data) == 1:  # as zarr.json spells it
             data = Some(data[0])
-        return Some(self.inner.cast_scalar(data.value if isinstance(data, Some) else data))
+        data = data.value if isinstance(data, Some) else data
+        if not isinstance(self.inner, OptionalDType):
+            try:
+                data = from_objects(data, self.layout.dtype).values[()]
+            except DataTypeError as error:
+                raise DataTypeError(f"fill_value {data!r} of {self}: {error}") from error
+        return Some(self.inner.cast_scalar(data))
 
     def default_scalar(self) -> Null:
         return NULL

@@ -29,6 +29,9 @@ class Unset:
     def __repr__(self) -> str:
         return "UNSET"
 
+    def __reduce__(self) -> str:
+        return "UNSET"  # there is one, also after a pickle
+
 
 UNSET: Final = Unset()
 """No `na_object` was chosen, so strings are read as masked arrays."""

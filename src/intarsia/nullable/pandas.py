@@ -99,6 +99,8 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
     if isinstance(data, pd.DataFrame):
         columns = [from_pandas(data.iloc[:, j], nan_as_null=nan_as_null) for j in range(data.shape[1])]
         return stacked(columns, list(data.columns))
+    if isinstance(data, pd.MultiIndex):
+        raise DataTypeError("an index of several levels has no equal in an array: give one level of it")
     array = data.array if isinstance(data, pd.Series | pd.Index) else data
     if isinstance(array, pd.arrays.BooleanArray | pd.arrays.IntegerArray | pd.arrays.FloatingArray):
         # Both are pandas' own memory; its public accessors copy, or turn nulls into numbers.
@@ -109,6 +111,8 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
         missing = np.asarray(array.isna())
         text = array.to_numpy(dtype=object, na_value="").astype(np.dtypes.StringDType())
         return NullableValues(text, missing)
+    if isinstance(array, pd.Categorical):  # which would give NaN for what is missing, and floats
+        return _of_codes(from_pandas(array.categories), np.asarray(array.codes))
     if getattr(array.dtype, "tz", None) is not None:
         array = array.tz_convert("UTC").tz_localize(None)
     plain = array.to_numpy()
@@ -120,3 +124,11 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
     raise DataTypeError(
         f"a column of {array.dtype} has no equal in an array: give it a type with convert_dtypes() first"
     )
+
+
+def _of_codes(categories: NullableValues, codes: np.ndarray[Any, Any]) -> NullableValues:
+    """The category that each code stands for; -1 is null."""
+    missing = codes < 0
+    if not len(categories):
+        return NullableValues(np.zeros(codes.shape, dtype=categories.values.dtype), missing)
+    return NullableValues(categories.values[np.where(missing, 0, codes)], missing)

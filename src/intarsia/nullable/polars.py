@@ -48,6 +48,15 @@ def from_polars(series: Any) -> NullableValues:
     if isinstance(series, pl.DataFrame):
         columns = [from_polars(series[name]) for name in series.columns]
         return stacked(columns, series.columns)
+    if isinstance(series, pl.LazyFrame):
+        raise DataTypeError("a LazyFrame has no values yet: call collect() first")
     if not isinstance(series, pl.Series):
         raise DataTypeError(f"from_polars takes a series or a data frame, not {type(series).__name__}")
-    return from_arrow(series.to_arrow())
+    if series.dtype.base_type() is pl.Object or (series.dtype.is_nested() and "Object" in str(series.dtype)):
+        # Polars exports the addresses of the objects.
+        raise DataTypeError(f"a series of {series.dtype} has no equal in an array: cast it first")
+    try:
+        exported = series.to_arrow()
+    except ValueError as error:
+        raise DataTypeError(f"a series of {series.dtype} has no equal in Arrow: cast it first") from error
+    return from_arrow(exported)

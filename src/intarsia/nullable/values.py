@@ -6,10 +6,11 @@ by itself: `np.asarray` raises as soon as there is one, and says what to call in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
+from intarsia.casting import cast
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.nullable.layout import MOST_LEVELS, Layout, beneath, is_string, layout_of, tagged
 from intarsia.nullable.scalars import Null, Some, scalar_of, unwrap
@@ -17,7 +18,9 @@ from intarsia.nullable.scalars import Null, Some, scalar_of, unwrap
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["NullableValues"]
+    from intarsia.casting import Casting
+
+__all__ = ["NullableValues", "cast_values"]
 
 type Array = np.ndarray[Any, Any]
 type Order = Literal["K", "A", "C", "F"]
@@ -64,8 +67,11 @@ class NullableValues:
         if not 1 <= depth <= MOST_LEVELS:
             raise DataTypeError(f"depth {depth}: there are 1 to {MOST_LEVELS} levels of null")
         self.values = values if isinstance(values, np.ndarray) else np.asarray(values)
-        if layout_of(self.values.dtype) is not None:
-            self.values = self.values.view(layout_of(self.values.dtype).dtype)  # type: ignore[union-attr]
+        layout = layout_of(self.values.dtype)
+        if layout is not None:
+            # NumPy has no view of strings; no element is the note itself, so none is null.
+            plain = self.values.astype if is_string(layout.dtype) else self.values.view
+            self.values = plain(layout.dtype)
         if missing is None:
             missing = np.zeros(self.values.shape, dtype=np.uint8)
         missing = np.asarray(missing)
@@ -122,14 +128,17 @@ class NullableValues:
                 raise DataTypeError(
                     "a masked array whose fields have masks of their own is not nullable data"
                 )
-            return cls(array.data, mask).at_depth(depth)
+            plain = cls.of(array.data)  # whose strings may have nulls of their own
+            if mask is not None:
+                plain = cls(plain.values, plain.is_null() | mask if plain.null_count else mask)
+            return plain.at_depth(depth)
         if is_string(array.dtype) and hasattr(array.dtype, "na_object"):
             return cls._of_strings(array).at_depth(depth)
         return cls(array, None, depth)
 
     @classmethod
     def _of_strings(cls, array: Array) -> NullableValues:
-        dtype = cast("Any", array.dtype)
+        dtype: Any = array.dtype
         if layout_of(dtype) is None:
             missing = _is_na(array, dtype.na_object)
         else:  # made by np.empty(…, dtype=z.dtype) or the like: no element is the layout itself
@@ -306,7 +315,7 @@ class NullableValues:
         array([ 0, -1])
         """
         out = self.values.copy()
-        out[self.is_null()] = value
+        out[self.is_null()] = self._one(value)
         return out
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -329,7 +338,7 @@ class NullableValues:
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(value, Null | Some) or value is None or value is np.ma.masked:
             plain, missing = unwrap(value, self.depth)
-            self.values[key] = beneath(self.values.dtype) if plain is None else plain
+            self.values[key] = beneath(self.values.dtype) if plain is None else self._one(plain)
             self.missing[key] = missing
             return
         if isinstance(value, np.ndarray | NullableValues):
@@ -339,8 +348,19 @@ class NullableValues:
             self.values[key] = given.values
             self.missing[key] = given.missing
             return
-        self.values[key] = value
+        self.values[key] = self._one(value)
         self.missing[key] = 0
+
+    def _one(self, value: Any) -> Any:
+        """A value that is there, as the values' dtype holds it; what would change is refused."""
+        if isinstance(value, np.generic) and value.dtype == self.values.dtype:
+            return value
+        from intarsia.nullable.objects import from_objects  # the other way round at import time
+
+        found = from_objects(value, self.values.dtype)
+        if found.null_count:
+            raise NullsPresentError(f"{value!r} is null where a value has to be")
+        return found.values[()]
 
     def fill(self, value: Any) -> None:
         """Set every element."""
@@ -364,26 +384,33 @@ class NullableValues:
         """As of an array."""
         return NullableValues(self.values.transpose(axes), self.missing.transpose(axes), self.depth)
 
-    def astype(self, dtype: Any, order: Order = "K", *, copy: bool = True) -> NullableValues:
-        """The present values converted to `dtype`; nulls stay nulls of their level.
+    def astype(
+        self, dtype: Any, order: Order = "K", *, copy: bool = True, casting: Casting | None = None
+    ) -> NullableValues:
+        """The present values converted to `dtype`, as NumPy does; nulls stay nulls of their level.
+
+        With `casting="same_kind"`, values that would change are refused. It is the default for the dtype of
+        nullable data (`z.dtype`), with which zarr calls before it writes.
 
         >>> NullableValues(np.array([1.0, np.nan]), np.array([False, True])).astype("int8")
         NullableValues([1, NULL], dtype=int8)
         """
         dtype = np.dtype(dtype)
-        layout = layout_of(dtype) or Layout(dtype, self.depth)
+        layout = layout_of(dtype)
+        casting = casting or ("unsafe" if layout is None else "same_kind")
+        layout = layout or Layout(dtype, self.depth)
         source = self.at_depth(layout.depth)
         if source.values.dtype == layout.dtype:
             return source.copy() if copy else source
         values: Array
         if source.null_count == 0:
-            values = source.values.astype(layout.dtype, order=order)
+            values = cast_values(source.values, layout.dtype, casting=casting)
         else:
             # What lies beneath a null need not be convertible, so only the present are.
             values = np.empty(source.shape, dtype=layout.dtype)
             values[...] = beneath(layout.dtype)
             present = source.missing == 0
-            values[present] = source.values[present].astype(layout.dtype)
+            values[present] = cast_values(source.values[present], layout.dtype, casting=casting)
         return NullableValues(values, source.missing.copy() if copy else source.missing, layout.depth)
 
     def view(self, dtype: Any = None) -> NullableValues:
@@ -416,3 +443,37 @@ def _is_na(array: Array, na_object: object) -> np.ndarray[Any, np.dtype[np.bool_
     objects = array.astype(object).reshape(-1)
     is_it = [element is na_object for element in objects]
     return np.array(is_it, dtype=np.bool_).reshape(array.shape)
+
+
+def cast_values(
+    values: Array, dtype: np.dtype[Any], *, casting: Casting = "same_kind", what: str = "the values"
+) -> Array:
+    """`intarsia.casting.cast`, also from and to the objects that bytes of any length are kept as.
+
+    >>> cast_values(np.array([b"ab"], dtype=object), np.dtype("S3"))
+    array([b'ab'], dtype='|S3')
+    """
+    if values.size == 0:
+        return np.empty(values.shape, dtype=dtype)
+    source, target = values.dtype.kind, dtype.kind
+    if casting == "unsafe" or "O" not in (source, target):
+        result = cast(values, dtype, casting=casting, what=what)
+        lengths = np.strings.str_len if casting != "unsafe" and source == "T" and target in "US" else None
+        if lengths is not None and bool((lengths(result) != lengths(values)).any()):
+            raise DataTypeError(f"{what} end with NUL in places, which {dtype} cannot hold")
+        return result
+    fixed = values.dtype if target == "O" else dtype
+    if source == target:
+        return values
+    if fixed.kind in "SV" and fixed.names is None:
+        result = values.astype(dtype)
+        if target == "O" or bool((result.astype(object) == values).all()):
+            return result
+        raise DataTypeError(
+            f"{what} are bytes, and {dtype} cannot hold them all: they would be cut or padded"
+        )
+    raise DataTypeError(
+        f"{what} are {values.dtype}, not bytes"
+        if target == "O"
+        else f"{what} are bytes, and the array holds {dtype}: decode them first"
+    )
