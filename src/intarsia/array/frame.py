@@ -8,6 +8,7 @@ import numpy as np
 import zarr
 from zarr.codecs import BytesCodec, ZstdCodec
 
+from intarsia._icechunk import safe_store
 from intarsia.array.fetch import fetcher_for, is_lasting
 from intarsia.array.manifest import CONVENTION, CONVENTIONS_KEY, INLINE_REGIONS, MANIFEST_KEY, Manifest
 from intarsia.array.member import Members, checked_member, create_member, new_name, short_codecs
@@ -29,7 +30,9 @@ def open_group(store: Any, path: str, mode: Any) -> zarr.Group:
     """The group at `path` of anything that zarr takes as a store, or of another group."""
     if isinstance(store, zarr.Group):
         store, path = store.store_path.store, "/".join(part for part in (store.path, path) if part)
-    return zarr.open_group(store, path=path or None, mode=mode, zarr_format=3, use_consolidated=False)
+    return zarr.open_group(
+        safe_store(store), path=path or None, mode=mode, zarr_format=3, use_consolidated=False
+    )
 
 
 class Frame:
