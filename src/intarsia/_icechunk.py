@@ -25,7 +25,7 @@ import threading
 import weakref
 from collections import deque
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -229,17 +229,13 @@ class IcechunkStore(icechunk.IcechunkStore):
         return self._listed(icechunk.IcechunkStore.list_dir, prefix)
 
     async def _listed(self, listing: Callable[..., Any], *where: str) -> AsyncIterator[str]:
-        """A listing. Icechunk waits for the lock in the thread that asks, which must not be an event loop's."""
+        """A listing. Icechunk waits for the lock in the thread that asks: that is none with an event loop."""
 
         def ask() -> tuple[str, ...]:
-            return tuple(listing(self, *where))
+            with self._turns.taken(LISTING) if self._turns is not None else nullcontext():
+                return tuple(listing(self, *where))
 
-        if self._turns is None:
-            found = await asyncio.to_thread(ask)
-        else:
-            async with self._turns.awaited(LISTING):
-                found = await asyncio.to_thread(ask)
-        for name in found:
+        for name in await asyncio.to_thread(ask):
             yield name
 
 
