@@ -35,7 +35,7 @@ from zarr.storage import StorePath
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 
-__all__ = ["IcechunkStore", "chunk_batches", "safe_store", "session_bytes"]
+__all__ = ["IcechunkStore", "chunk_batches", "safe_store", "session_bytes", "writing"]
 
 type Kind = bool
 LISTING, WRITING = False, True
@@ -250,6 +250,19 @@ def safe_store(store: Any) -> Any:
     if type(store) is StorePath and type(store.store) is icechunk.IcechunkStore:
         return StorePath(safe_store(store.store), store.path)
     return store
+
+
+@contextmanager
+def writing(session: icechunk.Session) -> Iterator[None]:
+    """For calls that change a session as a whole, as commits and merges do: nobody lists its nodes meanwhile.
+
+    >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
+    >>> session = repo.writable_session("main")
+    >>> with writing(session):
+    ...     session.discard_changes()
+    """
+    with _turns_of(session.store._store).taken(WRITING):
+        yield
 
 
 def session_bytes(store: icechunk.IcechunkStore) -> bytes:

@@ -21,7 +21,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
-from intarsia._icechunk import safe_store
+from intarsia._icechunk import safe_store, writing
 from intarsia.errors import UnsharedStorageError
 from intarsia.progress import silent
 
@@ -135,7 +135,9 @@ class Crew:
         if receipt.changes is None:
             return
         fork: icechunk.ForkSession = pickle.loads(receipt.changes)
-        self.store.session.merge(fork)
+        session = self.store.session
+        with writing(session):
+            session.merge(fork)
         if receipt.worker not in self._met:
             self._check(receipt.worker, fork)
             self._met.add(receipt.worker)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import icechunk
 
+from intarsia._icechunk import writing
 from intarsia.versions.locking import commit_lock
 from intarsia.versions.repository import describe
 
@@ -72,7 +73,8 @@ class Commit:
         metadata = {**self.metadata, METADATA_KEY: {"commit": self.mark}}
         with commit_lock(self.repo):
             try:
-                return session.commit(self.message, metadata)
+                with writing(session):
+                    return session.commit(self.message, metadata)
             except icechunk.SessionStateError:
                 raise
             except icechunk.ConflictError:

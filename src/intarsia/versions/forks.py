@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import icechunk
 import numpy as np
 
+from intarsia._icechunk import writing
 from intarsia.array import LogicalArray
 from intarsia.array.encoded import grain
 from intarsia.array.frame import Frame, open_group
@@ -225,7 +226,8 @@ def merge_forks(
                     "the other.\n  Nothing was merged. Give every worker its own share: array.fork_for(n)"
                 )
             taken[path] |= indices
-    session.merge(*(fork.fork if isinstance(fork, Share) else fork for fork in listed))
+    with writing(session):
+        session.merge(*(fork.fork if isinstance(fork, Share) else fork for fork in listed))
     merged.clear()
     merged.update(taken)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import icechunk
 
 from intarsia import array
-from intarsia._icechunk import safe_store
+from intarsia._icechunk import safe_store, writing
 from intarsia.errors import ConcurrentUpdateError
 from intarsia.versions.backoff import Backoff
 from intarsia.versions.commit import Commit
@@ -147,7 +147,8 @@ def _rebase(commit: Commit, session: icechunk.Session, base: str) -> None:
     changed = clashes(session.status(), theirs)
     if not changed:
         try:
-            session.rebase(icechunk.ConflictDetector())
+            with writing(session):
+                session.rebase(icechunk.ConflictDetector())
         except icechunk.RebaseFailedError as failed:
             changed = [f"{conflict.path}: {conflict.conflict_type}" for conflict in failed.conflicts]
         else:
