@@ -66,7 +66,7 @@ class References:
         return np.where(rows >= 0, self.nbytes[rows], -1)
 
 
-def load(store: IcechunkStore, sources: Sequence[Source], at_a_time: int) -> list[References]:
+def load(store: IcechunkStore, sources: Sequence[Source], at_a_time: int = 1) -> list[References]:
     """The references of several arrays, so many asked for at a time."""
     found: dict[int, References] = {}
     left = iter(enumerate(sources))  # `next` on it is atomic
