@@ -67,7 +67,6 @@ __all__ = [
     "morton_order_coords",
     "resolve_aa_specs",
     "resolve_max_workers",
-    "session_bytes",
     "shard_index",
     "shard_index_nbytes",
     "storage_in_memory",
@@ -162,8 +161,3 @@ async def get_many(
     """
     found: list[Any] = await store._store.get_partial_values(wanted)
     return found
-
-
-def session_bytes(store: icechunk.IcechunkStore) -> bytes:
-    """A session as it is pickled; the only place that says where its repository lies."""
-    return store._store.as_bytes()

@@ -21,6 +21,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
+from intarsia._icechunk import safe_store, writing
 from intarsia.errors import UnsharedStorageError
 from intarsia.progress import silent
 
@@ -76,7 +77,7 @@ class Ticket:
         """The store to write to: a fork of its own for everybody who asks."""
         if self.fork is None:
             return self.store
-        store = pickle.loads(self.fork).store
+        store = safe_store(pickle.loads(self.fork).store)
         try:
             sync(store.exists("zarr.json"))
         except icechunk.StorageError as error:
@@ -134,7 +135,9 @@ class Crew:
         if receipt.changes is None:
             return
         fork: icechunk.ForkSession = pickle.loads(receipt.changes)
-        self.store.session.merge(fork)
+        session = self.store.session
+        with writing(session):
+            session.merge(fork)
         if receipt.worker not in self._met:
             self._check(receipt.worker, fork)
             self._met.add(receipt.worker)

@@ -108,16 +108,18 @@ def one_line(text: object) -> str:
 
 
 def place_text(store_path: Any) -> str:
-    """Where a group or array is, in one line; Icechunk's stores describe themselves in several.
+    """Where a group or array is, in one line.
+
+    A plain store of Icechunk is not asked to describe itself: it does so in several lines, and while its
+    session is written to nothing else in the process moves until it has.
 
     >>> place_text("file://data.zarr/temperature")
     'file://data.zarr/temperature'
     """
-    text = str(store_path)
-    if "\n" not in text:
-        return text
-    session = getattr(store_path.store, "session", None)
-    return f"icechunk:{getattr(session, 'snapshot_id', '')}/{store_path.path}"
+    store: Any = getattr(store_path, "store", None)
+    if hasattr(store, "session") and not hasattr(store, "is_lasting"):
+        return f"icechunk:{store.session.snapshot_id}/{store_path.path}"
+    return str(store_path)
 
 
 def aligned(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[str]) -> str:

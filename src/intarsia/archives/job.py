@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import icechunk
 
+from intarsia._icechunk import safe_store
 from intarsia.archives.containers import with_containers
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.parsing import REMOTE_THREADS
@@ -138,7 +139,9 @@ class Job:
                 if session.snapshot_id != planned_at:
                     continue
             with explained(describe(repo)):
-                Writer(session.store, self.group, plan, dataset, self.sources, self.parser).write()
+                Writer(
+                    safe_store(session.store), self.group, plan, dataset, self.sources, self.parser
+                ).write()
                 try:
                     commit = Commit(repo, self.branch, message or f"ingest: {report.summary}")
                     snapshot = commit.make(session)

@@ -10,6 +10,7 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import concurrent_map, sync
+from intarsia._icechunk import chunk_batches
 from intarsia.errors import ReadError
 
 if TYPE_CHECKING:
@@ -58,19 +59,14 @@ class ChunkRefs(NamedTuple):
 
 def chunk_refs(store: icechunk.IcechunkStore, path: str) -> ChunkRefs:
     """Every stored chunk of one array."""
-
-    async def collect() -> dict[Index, tuple[int, str, int, int, bytes]]:
-        found = {}
-        async for coordinates, kinds, paths, offsets, lengths, inlined in store.array_chunk_iterator(path):
-            columns = zip(
-                coordinates.tolist(), kinds.tolist(), paths, offsets.tolist(), lengths.tolist(), strict=True
-            )
-            for row, (index, kind, place, offset, length) in enumerate(columns):
-                found[tuple(index)] = (kind, place, offset, length, inlined.get(row, b""))
-        return found
-
-    places: dict[Index, tuple[int, str, int, int, bytes]] = sync(collect())
-    return ChunkRefs(places)
+    found: dict[Index, tuple[int, str, int, int, bytes]] = {}
+    for coordinates, kinds, paths, offsets, lengths, inlined in chunk_batches(store, path):
+        columns = zip(
+            coordinates.tolist(), kinds.tolist(), paths, offsets.tolist(), lengths.tolist(), strict=True
+        )
+        for row, (index, kind, place, offset, length) in enumerate(columns):
+            found[tuple(index)] = (kind, place, offset, length, inlined.get(row, b""))
+    return ChunkRefs(found)
 
 
 def copy_chunks(source: zarr.Array[Any], target: zarr.Array[Any], moves: Sequence[Move]) -> None:

@@ -9,6 +9,7 @@ from zarr.codecs import BytesCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import store_supports_sync_io, sync
+from intarsia._icechunk import safe_store
 from intarsia.array.fetch import fetcher_for, is_lasting, start
 from intarsia.array.manifest import CONVENTION, CONVENTIONS_KEY, INLINE_REGIONS, MANIFEST_KEY, NAME, Manifest
 from intarsia.array.member import Members, checked_member, create_member, new_name, short_codecs
@@ -45,7 +46,9 @@ def open_group(store: Any, path: str, mode: Any) -> zarr.Group:
     if isinstance(store, zarr.Group):
         store, path = store.store_path.store, "/".join(part for part in (store.path, path) if part)
     try:
-        return zarr.open_group(store, path=path or None, mode=mode, zarr_format=3, use_consolidated=False)
+        return zarr.open_group(
+            safe_store(store), path=path or None, mode=mode, zarr_format=3, use_consolidated=False
+        )
     except RecursionError:
         raise ManifestError([f"the metadata of {path or '/'!r} is nested too deeply to be read"]) from None
 

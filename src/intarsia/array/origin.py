@@ -8,7 +8,7 @@ from typing import Any
 import icechunk
 import numpy as np
 
-from intarsia._compat import sync
+from intarsia._icechunk import chunk_batches
 
 __all__ = ["origin", "reason"]
 
@@ -23,18 +23,14 @@ def origin(store: Any, path: str, index: tuple[int, ...] | None) -> str | None:
     """
     if index is None or not isinstance(store, icechunk.IcechunkStore):
         return None
-
-    async def look() -> str | None:
-        async for coords, kinds, paths, *_ in store.array_chunk_iterator(path):
+    try:
+        for coords, kinds, paths, *_ in chunk_batches(store, path):
             found = np.flatnonzero((coords == index).all(axis=1))
             if found.size and kinds[found[0]] == icechunk.ChunkType.virtual:
                 return str(paths[found[0]])
-        return None
-
-    try:
-        return sync(look())
     except Exception:  # the message is about another error, and must not be lost for this one
         return None
+    return None
 
 
 def reason(error: Exception, store: Any, path: str, index: tuple[int, ...] | None) -> str:

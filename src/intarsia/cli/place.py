@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from zarr.storage import ZipStore
 
 import intarsia
+from intarsia._icechunk import safe_store
 from intarsia.cli.exits import CommandError
 from intarsia.cli.spelling import parse_options
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
@@ -168,7 +169,7 @@ class Place:
     def store(self, version: Version) -> Any:
         """The zarr store of one version, for reading."""
         if self.repo is not None:
-            return session_at(self.repo, **version.for_reading()).store
+            return safe_store(session_at(self.repo, **version.for_reading()).store)
         if version.is_given:
             raise CommandError(
                 f"{self.text} is a plain Zarr store, which has no versions: "

@@ -71,11 +71,8 @@ class Nodes:
     ) -> None:
         self._store, self._root, self._codecs, self._chunks = store, root, codecs, chunks
         self._known: dict[str, Node] = {}
-
-    @property
-    def are_lasting(self) -> bool:
-        """Whether nothing changes any more."""
-        return is_lasting(self._store)
+        self.are_lasting = is_lasting(store)
+        """Whether nothing changes any more; asked here, as an event loop must not wait for the answer."""
 
     async def owner(self, key: str) -> tuple[str, Node | None]:
         """The array that a key lies in, or else what there is where the key lies; path and node."""

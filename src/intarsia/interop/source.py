@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import icechunk
 import zarr
 
+from intarsia._icechunk import safe_store
 from intarsia.array import LogicalArray
 from intarsia.array.frame import open_group
 from intarsia.errors import NotLogicalArrayError
@@ -33,15 +34,17 @@ def store_of(
     versioned = any(asked is not None for asked in (branch, tag, snapshot_id, as_of))
     repo = as_repository(source)
     if repo is not None:
-        return session_at(repo, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of).store
+        return safe_store(
+            session_at(repo, branch=branch, tag=tag, snapshot_id=snapshot_id, as_of=as_of).store
+        )
     if versioned:
         raise TypeError(
             "branch, tag, snapshot_id and as_of need an Icechunk repository, and this is "
             f"{source if isinstance(source, str | os.PathLike) else type(source).__name__!r}"
         )
     if isinstance(source, icechunk.Session | Transaction):
-        return source.store
-    return os.fspath(source) if isinstance(source, os.PathLike) else source
+        return safe_store(source.store)
+    return os.fspath(source) if isinstance(source, os.PathLike) else safe_store(source)
 
 
 def group_of(source: Any, path: str = "", **version: Any) -> zarr.Group:

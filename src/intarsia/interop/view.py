@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import zarr
 
+from intarsia._icechunk import safe_store
 from intarsia.array import LogicalArray
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.codecs.chain import parse_codec
@@ -70,7 +71,7 @@ def view_store(
     inside = path.strip("/")
     if isinstance(store, zarr.Group):
         inside = f"{store.path}/{inside}".strip("/")
-        store = store.store_path.store
+        store = safe_store(store.store_path.store)
     try:
         node = zarr.open(store, path=inside or None, mode="r", zarr_format=3)
     except FileNotFoundError as error:

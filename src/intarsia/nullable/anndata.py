@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import zarr
 
+from intarsia._icechunk import safe_store
 from intarsia.errors import DataTypeError
 from intarsia.nullable.values import NullableValues
 
@@ -27,7 +28,7 @@ def from_anndata(source: Any, path: str | None = None) -> NullableValues:
     >>> from_anndata(group)
     NullableValues([3, NULL], dtype=int64)
     """
-    root: Any = source if isinstance(source, zarr.Group) else zarr.open_group(source, mode="r")
+    root: Any = source if isinstance(source, zarr.Group) else zarr.open_group(safe_store(source), mode="r")
     found = root[path] if path else root
     encoding = found.attrs.get("encoding-type")
     if encoding not in ENCODINGS:

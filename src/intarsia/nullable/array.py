@@ -15,6 +15,7 @@ from intarsia.nullable.layout import is_string
 from intarsia.nullable.na_object import ATTRIBUTE, UNSET, check_na_object, from_attribute, strings
 from intarsia.nullable.null_type import NullDType
 from intarsia.nullable.values import NullableValues
+from intarsia.words import place_text
 
 if TYPE_CHECKING:
     import pandas
@@ -48,8 +49,8 @@ class NullableArray:
         data_type = zarr_array.metadata.dtype
         if not isinstance(data_type, OptionalDType | NullDType):
             raise DataTypeError(
-                f"the array at {zarr_array.store_path} has the data type {data_type}, which has no nulls: "
-                "open it with zarr.open_array"
+                f"the array at {place_text(zarr_array.store_path)} has the data type {data_type}, which has "
+                "no nulls: open it with zarr.open_array"
             )
         self.zarr_array = zarr_array
         if na_object is not UNSET:
@@ -135,7 +136,7 @@ class NullableArray:
         return self.shape[0]
 
     def __repr__(self) -> str:
-        return f"<NullableArray {self.zarr_array.store_path} shape={self.shape} {self.data_type}>"
+        return f"<NullableArray {place_text(self.zarr_array.store_path)} shape={self.shape} {self.data_type}>"
 
     # -- reading
 

@@ -8,6 +8,7 @@ import numpy as np
 import zarr
 from zarr.codecs import BytesCodec, ZstdCodec
 
+from intarsia._icechunk import safe_store
 from intarsia.codecs.chain import CodecLike, parse_codecs
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.errors import CodecConfigurationError, DataTypeError
@@ -97,7 +98,7 @@ def create_array(
             raise DataTypeError(f"na_object is for strings; this array holds {data_type}")
         kept[ATTRIBUTE] = attribute_of(na_object)
     made = zarr.create_array(
-        store,
+        safe_store(store),
         name=name,
         shape=shape,
         dtype=data_type,
@@ -167,4 +168,4 @@ def open_array(
     """
     if mode is not None:
         options["mode"] = mode
-    return NullableArray(zarr.open_array(store, path=path or "", **options), na_object=na_object)
+    return NullableArray(zarr.open_array(safe_store(store), path=path or "", **options), na_object=na_object)

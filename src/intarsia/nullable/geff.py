@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import zarr
 
+from intarsia._icechunk import safe_store
 from intarsia.errors import DataTypeError
 from intarsia.nullable.values import NullableValues
 
@@ -29,9 +30,10 @@ def from_geff(
     """
     if of not in ("nodes", "edges"):
         raise ValueError(f"of={of!r}: a GEFF has properties of 'nodes' and of 'edges'")
-    root = source if isinstance(source, zarr.Group) else zarr.open_group(source, mode="r", path=path or "")
-    if isinstance(source, zarr.Group) and path:
-        root = root[path]  # type: ignore[assignment]
+    if not isinstance(source, zarr.Group):
+        root = zarr.open_group(safe_store(source), mode="r", path=path or "")
+    else:
+        root = source[path] if path else source  # type: ignore[assignment]
     where = f"{of}/props/{prop}"
     try:
         found: Any = root[where]

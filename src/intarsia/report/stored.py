@@ -14,6 +14,8 @@ from icechunk import IcechunkStore
 from zarr.core.sync import sync
 from zarr.storage import LocalStore
 
+from intarsia._icechunk import chunk_batches
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -92,7 +94,7 @@ async def _all(group: zarr.Group, facts: Sequence[MemberFacts]) -> list[StoredCh
         path = prefix + fact.name
         if isinstance(store, IcechunkStore):
             async with limit:
-                return await _from_icechunk(store, path, len(fact.grain))
+                return await asyncio.to_thread(_from_icechunk, store, path, len(fact.grain))
         if isinstance(store, LocalStore):
             return await asyncio.to_thread(_from_files, os.fspath(store.root), path, fact)
         return await _from_sizes(store, path, fact, limit)
@@ -110,9 +112,9 @@ def _collected(found: list[tuple[tuple[int, ...], int]], ndim: int) -> StoredChu
     return StoredChunks(index, np.array([n for _, n in found], dtype=np.int64))
 
 
-async def _from_icechunk(store: IcechunkStore, path: str, ndim: int) -> StoredChunks:
+def _from_icechunk(store: IcechunkStore, path: str, ndim: int) -> StoredChunks:
     indices, sizes = [np.empty((0, ndim), dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-    async for coordinates, _, _, _, lengths, _ in store.array_chunk_iterator(path):
+    for coordinates, _, _, _, lengths, _ in chunk_batches(store, path):
         indices.append(np.asarray(coordinates, dtype=np.int64).reshape(len(lengths), ndim))
         sizes.append(np.asarray(lengths, dtype=np.int64))
     return StoredChunks(np.concatenate(indices), np.concatenate(sizes))

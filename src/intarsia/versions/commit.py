@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import icechunk
 
+from intarsia._icechunk import writing
 from intarsia.errors import RepositoryError
 from intarsia.versions.failures import clock_is_behind
 from intarsia.versions.locking import commit_lock
@@ -110,7 +111,8 @@ class Commit:
         last = time.monotonic() + CLOCK_SECONDS
         while True:
             try:
-                return session.commit(self.message, metadata)
+                with writing(session):
+                    return session.commit(self.message, metadata)
             except icechunk.IcechunkError as error:
                 if not clock_is_behind(error):
                     raise

@@ -10,6 +10,7 @@ import icechunk
 import numpy as np
 
 from intarsia._compat import storage_in_memory
+from intarsia._icechunk import writing
 from intarsia.array import LogicalArray
 from intarsia.array.encoded import chunk_refs, grain
 from intarsia.array.frame import Frame, open_group
@@ -229,7 +230,8 @@ def merge_forks(
             if base is not fork:
                 _check_chunks(session, base, path, indices, known)
             taken[path] |= indices
-    session.merge(*(fork.fork if isinstance(fork, Share) else fork for fork in listed))
+    with writing(session):
+        session.merge(*(fork.fork if isinstance(fork, Share) else fork for fork in listed))
     merged.clear()
     merged.update(taken)
 

@@ -9,6 +9,7 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import sync
+from intarsia._icechunk import safe_store
 from intarsia.array.encoded import Move, chunk_refs, copy_chunks
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.manifest import MANIFEST_KEY
@@ -134,7 +135,7 @@ def _bring_back(tx: Transaction, session: icechunk.Session, path: str, name: str
 
 
 def _array(store: icechunk.IcechunkStore, path: str, mode: Any) -> zarr.Array[Any]:
-    return zarr.open_array(store, path=path, mode=mode, zarr_format=3)
+    return zarr.open_array(safe_store(store), path=path, mode=mode, zarr_format=3)
 
 
 async def _copy_metadata(

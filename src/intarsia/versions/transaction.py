@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import icechunk
 
 from intarsia import array
+from intarsia._icechunk import safe_store, writing
 from intarsia.errors import ConcurrentUpdateError
 from intarsia.versions.backoff import Backoff
 from intarsia.versions.commit import Commit
@@ -40,6 +41,7 @@ class Transaction:
     def __init__(self, commit: Commit, backoff: Backoff) -> None:
         self._commit, self._backoff = commit, backoff
         self._session: icechunk.Session | None = None
+        self._store: icechunk.IcechunkStore | None = None
         self._base = ""
         self._snapshot_id: str | None = None
         self._merged: dict[str, set[tuple[int, ...]]] = {}
@@ -64,8 +66,10 @@ class Transaction:
 
     @property
     def store(self) -> icechunk.IcechunkStore:
-        """The zarr store to write to."""
-        return self.session.store
+        """The zarr store to write to; threads may share it, unlike `session.store`."""
+        if self._store is None:
+            self._store = safe_store(self.session.store)
+        return self._store
 
     @property
     def snapshot_id(self) -> str | None:
@@ -156,7 +160,8 @@ def _rebase(commit: Commit, session: icechunk.Session, base: str, grounds: Seque
     changed = clashes(session.status(), theirs)
     if not changed:
         try:
-            session.rebase(icechunk.ConflictDetector())
+            with writing(session):
+                session.rebase(icechunk.ConflictDetector())
         except icechunk.RebaseFailedError as failed:
             changed = [f"{conflict.path}: {conflict.conflict_type}" for conflict in failed.conflicts]
         else:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Protocol
 
-import zarr
-
 from intarsia.array import append as appending
+from intarsia.array.frame import open_group
 from intarsia.array.member import create_member, new_name
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class Upload:
         shape, name, member = _rest_shape(addition), None, None
         if shape is not None:
             name = new_name()
-            place = zarr.open_group(fork.store, path=path, mode="r+", zarr_format=3).store_path
+            place = open_group(fork.store, path, "r+").store_path
             member = create_member(place, name, addition.grown, shape, encoding)
         incoming.write(fork, member, addition)
         return cls(path, session.get_node_id("/" + path), name, shape, encoding, fork)

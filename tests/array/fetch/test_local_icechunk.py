@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia._compat import session_bytes
+from intarsia._icechunk import session_bytes
 from intarsia.array.fetch import IcechunkBatch, LocalIcechunk, fetcher_for
 from intarsia.array.fetch.local_icechunk import repository_path
 

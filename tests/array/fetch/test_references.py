@@ -80,3 +80,11 @@ def test_inlined_chunks_are_found_behind_others():
     assert found.inlined.keys() == {0}
     assert len(found.inlined[0]) == found.nbytes[0]
     assert source.keys(found.blob) == ["a/c/0", "a/c/2", "a/c/3"]
+
+
+@pytest.mark.parametrize("at_a_time", [1, 4, 32])
+def test_several_arrays_at_a_time(array, at_a_time):
+    paths = ["a", "none", "scalar"] * 3
+    sources = [Source(path, zarr.open_array(array, path=path, mode="r")) for path in paths]
+    counts = [found.blob.size for found in references.load(array, sources, at_a_time)]
+    assert counts == [9, 0, 1] * 3

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from icechunk import IcechunkStore
 from zarr.storage import LocalStore
 
 from intarsia._compat import store_supports_sync_io
+from intarsia._icechunk import IcechunkStore, safe_store
 from intarsia.array.fetch.fetcher import Encoded, Fetcher, Pending, Spans
 from intarsia.array.fetch.files import CAN_READ_FILES, FileSpan, LocalFiles
 from intarsia.array.fetch.icechunk_batch import IcechunkBatch
@@ -36,7 +36,7 @@ def is_lasting(store: Store) -> bool:
 
     A store may be opened for reading while its session is written to, so the session is asked.
     """
-    return type(store) is IcechunkStore and store.session.read_only
+    return isinstance(store, IcechunkStore) and store.is_lasting
 
 
 def fetcher_for(store: Store) -> Fetcher:
@@ -46,8 +46,9 @@ def fetcher_for(store: Store) -> Fetcher:
     >>> fetcher_for(MemoryStore()).name
     'MemoryStore, in threads'
     """
-    if type(store) is IcechunkStore:
-        read_only = store.session.read_only
+    store = safe_store(store)
+    if isinstance(store, IcechunkStore):
+        read_only = store.is_lasting
         local = LocalIcechunk.of(store) if read_only else None
         return local or IcechunkBatch(store, read_only=read_only)
     if type(store) is LocalStore and CAN_READ_FILES:

@@ -38,15 +38,21 @@ MOST_CHUNKS_LISTED = 50_000
 
 WORTH_LISTING = 8
 
+MEMBERS_LISTED_AT_A_TIME = 32
+"""Listing the chunks of a member means reading its part of the snapshot, from afar."""
+
 
 class IcechunkBatch:
     """A session of Icechunk; what a read-only one says about its chunks is asked for once and kept."""
 
     in_threads = False
 
-    def __init__(self, store: IcechunkStore, *, read_only: bool) -> None:
+    def __init__(
+        self, store: IcechunkStore, *, read_only: bool, listed_at_a_time: int = MEMBERS_LISTED_AT_A_TIME
+    ) -> None:
         self.store = store
         self.lasting = read_only
+        self._listed_at_a_time = listed_at_a_time
         requests = REQUESTS_PER_CHUNK * zarr.config.get("async.concurrency")
         self._gate = asyncio.Semaphore(max(1, requests // KEYS_AT_A_TIME))  # of calls
         self.name = "Icechunk, in batches"
@@ -61,7 +67,8 @@ class IcechunkBatch:
             and (source.blobs <= MOST_CHUNKS_LISTED or blob.size * WORTH_LISTING >= source.blobs)
         }
         if unknown:
-            for source, found in zip(unknown.values(), load(self.store, list(unknown.values())), strict=True):
+            listed = load(self.store, list(unknown.values()), self._listed_at_a_time)
+            for source, found in zip(unknown.values(), listed, strict=True):
                 source.references = found
         return [
             source.references.sizes(blob) if isinstance(source.references, References) else None

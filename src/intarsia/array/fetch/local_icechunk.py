@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intarsia._compat import session_bytes
+from intarsia._icechunk import session_bytes
 from intarsia.array.fetch.fetcher import Spans
 from intarsia.array.fetch.files import CAN_READ_FILES, FileSpan
 from intarsia.array.fetch.icechunk_batch import IcechunkBatch
@@ -129,7 +129,7 @@ class LocalIcechunk:
     in_threads, lasting = True, True
 
     def __init__(self, store: IcechunkStore, repository: Path) -> None:
-        self._batch = IcechunkBatch(store, read_only=True)
+        self._batch = IcechunkBatch(store, read_only=True, listed_at_a_time=1)  # threads would cost more
         self._folder = os.fsencode(repository / "chunks") + b"/"
         self.name = "Icechunk, chunk files"
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.array.fetch.store import start
+from intarsia._icechunk import chunk_batches
+from intarsia.array.pool import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["INLINE", "NATIVE", "VIRTUAL", "References", "load"]
 
 NATIVE, VIRTUAL, INLINE = 1, 2, 3  # the values of icechunk.ChunkType that `array_chunk_iterator` speaks of
-CONCURRENT_ARRAYS = 32
 
 
 @dataclass(frozen=True)
@@ -67,19 +66,17 @@ class References:
         return np.where(rows >= 0, self.nbytes[rows], -1)
 
 
-def load(store: IcechunkStore, sources: Sequence[Source]) -> list[References]:
-    """The references of several arrays, asked for together."""
-    return start(_load(store, sources)).result()
+def load(store: IcechunkStore, sources: Sequence[Source], at_a_time: int = 1) -> list[References]:
+    """The references of several arrays, so many asked for at a time."""
+    found: dict[int, References] = {}
+    left = iter(enumerate(sources))  # `next` on it is atomic
 
+    def ask(numbered: tuple[int, Source]) -> None:
+        number, source = numbered
+        found[number] = _table(chunk_batches(store, source.path), source)
 
-async def _load(store: IcechunkStore, sources: Sequence[Source]) -> list[References]:
-    gate = asyncio.Semaphore(CONCURRENT_ARRAYS)
-
-    async def one(source: Source) -> References:
-        async with gate:
-            return _table([batch async for batch in store.array_chunk_iterator(source.path)], source)
-
-    return list(await asyncio.gather(*(one(source) for source in sources)))
+    run(lambda: next(left, None), ask, threads=min(at_a_time, len(sources)))
+    return [found[number] for number in range(len(sources))]
 
 
 def _table(batches: list[Any], source: Source) -> References:

@@ -1,0 +1,279 @@
+"""Icechunk's store as intarsia hands it to zarr: one that no other thread can bring to a standstill.
+
+All stores of an Icechunk session share its lock. A write, and pickling a store, wait for everybody who reads;
+whoever comes later waits behind them, readers too. That is sound as long as nobody who holds the lock waits
+for somebody who waits for it. In Icechunk 2.3 four things do:
+
+- `str` and `repr` of a store wait without releasing the GIL. Whoever has the lock then cannot hand over what
+  it read. zarr asks for both, each time it opens an array and in its messages.
+- `list_dir`, `is_empty` and `getsize_prefix` take the lock twice. A write that comes in between waits for the
+  first, and the second waits for the write.
+- An iterator over chunks has the lock for as long as it is open. Driven by an event loop it stays open until
+  the loop comes back to it, which it does not if anything else there waits for the lock.
+- Pickling a store locks it for writing, although it only reads.
+
+So here a store says what it is without asking its session; listings and writes of a session take turns;
+chunks are iterated over in the thread that wants them (`chunk_batches`), never on an event loop; and what is
+pickled is the session, which is locked for reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import threading
+import weakref
+from collections import deque
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import icechunk
+from zarr.storage import StorePath
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+
+__all__ = ["IcechunkStore", "chunk_batches", "safe_store", "session_bytes", "writing"]
+
+type Kind = bool
+LISTING, WRITING = False, True
+
+
+class _Turns:
+    """Listings and writes of one session: many of a kind at a time, never both, in the order they came."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        """Any store of the session; it compares equal to the others."""
+        self._lock = threading.Lock()
+        self._inside = {LISTING: 0, WRITING: 0}
+        self._waiting: deque[tuple[Kind, Future[None]]] = deque()
+
+    def _begin(self, kind: Kind) -> Future[None] | None:
+        """None if it may begin at once; else what is done when it may."""
+        with self._lock:
+            if not self._waiting and not self._inside[not kind]:
+                self._inside[kind] += 1
+                return None
+            self._waiting.append((kind, Future()))
+            return self._waiting[-1][1]
+
+    def _end(self, kind: Kind) -> None:
+        with self._lock:
+            self._inside[kind] -= 1
+            while self._waiting and not self._inside[not self._waiting[0][0]]:
+                next_kind, turn = self._waiting.popleft()
+                if turn.set_running_or_notify_cancel():
+                    self._inside[next_kind] += 1
+                    turn.set_result(None)
+
+    def _abandon(self, kind: Kind, turn: Future[None]) -> None:
+        """Its turn may have come while it was called off."""
+        if not turn.cancel():
+            turn.result()
+            self._end(kind)
+
+    @contextmanager
+    def taken(self, kind: Kind) -> Iterator[None]:
+        """Work of a kind, in this thread."""
+        turn = self._begin(kind)
+        if turn is not None:
+            try:
+                turn.result()
+            except BaseException:
+                self._abandon(kind, turn)
+                raise
+        try:
+            yield
+        finally:
+            self._end(kind)
+
+    @asynccontextmanager
+    async def awaited(self, kind: Kind) -> AsyncIterator[None]:
+        """Work of a kind, on an event loop, which does other things until its turn comes."""
+        turn = self._begin(kind)
+        if turn is not None:
+            try:
+                await asyncio.wrap_future(turn)
+            except BaseException:
+                self._abandon(kind, turn)
+                raise
+        try:
+            yield
+        finally:
+            self._end(kind)
+
+
+_known: list[weakref.ref[_Turns]] = []
+_known_lock = threading.Lock()
+
+
+def _turns_of(store: Any) -> _Turns:
+    """The turns of a store's session. Sessions can only be compared, but few are written to at a time."""
+    with _known_lock:
+        _known[:] = [known for known in _known if known() is not None]
+        for known in _known:
+            turns = known()
+            if turns is not None and turns.store == store:
+                return turns
+        made = _Turns(store)
+        _known.append(weakref.ref(made))
+        return made
+
+
+def _in_turn[T](
+    kind: Kind, method: Callable[..., Coroutine[Any, Any, T]]
+) -> Callable[..., Coroutine[Any, Any, T]]:
+    @wraps(method)
+    async def taking_turns(self: IcechunkStore, *args: Any, **kwargs: Any) -> T:
+        if self._turns is None:
+            return await method(self, *args, **kwargs)
+        async with self._turns.awaited(kind):
+            return await method(self, *args, **kwargs)
+
+    return taking_turns
+
+
+def _in_turn_here[T](method: Callable[..., T]) -> Callable[..., T]:
+    @wraps(method)
+    def taking_turns(self: IcechunkStore, *args: Any, **kwargs: Any) -> T:
+        if self._turns is None:
+            return method(self, *args, **kwargs)
+        with self._turns.taken(WRITING):
+            return method(self, *args, **kwargs)
+
+    return taking_turns
+
+
+class IcechunkStore(icechunk.IcechunkStore):
+    """A store of an Icechunk session that threads can share.
+
+    >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
+    >>> store = safe_store(repo.writable_session("main").store)
+    >>> str(store), isinstance(store, icechunk.IcechunkStore)
+    ('icechunk:main', True)
+    """
+
+    def __init__(self, store: Any, read_only: bool | None = None) -> None:
+        super().__init__(store, read_only)
+        self._meet()
+
+    def _meet(self) -> None:
+        """Ask the session once what will be asked for often."""
+        session = self._store.session
+        self._is_lasting = session.read_only
+        self._place = session.snapshot_id if self._is_lasting else session.branch or "fork"
+        self._turns = None if self._is_lasting else _turns_of(self._store)
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether nothing can change here any more: the session is read-only, or was committed."""
+        if not self._is_lasting:
+            self._is_lasting = self._store.session.read_only
+        return self._is_lasting
+
+    def __str__(self) -> str:
+        return f"icechunk:{self._place}"
+
+    def __repr__(self) -> str:
+        return f"IcechunkStore({str(self)!r})"
+
+    def _repr_html_(self) -> str:
+        return html.escape(repr(self))
+
+    def with_read_only(self, read_only: bool = False) -> IcechunkStore:
+        """The same session, for reading or for writing."""
+        other = IcechunkStore.__new__(IcechunkStore)
+        vars(other).update(vars(self) | {"_read_only": read_only, "_is_open": False})
+        return other
+
+    def __getstate__(self) -> object:
+        session = self._store.session
+        if not (session.read_only or session.is_fork):
+            return super().__getstate__()  # refuses, and says what to do
+        state = {key: value for key, value in vars(self).items() if key != "_turns"}
+        return state | {"_store": session.as_bytes()}
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        self._meet()
+
+    set = _in_turn(WRITING, icechunk.IcechunkStore.set)
+    set_if_not_exists = _in_turn(WRITING, icechunk.IcechunkStore.set_if_not_exists)
+    set_virtual_ref = _in_turn_here(icechunk.IcechunkStore.set_virtual_ref)
+    set_virtual_ref_async = _in_turn(WRITING, icechunk.IcechunkStore.set_virtual_ref_async)
+    set_virtual_refs = _in_turn_here(icechunk.IcechunkStore.set_virtual_refs)
+    set_virtual_refs_async = _in_turn(WRITING, icechunk.IcechunkStore.set_virtual_refs_async)
+    set_virtual_refs_arr = _in_turn_here(icechunk.IcechunkStore.set_virtual_refs_arr)
+    set_virtual_refs_arr_async = _in_turn(WRITING, icechunk.IcechunkStore.set_virtual_refs_arr_async)
+    delete = _in_turn(WRITING, icechunk.IcechunkStore.delete)
+    delete_dir = _in_turn(WRITING, icechunk.IcechunkStore.delete_dir)
+    clear = _in_turn(WRITING, icechunk.IcechunkStore.clear)
+    sync_clear = _in_turn_here(icechunk.IcechunkStore.sync_clear)
+
+    is_empty = _in_turn(LISTING, icechunk.IcechunkStore.is_empty)
+    getsize_prefix = _in_turn(LISTING, icechunk.IcechunkStore.getsize_prefix)
+
+    def list(self) -> Any:
+        """All keys."""
+        return self._listed(icechunk.IcechunkStore.list)
+
+    def list_prefix(self, prefix: str) -> Any:
+        """All keys below a prefix."""
+        return self._listed(icechunk.IcechunkStore.list_prefix, prefix)
+
+    def list_dir(self, prefix: str) -> Any:
+        """The names directly below a prefix."""
+        return self._listed(icechunk.IcechunkStore.list_dir, prefix)
+
+    async def _listed(self, listing: Callable[..., Any], *where: str) -> AsyncIterator[str]:
+        """A listing. Icechunk waits for the lock in the thread that asks: that is none with an event loop."""
+
+        def ask() -> tuple[str, ...]:
+            with self._turns.taken(LISTING) if self._turns is not None else nullcontext():
+                return tuple(listing(self, *where))
+
+        for name in await asyncio.to_thread(ask):
+            yield name
+
+
+def safe_store(store: Any) -> Any:
+    """Icechunk's store, or a place in it, made safe to share; anything else as it is.
+
+    >>> safe_store({})
+    {}
+    """
+    if type(store) is icechunk.IcechunkStore:
+        return IcechunkStore(store._store, store.read_only)
+    if type(store) is StorePath and type(store.store) is icechunk.IcechunkStore:
+        return StorePath(safe_store(store.store), store.path)
+    return store
+
+
+@contextmanager
+def writing(session: icechunk.Session) -> Iterator[None]:
+    """For calls that change a session as a whole, as commits and merges do: nobody lists its nodes meanwhile.
+
+    >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
+    >>> session = repo.writable_session("main")
+    >>> with writing(session):
+    ...     session.discard_changes()
+    """
+    with _turns_of(session.store._store).taken(WRITING):
+        yield
+
+
+def session_bytes(store: icechunk.IcechunkStore) -> bytes:
+    """A session as it is pickled; the only place that says where its repository lies."""
+    return store._store.session.as_bytes()
+
+
+def chunk_batches(store: icechunk.IcechunkStore, path: str) -> list[Any]:
+    """What Icechunk knows of every stored chunk of an array, by columns, as `array_chunk_iterator` yields it.
+
+    The session's lock is held meanwhile, and let go of at the end, whatever happens.
+    """
+    batches: Any = store.array_chunk_iterator(path)
+    return [*batches]
