@@ -31,6 +31,7 @@ from .codecs import (
     rewrite,
     tiff_header,
     with_decision,
+    with_padding,
 )
 from .errors import (
     AlignmentError,
@@ -235,6 +236,7 @@ __all__ = [
     "vacuum",
     "verify",
     "with_decision",
+    "with_padding",
     "write",
     "write_report",
 ]

@@ -2,12 +2,13 @@ from .bitmasks import masks
 from .chain import CodecLike, parse_codecs
 from .chunk_files import ChunkHeader, n5_header, tiff_header
 from .conditional import ConditionalCodec
-from .deciding import decision_of, with_decision
+from .deciding import decision_of, with_decision, with_padding
 from .decisions import Decision, DecisionLike
-from .header import OffsetCodec, PadCodec, PaddingFunction
+from .header import OffsetCodec, PadCodec
 from .optional import OptionalCodec
 from .packbits import PackBitsCodec
 from .rewriting import Rewritten, rewrite
+from .runtime import PaddingFunction
 from .shuffle import ShuffleCodec
 from .trials import Sampled, Smallest
 
@@ -33,4 +34,5 @@ __all__ = [
     "rewrite",
     "tiff_header",
     "with_decision",
+    "with_padding",
 ]

@@ -62,5 +62,8 @@ def parse_codec(codec: CodecLike) -> Codec:
         raise CodecConfigurationError(
             f"{codec!r} is not a codec: give a codec object, its name, or {{'name': …, 'configuration': …}}"
         )
-    # Some of zarr's codecs insist on a configuration even where every field has a default.
-    return get_codec_class(codec["name"]).from_dict({"configuration": {}, **codec})
+    if "configuration" not in codec:
+        # Some of zarr's codecs insist on one even where every field has a default.
+        codec = {"configuration": {}, **codec}
+    # As it is: it may remember the options that a codec was made with.
+    return get_codec_class(codec["name"]).from_dict(codec if isinstance(codec, dict) else dict(codec))

@@ -16,7 +16,15 @@ from intarsia.codecs.chain import CodecLike, parse_codec
 from intarsia.codecs.context import named_chunk, needs_chunk_index
 from intarsia.codecs.decisions import DecisionFunction, NeverApply, parse_decision
 from intarsia.codecs.nested import Chain, NamedCodec
-from intarsia.codecs.runtime import RuntimeConfig, default_decision, for_nested
+from intarsia.codecs.runtime import (
+    Options,
+    RuntimeConfig,
+    default_decision,
+    for_nested,
+    options_in,
+    remembered,
+    remembering,
+)
 from intarsia.codecs.synchronous import SynchronousBytesCodec
 from intarsia.codecs.threads import in_own_thread
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
@@ -36,16 +44,6 @@ __all__ = ["ConditionalCodec"]
 type CodecName = Literal["conditional", "optional"]
 
 CACHE_LINE = 64
-
-
-class _CodecObject(dict[str, JSON]):
-    """A codec object of zarr.json that remembers the decision.
-
-    zarr's sharding codec pickles itself as JSON, and makes its inner codecs anew from that. As JSON
-    this is a plain object; pickled, it keeps its attribute.
-    """
-
-    decision: Decision
 
 
 @dataclass(frozen=True, init=False)
@@ -123,17 +121,18 @@ class ConditionalCodec(SynchronousBytesCodec):
                 f"codec 'conditional': asked to read the codec object {dict(data)!r}"
             )
         fields = codec_configuration.read(name, data)
-        return cls(name=name, configuration=fields, decision=getattr(data, "decision", None))
+        return cls(name=name, configuration=fields, decision=remembered(data).decision)
 
     def to_dict(self) -> dict[str, JSON]:
         fields: dict[str, JSON] = {"codecs": [codec.to_dict() for codec in self.codecs]}
         if self._spelled_out:
             fields["header_bits"] = self.header_bits
-        data: dict[str, JSON] = {"name": self.name, "configuration": fields}
-        if self.decision is not None:
-            data = _CodecObject(data)
-            data.decision = self.decision
-        return data
+        return remembering({"name": self.name, "configuration": fields}, self.options)
+
+    @property
+    def options(self) -> Options:
+        """What it was made with that zarr.json does not say."""
+        return Options(decision=self.decision)
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
         evolved = tuple(codec.evolve_from_array_spec(array_spec=array_spec) for codec in self.codecs)
@@ -187,12 +186,13 @@ class ConditionalCodec(SynchronousBytesCodec):
         return any(isinstance(codec, ConditionalCodec) for codec in self.codecs)
 
     def effective_decision(self, chunk_spec: ArraySpec) -> Decision | None:
-        """Who decides: the array's decision, else the codec's, else an outer codec's, else the process's."""
-        config = chunk_spec.config
-        if isinstance(config, RuntimeConfig):
-            candidates = (config.decision, self.decision, config.inherited)
-        else:
-            candidates = (None, self.decision, None)
+        """Who decides: the array's decision, else the codec's, else an outer codec's, else a default.
+
+        The default is what the array remembers, or else the process's.
+        """
+        config, options = chunk_spec.config, options_in(chunk_spec.config)
+        inherited = config.inherited if isinstance(config, RuntimeConfig) else None
+        candidates = (options.decision, self.decision, inherited, options.default)
         chosen = next((decision for decision in candidates if decision is not None), None)
         return default_decision() if chosen is None else chosen
 
@@ -244,7 +244,9 @@ class ConditionalCodec(SynchronousBytesCodec):
         decision = self.effective_decision(chunk_spec)
         if decision is None or isinstance(decision, NeverApply):  # one copy is not worth a thread
             return self.join(0, chunk_data, chunk_spec)
-        run = in_own_thread if decision.may_wait or self.holds_another else asyncio.to_thread
+        # So may a function of a nested codec, which is one that asks for the chunk index.
+        nested = self.holds_another or any(needs_chunk_index(codec, chunk_spec) for codec in self.codecs)
+        run = in_own_thread if decision.may_wait or nested else asyncio.to_thread
         return await run(self._encode_sync, chunk_data, chunk_spec)
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:

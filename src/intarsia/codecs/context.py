@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -41,6 +41,7 @@ from intarsia.codecs.current_chunk import (
 )
 from intarsia.codecs.nested import failed_to_encode
 from intarsia.codecs.place import UNKNOWN, Grid, InnerPlace, Place, StoredPlace
+from intarsia.codecs.runtime import Options, options_in, remembered_decision, with_options
 from intarsia.codecs.threads import in_own_thread
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, ChunkIndexUnknownError
 
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from zarr.core.buffer import NDBuffer
     from zarr.core.indexing import SelectorTuple
     from zarr.core.metadata import ArrayMetadata
+
+    from intarsia.codecs.decisions import Decision
 
     type Item = tuple[Any, ArraySpec, SelectorTuple, SelectorTuple, bool]
 
@@ -105,6 +108,7 @@ class _TellsTheIndex:
     """What our two pipelines share: for each item of a batch, the place it works on."""
 
     grid: Grid | None
+    default: Decision | None
     array_array_codecs: tuple[ArrayArrayCodec, ...]
     array_bytes_codec: ArrayBytesCodec
 
@@ -139,7 +143,22 @@ class _TellsTheIndex:
         )
         pipeline: Self = cls.from_codecs(array_metadata.codecs).evolve_from_array_spec(spec)
         object.__setattr__(pipeline, "grid", Grid.of(array_metadata))
+        object.__setattr__(pipeline, "default", remembered_decision(array_metadata.attributes))
         return pipeline
+
+    def to_write(self, batch_info: Iterable[Item]) -> list[Item]:
+        """The items, whose codecs are told what the array remembers."""
+        if self.default is None:
+            return list(batch_info)
+        options = Options(default=self.default)
+        return [
+            (
+                setter,
+                replace(spec, config=with_options(spec.config, options_in(spec.config).over(options))),
+                *selections,
+            )
+            for setter, spec, *selections in batch_info
+        ]
 
     def places(self, batch: list[Item]) -> list[Place]:
         """The place of every item; must be asked for before leaving the caller's context."""
@@ -177,6 +196,9 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
     grid: Grid | None = field(default=None, kw_only=True, compare=False, repr=False)
     """The chunk grid; None inside shards, where the position in the shard is all there is."""
 
+    default: Decision | None = field(default=None, kw_only=True, compare=False, repr=False)
+    """What decides where nothing else does: the decision that the array remembers."""
+
     async def read(
         self, batch_info: Iterable[Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> tuple[GetResult, ...]:
@@ -204,7 +226,7 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
     async def write(
         self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> None:
-        batch = list(batch_info)
+        batch = self.to_write(batch_info)
         if not batch:
             return await super().write(batch, value, drop_axes)
         if not any(needs_chunk_index(codec, batch[0][1]) for codec in self):
@@ -255,6 +277,9 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
     grid: Grid | None = field(default=None, kw_only=True, compare=False, repr=False)
     """The chunk grid; None inside shards, where the position in the shard is all there is."""
 
+    default: Decision | None = field(default=None, kw_only=True, compare=False, repr=False)
+    """What decides where nothing else does: the decision that the array remembers."""
+
     @cached_property
     def _batched(self) -> BatchedPipeline:
         return BatchedPipeline(
@@ -263,6 +288,7 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
             bytes_bytes_codecs=self.bytes_bytes_codecs,
             batch_size=self.batch_size,
             grid=self.grid,
+            default=self.default,
         )
 
     async def read(
@@ -278,7 +304,7 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
     async def write(
         self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> None:
-        batch = list(batch_info)
+        batch = self.to_write(batch_info)
         if not batch:
             return await super().write(batch, value, drop_axes)
         setter, spec, *_ = batch[0]

@@ -1,34 +1,80 @@
-"""Another decision for an array that exists already: `with_decision`, and what its decision is now."""
+"""Other run-time options for an array that exists: `with_decision`, `with_padding`; and what decides now."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, Self, overload
+
+import zarr
 
 from intarsia._compat import ChunkGrid
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.decisions import Plan, parse_decision
+from intarsia.codecs.decisions import Plan, named_decisions, parse_decision
+from intarsia.codecs.header import OffsetCodec, PadCodec
 from intarsia.codecs.route import find_routes
-from intarsia.codecs.runtime import runtime_config
+from intarsia.codecs.runtime import (
+    REMEMBERED,
+    all_codecs,
+    check_padding,
+    options_in,
+    runtime_config,
+    with_options,
+)
 from intarsia.errors import CodecConfigurationError
 
 if TYPE_CHECKING:
-    import zarr
-
     from intarsia.codecs.decisions import Decision, DecisionLike
     from intarsia.codecs.route import Route
+    from intarsia.codecs.runtime import PaddingFunction
 
-__all__ = ["decision_of", "grid_shape", "with_decision"]
+__all__ = ["decision_of", "grid_shape", "with_decision", "with_padding"]
 
 
+class Configurable(Protocol):
+    """An array of ours that takes run-time options: a logical or a nullable one."""
+
+    @property
+    def attrs(self) -> Any: ...
+
+    def with_config(self, **options: Any) -> Self: ...
+
+
+class _Array(zarr.Array[Any]):
+    """A zarr array with options. zarr's `append` grows it first; if a function then refuses, it shrinks again."""
+
+    def append(self, data: Any, axis: int = 0) -> tuple[int, ...]:
+        before = self.shape
+        try:
+            return super().append(data, axis)
+        except Exception:
+            if self.shape != before:
+                self.resize(before)
+            raise
+
+
+@overload
 def with_decision(
-    array: zarr.Array[Any], decision: DecisionLike | ConditionalCodec | None
-) -> zarr.Array[Any]:
+    array: zarr.Array[Any], decision: DecisionLike | ConditionalCodec | None, *, remember: bool = False
+) -> zarr.Array[Any]: ...
+
+
+@overload
+def with_decision[T: Configurable](
+    array: T, decision: DecisionLike | ConditionalCodec | None, *, remember: bool = False
+) -> T: ...
+
+
+def with_decision(array: Any, decision: Any, *, remember: bool = False) -> Any:
     """The same array, whose `conditional` codec decides otherwise from now on.
 
-    Nothing is written; zarr.json stays as it is. The decision goes with the array when it is pickled,
-    appended to or resized. None takes a decision given here back. Given a `ConditionalCodec`, its decision
-    is used.
+    Takes zarr arrays, logical and nullable ones. zarr.json stays as it is. The decision goes with the array
+    when it is pickled, appended to or resized. None takes a decision given here back. Given a
+    `ConditionalCodec`, its decision is used.
+
+    `remember=True` writes the name of the decision into the attributes of the array (`intarsia_decision`).
+    Whoever opens the array then writes by it, unless he has a decision of his own. Only decisions that have
+    a name can be remembered; None forgets.
 
     >>> import numpy as np, zarr
     >>> from zarr.codecs import BytesCodec, ZstdCodec
@@ -38,13 +84,84 @@ def with_decision(
     >>> len(z.store_path.store._store_dict["c/0"]) < 30
     True
     """
-    found = find_routes(array, "set a decision")
     if isinstance(decision, ConditionalCodec):
         decision = decision.decision
     parsed = None if decision is None else parse_decision(decision)
-    if isinstance(parsed, Plan):
-        check_plan(parsed, array, found)
-    return array.with_config(runtime_config(array.async_array.config, parsed))
+    name = _name_of(parsed) if remember else None
+    if isinstance(array, zarr.Array):
+        _check_decision(array, parsed)
+        result = _Array(array.async_array.with_config(runtime_config(array.async_array.config, parsed)))
+    else:
+        result = array.with_config(decision=parsed)
+    if name is not None:
+        result.attrs[REMEMBERED] = name
+    elif remember and REMEMBERED in result.attrs:
+        del result.attrs[REMEMBERED]
+    return result
+
+
+def _check_decision(array: zarr.Array[Any], decision: Decision | None) -> None:
+    """Raise unless the array has a codec that could decide so."""
+    metadata: Any = array.metadata
+    if isinstance(decision, Plan):
+        check_plan(decision, array, find_routes(array, "set a decision"))
+    elif not any(isinstance(codec, ConditionalCodec) for codec in all_codecs(getattr(metadata, "codecs", ()))):
+        find_routes(array, "set a decision")  # which says what the array has instead
+
+
+def _name_of(decision: Decision | None) -> str | None:
+    """The name by which an array can remember a decision."""
+    if decision is None:
+        return None
+    named = named_decisions()
+    name = next((name for name, other in named.items() if other == decision), None)
+    if name is None:
+        raise CodecConfigurationError(
+            f"the decision {decision} cannot be remembered: attributes are JSON, which holds no functions, "
+            f"bitmasks or settings, and nobody who opens the array would know them.\n"
+            f"  Remember one that has a name: {', '.join(sorted(named))}"
+        )
+    return name
+
+
+@overload
+def with_padding(array: zarr.Array[Any], padding: PaddingFunction | bytes | None) -> zarr.Array[Any]: ...
+
+
+@overload
+def with_padding[T: Configurable](array: T, padding: PaddingFunction | bytes | None) -> T: ...
+
+
+def with_padding(array: Any, padding: Any) -> Any:
+    """The same array, whose `pad` or `offset` codec writes other bytes around a chunk from now on.
+
+    Takes zarr arrays, logical and nullable ones. `padding` is a function, as `padding_func` of `PadCodec`, or
+    the bytes themselves; None takes what was given here back. It goes with the array when that is pickled,
+    appended to or resized, but zarr.json stays as it is.
+
+    >>> import zarr
+    >>> from zarr.codecs import BytesCodec
+    >>> codec = PadCodec(location="start", nbytes=4)
+    >>> z = zarr.create(store={}, shape=4, dtype="u1", codecs=[BytesCodec(), codec])
+    >>> with_padding(z, lambda encoded: b"LEN%d" % len(encoded))[:] = 7
+    >>> z.store_path.store._store_dict["c/0"].to_bytes()
+    b'LEN4\\x07\\x07\\x07\\x07'
+    """
+    check_padding(padding)
+    if not isinstance(array, zarr.Array):
+        return array.with_config(padding=padding)
+    metadata: Any = array.metadata
+    codecs = getattr(metadata, "codecs", ())
+    count = sum(isinstance(codec, PadCodec | OffsetCodec) for codec in all_codecs(codecs))
+    if count != 1:
+        names = [codec.to_dict().get("name") for codec in codecs]
+        raise CodecConfigurationError(
+            f"cannot set a padding: the array has {count or 'no'} pad or offset codecs"
+            + (", and it is not clear which one is meant" if count else f"; its codecs are {names}")
+        )
+    config = array.async_array.config
+    options = replace(options_in(config), padding=padding)
+    return _Array(array.async_array.with_config(with_options(config, options)))
 
 
 def decision_of(array: zarr.Array[Any]) -> Decision | None:

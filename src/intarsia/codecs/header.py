@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from intarsia.codecs import configuration
 from intarsia.codecs.current_chunk import asks_for, current_chunk_index, named_chunk
+from intarsia.codecs.runtime import Options, PaddingFunction, options_in, remembered, remembering
 from intarsia.codecs.synchronous import SynchronousBytesCodec
+from intarsia.codecs.threads import in_own_thread
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError
 
 if TYPE_CHECKING:
@@ -21,11 +22,7 @@ if TYPE_CHECKING:
 
     from intarsia._compat import JSON
 
-__all__ = ["OffsetCodec", "PadCodec", "PaddingFunction"]
-
-type PaddingFunction = Callable[..., bytes]
-"""Called with the encoded chunk as a uint8 array, and with `chunk_index=` if it asks for it; returns
-exactly as many bytes as the codec's metadata says."""
+__all__ = ["OffsetCodec", "PadCodec"]
 
 
 def _literal(codec: str, name: str, value: object, size_name: str, size: int) -> bytes | None:
@@ -66,17 +63,37 @@ class _Padding:
     literal: bytes | None
     function: PaddingFunction | None
 
-    def for_chunk(self, encoded: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
+    def given(self, chunk_spec: ArraySpec) -> PaddingFunction | bytes | None:
+        """What to put around a chunk: what was given for the array, else the codec's own."""
+        array = options_in(chunk_spec.config).padding
+        own = self.literal if self.function is None else self.function
+        return own if array is None else array
+
+    def for_chunk(self, encoded: np.ndarray[Any, np.dtype[np.uint8]], chunk_spec: ArraySpec) -> bytes:
         """The bytes to store around this encoded chunk."""
-        if self.function is None:
-            return bytes(self.nbytes) if self.literal is None else self.literal
-        if asks_for(self.function, "chunk_index"):
-            padding: object = self.function(encoded, chunk_index=current_chunk_index())
+        given = self.given(chunk_spec)
+        if given is None:
+            raise ChunkEncodeError(
+                f"codec {self.codec!r}: nobody says which {self.nbytes} bytes to put around the data"
+                f"{named_chunk()}: the array's metadata holds none, and the function that wrote the others "
+                "is not known here.\n"
+                "  Give it: intarsia.with_padding(array, function); or the bytes: "
+                f"intarsia.with_padding(array, bytes({self.nbytes}))"
+            )
+        if callable(given):
+            asks = asks_for(given, "chunk_index")
+            padding: object = given(encoded, chunk_index=current_chunk_index()) if asks else given(encoded)
         else:
-            padding = self.function(encoded)
-        if isinstance(padding, bytes | bytearray | memoryview) and len(padding) == self.nbytes:
-            return bytes(padding)
-        returned = f"{len(padding)} bytes" if isinstance(padding, bytes) else type(padding).__name__
+            padding = given
+        if isinstance(padding, bytes | bytearray | memoryview):
+            content = bytes(padding)  # of a memoryview, len() counts elements
+            if len(content) == self.nbytes:
+                return content
+            returned = f"{len(content)} bytes"
+        else:
+            returned = type(padding).__name__
+        if not callable(given):
+            raise ChunkEncodeError(f"codec {self.codec!r}: it pads {self.nbytes} bytes, but {returned} were given")
         raise ChunkEncodeError(
             f"codec {self.codec!r}: the function for the padding{named_chunk()} must return "
             f"{self.nbytes} bytes, but returned {returned}"
@@ -91,17 +108,32 @@ class _PaddedCodec(SynchronousBytesCodec):
 
     _padding: _Padding
 
-    def needs_chunk_index(self, _chunk_spec: ArraySpec) -> bool:
-        """Whether the function for the padding asks which chunk it is for."""
-        function = self._padding.function
-        return function is not None and asks_for(function, "chunk_index")
+    @property
+    def options(self) -> Options:
+        """What it was made with that zarr.json does not say."""
+        return Options(padding=self._padding.function)
+
+    def _without(self, field: str) -> Self:
+        """The codec as zarr.json has it where it says nothing of the padding."""
+        object.__setattr__(self, field, None)
+        object.__setattr__(self, "_padding", replace(self._padding, literal=None if self._padding.nbytes else b""))
+        return self
+
+    def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
+        """Whether a function computes the padding: even if it does not ask, what it raises names the chunk."""
+        return callable(self._padding.given(chunk_spec))
+
+    async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        if self.needs_chunk_index(chunk_spec):  # a function may take long, and may wait for zarr
+            return await in_own_thread(self._encode_sync, chunk_data, chunk_spec)
+        return self._encode_sync(chunk_data, chunk_spec)
 
     def compute_encoded_size(self, input_byte_length: int, _chunk_spec: ArraySpec) -> int:
         return input_byte_length + self._padding.nbytes
 
     def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         data = chunk_data.as_numpy_array().view(np.uint8)
-        padding = np.frombuffer(self._padding.for_chunk(data), dtype=np.uint8)
+        padding = np.frombuffer(self._padding.for_chunk(data, chunk_spec), dtype=np.uint8)
         parts = (padding, data) if self._padding.at_start else (data, padding)
         return chunk_spec.prototype.buffer.from_array_like(np.concatenate(parts))
 
@@ -119,8 +151,9 @@ class _PaddedCodec(SynchronousBytesCodec):
 class PadCodec(_PaddedCodec):
     """bytes -> bytes: `nbytes` bytes at the start or the end of every encoded chunk.
 
-    Decoding removes them without a copy. `padding_func` computes them chunk by chunk when writing;
-    it exists at run time only and never reaches zarr.json.
+    Decoding removes them without a copy. `padding_func` computes them chunk by chunk when writing. It
+    goes with the array, also to other processes, but never reaches zarr.json: whoever opens the array
+    anew gives it with `intarsia.with_padding`, or the write is refused.
 
     >>> import numpy as np, zarr
     >>> z = zarr.create(store={}, shape=4, chunks=4, dtype="u1",
@@ -137,7 +170,11 @@ class PadCodec(_PaddedCodec):
     """How many bytes it has."""
 
     padding: str | None = None
-    """The bytes written when encoding, in base64; None means zeros."""
+    """The bytes written when encoding, in base64: zeros if neither they nor a function were given.
+
+    None if a function computes them. An array whose zarr.json has none can be read, and written
+    once `intarsia.with_padding` says what to write.
+    """
 
     padding_func: PaddingFunction | None = field(default=None, repr=False, compare=False)
     """Run time only: computes the padding from the encoded chunk."""
@@ -153,6 +190,8 @@ class PadCodec(_PaddedCodec):
         size = configuration.as_int("pad", "nbytes", nbytes)
         configuration.check("pad", {"location": location, "nbytes": size})
         literal = _literal("pad", "padding", padding, "nbytes", size)
+        if literal is None and padding_func is None:
+            literal = bytes(size)  # spelled out, so that whoever opens the array writes the same
         _function("pad", "padding_func", padding_func)
         object.__setattr__(self, "location", location)
         object.__setattr__(self, "nbytes", size)
@@ -164,13 +203,15 @@ class PadCodec(_PaddedCodec):
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
-        return cls(**configuration.read("pad", data))
+        fields = configuration.read("pad", data)
+        codec = cls(**fields, padding_func=remembered(data).padding)
+        return codec if "padding" in fields else codec._without("padding")
 
     def to_dict(self) -> dict[str, JSON]:
         fields: dict[str, JSON] = {"location": self.location, "nbytes": self.nbytes}
         if self.padding is not None:
             fields["padding"] = self.padding
-        return {"name": "pad", "configuration": fields}
+        return remembering({"name": "pad", "configuration": fields}, self.options)
 
 
 @dataclass(frozen=True, init=False)
@@ -185,7 +226,7 @@ class OffsetCodec(_PaddedCodec):
     """How many bytes the header has."""
 
     prefix: str | None = None
-    """The header written when encoding, in base64; None means zeros."""
+    """The header written when encoding, in base64; None as in `PadCodec`."""
 
     prefix_func: PaddingFunction | None = field(default=None, repr=False, compare=False)
     """Run time only: computes the header from the encoded chunk."""
@@ -200,6 +241,8 @@ class OffsetCodec(_PaddedCodec):
         size = configuration.as_int("offset", "offset", offset)
         configuration.check("offset", {"offset": size})
         literal = _literal("offset", "prefix", prefix, "offset", size)
+        if literal is None and prefix_func is None:
+            literal = bytes(size)  # spelled out, so that whoever opens the array writes the same
         _function("offset", "prefix_func", prefix_func)
         object.__setattr__(self, "offset", size)
         object.__setattr__(self, "prefix", None if literal is None else base64.b64encode(literal).decode())
@@ -208,10 +251,12 @@ class OffsetCodec(_PaddedCodec):
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
-        return cls(**configuration.read("offset", data))
+        fields = configuration.read("offset", data)
+        codec = cls(**fields, prefix_func=remembered(data).padding)
+        return codec if "prefix" in fields else codec._without("prefix")
 
     def to_dict(self) -> dict[str, JSON]:
         fields: dict[str, JSON] = {"offset": self.offset}
         if self.prefix is not None:
             fields["prefix"] = self.prefix
-        return {"name": "offset", "configuration": fields}
+        return remembering({"name": "offset", "configuration": fields}, self.options)

@@ -12,6 +12,7 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import ArraySpec, ArrayV3Metadata
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.place import axes_after, to_array_axes
+from intarsia.codecs.runtime import config_of
 from intarsia.errors import CodecConfigurationError
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def stored_spec(array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
         shape,
         metadata.data_type,
         metadata.fill_value,
-        array.async_array.config,
+        config_of(array),
         default_buffer_prototype(),
     )
 

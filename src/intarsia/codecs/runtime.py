@@ -1,50 +1,166 @@
-"""The decision of one array, at run time: carried by the array's configuration to every codec of it."""
+"""Run-time options of an array: what decides, what pads. They travel with the array and never reach zarr.json.
+
+There are two places for them. A codec has its own, as it was made with, and hands them on in its codec
+object (`remembering`), because zarr's sharding codec pickles itself as JSON. An array has options in its
+configuration (`RuntimeConfig`), which zarr hands to every codec of that array; those come first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import zarr
 
-from intarsia._compat import ArrayConfig
+from intarsia._compat import JSON, ArrayConfig
 from intarsia.codecs.decisions import Decision, DecisionLike, parse_decision
+from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 
 if TYPE_CHECKING:
-    from intarsia._compat import ArraySpec
+    from collections.abc import Mapping
 
-__all__ = ["RuntimeConfig", "default_decision", "for_nested", "runtime_config"]
+    from zarr.abc.codec import Codec
+    from zarr.core.buffer import Buffer
+
+    from intarsia._compat import ArraySpec
+    from intarsia.codecs.nested import Chain
+
+__all__ = [
+    "REMEMBERED",
+    "Options",
+    "PaddingFunction",
+    "RuntimeConfig",
+    "all_codecs",
+    "check_padding",
+    "config_of",
+    "default_decision",
+    "for_nested",
+    "options_in",
+    "options_of",
+    "remembered",
+    "remembered_decision",
+    "remembering",
+    "runtime_config",
+    "with_codecs",
+    "with_options",
+]
+
+type PaddingFunction = Callable[..., bytes]
+"""Called with the encoded chunk as a uint8 array, and with `chunk_index=` if it asks for it; returns
+exactly as many bytes as the codec's metadata says."""
+
+type AnyArray = zarr.Array[Any]
 
 DEFAULT = "intarsia.decision"
 """The key of `zarr.config` for the decision of arrays that have none."""
 
+REMEMBERED = "intarsia_decision"
+"""The attribute of an array that holds the name of its decision, where somebody asked for that."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is known at run time only.
+
+    >>> Options(padding=b"head").over(Options(padding=b"HEAD", default=parse_decision("never_apply")))
+    Options(decision=None, padding=b'head', default=NeverApply())
+    """
+
+    decision: Decision | None = None
+    """What decides for `conditional` codecs."""
+
+    padding: PaddingFunction | bytes | None = None
+    """What `pad` and `offset` codecs put around an encoded chunk."""
+
+    default: Decision | None = None
+    """What decides where nothing else does, neither here nor in the codec."""
+
+    def __bool__(self) -> bool:
+        return not (self.decision is None and self.padding is None and self.default is None)
+
+    def over(self, others: Options) -> Options:
+        """These options; what is not said here, the others say."""
+        return Options(
+            others.decision if self.decision is None else self.decision,
+            others.padding if self.padding is None else self.padding,
+            others.default if self.default is None else self.default,
+        )
+
+    def without(self, others: Options) -> Options:
+        """These options, but for the kinds that the others have."""
+        return replace(
+            self,
+            decision=self.decision if others.decision is None else None,
+            padding=self.padding if others.padding is None else None,
+        )
+
+    def on(self, array: AnyArray) -> AnyArray:
+        """The array, written with these options; those it has stay where nothing is said here."""
+        if not self:
+            return array
+        config = array.async_array.config
+        return array.with_config(with_options(config, self.over(options_in(config))))
+
+
+NO_OPTIONS = Options()
+
+
+def check_padding(padding: object) -> None:
+    """Refuse what cannot be the padding of a chunk.
+
+    >>> check_padding(b"head")
+    """
+    if padding is not None and not callable(padding) and not isinstance(padding, bytes):
+        raise CodecConfigurationError(
+            f"the padding must be bytes or a function of the encoded chunk, got {type(padding).__name__}"
+        )
+
 
 @dataclass(frozen=True, init=False)
 class RuntimeConfig(ArrayConfig):
-    """zarr's configuration of an array, and a decision. zarr hands it to every codec of that array alone.
+    """zarr's configuration of an array, and its options. zarr hands it to every codec of that array alone.
 
-    Two are equal only if their decisions are: zarr's sharding codec remembers things by it.
+    Two are equal only if their options are: zarr's sharding codec remembers things by it.
 
     >>> import zarr
     >>> z = zarr.create(store={}, shape=4, dtype="u1")
-    >>> runtime_config(z.async_array.config, "never_apply").decision
+    >>> runtime_config(z.async_array.config, "never_apply").options.decision
     NeverApply()
     """
 
-    decision: Decision | None
-    """What decides for the `conditional` codec of the array; None leaves it to the codec."""
+    options: Options
+    """The options of the array."""
 
     inherited: Decision | None = field(default=None)
     """For a `conditional` codec inside another one: how the outer one decided."""
 
-    def __init__(
-        self, *, decision: Decision | None, inherited: Decision | None = None, **fields: Any
-    ) -> None:
+    def __init__(self, *, options: Options, inherited: Decision | None = None, **fields: Any) -> None:
         super().__init__(**fields)
-        object.__setattr__(self, "decision", decision)
+        object.__setattr__(self, "options", options)
         object.__setattr__(self, "inherited", inherited)
+
+    def __hash__(self) -> int:
+        # Not of the options themselves: a function may be an object that cannot be hashed.
+        kinds = type(self.options.decision), type(self.options.padding), type(self.inherited)
+        return hash((kinds, *self.to_dict().values()))
+
+
+def options_in(config: ArrayConfig) -> Options:
+    """The options that a configuration carries.
+
+    >>> import zarr
+    >>> options_in(zarr.create(store={}, shape=4, dtype="u1").async_array.config)
+    Options(decision=None, padding=None, default=None)
+    """
+    return config.options if isinstance(config, RuntimeConfig) else NO_OPTIONS
+
+
+def with_options(config: ArrayConfig, options: Options) -> RuntimeConfig:
+    """`config` with other options."""
+    inherited = config.inherited if isinstance(config, RuntimeConfig) else None
+    return RuntimeConfig(options=options, inherited=inherited, **config.to_dict())
 
 
 def runtime_config(config: ArrayConfig, decision: DecisionLike | None) -> RuntimeConfig:
@@ -52,17 +168,84 @@ def runtime_config(config: ArrayConfig, decision: DecisionLike | None) -> Runtim
 
     >>> import zarr
     >>> z = zarr.create(store={}, shape=4, dtype="u1")
-    >>> runtime_config(z.async_array.config, None).decision is None
+    >>> runtime_config(z.async_array.config, None).options.decision is None
     True
     """
     parsed = None if decision is None else parse_decision(decision)
-    return RuntimeConfig(decision=parsed, **config.to_dict())
+    return with_options(config, replace(options_in(config), decision=parsed))
 
 
 def for_nested(spec: ArraySpec, decision: Decision | None) -> ArraySpec:
     """What a `conditional` codec inside one that decides by `decision` is to be told of the chunk."""
     inherited = decision if decision is not None and decision.for_nested else None
-    return replace(spec, config=RuntimeConfig(decision=None, inherited=inherited, **spec.config.to_dict()))
+    options = replace(options_in(spec.config), decision=None)
+    return replace(spec, config=RuntimeConfig(options=options, inherited=inherited, **spec.config.to_dict()))
+
+
+# Codecs and their codec objects
+
+
+class _CodecObject(dict[str, JSON]):
+    """A codec object of zarr.json that remembers options: plain as JSON, with its attribute when pickled."""
+
+    options: Options
+
+
+def remembering(data: dict[str, JSON], options: Options) -> dict[str, JSON]:
+    """The codec object `data`, from which a codec with these options can be made again."""
+    if not options:
+        return data
+    data = _CodecObject(data)
+    data.options = options
+    return data
+
+
+def remembered(data: Mapping[str, Any]) -> Options:
+    """The options that a codec object remembers.
+
+    >>> remembered({"name": "pad"})
+    Options(decision=None, padding=None, default=None)
+    """
+    return data.options if isinstance(data, _CodecObject) else NO_OPTIONS
+
+
+def all_codecs(codecs: Iterable[Codec]) -> Iterator[Codec]:
+    """The codecs, and those inside them: in shards, in `conditional`, in the parts of nullable data.
+
+    >>> from zarr.codecs import BytesCodec, ShardingCodec
+    >>> len(list(all_codecs([ShardingCodec(chunk_shape=(2,), codecs=[BytesCodec()])])))
+    2
+    """
+    for codec in codecs:
+        yield codec
+        for inside in ("codecs", "mask_codecs", "data_codecs"):
+            yield from all_codecs(getattr(codec, inside, None) or ())
+
+
+def options_of(codecs: Iterable[Codec]) -> Options:
+    """The options that codecs were made with; of several of one kind, the first.
+
+    >>> from zarr.codecs import BytesCodec
+    >>> bool(options_of([BytesCodec()]))
+    False
+    """
+    found = NO_OPTIONS
+    for codec in all_codecs(codecs):
+        found = found.over(getattr(codec, "options", NO_OPTIONS))
+    return found
+
+
+def with_codecs(array: AnyArray, codecs: tuple[Codec, ...] | None) -> AnyArray:
+    """The array with codecs equal to its own, but for the options they were made with."""
+    if codecs is None:
+        return array
+    metadata: Any = replace(array.metadata, codecs=codecs)  # type: ignore[call-arg]
+    return zarr.Array(
+        zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config=array.async_array.config)
+    )
+
+
+# Decisions for arrays that have none
 
 
 def default_decision() -> Decision | None:
@@ -81,3 +264,40 @@ def default_decision() -> Decision | None:
 
 
 _parse_once = lru_cache(maxsize=16)(parse_decision)  # a function is inspected once, not for every chunk
+
+
+@dataclass(frozen=True)
+class _Unknown(Decision):
+    """What an array remembers, but nobody here knows: such arrays can be read, but not written."""
+
+    name: object
+
+    def encode(self, _data: Buffer, _chain: Chain) -> tuple[int, Buffer]:
+        raise ChunkEncodeError(
+            f"the array remembers the decision {self.name!r} (attribute {REMEMBERED!r}), which is not known "
+            "here.\n  Give another one: intarsia.with_decision(array, decision, remember=True)"
+        )
+
+
+def remembered_decision(attributes: Mapping[str, Any]) -> Decision | None:
+    """The decision whose name the attributes of an array hold.
+
+    >>> remembered_decision({"intarsia_decision": "never_apply"})
+    NeverApply()
+    """
+    name = attributes.get(REMEMBERED)
+    if name is None:
+        return None
+    try:
+        return _parse_once(name) if isinstance(name, str) else _Unknown(str(name))
+    except CodecConfigurationError:
+        return _Unknown(name)
+
+
+def config_of(array: AnyArray) -> ArrayConfig:
+    """The configuration with which an array is written: its own, and what its attributes remember."""
+    config = array.async_array.config
+    decision = remembered_decision(array.metadata.attributes)
+    if decision is None:
+        return config
+    return with_options(config, options_in(config).over(Options(default=decision)))
