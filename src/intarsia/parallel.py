@@ -11,7 +11,7 @@ import os
 import pickle
 import socket
 import uuid
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,7 +22,7 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from intarsia._icechunk import safe_store, writing
-from intarsia.errors import UnsharedStorageError
+from intarsia.errors import CodecConfigurationError, UnsharedStorageError
 from intarsia.progress import silent
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ __all__ = ["Client", "Crew", "Receipt", "Ticket", "spread"]
 class Client(Protocol):
     """Whoever runs functions elsewhere: a `dask.distributed.Client`, or an executor of `concurrent.futures`.
 
-    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
     >>> client: Client = ThreadPoolExecutor(1)
     >>> client.submit(abs, -1).result()
     1
@@ -170,7 +170,7 @@ def spread(
     What the workers write ends up in `store`. If a task fails the others are called off, its error is raised,
     and `store` holds the changes of some tasks.
 
-    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
     >>> import zarr
     >>> def write(store, i):
     ...     zarr.create_array(store, name=str(i), shape=2, dtype="i4")[:] = i
@@ -182,6 +182,8 @@ def spread(
     4
     """
     listed = list(tasks)
+    if isinstance(client, ProcessPoolExecutor):
+        _check_pickles(function)
     crew = Crew(store, in_process=isinstance(client, ThreadPoolExecutor))
     run = uuid.uuid4().hex  # dask takes equal calls for one; these have to be made, every time
     futures = [client.submit(_do, run, crew.ticket, function, task) for task in listed]
@@ -197,6 +199,18 @@ def spread(
         for future in futures[len(results) :]:
             future.cancel()
     return results
+
+
+def _check_pickles(function: object) -> None:
+    """Refuse what other processes cannot get, before any of them starts."""
+    try:
+        pickle.dumps(function)
+    except Exception as error:
+        raise CodecConfigurationError(
+            "the work cannot be given to other processes: its run-time options (a decision, a padding "
+            f"function) cannot be pickled: {error}\n"
+            "  Define such functions at the top of a module, use a dask client, or do it here without one"
+        ) from error
 
 
 def _do(_run: str, ticket: Ticket, function: Callable[[Any, Any], Any], task: Any) -> tuple[Any, Receipt]:

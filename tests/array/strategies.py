@@ -15,7 +15,7 @@ CODECS = [
         {"name": "shuffle", "configuration": {"element_size": 1}},
         {"name": "conditional", "configuration": {"codecs": []}},
     ],
-    [{"name": "pad", "configuration": {"location": "end", "nbytes": 3}}, "zstd", "crc32c"],
+    [{"name": "pad", "configuration": {"location": "end", "nbytes": 3, "padding": "YWJj"}}, "zstd", "crc32c"],
 ]
 
 

@@ -431,3 +431,17 @@ def test_of_several_chunks_that_fail_the_error_is_one_of_them(our_pipeline):
     with pytest.raises(ZeroDivisionError, match=r"\(\d*[13579],\)"):
         z[:] = 7
     assert not [key for key in z.store_path.store._store_dict if key in {f"c/{i}" for i in range(1, 16, 2)}]
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_checksum_after_one_of_our_codecs_names_the_chunk(sharded, tmp_path, our_pipeline):
+    chain = [BytesCodec(), ConditionalCodec(codecs=[ZstdCodec()]), Crc32cCodec()]
+    if sharded:
+        chain = [ShardingCodec(chunk_shape=(2,), codecs=chain)]
+    z = zarr.create(store=tmp_path, shape=8, chunks=4, dtype="u1", codecs=chain)
+    z[:] = 7
+    stored = bytearray((tmp_path / "c/1").read_bytes())
+    stored[2] ^= 1
+    (tmp_path / "c/1").write_bytes(stored)
+    with pytest.raises(ChunkDecodeError, match=rf"of chunk \({2 if sharded else 1},\) .*checksum"):
+        z[:]

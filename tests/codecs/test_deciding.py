@@ -12,13 +12,17 @@ import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.storage import MemoryStore
 
+import intarsia
 from intarsia import (
     CodecConfigurationError,
     ConditionalCodec,
     OptionalCodec,
+    PadCodec,
     decision_of,
     masks,
+    nullable,
     with_decision,
+    with_padding,
 )
 from intarsia.codecs.decisions import AlwaysApply, NeverApply
 
@@ -200,3 +204,109 @@ def test_zarr_json_of_a_shard_has_no_decision_in_it(tmp_path):
     inner = document["codecs"][0]["configuration"]["codecs"][1]
     assert set(inner) == {"name", "configuration"}
     assert set(inner["configuration"]) == {"codecs"}
+
+
+def head(encoded):
+    return b"HEAD"
+
+
+@SHARDED
+def test_a_remembered_decision_is_that_of_whoever_opens_the_array(sharded, tmp_path, our_pipeline):
+    z = create(tmp_path / "a", sharded=sharded)
+    with_decision(z, "always_apply", remember=True)
+    assert json.loads((tmp_path / "a/zarr.json").read_text())["attributes"] == {
+        "intarsia_decision": "always_apply"
+    }
+    again = zarr.open_array(tmp_path / "a")
+    again[:8] = 1
+    assert decision_of(again) == AlwaysApply()
+    with_decision(again, "never_apply")[8:] = 1  # one's own comes first
+    assert masks(again).tolist() == [1] * 4 + [0] * 4
+    with zarr.config.set({"intarsia.decision": "never_apply"}):  # the default of the process comes last
+        again[:] = 2
+    assert masks(again).tolist() == [1] * 8
+    with_decision(again, None, remember=True)
+    zarr.open_array(tmp_path / "a")[:] = 3
+    assert masks(again).tolist() == [0] * 8
+
+
+def test_a_nullable_array_remembers_too(tmp_path):
+    codec = ConditionalCodec(codecs=[ZstdCodec()])
+    a = nullable.create_array(tmp_path, shape=4000, dtype="u1", data_codecs=["bytes", codec])
+    with_decision(a, "always_apply", remember=True)
+    nullable.open_array(tmp_path, mode="r+")[:] = 7
+    small = (tmp_path / "c/0").stat().st_size
+    with_decision(a, "never_apply")[:] = 7
+    assert small < 600 < 4000 < (tmp_path / "c/0").stat().st_size
+
+
+@pytest.mark.parametrize("decision", [odd, [0, 1] * 8, intarsia.Sampled(samples=9)])
+def test_only_names_are_remembered(decision, tmp_path):
+    z = create(tmp_path / "a")
+    with pytest.raises(CodecConfigurationError, match=r"cannot be remembered(.|\n)*compress_if_smaller"):
+        with_decision(z, decision, remember=True)
+    assert not zarr.open_array(tmp_path / "a").attrs
+
+
+def test_what_an_array_remembers_but_nobody_knows_stops_writers_not_readers(tmp_path, our_pipeline):
+    z = create(tmp_path / "a")
+    z[:] = 7
+    z.attrs["intarsia_decision"] = "by the moon"
+    again = zarr.open_array(tmp_path / "a")
+    assert again[:].tolist() == [7] * 16
+    with pytest.raises(intarsia.ChunkEncodeError, match="remembers the decision 'by the moon'"):
+        again[:] = 8
+    with_decision(again, "never_apply")[:] = 8
+
+
+@SHARDED
+def test_padding_goes_with_the_array_and_beside_a_decision(sharded, tmp_path):
+    chain = [LITTLE, ConditionalCodec(codecs=[ZstdCodec()]), PadCodec(location="start", nbytes=4)]
+    if sharded:
+        chain = [ShardingCodec(chunk_shape=(100,), codecs=chain)]
+    z = zarr.create(store=tmp_path / "a", shape=100, dtype="u1", codecs=chain)
+    for first, second in ((with_padding, with_decision), (with_decision, with_padding)):
+        both = z
+        for function in (first, second):
+            both = function(both, head if function is with_padding else "always_apply")
+        pickle.loads(pickle.dumps(both))[:] = 7
+        assert (tmp_path / "a/c/0").read_bytes()[:5] == b"HEAD\x01"
+        with_padding(both, None)[:] = 7
+        assert (tmp_path / "a/c/0").read_bytes()[:5] == b"\0\0\0\0\x01"
+
+
+def test_padding_is_refused_where_it_has_no_place_or_two():
+    with pytest.raises(CodecConfigurationError, match=r"no pad or offset codecs; its codecs are \['bytes'"):
+        with_padding(create(), head)
+    pad = PadCodec(location="start", nbytes=4)
+    z = zarr.create(store={}, shape=4, dtype="u1", codecs=[LITTLE, pad, pad])
+    with pytest.raises(CodecConfigurationError, match="2 pad or offset codecs, and it is not clear"):
+        with_padding(z, head)
+    with pytest.raises(CodecConfigurationError, match="must be bytes or a function of the encoded chunk"):
+        with_padding(z, 4)
+
+
+def test_an_append_that_is_refused_leaves_the_array_as_it_was(tmp_path):
+    z = create(tmp_path / "a", shape=10, chunks=10)
+    with pytest.raises(intarsia.ChunkEncodeError, match="give a plan that covers the chunk grid"):
+        with_decision(z, [1]).append(np.ones(10, "u1"))
+    assert zarr.open_array(tmp_path / "a").shape == (10,)
+    assert with_decision(z, [1, 0]).append(np.ones(10, "u1")) == (20,)
+
+
+@pytest.mark.parametrize("made", [True, False], ids=["codecs", "with_config"])
+def test_nullable_arrays_take_both(made, tmp_path):
+    pad = PadCodec(location="start", nbytes=4, padding_func=head)
+    codec = ConditionalCodec(codecs=[ZstdCodec()], decision="always_apply")
+    a = nullable.create_array(tmp_path, shape=4000, dtype="u1", data_codecs=["bytes", codec, pad])
+    a[:] = 7
+    expected = (tmp_path / "c/0").read_bytes()
+    assert b"HEAD\x01" in expected
+    if not made:
+        a = nullable.open_array(tmp_path, mode="r+")
+        with pytest.raises(intarsia.ChunkEncodeError, match="nobody says which 4 bytes"):
+            a[:] = 7
+        a = with_padding(with_decision(a, "always_apply"), head)
+    a[:] = 8
+    a[:] = 7
+    assert (tmp_path / "c/0").read_bytes() == expected

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, ZstdCodec
 from zarr.codecs.numcodecs import Zlib
 
-from intarsia import OffsetCodec, PadCodec, n5_header, parse_codecs, tiff_header
+from intarsia import OffsetCodec, PadCodec, n5_header, parse_codecs, tiff_header, with_padding
 from intarsia.codecs.context import working_on
 from intarsia.errors import (
     ChunkDecodeError,
@@ -365,3 +365,75 @@ def test_codecs_pickle_and_compare():
     assert PadCodec.from_dict(codec.to_dict()) == codec
     offset = OffsetCodec(offset=2, prefix=b"ab")
     assert pickle.loads(pickle.dumps(offset)) == OffsetCodec.from_dict(offset.to_dict()) == offset
+
+
+def length(encoded):
+    return b"LEN%05d" % len(encoded)
+
+
+def padded(store, codec, **fields):
+    return zarr.create(store=store, shape=4, dtype="u1", codecs=[LITTLE, codec], **fields)
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        PadCodec(location="start", nbytes=8, padding_func=length),
+        OffsetCodec(offset=8, prefix_func=length),
+    ],
+    ids=["pad", "offset"],
+)
+def test_an_array_that_is_opened_without_its_function_can_be_read_but_not_written(codec, tmp_path, pipeline):
+    padded(tmp_path / "a", codec)[:] = 7
+    again = zarr.open_array(tmp_path / "a")
+    assert again[:].tolist() == [7] * 4
+    with pytest.raises(ChunkEncodeError, match=r"nobody says which 8 bytes(.|\n)*with_padding\(array"):
+        again[:] = 8
+    assert again[:].tolist() == [7] * 4
+    with_padding(again, length)[:] = 9
+    assert (tmp_path / "a/c/0").read_bytes() == b"LEN00004" + b"\x09" * 4
+    with_padding(again, b"12345678")[:] = 10
+    assert (tmp_path / "a/c/0").read_bytes() == b"12345678" + b"\x0a" * 4
+
+
+def test_zeros_are_stored_where_neither_bytes_nor_a_function_were_given(tmp_path):
+    padded(tmp_path / "a", PadCodec(location="end", nbytes=3))
+    (_, pad) = json.loads((tmp_path / "a/zarr.json").read_text())["codecs"]
+    assert pad["configuration"]["padding"] == "AAAA"
+    zarr.open_array(tmp_path / "a")[:] = 7
+    assert (tmp_path / "a/c/0").read_bytes() == b"\x07" * 4 + b"\0" * 3
+    assert "padding" not in PadCodec(location="end", nbytes=3, padding_func=length).to_dict()["configuration"]
+
+
+def test_no_bytes_need_no_telling(tmp_path):
+    codec = {"name": "pad", "configuration": {"location": "end", "nbytes": 0}}
+    z = padded(tmp_path / "a", codec)
+    z[:] = 7
+    assert (tmp_path / "a/c/0").read_bytes() == b"\x07" * 4
+
+
+def test_what_a_function_returns_is_measured_in_bytes(pipeline):
+    three = memoryview(np.zeros(3, "u4"))
+    z = padded({}, PadCodec(location="start", nbytes=3, padding_func=lambda encoded: three))
+    with pytest.raises(ChunkEncodeError, match="must return 3 bytes, but returned 12 bytes"):
+        z[:] = 1
+    z = padded({}, PadCodec(location="start", nbytes=12, padding_func=lambda encoded: three))
+    z[:] = 1
+    assert len(z.store_path.store._store_dict["c/0"]) == 16
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_function_may_read_and_write_other_arrays(sharded, our_pipeline):
+    other = zarr.create(store={}, shape=1, dtype="u1")
+
+    def count(encoded):
+        other[:] = other[0] + 1
+        return bytes(other[:])
+
+    chain = [LITTLE, PadCodec(location="end", nbytes=1, padding_func=count)]
+    if sharded:
+        chain = [ShardingCodec(chunk_shape=(1,), codecs=chain)]
+    with zarr.config.set({"async.concurrency": 2}):
+        z = zarr.create(store={}, shape=64, chunks=1, dtype="u1", codecs=chain)
+        z[:] = 7
+    assert z[:].tolist() == [7] * 64

@@ -1,20 +1,26 @@
 """`rewrite`: the same values under another decision, in place, whatever happens meanwhile."""
 
+import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ProcessPoolExecutor
 
 import icechunk
 import numpy as np
+import obstore
 import pytest
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.codecs.numcodecs import Delta, FixedScaleOffset
-from zarr.storage import LocalStore, MemoryStore, WrapperStore
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import LocalStore, MemoryStore, ObjectStore, WrapperStore
 
+import intarsia
 from intarsia import (
     ChunkDecodeError,
     ChunkEncodeError,
@@ -378,3 +384,69 @@ def test_killing_it_at_any_moment_leaves_every_chunk_readable_with_the_same_valu
     )
     twin[:] = data
     np.testing.assert_array_equal(masks(z) > 0, masks(twin) > 0)
+
+
+def length(encoded):
+    return b"LEN%05d" % len(encoded)
+
+
+def always(codec):
+    return True
+
+
+def test_headers_are_written_anew_or_nothing_is(tmp_path):
+    pad = intarsia.PadCodec(location="start", nbytes=8, padding_func=length)
+    chain = [BytesCodec(), ConditionalCodec(codecs=[ZstdCodec()]), pad]
+    zarr.create(store=tmp_path, shape=100, dtype="u1", codecs=chain)[:] = 7
+    before = (tmp_path / "c/0").read_bytes()
+    again = zarr.open_array(tmp_path)
+    with pytest.raises(intarsia.ChunkEncodeError, match="with_padding"):
+        rewrite(again, "always_apply")
+    assert (tmp_path / "c/0").read_bytes() == before
+    rewrite(intarsia.with_padding(again, length), "always_apply")
+    assert (tmp_path / "c/0").read_bytes()[:9] == b"LEN%05d\x01" % ((tmp_path / "c/0").stat().st_size - 8)
+
+
+def test_workers_get_what_the_codecs_were_made_with(tmp_path):
+    pad = intarsia.PadCodec(location="start", nbytes=8, padding_func=length)
+    chain = [BytesCodec(), ConditionalCodec(codecs=[ZstdCodec()], decision=always), pad]
+    z = zarr.create(store=tmp_path, shape=100, dtype="u1", codecs=chain)
+    with_decision(z, "never_apply")[:] = 7
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        with pytest.raises(
+            intarsia.CodecConfigurationError, match=r"cannot be pickled(.|\n)*top of a module"
+        ):
+            rewrite(z, lambda codec: True, client=pool)
+        assert rewrite(z, client=pool).rewritten == 1
+    assert (tmp_path / "c/0").read_bytes()[:3] == b"LEN"
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_decision_is_asked_once_for_each_chunk_and_codec(sharded):
+    asked = []
+
+    def decide(chunk_index, codec_index):
+        asked.append((*chunk_index, codec_index))
+        return True
+
+    chain = [BytesCodec(), ConditionalCodec(codecs=[ZstdCodec(), Crc32cCodec()])]
+    if sharded:
+        chain = [ShardingCodec(chunk_shape=(10,), codecs=chain)]
+    z = zarr.create(store={}, shape=40, chunks=20 if sharded else 10, dtype="u1", codecs=chain)
+    z[:] = 7
+    rewrite(z, decide)
+    assert sorted(asked) == [(i, k) for i in range(4) for k in range(2)]
+    assert masks(z).tolist() == [3] * 4
+
+
+def test_an_empty_object_in_an_object_store_is_a_damaged_chunk_like_any_other():
+    store = ObjectStore(obstore.store.MemoryStore())
+    z = zarr.create(
+        store=store, shape=4, chunks=2, dtype="u1",
+        codecs=[BytesCodec(), ConditionalCodec(codecs=[ZstdCodec()])],
+    )  # fmt: skip
+    z[:] = 1
+    sync(store.set("c/0", default_buffer_prototype().buffer.from_bytes(b"")))
+    with pytest.raises(ChunkDecodeError, match=r"0 bytes of chunk \(0,\)") as caught:
+        rewrite(z, "always_apply")
+    assert "1 damaged chunks or shards were left alone; of the others, 1 of 1" in caught.value.__notes__[0]

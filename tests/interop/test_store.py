@@ -7,6 +7,8 @@ import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
 
 import intarsia
 from intarsia.array.table import Box
@@ -320,3 +322,47 @@ def test_threads_write_into_the_memory_of_this_process(repo):
     with dask.config.set(scheduler="threads"):
         intarsia.store_dask(da.from_array(numbers(40, 10), chunks=(3, 4)), repo, "a", codecs=["zstd"])
     assert np.array_equal(intarsia.open(repo, "a")[...], numbers(40, 10))
+
+
+def length(encoded):
+    return b"LEN%05d" % len(encoded)
+
+
+PAD = intarsia.PadCodec(location="start", nbytes=8, padding_func=length)
+DECIDING = intarsia.ConditionalCodec(codecs=["zstd"], decision="compress_if_smaller")
+
+
+def written_with_options(array):
+    """Whether all chunks are compressed and have their headers."""
+    for member in array.members.values():
+        assert intarsia.masks(member).all()
+        for i in range(member.cdata_shape[0]):
+            key = f"{member.path}/{member.metadata.encode_chunk_key((i, 0))}"
+            assert sync(member.store.get(key, default_buffer_prototype())).to_bytes()[:3] == b"LEN"
+    return True
+
+
+@pytest.mark.parametrize("kind", ["repository", "directory"])
+def test_blocks_are_written_with_the_options_of_the_call(kind, tmp_path):
+    target = str(tmp_path / "x")
+    if kind == "repository":
+        target = intarsia.open_repository(target, create=True)
+    data = da.ones((32, 64), chunks=(16, 64), dtype="u2")
+    intarsia.store_dask(data, target, "x", codecs=[DECIDING, PAD])
+    intarsia.store_dask(data, target, "x", axis=0, codecs=[DECIDING, PAD])  # the member grows
+    for part in (data, data[:8], data):
+        intarsia.store_dask(part, target, "x", axis=0, codecs=[DECIDING, PAD, "crc32c"])
+    array = intarsia.open(target, "x")
+    assert array.shape == (136, 64)
+    assert written_with_options(array)
+    box = [(16, 48), (0, 64)]
+    with pytest.raises(intarsia.ChunkEncodeError, match="with_padding"):
+        intarsia.store_dask(data, target, "x", bounds=box)
+    with pytest.raises(intarsia.OverlapError):
+        intarsia.store_dask(data, target, "x", bounds=box, codecs=[PAD])
+    intarsia.store_dask(data + 1, target, "x", bounds=box, codecs=[DECIDING, PAD])  # those that are there
+    assert written_with_options(intarsia.open(target, "x"))
+    assert (intarsia.open(target, "x")[16:48] == 2).all()
+    with pytest.raises(intarsia.ChunkEncodeError, match="with_padding"):
+        intarsia.store_dask(data, target, "x", axis=0)
+    assert intarsia.open(target, "x").shape == (136, 64)

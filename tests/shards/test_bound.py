@@ -68,6 +68,12 @@ def test_a_compressor_is_named_with_what_to_do(codec):
         bound([BytesCodec(), codec])
 
 
+def test_what_cannot_be_nested_is_not_told_to_be():
+    delta = zarr.codecs.numcodecs.Delta(dtype="<u2")
+    with pytest.raises(intarsia.NoSlotBoundError, match=r"delta(.|\n)*only bytes -> bytes codecs can be"):
+        bound([delta, BytesCodec()])
+
+
 def test_elements_of_different_sizes_have_no_bound():
     with pytest.raises(intarsia.NoSlotBoundError, match="differ in size"):
         bound([zarr.codecs.VLenUTF8Codec()], dtype="str")

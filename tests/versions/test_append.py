@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
 
 import intarsia
 from intarsia.versions.upload import Upload
@@ -337,3 +339,41 @@ def test_fifty_contending_appends_each_become_one_member_by_consolidation(kind, 
     place = places.place(kind, request, tmp_path)
     append_beside_a_reader(place, 4, 50, merge=True)
     check_consolidation(place, 4, 50)
+
+
+def length(encoded):
+    return b"LEN%05d" % len(encoded)
+
+
+@pytest.mark.parametrize("merge", [True, False])
+@pytest.mark.parametrize("rows", [8, 6])
+def test_every_append_writes_with_its_own_options(merge, rows, tmp_path):
+    repo = intarsia.open_repository(tmp_path / "r", create=True)
+    with intarsia.transaction(repo, message="create") as tx:
+        tx.create("x", shape=(0, 64), chunks=(8, 64), dtype="u2")
+    pad = intarsia.PadCodec(location="start", nbytes=8, padding_func=length)
+    for decision in ("always_apply", "compress_if_smaller", "always_apply"):
+        codec = intarsia.ConditionalCodec(codecs=["zstd"], decision=decision)
+        intarsia.append(repo, "x", np.full((rows, 64), 7, "u2"), codecs=[codec, pad], merge=merge)
+    array = intarsia.open(repo, "x")
+    for member in array.members.values():
+        assert intarsia.masks(member).all()
+        for i in range(member.cdata_shape[0]):
+            key = f"{member.path}/{member.metadata.encode_chunk_key((i, 0))}"
+            assert sync(member.store.get(key, default_buffer_prototype())).to_bytes()[:3] == b"LEN"
+    assert (array[...] == 7).all()
+    with pytest.raises(intarsia.ChunkEncodeError, match="with_padding"):
+        intarsia.append(repo, "x", np.full((8, 64), 7, "u2"))
+    assert intarsia.open(repo, "x").shape == (3 * rows, 64)
+
+
+def test_a_remembered_decision_is_that_of_later_appends(tmp_path):
+    repo = intarsia.open_repository(tmp_path / "r", create=True)
+    with intarsia.transaction(repo, message="create") as tx:
+        array = tx.create("x", shape=(0, 64), chunks=(8, 64), dtype="u2")
+        intarsia.with_decision(array, "compress_if_smaller", remember=True)
+        array.append(np.full((4, 64), 7), codecs=[intarsia.ConditionalCodec(codecs=["zstd"])])
+    for merge in (True, False):
+        intarsia.append(repo, "x", np.full((8, 64), 7), merge=merge)
+    intarsia.write(repo, "x", slice(0, 4), 8)
+    assert all(intarsia.masks(member).all() for member in intarsia.open(repo, "x").members.values())

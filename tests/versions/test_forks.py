@@ -230,3 +230,24 @@ def test_a_share_travels_there_and_back(tmp_path):
         assert share[3] == 9
         tx.merge(share)
     assert intarsia.open(repo, "t")[3] == 9
+
+
+@pytest.mark.parametrize("how", ["codecs", "handle", "remembered", "process"])
+def test_shares_bring_what_decides(how, tmp_path):
+    repo = places.Place(str(tmp_path / "r")).open(create=True)
+    default = {"intarsia.decision": "always_apply"} if how == "process" else {}
+    with intarsia.transaction(repo, message="by workers") as tx, zarr.config.set(default):
+        array = tx.create("t", shape=(8, 64), chunks=(2, 64), dtype="u2")
+        codec = intarsia.ConditionalCodec(codecs=["zstd"])
+        if how == "codecs":
+            codec = codec.with_decision("always_apply")
+        elif how != "process":
+            array = intarsia.with_decision(array, "always_apply", remember=how == "remembered")
+        array.add_region([(0, 8), (0, 64)], codecs=[codec])
+        if how == "remembered":
+            array = tx.open("t")
+        shares = [travelled(share) for share in array.fork_for(2)]
+        with zarr.config.set({"intarsia.decision": None}):  # as in the worker's process
+            tx.merge(*map(write_share, shares))
+    (member,) = intarsia.open(repo, "t").members.values()
+    assert intarsia.masks(member).all()

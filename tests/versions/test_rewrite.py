@@ -1,9 +1,14 @@
 """Writing values and recoding from several processes: no acknowledged write is ever invisible."""
 
+import multiprocessing
 import threading
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
 
 import intarsia
 from intarsia.versions.rewrite import _Recoded
@@ -294,3 +299,25 @@ def test_plain_transactions_of_several_processes_are_kept_or_refused(tmp_path):
     assert values(repo)[:4] == [12, 4, 4, 4]
     messages = [snapshot.message for snapshot in repo.ancestry(branch="main")]
     assert len(messages) == len(set(messages)) == 12 + 2
+
+
+def length(encoded):
+    return b"LEN%05d" % len(encoded)
+
+
+def test_workers_of_an_executor_recode_with_the_options_of_the_call(tmp_path):
+    repo = intarsia.open_repository(tmp_path / "r", create=True)
+    with intarsia.transaction(repo, message="create") as tx:
+        tx.create("x", shape=(0, 64), chunks=(8, 64), dtype="u2").append(np.ones((16, 64), "u2"), codecs=[])
+    pad = intarsia.PadCodec(location="start", nbytes=8, padding_func=length)
+    codec = intarsia.ConditionalCodec(codecs=["zstd"])
+    nobody = intarsia.PadCodec(location="start", nbytes=8, padding_func=lambda encoded: b"")
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        with pytest.raises(intarsia.CodecConfigurationError, match="cannot be pickled"):
+            intarsia.recode(repo, "x", codecs=[codec, nobody], client=pool)
+        with zarr.config.set({"intarsia.decision": "always_apply"}):  # of this process alone
+            intarsia.recode(repo, "x", codecs=[codec, pad], client=pool)
+    (member,) = intarsia.open(repo, "x").members.values()
+    assert intarsia.masks(member).all()
+    key = f"{member.path}/c/0/0"
+    assert sync(member.store.get(key, default_buffer_prototype())).to_bytes()[:3] == b"LEN"

@@ -14,6 +14,7 @@ from intarsia.array.member import Encoding, create_member, encoding_of
 from intarsia.array.memory import holds_nulls, is_nullable
 from intarsia.array.table import Box, RegionTable, Row
 from intarsia.array.write import as_values
+from intarsia.codecs.runtime import Options, with_codecs
 from intarsia.errors import BoundsError, ShapeError
 
 if TYPE_CHECKING:
@@ -21,7 +22,16 @@ if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
     from intarsia.casting import Casting
 
-__all__ = ["Addition", "append", "attach", "checked", "completed", "neighbour_to_grow"]
+__all__ = [
+    "Addition",
+    "append",
+    "attach",
+    "checked",
+    "completed",
+    "neighbour_to_grow",
+    "options_for",
+    "takes_over",
+]
 
 
 @dataclass(frozen=True)
@@ -92,7 +102,7 @@ def append(
         return
     neighbour = neighbour_to_grow(frame, addition, encoding) if merge else None
     if neighbour is not None:
-        _grow(frame, addition, neighbour)
+        _grow(frame, addition, neighbour, encoding)
     else:
         _add(frame, addition, encoding)
 
@@ -110,13 +120,14 @@ def checked(manifest: Manifest, values: np.ndarray[Any, Any], axis: int) -> Addi
     return Addition(values, axis, manifest, replace(manifest, shape=tuple(shape)))
 
 
-def _grow(frame: Frame, addition: Addition, i: int) -> None:
+def _grow(frame: Frame, addition: Addition, i: int, encoding: Encoding) -> None:
     """Make the last region longer, in its own member."""
     table, axis = addition.before.regions, addition.axis
     row = table.row(i)
     end = addition.lattice.stop[axis]
     fresh = addition.fresh(row.box.with_axis(axis, row.box.start[axis], end))
-    write_into_member(frame, addition.grown, row, fresh, addition.data_in(fresh))
+    options = options_for(frame, row, encoding)
+    write_into_member(frame, addition.grown, row, fresh, addition.data_in(fresh), options)
     stop = table.stop.copy()
     stop[i, axis] = end
     frame.commit(addition.before.changed(regions=replace(table, stop=stop), shape=addition.grown.shape))
@@ -143,8 +154,8 @@ def _add(frame: Frame, addition: Addition, encoding: Encoding, ready: str | None
         for row in heads:
             shared = row.box.intersect(slab)
             assert shared is not None
-            head = addition.fresh(shared)
-            write_into_member(frame, addition.grown, row, head, addition.data_in(head))
+            head, options = addition.fresh(shared), options_for(frame, row, encoding)
+            write_into_member(frame, addition.grown, row, head, addition.data_in(head), options)
     except BaseException:
         for name in names:
             frame.discard(name)
@@ -158,6 +169,30 @@ def _add(frame: Frame, addition: Addition, encoding: Encoding, ready: str | None
     frame.commit(before.changed(regions=table, members=(*before.members, *names), shape=addition.grown.shape))
 
 
+def options_for(frame: Frame, row: Row, encoding: Encoding) -> Options:
+    """The options with which an append writes into a member that is there already.
+
+    Where the codecs given are those of the member, they themselves write, with what they bring; elsewhere
+    what they decide by is better than nothing.
+    """
+    if encoding.codecs is None:
+        return encoding.options
+    if takes_over(frame, row, encoding):
+        return encoding.other_options
+    return encoding.options.over(Options(default=encoding.own_options.decision))
+
+
+def takes_over(frame: Frame, row: Row, encoding: Encoding) -> bool:
+    """Let the codecs given write into a member from now on, with what they bring, if they are its own."""
+    name = frame.manifest.members[row.member]
+    member: Any = frame.members[name]
+    would: Any = create_member({}, None, frame.manifest, member.shape, encoding)
+    if would.metadata.to_dict()["codecs"] != member.metadata.to_dict()["codecs"]:
+        return False
+    frame.members.adopt(name, with_codecs(member, would.metadata.codecs))
+    return True
+
+
 def _new_members(frame: Frame, addition: Addition, boxes: list[Box], encoding: Encoding) -> list[str]:
     """A member for each box, holding the data; nothing is left behind if that fails."""
     made: list[str] = []
@@ -167,7 +202,8 @@ def _new_members(frame: Frame, addition: Addition, boxes: list[Box], encoding: E
             name, _ = frame.create_member(elements.shape, encoding)
             made.append(name)
             start, stop = (tuple(a - o for a, o in zip(edge, elements.start, strict=True)) for edge in fresh)
-            write_box(frame.source(name), Box(start, stop), addition.data_in(fresh))
+            target = frame.target(name, encoding.other_options)
+            write_box(target, Box(start, stop), addition.data_in(fresh))
     except BaseException:
         for name in made:
             frame.discard(name)
@@ -203,7 +239,7 @@ def completed(frame: Frame, axis: int, encoding: Encoding) -> Encoding:
     fill_value = encoding.fill_value
     if fill_value is None and member.metadata.dtype == frame.manifest.data_type:
         fill_value = member.fill_value
-    return Encoding(codecs, member.chunks, member.shards, fill_value)
+    return Encoding(codecs, member.chunks, member.shards, fill_value, encoding.options)
 
 
 def neighbour_to_grow(frame: Frame, addition: Addition, encoding: Encoding) -> int | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from intarsia.casting import CASTINGS, Casting
+from intarsia.codecs.decisions import DecisionLike, Plan, parse_decision
+from intarsia.codecs.runtime import Options, PaddingFunction, check_padding
+from intarsia.errors import CodecConfigurationError
 
 __all__ = ["LogicalConfig"]
 
@@ -48,15 +51,39 @@ class LogicalConfig:
     One chunk, encoded and decoded, is always held, however large it is.
     """
 
+    decision: DecisionLike | None = field(default=None, hash=False)
+    """What decides for the `conditional` codecs of members, instead of what they were made with."""
+
+    padding: PaddingFunction | bytes | None = field(default=None, hash=False)
+    """What the `pad` and `offset` codecs of members put around a chunk, instead of what they store."""
+
+    options: Options = field(init=False, repr=False, compare=False)
+    """The two, as codecs get them."""
+
     def __post_init__(self) -> None:
         if self.casting not in CASTINGS:
             raise ValueError(f"casting is {self.casting!r}: give 'same_kind' or 'unsafe'")
+        decision = None if self.decision is None else parse_decision(self.decision)
+        if isinstance(decision, Plan):
+            raise CodecConfigurationError(
+                "a plan of bitmasks speaks about one chunk grid, and every member of a logical array has its "
+                "own.\n  Give a name or a function, or write to one member: "
+                "intarsia.with_decision(arr.members[name], plan)"
+            )
+        check_padding(self.padding)
+        object.__setattr__(self, "decision", decision)
+        object.__setattr__(self, "options", Options(decision, self.padding))
         for name, default in (("threads", "one a core"), ("window_bytes", "16 MiB a core")):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(
                     f"{name} is {value!r}: give a whole number of at least 1, or None for {default}"
                 )
+
+    @property
+    def for_reading(self) -> LogicalConfig:
+        """The same without what only matters to a writer."""
+        return replace(self, decision=None, padding=None)
 
     @property
     def most_threads(self) -> int:

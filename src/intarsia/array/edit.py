@@ -16,6 +16,7 @@ from intarsia.array.manifest import NAME, sizes_of
 from intarsia.array.member import member_problem, needed_shape
 from intarsia.array.table import Box, RegionTable, Row
 from intarsia.array.write import as_values
+from intarsia.codecs.runtime import NO_OPTIONS, Options
 from intarsia.errors import (
     AlignmentError,
     BoundsError,
@@ -94,7 +95,7 @@ def _new_member(
     name, member = frame.create_member(shape, encoding)
     if values is not None:
         try:
-            write_box(frame.source(name), Box((0,) * len(shape), shape), values)
+            write_box(frame.target(name, encoding.other_options), Box((0,) * len(shape), shape), values)
         except BaseException:
             frame.discard(name)
             raise
@@ -177,7 +178,7 @@ def drop_region(frame: Frame, bounds: Bounds) -> None:
     frame.commit(manifest.changed(regions=manifest.regions.without(box)))
 
 
-def resize(frame: Frame, shape: Sequence[int]) -> None:
+def resize(frame: Frame, shape: Sequence[int], options: Options = NO_OPTIONS) -> None:
     """Give the array another shape; what is cut off is gone, what is new is a hole."""
     frame.begin_edit()
     manifest = frame.manifest
@@ -198,7 +199,7 @@ def resize(frame: Frame, shape: Sequence[int]) -> None:
         row = cropped.regions.row(i)
         old, new = manifest.elements(row.box), cropped.elements(row.box)
         for piece in new.without(old):
-            write_into_member(frame, cropped, row, piece, manifest.fill_value)
+            write_into_member(frame, cropped, row, piece, manifest.fill_value, options)
     frame.commit(manifest.changed(regions=table, shape=new_shape))
 
 
@@ -211,7 +212,9 @@ def _uncovering_rows(before: Manifest, after: Manifest) -> list[int]:
     return [int(i) for i in np.flatnonzero((shows > shown).any(axis=1))]
 
 
-def write_into_member(frame: Frame, manifest: Manifest, row: Row, box: Box, value: Any) -> None:
+def write_into_member(
+    frame: Frame, manifest: Manifest, row: Row, box: Box, value: Any, options: Options
+) -> None:
     """Write a box of elements of a region, growing its member where needed."""
     name = frame.manifest.members[row.member]
     member = frame.members[name]
@@ -224,7 +227,7 @@ def write_into_member(frame: Frame, manifest: Manifest, row: Row, box: Box, valu
         member.resize(needed)
     start, stop = (tuple(edge + s for edge, s in zip(corner, shift, strict=True)) for corner in box)
     try:
-        write_box(frame.source(name), Box(start, stop), value)
+        write_box(frame.target(name, options), Box(start, stop), value)
     except Exception:
         if needed != before:
             member.resize(before)

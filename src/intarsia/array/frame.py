@@ -16,6 +16,7 @@ from intarsia.array.member import Members, checked_member, create_member, new_na
 from intarsia.array.memory import type_text
 from intarsia.array.routing import keeps_routing
 from intarsia.array.source import Source
+from intarsia.codecs.runtime import NO_OPTIONS, Luggage, Options, remembered_decision
 from intarsia.errors import (
     DataTypeError,
     ManifestError,
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from intarsia.array.fetch import Fetcher
-    from intarsia.array.member import Encoding
+    from intarsia.array.member import Encoding, Live
     from intarsia.array.table import Box, Row
+    from intarsia.codecs import Decision
 
 __all__ = ["Frame", "Layout", "open_group", "read_key"]
 
@@ -112,9 +114,17 @@ class Layout:
 class Frame:
     """A logical array's group, its layout as last read or written, and how to change it."""
 
-    def __init__(self, group: zarr.Group, manifest: Manifest) -> None:
+    def __init__(
+        self,
+        group: zarr.Group,
+        manifest: Manifest,
+        live: Live | None = None,
+        default: Decision | None = None,
+    ) -> None:
         self.group = group
-        self.layout = Layout(manifest, Members(group, manifest.members), {})
+        self.layout = Layout(manifest, Members(group, manifest.members, live), {})
+        self.default = default
+        """What decides where nothing else does: the default of the process that gave this work out."""
         self._drafts: dict[str, zarr.Array[Any]] = {}
         self._fetcher: Fetcher | None = None
         self._known: tuple[bytes, Manifest] = b"", manifest
@@ -180,7 +190,7 @@ class Frame:
         manifest = self._read_manifest(fresh)
         self.group = fresh
         if manifest.generation != self.manifest.generation or manifest != self.manifest:
-            members = Members(fresh, manifest.members)
+            members = Members(fresh, manifest.members, self.members.live)
             for name, member in self._drafts.items():
                 members.adopt(name, member)
             self.layout = Layout(manifest, members, {})
@@ -325,6 +335,19 @@ class Frame:
     def source(self, name: str) -> Source:
         """A member, prepared for the engine."""
         return self.layout.source(name)
+
+    def target(self, name: str, options: Options = NO_OPTIONS) -> Source:
+        """A member, prepared for writing with run-time options."""
+        return self.source(name).with_options(self.options(options))
+
+    def options(self, given: Options = NO_OPTIONS) -> Options:
+        """What to write with: the options given, and what the array remembers."""
+        default = remembered_decision(self.group.metadata.attributes) or self.default
+        return given.over(Options(default=default))
+
+    def luggage(self, name: str, given: Options = NO_OPTIONS) -> Luggage:
+        """What somebody else needs to write into a member as this frame would."""
+        return Luggage.of(self.members.live.get(name), self.options(given))
 
     def fetcher(self) -> Fetcher:
         """The way to read from the store, as it is now."""

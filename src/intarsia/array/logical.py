@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from zarr_indexing import LazyArray
 
-    from intarsia.array.member import Members
+    from intarsia.array.member import Live, Members
     from intarsia.casting import Casting
     from intarsia.codecs import CodecLike
     from intarsia.parallel import Client
@@ -260,7 +260,7 @@ class LogicalArray:
         like the region before it; `codecs="auto"` tries some and takes what suits the data. Values that
         would change in the array's data type are refused, unless `casting="unsafe"` (see `with_config`).
         """
-        encoding = Encoding(chosen_codecs(codecs, data), chunks, shards)
+        encoding = Encoding(chosen_codecs(codecs, data), chunks, shards, options=self._config.options)
         append(
             self._frame,
             data,
@@ -289,7 +289,9 @@ class LogicalArray:
         array the box starts. Data that would change in the array's data type is refused, unless
         `casting="unsafe"` (see `with_config`).
         """
-        encoding = Encoding(chosen_codecs(codecs, data), chunks, shards, fill_value)
+        encoding = Encoding(
+            chosen_codecs(codecs, data), chunks, shards, fill_value, options=self._config.options
+        )
         edit.add_region(
             self._frame,
             bounds,
@@ -317,7 +319,8 @@ class LogicalArray:
         """
         box = [(0, n) for n in self.shape] if bounds is None else bounds
         chosen = chosen_codecs(codecs, self, tuple(box)) if codecs == "auto" else codecs
-        recode(self._frame, box, Encoding(chosen, chunks, shards), client=client, progress=progress)
+        encoding = Encoding(chosen, chunks, shards, options=self._config.options)
+        recode(self._frame, box, encoding, client=client, progress=progress)
 
     # Other programs
 
@@ -352,7 +355,7 @@ class LogicalArray:
 
     def resize(self, shape: Sequence[int]) -> None:
         """Give the array another shape: what is cut off is gone, what is new is a hole."""
-        edit.resize(self._frame, shape)
+        edit.resize(self._frame, shape, self._config.options)
 
     def consolidate(self) -> int:
         """Join neighbouring regions of equal encoding into one member; returns how many are gone.
@@ -372,6 +375,9 @@ class LogicalArray:
 
     def with_config(self, **settings: Any) -> LogicalArray:
         """A new handle with other run-time settings, those of `LogicalConfig`.
+
+        `decision` and `padding` are for what is written through the handle, wherever a member has a codec
+        that asks for them. Codecs given to a call come first, with what they were made with.
 
         >>> import intarsia
         >>> array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="int8")
@@ -422,7 +428,11 @@ class LogicalArray:
 
     def __reduce__(self) -> tuple[Any, ...]:
         check_travels(self.store, f"the logical array {self.path or '/'!r}")
-        return _restored, (self._frame.group, self._frame.manifest, self._config)
+        # Options that only a writer needs may be functions that cannot travel.
+        reads = self.read_only
+        config = self._config.for_reading if reads else self._config
+        live = {} if reads else self._frame.members.live
+        return _restored, (self._frame.group, self._frame.manifest, config, live)
 
 
 def chosen_codecs(
@@ -438,8 +448,10 @@ def chosen_codecs(
     return advise(data, bounds=bounds).codecs
 
 
-def _restored(group: zarr.Group, manifest: Manifest, config: LogicalConfig) -> LogicalArray:
-    return LogicalArray(Frame(group, manifest), config)
+def _restored(
+    group: zarr.Group, manifest: Manifest, config: LogicalConfig, live: Live | None = None
+) -> LogicalArray:
+    return LogicalArray(Frame(group, manifest, live), config)
 
 
 def create(

@@ -15,6 +15,8 @@ from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Co
 from intarsia._compat import sync
 from intarsia.array.manifest import sizes_of
 from intarsia.array.memory import codecs_for, fits, type_text
+from intarsia.codecs import parse_codecs
+from intarsia.codecs.runtime import NO_OPTIONS, Options, options_of, with_codecs
 from intarsia.errors import MemberError, MissingMemberError, ShapeError
 from intarsia.words import place_text
 
@@ -37,6 +39,9 @@ __all__ = [
 ]
 
 type AnyArray = zarr.Array[Any]
+
+type Live = dict[str, tuple[Codec, ...]]
+"""By member, codecs with run-time options, of which its zarr.json knows nothing."""
 
 
 def new_name(kind: str = "m") -> str:
@@ -68,10 +73,23 @@ class Encoding:
     fill_value: Any = None
     """What its unwritten chunks read as; None means the logical array's."""
 
+    options: Options = NO_OPTIONS
+    """Run-time options of the handle that writes."""
+
     def __post_init__(self) -> None:
         if self.codecs is not None:  # which may be an iterator, or one codec alone
             alone = isinstance(self.codecs, Codec | Mapping | str)
             object.__setattr__(self, "codecs", (self.codecs,) if alone else tuple(self.codecs))
+
+    @property
+    def own_options(self) -> Options:
+        """What the codecs themselves bring."""
+        return NO_OPTIONS if self.codecs is None else options_of(parse_codecs(self.codecs))
+
+    @property
+    def other_options(self) -> Options:
+        """The handle's options, but for those that the codecs bring themselves."""
+        return self.options.without(self.own_options)
 
     @property
     def is_default(self) -> bool:
@@ -181,8 +199,10 @@ class Members(Mapping[str, AnyArray]):
     ['Array']
     """
 
-    def __init__(self, group: zarr.Group, names: tuple[str, ...]) -> None:
+    def __init__(self, group: zarr.Group, names: tuple[str, ...], live: Live | None = None) -> None:
         self._group = group
+        self.live: Live = dict(live or {})
+        """Codecs that carry run-time options; they go where the members go."""
         self._names = dict.fromkeys(names)
         self._opened: dict[str, AnyArray] = {}
 
@@ -206,7 +226,8 @@ class Members(Mapping[str, AnyArray]):
         """An array of the group by name, whether it is a member or not."""
         mode: Any = "r" if self._group.store.read_only else "r+"
         try:
-            return zarr.open_array(self._group.store_path / name, mode=mode, zarr_format=3)
+            found = zarr.open_array(self._group.store_path / name, mode=mode, zarr_format=3)
+            return with_codecs(found, self.live.get(name))
         except FileNotFoundError as error:
             raise MissingMemberError(
                 f"the member {name!r} of {place_text(self._group.store_path)} is missing: the manifest names "
@@ -224,7 +245,7 @@ class Members(Mapping[str, AnyArray]):
         if len(closed) > 1:
             for name, found in zip(closed, sync(self._open_all(closed)), strict=True):
                 if not isinstance(found, BaseException):
-                    self._opened[name] = zarr.Array(found)
+                    self._opened[name] = with_codecs(zarr.Array(found), self.live.get(name))
 
     async def _open_all(self, names: list[str]) -> list[Any]:
         gate = asyncio.Semaphore(zarr.config.get("async.concurrency"))
@@ -239,14 +260,19 @@ class Members(Mapping[str, AnyArray]):
 
     def renamed(self, names: tuple[str, ...]) -> Members:
         """The mapping for another list of names, keeping what is open already."""
-        members = Members(self._group, names)
+        members = Members(self._group, names, self.live)
         members._opened = {name: array for name, array in self._opened.items() if name in members._names}
         return members
 
     def adopt(self, name: str, array: AnyArray) -> None:
-        """Take in a member that was just created."""
+        """Take in a member as it is here: just created, or with codecs that carry run-time options."""
         self._names[name] = None
         self._opened[name] = array
+        codecs: Any = getattr(array.metadata, "codecs", ())
+        if options_of(codecs):
+            self.live[name] = codecs
+        else:
+            self.live.pop(name, None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Members, (self._group, tuple(self._names))
+        return Members, (self._group, tuple(self._names), self.live)

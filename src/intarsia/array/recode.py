@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from intarsia.array.manifest import Manifest
     from intarsia.array.member import AnyArray, Encoding
+    from intarsia.codecs.runtime import Luggage
     from intarsia.parallel import Client
     from intarsia.progress import Progress
 
@@ -73,7 +74,8 @@ def recoded_member(
     box, parts = _parts_to_recode(frame, bounds)
     origin = frame.manifest.elements(box)
     name, member = frame.create_member(origin.shape, encoding)
-    copy = _Copy(frame.group.path, frame.manifest, name)
+    options = encoding.other_options
+    copy = _Copy(frame.group.path, frame.manifest, name, frame.luggage(name, options))
     try:
         tasks = _tasks(frame, parts, origin.start, member, BLOCK_BYTES if client is None else TASK_BYTES)
         if client is not None:
@@ -81,7 +83,7 @@ def recoded_member(
         else:
             progress(0, len(tasks))
             for done, task in enumerate(tasks, 1):
-                copy.into(frame, Source(name, member), task)
+                copy.into(frame, frame.target(name, options), task)
                 progress(done, len(tasks))
     except BaseException:
         frame.discard(name)
@@ -126,10 +128,13 @@ class _Copy:
     path: str
     manifest: Manifest
     member: str
+    luggage: Luggage
+    """Run-time options to write it with."""
 
     def __call__(self, store: Any, task: list[Piece]) -> None:
         frame = Frame(open_group(store, self.path, "r+"), self.manifest)
-        self.into(frame, Source(self.member, frame.members.child(self.member)), task)
+        member = self.luggage.on(frame.members.child(self.member))
+        self.into(frame, Source(self.member, member), task)
 
     def into(self, frame: Frame, target: Source, task: list[Piece]) -> None:
         for piece in task:

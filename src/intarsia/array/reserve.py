@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.array.append import Addition, checked, completed, neighbour_to_grow
+from intarsia.array.append import Addition, checked, completed, neighbour_to_grow, options_for
 from intarsia.array.edit import lattice_box
 from intarsia.array.table import Box, RegionTable, Row
 from intarsia.errors import NoRegionError, OverlapError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from intarsia.array.frame import Frame
     from intarsia.array.manifest import Manifest
     from intarsia.array.member import Encoding
+    from intarsia.codecs.runtime import Options
 
 __all__ = ["Piece", "Reservation", "covered", "reserve_append", "reserve_regions"]
 
@@ -62,6 +63,9 @@ class Reservation:
 
     made: tuple[str, ...] = ()
     """New members, to be discarded if the writing fails."""
+
+    options: Mapping[str, Options] = field(default_factory=dict)
+    """Run-time options to write into members that were there, where their codecs do not have them."""
 
     def settle(self, frame: Frame) -> None:
         """Show the data: it is all there."""
@@ -128,28 +132,29 @@ def reserve_append(
         return Reservation((), manifest)
     neighbour = neighbour_to_grow(frame, addition, encoding) if merge else None
     if neighbour is not None:
-        return _longer(frame, addition, neighbour)
+        return _longer(frame, addition, neighbour, encoding)
     return _beside(frame, addition, encoding)
 
 
-def _longer(frame: Frame, addition: Addition, i: int) -> Reservation:
+def _longer(frame: Frame, addition: Addition, i: int, encoding: Encoding) -> Reservation:
     """The last region grows, in its own member."""
     before, axis = addition.before, addition.axis
     row, end = before.regions.row(i), addition.lattice.stop[axis]
     fresh = addition.fresh(row.box.with_axis(axis, row.box.start[axis], end))
     piece = _piece(addition.grown, row, fresh, _origin(addition))
+    options = {piece.member: options_for(frame, row, encoding)}
     _make_room(frame, piece)
     stop = before.regions.stop.copy()
     stop[i, axis] = end
     table = replace(before.regions, stop=stop)
-    return Reservation((piece,), before.changed(regions=table, shape=addition.grown.shape))
+    return Reservation((piece,), before.changed(regions=table, shape=addition.grown.shape), options=options)
 
 
 def _beside(frame: Frame, addition: Addition, encoding: Encoding) -> Reservation:
     """The partial last chunk where regions have it, and new members for the rest."""
     before, axis = addition.before, addition.axis
     first_free = addition.rest.start[axis]
-    pieces, boxes = [], [addition.rest]
+    pieces, boxes, options = [], [addition.rest], {}
     if addition.old % before.chunk_shape[axis]:
         slab = addition.lattice.with_axis(axis, first_free - 1, first_free)
         boxes += before.regions.free(slab)
@@ -158,6 +163,7 @@ def _beside(frame: Frame, addition: Addition, encoding: Encoding) -> Reservation
             shared = row.box.intersect(slab)
             assert shared is not None
             pieces.append(_piece(addition.grown, row, addition.fresh(shared), _origin(addition)))
+            options[pieces[-1].member] = options_for(frame, row, encoding)
     boxes = [box for box in boxes if prod(box.shape)]
     room = _Room(frame, completed(frame, axis, encoding), _origin(addition))
     for box in boxes:
@@ -167,7 +173,7 @@ def _beside(frame: Frame, addition: Addition, encoding: Encoding) -> Reservation
     rows = [Row(len(before.members) + i, box, (0,) * before.ndim) for i, box in enumerate(boxes)]
     table = before.regions.joined(RegionTable.from_rows(rows, before.ndim))
     grown = before.changed(regions=table, members=(*before.members, *room.made), shape=addition.grown.shape)
-    return room.reservation(grown, pieces)
+    return replace(room.reservation(grown, pieces), options=options)
 
 
 def _origin(addition: Addition) -> tuple[int, ...]:

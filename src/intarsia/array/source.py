@@ -18,6 +18,7 @@ from intarsia._compat import (
 )
 from intarsia.array.decode import Decoder
 from intarsia.array.memory import is_nullable, values_dtype
+from intarsia.codecs.runtime import NO_OPTIONS, config_of
 
 if TYPE_CHECKING:
     import zarr
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from intarsia.array.fetch.references import References
     from intarsia.array.manifest import Manifest
     from intarsia.array.table import Ints
+    from intarsia.codecs.runtime import Options
 
 __all__ = ["Encoder", "Shards", "Source"]
 
@@ -75,8 +77,17 @@ class Source:
         """A manifest, and those of its rows that were found to fit this member."""
         self.is_plain = False
         """Whether its values lie in plain NumPy memory, so that they may be read right into an output."""
+        self._for_writing: tuple[Options, Source] = NO_OPTIONS, self
         self.obstacle = self._prepare()
         """Why the engine leaves this member to zarr; empty if it does not."""
+
+    def with_options(self, options: Options) -> Source:
+        """The member, to be written with run-time options; the last one asked for is kept."""
+        known, source = self._for_writing
+        if known != options:
+            source = Source(self.name, options.on(self.array)) if options else self
+            self._for_writing = options, source
+        return source
 
     def stored_as(self, index: tuple[int, ...] | None) -> tuple[int, ...] | None:
         """The position of the stored object that holds a chunk: of the chunk itself, or of its shard."""
@@ -152,7 +163,7 @@ class Source:
             shape,
             self.metadata.data_type,
             self.metadata.fill_value,
-            self.array.async_array.config,
+            config_of(self.array),
             default_buffer_prototype(),
         )
 

@@ -93,7 +93,8 @@ def write_request(frame: Frame, config: LogicalConfig, asked: Request, value: An
                 for_member(source.array, chosen, f"region {layout.region_text(row)}")
         touched.update(source.name for source in sources)
         for part, source in zip(planned.parts, sources, strict=True):
-            write_part(source, part, values, points=asked.axes is None, config=config)
+            target = source.with_options(frame.options(config.options))
+            write_part(target, part, values, points=asked.axes is None, config=config)
         return None, rows
 
     frame.settled(write)

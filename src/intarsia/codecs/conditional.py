@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 
-from intarsia._compat import JSON
 from intarsia.codecs import configuration as codec_configuration
 from intarsia.codecs.chain import CodecLike, parse_codec
 from intarsia.codecs.context import named_chunk, needs_chunk_index
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from zarr.core.metadata.v3 import ChunkGridMetadata
     from zarr.dtype import ZDType
 
-    from intarsia._compat import ArraySpec
+    from intarsia._compat import JSON, ArraySpec
     from intarsia.codecs.decisions import Decision, DecisionLike
 
 __all__ = ["ConditionalCodec"]

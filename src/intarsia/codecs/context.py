@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import zarr
 from zarr.codecs import ShardingCodec
 from zarr.core.buffer import default_buffer_prototype
+from zarr.errors import BaseZarrError
 from zarr.registry import get_pipeline_class, register_pipeline
 from zarr.storage import StorePath
 
@@ -43,7 +44,7 @@ from intarsia.codecs.nested import failed_to_encode
 from intarsia.codecs.place import UNKNOWN, Grid, InnerPlace, Place, StoredPlace
 from intarsia.codecs.runtime import Options, options_in, remembered_decision, with_options
 from intarsia.codecs.threads import in_own_thread
-from intarsia.errors import ChunkDecodeError, ChunkEncodeError, ChunkIndexUnknownError
+from intarsia.errors import ChunkDecodeError, ChunkEncodeError, ChunkIndexUnknownError, IntarsiaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -206,7 +207,7 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
         try:  # no codec needs the index for decoding; only an error that names the chunk does
             with at_place(UNKNOWN):
                 return await super().read(batch, out, drop_axes)
-        except (ChunkDecodeError, ChunkIndexUnknownError):
+        except (ValueError, ChunkIndexUnknownError):
             return await self.read_one_by_one(batch, out, drop_axes)
 
     async def read_one_by_one(
@@ -216,7 +217,13 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
 
         async def read_one(place: Place, item: Item) -> GetResult:
             current_place.set(place)  # of this task alone
-            (result,) = await self.read_batch([item], out, drop_axes)
+            try:
+                (result,) = await self.read_batch([item], out, drop_axes)
+            except ValueError as error:
+                if isinstance(error, IntarsiaError | BaseZarrError):
+                    raise
+                # Of a codec that is not ours, such as `crc32c` after `conditional`.
+                raise ChunkDecodeError(f"the data{named_chunk()} cannot be decoded: {error}") from error
             return result
 
         return tuple(
@@ -298,7 +305,7 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
         try:
             with at_place(UNKNOWN):
                 return await super().read(batch, out, drop_axes)
-        except (ChunkDecodeError, ChunkIndexUnknownError):
+        except (ValueError, ChunkIndexUnknownError):
             return await self._batched.read_one_by_one(batch, out, drop_axes)
 
     async def write(

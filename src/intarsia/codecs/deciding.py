@@ -41,7 +41,7 @@ class Configurable(Protocol):
 
 
 class _Array(zarr.Array[Any]):
-    """A zarr array with options. zarr's `append` grows it first; if a function then refuses, it shrinks again."""
+    """A zarr array with options. `append` of zarr grows it first; if the write fails, it shrinks again."""
 
     def append(self, data: Any, axis: int = 0) -> tuple[int, ...]:
         before = self.shape
@@ -102,10 +102,10 @@ def with_decision(array: Any, decision: Any, *, remember: bool = False) -> Any:
 
 def _check_decision(array: zarr.Array[Any], decision: Decision | None) -> None:
     """Raise unless the array has a codec that could decide so."""
-    metadata: Any = array.metadata
+    codecs = all_codecs(getattr(array.metadata, "codecs", ()))
     if isinstance(decision, Plan):
         check_plan(decision, array, find_routes(array, "set a decision"))
-    elif not any(isinstance(codec, ConditionalCodec) for codec in all_codecs(getattr(metadata, "codecs", ()))):
+    elif not any(isinstance(codec, ConditionalCodec) for codec in codecs):
         find_routes(array, "set a decision")  # which says what the array has instead
 
 
@@ -118,7 +118,7 @@ def _name_of(decision: Decision | None) -> str | None:
     if name is None:
         raise CodecConfigurationError(
             f"the decision {decision} cannot be remembered: attributes are JSON, which holds no functions, "
-            f"bitmasks or settings, and nobody who opens the array would know them.\n"
+            "bitmasks or settings, and nobody who opens the array would know them.\n"
             f"  Remember one that has a name: {', '.join(sorted(named))}"
         )
     return name

@@ -93,7 +93,9 @@ class _Padding:
         else:
             returned = type(padding).__name__
         if not callable(given):
-            raise ChunkEncodeError(f"codec {self.codec!r}: it pads {self.nbytes} bytes, but {returned} were given")
+            raise ChunkEncodeError(
+                f"codec {self.codec!r}: it pads {self.nbytes} bytes, but {returned} were given"
+            )
         raise ChunkEncodeError(
             f"codec {self.codec!r}: the function for the padding{named_chunk()} must return "
             f"{self.nbytes} bytes, but returned {returned}"
@@ -115,12 +117,13 @@ class _PaddedCodec(SynchronousBytesCodec):
 
     def _without(self, field: str) -> Self:
         """The codec as zarr.json has it where it says nothing of the padding."""
-        object.__setattr__(self, field, None)
-        object.__setattr__(self, "_padding", replace(self._padding, literal=None if self._padding.nbytes else b""))
+        if self._padding.nbytes:  # no bytes need no telling
+            object.__setattr__(self, field, None)
+            object.__setattr__(self, "_padding", replace(self._padding, literal=None))
         return self
 
     def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
-        """Whether a function computes the padding: even if it does not ask, what it raises names the chunk."""
+        """Whether a function computes the padding: even if it does not ask, its errors name the chunk."""
         return callable(self._padding.given(chunk_spec))
 
     async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
@@ -204,7 +207,8 @@ class PadCodec(_PaddedCodec):
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
         fields = configuration.read("pad", data)
-        codec = cls(**fields, padding_func=remembered(data).padding)
+        function: Any = remembered(data).padding
+        codec = cls(**fields, padding_func=function)
         return codec if "padding" in fields else codec._without("padding")
 
     def to_dict(self) -> dict[str, JSON]:
@@ -252,7 +256,8 @@ class OffsetCodec(_PaddedCodec):
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
         fields = configuration.read("offset", data)
-        codec = cls(**fields, prefix_func=remembered(data).padding)
+        function: Any = remembered(data).padding
+        codec = cls(**fields, prefix_func=function)
         return codec if "prefix" in fields else codec._without("prefix")
 
     def to_dict(self) -> dict[str, JSON]:

@@ -13,6 +13,7 @@ import numpy as np
 from zarr.abc.codec import ArrayArrayCodec
 
 from intarsia.codecs.current_chunk import at_place, named_chunk
+from intarsia.codecs.decisions import apply
 from intarsia.codecs.nested import Chain, NamedCodec
 from intarsia.codecs.place import InnerPlace, Place
 from intarsia.codecs.route import resolved
@@ -57,6 +58,9 @@ class Recoder:
     route: Route
     """The way to the codec that decides."""
 
+    wanted: int | None = None
+    """The bitmask of the only chunk, if the decision was asked already."""
+
     chunks: int = 0
     """How many chunks were seen."""
 
@@ -100,10 +104,15 @@ class Recoder:
             decision = codec.effective_decision(spec)
             assert decision is not None  # whoever rewrites has one
             chain = codec.chain(spec, decision)
-            if not codec.holds_another and decision.mask_unseen(chain) == old:
+            # A decision is asked once: what it says without the data is what is done.
+            wanted = decision.mask_unseen(chain) if self.wanted is None else self.wanted
+            if not codec.holds_another and wanted == old:
                 return None
             raw = codec._decode_sync(stored, spec)
-            mask, encoded = codec.decide(raw, spec, decision)
+            if wanted is None or not len(raw):
+                mask, encoded = codec.decide(raw, spec, decision)
+            else:
+                mask, encoded = apply(wanted, raw, chain)
             new = codec.join(mask, encoded, spec)
             # A codec that decides for itself inside may have changed its mind under the same mask.
             if mask == old and (not codec.holds_another or _same(new, stored)):

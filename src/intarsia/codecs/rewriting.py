@@ -18,6 +18,7 @@ from intarsia.codecs.extent import Extent, StoredObject, margins
 from intarsia.codecs.place import Grid, StoredPlace
 from intarsia.codecs.recode import Recoder, array_codecs
 from intarsia.codecs.route import Route, only_route, resolved, stored_spec
+from intarsia.codecs.runtime import Luggage, options_in
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError, ReadOnlyError
 from intarsia.parallel import spread
 from intarsia.progress import silent
@@ -159,7 +160,8 @@ def _on(
     metadata: Any = array.metadata
     indices = list(np.ndindex(Grid.of(metadata).chunks.grid_shape))
     tasks = [indices[i : i + CHUNKS_PER_TASK] for i in range(0, len(indices), CHUNKS_PER_TASK)]
-    elsewhere = _Elsewhere(array.path, array.async_array.config)
+    luggage = Luggage.of(metadata.codecs, options_in(array.async_array.config))
+    elsewhere = _Elsewhere(array.path, luggage)
 
     def count(done: int, _total: int) -> None:
         progress(min(done * CHUNKS_PER_TASK, len(indices)), len(indices))
@@ -177,13 +179,13 @@ class _Elsewhere:
     """Rewrites some of the chunks in another process."""
 
     path: str
-    config: Any
-    """Zarr's configuration of the array, which carries the decision."""
+    luggage: Luggage
+    """The decision, and other run-time options."""
 
     def __call__(
         self, store: Any, indices: list[tuple[int, ...]]
     ) -> tuple[Rewritten, list[ChunkDecodeError]]:
-        array = zarr.open_array(store, path=self.path, mode="r+").with_config(self.config)
+        array = self.luggage.on(zarr.open_array(store, path=self.path, mode="r+"))
         metadata: Any = array.metadata
         work = _Work(array, only_route(array, "rewrite"), Grid.of(metadata))
         result = Rewritten(0, 0, 0, 0)
@@ -211,28 +213,31 @@ class _Work:
         first = self.route.shards[0] if self.route.shards else self.route.end
         place = StoredPlace(self.grid, stored.path.path, spec, array_codecs(first.before))
         with at_place(place):
-            if self._needs_no_look(stored, spec):
+            wanted = self._wanted(spec)
+            if wanted is not None and self._has_mask(stored, wanted):
                 size = stored.size()
                 return Rewritten(1, 0, size, size)
         (data,) = stored.read([None])
         if data is None:
             return Rewritten(0, 0, 0, 0)
-        recoder = Recoder(self.route)
+        recoder = Recoder(self.route, wanted)
         new = recoder.recode(data, spec, place)
         if new is not None:
             stored.write(new)
         return Rewritten(recoder.chunks, recoder.changed, len(data), len(data if new is None else new))
 
-    def _needs_no_look(self, stored: StoredObject, spec: ArraySpec) -> bool:
-        """Whether the header alone shows that the chunk has the mask it should have."""
+    def _wanted(self, spec: ArraySpec) -> int | None:
+        """The mask that a chunk should have, if nobody needs to look at more than its header to tell."""
         end = self.route.end
-        around = margins(end.after)
-        if self.route.shards or around is None or end.codec.holds_another:
-            return False
+        if self.route.shards or margins(end.after) is None or end.codec.holds_another:
+            return None
         spec = resolved(end.before, spec)
         decision = end.codec.effective_decision(spec)
-        wanted = None if decision is None else decision.mask_unseen(end.codec.chain(spec, decision))
-        if wanted is None:
-            return False
+        return None if decision is None else decision.mask_unseen(end.codec.chain(spec, decision))
+
+    def _has_mask(self, stored: StoredObject, wanted: int) -> bool:
+        end = self.route.end
+        around = margins(end.after)
+        assert around is not None
         header = Extent(stored).without(*around).first(end.codec.header_bytes)
         return header is not None and end.codec.read_mask(header) == wanted

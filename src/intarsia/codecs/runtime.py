@@ -1,4 +1,4 @@
-"""Run-time options of an array: what decides, what pads. They travel with the array and never reach zarr.json.
+"""Run-time options of an array: what decides, what pads. They travel with it and never reach zarr.json.
 
 There are two places for them. A codec has its own, as it was made with, and hands them on in its codec
 object (`remembering`), because zarr's sharding codec pickles itself as JSON. An array has options in its
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from intarsia.codecs.nested import Chain
 
 __all__ = [
+    "NO_OPTIONS",
     "REMEMBERED",
+    "Luggage",
     "Options",
     "PaddingFunction",
     "RuntimeConfig",
@@ -239,10 +241,37 @@ def with_codecs(array: AnyArray, codecs: tuple[Codec, ...] | None) -> AnyArray:
     """The array with codecs equal to its own, but for the options they were made with."""
     if codecs is None:
         return array
-    metadata: Any = replace(array.metadata, codecs=codecs)  # type: ignore[call-arg]
-    return zarr.Array(
-        zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config=array.async_array.config)
-    )
+    metadata: Any = array.metadata
+    config = array.async_array.config
+    live = replace(metadata, codecs=codecs)
+    return zarr.Array(zarr.AsyncArray(metadata=live, store_path=array.store_path, config=config))
+
+
+@dataclass(frozen=True)
+class Luggage:
+    """What goes along when an array is opened anew by somebody else, who finds nothing of it in zarr.json.
+
+    >>> import zarr
+    >>> z = zarr.create(store={}, shape=4, dtype="u1")
+    >>> Luggage(None, Options(padding=b"head")).on(z).async_array.config.options.padding
+    b'head'
+    """
+
+    codecs: tuple[Codec, ...] | None
+    """The array's codecs, if they carry options."""
+
+    options: Options
+    """Those of the array; what is the default here is the default there."""
+
+    @classmethod
+    def of(cls, codecs: tuple[Codec, ...] | None, options: Options) -> Luggage:
+        """Pack."""
+        carry = codecs is not None and options_of(codecs)
+        return cls(codecs if carry else None, options.over(Options(default=default_decision())))
+
+    def on(self, array: AnyArray) -> AnyArray:
+        """The array as it is where this comes from."""
+        return self.options.on(with_codecs(array, self.codecs))
 
 
 # Decisions for arrays that have none

@@ -11,9 +11,10 @@ from intarsia.array.append import Addition, checked, neighbour_to_grow
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.logical import LogicalArray
 from intarsia.array.memory import shown
-from intarsia.array.reserve import Piece
+from intarsia.array.reserve import Piece, Reservation
 from intarsia.array.table import Box
 from intarsia.array.write import as_values
+from intarsia.codecs.runtime import options_in
 from intarsia.errors import ConcurrentUpdateError
 from intarsia.interop.extras import require
 from intarsia.interop.jobs import axis_number, carry_out, continued, onto_axis, open_frame
@@ -98,7 +99,10 @@ class _Deferred:
         frame = Frame(open_group(fork.store, member.path.rpartition("/")[0], "r+"), addition.before)
         rest = whole.with_axis(axis, split, self.source.shape[axis])
         piece = Piece(member.path.rpartition("/")[2], rest, Box((0,) * ndim, rest.shape))
-        self.cluster.write([(self.source, frame, [piece])])
+        frame.members.adopt(piece.member, member)
+        options = {piece.member: options_in(member.async_array.config)}
+        room = Reservation((piece,), addition.before, options=options)
+        self.cluster.write([(self.source, frame, room)])
         self.source = self._read_back(member)
 
     def _read_back(self, member: zarr.Array[Any]) -> Any:

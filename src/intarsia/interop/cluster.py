@@ -21,6 +21,7 @@ from intarsia.array.member import Members
 from intarsia.array.source import Source
 from intarsia.array.table import Box, RegionTable
 from intarsia.array.write import as_values
+from intarsia.codecs.runtime import NO_OPTIONS
 from intarsia.interop.blocks import aligned, rounds
 from intarsia.parallel import Crew
 from intarsia.progress import silent
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
     from intarsia.array.frame import Frame
     from intarsia.array.manifest import Manifest
-    from intarsia.array.reserve import Piece
+    from intarsia.array.reserve import Piece, Reservation
+    from intarsia.codecs.runtime import Luggage
     from intarsia.parallel import Receipt, Ticket
     from intarsia.progress import Progress
 
@@ -50,12 +52,12 @@ class Cluster:
     progress: Progress = silent
     """Called with how many blocks are written."""
 
-    def write(self, jobs: Sequence[tuple[da.Array, Frame, Sequence[Piece]]]) -> None:
+    def write(self, jobs: Sequence[tuple[da.Array, Frame, Reservation]]) -> None:
         """Write every piece of every source into its member; what they share is computed once.
 
         The frames belong to one store, and what workers wrote ends up there.
         """
-        work = [_Part.of(source, frame, piece) for source, frame, pieces in jobs for piece in pieces]
+        work = [_Part.of(source, frame, room, piece) for source, frame, room in jobs for piece in room.pieces]
         if not work:
             return
         store = work[0].frame.group.store
@@ -142,21 +144,26 @@ class _Part:
     source: da.Array
     frame: Frame
     piece: Piece
+    luggage: Luggage
+    """Run-time options to write it with."""
     grain: tuple[int, ...]
     """The smallest unit of the member that two tasks can write side by side."""
 
     @classmethod
-    def of(cls, source: da.Array, frame: Frame, piece: Piece) -> _Part:
+    def of(cls, source: da.Array, frame: Frame, room: Reservation, piece: Piece) -> _Part:
         member = frame.members.child(piece.member)
         grain = tuple(member.shards or member.chunks)
         part = source[tuple(slice(a, b) for a, b in zip(*piece.source, strict=True))]
-        return cls(part.rechunk(aligned(part.chunks, piece, grain)), frame, piece, grain)
+        luggage = frame.luggage(piece.member, room.options.get(piece.member, NO_OPTIONS))
+        return cls(part.rechunk(aligned(part.chunks, piece, grain)), frame, piece, luggage, grain)
 
     def written(self, ticket: Ticket) -> Any:
         """The array of receipts, one for every block."""
         starts = tuple(tuple(itertools.accumulate(sizes[:-1], initial=0)) for sizes in self.source.chunks)
+        template = _template(self.frame.manifest)
+        writer = _Writer(ticket, self.frame.group.path, self.piece, self.luggage, template, starts)
         return da.map_blocks(
-            _Writer(ticket, self.frame.group.path, self.piece, _template(self.frame.manifest), starts),
+            writer,
             self.source,
             name=f"intarsia-store-{uuid.uuid4().hex}",  # never taken for an earlier write of equal data
             dtype=object,
@@ -172,12 +179,14 @@ class _Writer:
     ticket: Ticket
     path: str
     piece: Piece
+    luggage: Luggage
     template: Manifest
     starts: tuple[tuple[int, ...], ...]
 
     def __call__(self, block: np.ndarray[Any, Any], block_id: tuple[int, ...] = ()) -> Any:
         store = self.ticket.open()
-        member = Members(open_group(store, self.path, "r+"), ()).child(self.piece.member)
+        opened = Members(open_group(store, self.path, "r+"), ()).child(self.piece.member)
+        member = self.luggage.on(opened)
         offsets = (starts[i] for starts, i in zip(self.starts, block_id, strict=True))
         first = tuple(a + o for a, o in zip(self.piece.target.start, offsets, strict=True))
         target = Box(first, tuple(a + n for a, n in zip(first, block.shape, strict=True)))

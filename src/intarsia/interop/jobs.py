@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zarr
 
-from intarsia.array.append import completed
+from intarsia.array.append import completed, takes_over
 from intarsia.array.encode import write_box
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.logical import create
@@ -19,6 +19,7 @@ from intarsia.array.reserve import Reservation, covered, reserve_append, reserve
 from intarsia.array.source import Source
 from intarsia.array.table import Box
 from intarsia.array.write import as_values
+from intarsia.codecs.runtime import NO_OPTIONS
 from intarsia.errors import BoundsError, NoRegionError, OverlapError, ShapeError
 from intarsia.nullable import optional_dtype
 
@@ -81,7 +82,7 @@ def carry_out(jobs: Sequence[Job], cluster: Cluster | None, then: Callable[[], o
                 _write_here(job)
         deferred = [job for job in jobs if not isinstance(job.source, np.ndarray)]
         if cluster is not None:
-            cluster.write([(job.source, job.frame, job.reservation.pieces) for job in deferred])
+            cluster.write([(job.source, job.frame, job.reservation) for job in deferred])
         if then is not None:
             then()
     except BaseException as error:
@@ -101,7 +102,8 @@ def _write_here(job: Job) -> None:
     values = as_values(job.frame.manifest, job.source)
     for piece in job.reservation.pieces:
         source = tuple(slice(a, b) for a, b in zip(*piece.source, strict=True))
-        member = job.frame.members.child(piece.member)
+        options = job.frame.options(job.reservation.options.get(piece.member, NO_OPTIONS))
+        member = options.on(job.frame.members.child(piece.member))
         write_box(Source(piece.member, member), piece.target, values[source])
 
 
@@ -169,13 +171,20 @@ def into_bounds(source: Any, frame: Frame, bounds: Bounds, encoding: Encoding) -
     taken = manifest.regions.touching(cells)
     if not taken.size:
         return Job(source, frame, reserve_regions(frame, [(bounds, encoding)], asked.start))
-    if not encoding.is_default:
+    if not encoding.is_default and not _are_those_of(frame, taken.tolist(), encoding):
         named = ", ".join(frame.region_text(manifest.regions.row(i)) for i in taken[:6].tolist())
         raise OverlapError(
             f"codecs, chunks or shards were given for {asked.text()}, but there are regions: {named}.\n"
             "  Without them the data is written into these; arr.recode changes their encoding"
         )
     return Job(source, frame, covered(frame, bounds))
+
+
+def _are_those_of(frame: Frame, rows: list[int], encoding: Encoding) -> bool:
+    """Whether the codecs given are those of the regions: then they bring nothing new but their options."""
+    if encoding != Encoding(encoding.codecs):
+        return False
+    return all(takes_over(frame, frame.manifest.regions.row(i), encoding) for i in rows)
 
 
 def onto_axis(source: Any, frame: Frame, axis: int | str, encoding: Encoding, *, merge: bool = True) -> Job:

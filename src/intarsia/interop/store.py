@@ -74,7 +74,7 @@ def store_dask(
     - with `axis`, by number or dimension name, the data goes after its end, as `LogicalArray.append` has it;
       the array is created if it is not there. Others may append at the same time.
     - with `bounds`, the data goes into that box: into a new region where the box is free, otherwise into the
-      regions that are there.
+      regions that are there (`codecs` equal to theirs may bring a decision or a padding function).
 
     The client that is current, or the one given, does the work; without one, dask's local scheduler. Blocks
     are made to consist of whole chunks first. A worker that dies takes nothing with it that others do not do

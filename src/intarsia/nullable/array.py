@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia._compat import is_pure_fancy_indexing
+from intarsia.codecs import with_decision, with_padding
 from intarsia.errors import DataTypeError
 from intarsia.nullable.convert import as_nullable
 from intarsia.nullable.dtype import OptionalDType
@@ -129,6 +130,21 @@ class NullableArray:
         array(['x', nan], dtype=StringDType(na_object=nan))
         """
         return NullableArray(self.zarr_array, na_object=na_object)
+
+    def with_config(self, **options: Any) -> NullableArray:
+        """A handle that writes with other run-time options: `decision`, `padding`.
+
+        >>> from intarsia import ConditionalCodec, nullable
+        >>> codec = ConditionalCodec(codecs=["zstd"])
+        >>> a = nullable.create_array({}, shape=1000, dtype="int16", data_codecs=[codec])
+        >>> a.with_config(decision="compress_if_smaller")[:] = 7
+        """
+        array = self.zarr_array
+        for name, value in options.items():
+            if name not in ("decision", "padding"):
+                raise TypeError(f"{name!r} is no run-time option: there are decision and padding")
+            array = with_decision(array, value) if name == "decision" else with_padding(array, value)
+        return NullableArray(array, na_object=self._na_object)
 
     def __len__(self) -> int:
         if not self.shape:

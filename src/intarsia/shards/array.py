@@ -12,6 +12,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.metadata.v3 import RegularChunkGridMetadata
 
 from intarsia._compat import ArraySpec, ArrayV3Metadata
+from intarsia.codecs.runtime import config_of
 from intarsia.errors import NoSlotBoundError, SlotsUnsupportedError
 from intarsia.shards.bound import encoded_bound, has_checksum
 from intarsia.shards.filesystem import local_root, refuse_network
@@ -77,7 +78,7 @@ class ShardedArray:
             shape=self.metadata.shards,
             dtype=self.metadata.data_type,
             fill_value=self.metadata.fill_value,
-            config=self.array.config,
+            config=config_of(self.array),
             prototype=default_buffer_prototype(),
         )
 

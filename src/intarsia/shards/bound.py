@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from zarr.abc.codec import BytesBytesCodec
+
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.errors import NoSlotBoundError
 
@@ -110,9 +112,14 @@ def has_checksum(codecs: Iterable[Codec]) -> bool:
 
 def _unbounded(codec: Codec) -> str:
     name = codec.to_dict().get("name")
+    way_out = (
+        f"Nest it: ConditionalCodec(codecs=[{name!r}], decision='compress_if_smaller') never exceeds its "
+        "input and a header; or leave it out, write fast, and compress later."
+        if isinstance(codec, BytesBytesCodec)
+        else "Leave it out, or use an array without slots; only bytes -> bytes codecs can be nested in a "
+        "ConditionalCodec."
+    )
     return (
         f"codec {name!r} may make a chunk larger, by an amount that nothing limits, so no slot is surely "
-        "large enough.\n"
-        f"  Nest it: ConditionalCodec(codecs=[{name!r}], decision='compress_if_smaller') never exceeds its "
-        "input and a header; or leave it out, write fast, and compress later."
+        f"large enough.\n  {way_out}"
     )

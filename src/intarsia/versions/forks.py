@@ -17,6 +17,7 @@ from intarsia.array.frame import Frame, open_group
 from intarsia.array.plan import plan, request
 from intarsia.array.routing import rows_of, shown_in
 from intarsia.array.table import Box
+from intarsia.codecs.runtime import default_decision
 from intarsia.errors import ForkError
 from intarsia.versions.conflict import Ground, same_node
 
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
 
     import zarr
 
+    from intarsia.array.config import LogicalConfig
     from intarsia.array.manifest import Manifest
+    from intarsia.array.member import Live
     from intarsia.array.plan import Part, Request
+    from intarsia.codecs import Decision
 
 __all__ = ["Share", "fork_for", "merge_forks"]
 
@@ -66,6 +70,9 @@ class Share:
         path: str,
         manifest: Manifest,
         chunks: Chunks,
+        config: LogicalConfig | None = None,
+        live: Live | None = None,
+        default: Decision | None = None,
     ) -> None:
         self.fork = fork
         """The worker's session."""
@@ -77,6 +84,12 @@ class Share:
         """The layout for which the work was divided."""
         self.chunks = chunks
         """What may be written."""
+        self.config = config
+        """Settings of the handle that was divided."""
+        self.live = live
+        """Run-time options that its members were made with."""
+        self.default = default
+        """What decides where nothing else does."""
         self._array: LogicalArray | None = None
 
     @property
@@ -85,7 +98,7 @@ class Share:
         when it is merged."""
         if self._array is None:
             group = open_group(self.fork.store, self.path, "r+")
-            self._array = LogicalArray(Frame(group, self.manifest))
+            self._array = LogicalArray(Frame(group, self.manifest, self.live, self.default), self.config)
         return self._array
 
     @property
@@ -115,7 +128,8 @@ class Share:
         return f"<Share of {self.path!r}: {self.size} chunks>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Share, (self.fork, self.base, self.path, self.manifest, self.chunks)
+        where = self.fork, self.base, self.path, self.manifest, self.chunks
+        return Share, (*where, self.config, self.live, self.default)
 
 
 def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) -> list[Share]:
@@ -132,13 +146,14 @@ def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) ->
     units = list(_units(array, bounds))
     edges = [len(units) * i // workers for i in range(workers + 1)]
     base = session.fork()  # forks of this one share its snapshot, instead of writing one each
+    options = array.config, array.members.live, default_decision()
     shares = []
     for first, last in pairwise(edges):
         chunks: dict[str, set[tuple[int, ...]]] = {}
         for name, index in units[first:last]:
             chunks.setdefault(name, set()).add(index)
         frozen = {name: frozenset(indices) for name, indices in chunks.items()}
-        shares.append(Share(base.fork(), base, array.path, array.manifest, frozen))
+        shares.append(Share(base.fork(), base, array.path, array.manifest, frozen, *options))
     return shares
 
 

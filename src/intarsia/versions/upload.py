@@ -69,6 +69,7 @@ class Upload:
             name = new_name()
             place = open_group(fork.store, path, "r+").store_path
             member = create_member(place, name, addition.grown, shape, encoding)
+            member = frame.options(encoding.other_options).on(member)
         incoming.write(fork, member, addition)
         return cls(path, session.get_node_id("/" + path), name, shape, encoding, fork)
 

@@ -1,0 +1,98 @@
+"""Appending: which run-time options write the new chunks, and those that are filled up first."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import intarsia
+from intarsia import ConditionalCodec, PadCodec
+
+ROWS = np.full((8, 64), 7, "u2")
+
+
+def deciding(decision="compress_if_smaller"):
+    return ConditionalCodec(codecs=["zstd"], decision=decision)
+
+
+def length(encoded):
+    return b"LEN%05d" % len(encoded)
+
+
+def padding(function=length):
+    return PadCodec(location="start", nbytes=8, padding_func=function)
+
+
+def masks(array):
+    return [intarsia.masks(member).ravel().tolist() for member in array.members.values()]
+
+
+def heads(array):
+    """The first three bytes of every chunk of a logical array in a directory."""
+    place = array.store.root / array.path
+    return [
+        (place / name / member.metadata.encode_chunk_key((i, 0))).read_bytes()[:3]
+        for name, member in array.members.items()
+        for i in range(member.cdata_shape[0])
+    ]
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Opens the array anew, as another process would."""
+    intarsia.create(tmp_path, "x", shape=(0, 64), chunks=(8, 64), dtype="u2")
+    return lambda: intarsia.open(tmp_path, "x", mode="r+")
+
+
+def test_each_append_decides_for_what_it_writes_even_in_a_member_that_grows(opened):
+    for decision in ("always_apply", None, "never_apply", "compress_if_smaller"):
+        opened().append(ROWS, codecs=[deciding(decision)])
+    assert masks(opened()) == [[1, 0, 0, 1]]
+
+
+def test_a_handle_goes_on_as_its_last_append_did(opened):
+    array = opened()
+    array.append(ROWS, codecs=[deciding(None)])
+    array.append(ROWS, codecs=[deciding()])
+    array.append(ROWS)
+    array[16:] = 8
+    pickle.loads(pickle.dumps(array))[:8] = 9
+    assert masks(array) == [[1, 1, 1]]
+
+
+@pytest.mark.parametrize("merge", [True, False])
+@pytest.mark.parametrize("codecs", [[deciding()], [deciding(), "crc32c"], ["gzip"]])
+def test_the_partial_last_chunk_is_filled_as_the_append_says(merge, codecs, opened):
+    opened().append(ROWS[:4], codecs=[deciding("never_apply")])
+    opened().append(ROWS, codecs=codecs, merge=merge)
+    (first, *_) = intarsia.open(opened().store, "x").members.values()
+    assert intarsia.masks(first)[0, 0] == (codecs[0] != "gzip")
+    assert (opened()[...] == 7).all()
+
+
+def test_headers_are_those_of_the_append_or_it_is_refused(opened):
+    for _ in range(3):
+        opened().append(ROWS[:6], codecs=["zstd", padding()])
+    assert heads(opened()) == [b"LEN"] * 3
+    with pytest.raises(intarsia.ChunkEncodeError, match="with_padding"):
+        opened().append(ROWS)
+    with pytest.raises(intarsia.ChunkEncodeError, match="with_padding"):
+        opened()[...] = 1
+    assert opened().shape == (18, 64)
+    assert (opened()[...] == 7).all()
+    array = intarsia.with_padding(opened(), length)
+    array.append(ROWS)
+    array[...] = 9
+    assert heads(opened()) == [b"LEN"] * 4
+
+
+@pytest.mark.parametrize("shards", [None, (16, 64)])
+def test_regions_and_recodes_write_with_what_they_are_given(shards, opened):
+    array = opened()
+    array.resize((32, 64))
+    array.add_region([(0, 16), (0, 64)], codecs=[deciding()], data=np.tile(ROWS, (2, 1)), shards=shards)
+    array.add_region([(16, 32), (0, 64)], codecs=[deciding()], shards=shards)
+    array[16:] = 7
+    assert masks(array) == [[1, 1], [1, 1]]
+    opened().recode(codecs=[deciding("always_apply")], shards=shards)
+    assert masks(opened()) == [[1] * 4]
