@@ -14,6 +14,10 @@ from tests import servers
 PackBitsCodec()
 optional_dtype("int8")
 
+# A busy machine is no reason to fail: processes of a dask cluster may take long to start and to answer.
+for timeout in ("CONNECT", "TCP"):
+    os.environ.setdefault(f"DASK_DISTRIBUTED__COMM__TIMEOUTS__{timeout}", "300s")
+
 # A busy machine is no reason to fail: neither profile looks at the clock.
 PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("dev", max_examples=40, **PATIENT)

@@ -321,3 +321,20 @@ def test_workers_of_an_executor_recode_with_the_options_of_the_call(tmp_path):
     assert intarsia.masks(member).all()
     key = f"{member.path}/c/0/0"
     assert sync(member.store.get(key, default_buffer_prototype())).to_bytes()[:3] == b"LEN"
+
+
+def test_a_write_brings_what_decides_and_how_to_cast():
+    repo = intarsia.open_repository("memory://", create=True)
+    with intarsia.transaction(repo, message="create") as tx:
+        array = tx.create("t", shape=(0,), chunks=(100,), dtype="u1")
+        array.append(np.ones(200, "u1"), codecs=[intarsia.ConditionalCodec(codecs=["zstd"])])
+    intarsia.write(repo, "t", slice(0, 100), np.full(100, 7, "u1"), decision="always_apply")
+    (member,) = intarsia.open(repo, "t").members.values()
+    assert intarsia.masks(member).tolist() == [1, 0]
+    with pytest.raises(intarsia.DataTypeError):
+        intarsia.write(repo, "t", slice(0, 100), np.full(100, 7.5))
+    intarsia.write(repo, "t", slice(0, 100), np.full(100, 7.5), casting="unsafe")
+    with pytest.raises(intarsia.DataTypeError):
+        intarsia.append(repo, "t", np.full(100, 7.5))
+    intarsia.append(repo, "t", np.full(100, 7.5), casting="unsafe")
+    assert intarsia.open(repo, "t")[...].tolist() == [7] * 100 + [1] * 100 + [7] * 100

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from intarsia.array.frame import Frame
     from intarsia.array.member import AnyArray
+    from intarsia.casting import Casting
     from intarsia.codecs import CodecLike
     from intarsia.versions.upload import Incoming
 
@@ -45,6 +46,7 @@ def append(
     chunks: tuple[int, ...] | None = None,
     shards: tuple[int, ...] | None = None,
     merge: bool = True,
+    casting: Casting = "same_kind",
     branch: str = "main",
     message: str | None = None,
     metadata: Mapping[str, Any] | None = None,
@@ -74,7 +76,7 @@ def append(
         frame = frame_to_edit(session, path)
         chosen = chosen_codecs(codecs, data)
         encoding = Encoding(None if chosen is None else tuple(chosen), chunks, shards)
-        addition = _addition(frame, data, axis)
+        addition = _addition(frame, as_values(frame.manifest, data, casting), axis)
         if addition.new == addition.old:
             return session.snapshot_id
         if merge and appending.neighbour_to_grow(frame, addition, encoding) is not None:
@@ -95,7 +97,7 @@ class _InMemory:
     axis: int
 
     def addition(self, frame: Frame) -> appending.Addition:
-        return _addition(frame, self.values, self.axis)
+        return _addition(frame, as_values(frame.manifest, self.values), self.axis)
 
     def write(
         self, fork: icechunk.ForkSession, member: AnyArray | None, addition: appending.Addition
@@ -133,4 +135,4 @@ def append_apart(commit: Commit, path: str, incoming: Incoming, encoding: Encodi
 
 
 def _addition(frame: Frame, values: Any, axis: int) -> appending.Addition:
-    return appending.checked(frame.manifest, as_values(frame.manifest, values), axis)
+    return appending.checked(frame.manifest, values, axis)

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
     from intarsia.array.manifest import Manifest
     from intarsia.array.table import Box
+    from intarsia.casting import Casting
     from intarsia.codecs import CodecLike
+    from intarsia.codecs.decisions import DecisionLike
+    from intarsia.codecs.runtime import PaddingFunction
     from intarsia.parallel import Client
     from intarsia.progress import Progress
     from intarsia.versions.transaction import Transaction
@@ -42,6 +45,9 @@ def write(
     values: Any,
     *,
     cross_region_writes: bool = False,
+    casting: Casting = "same_kind",
+    decision: DecisionLike | None = None,
+    padding: PaddingFunction | bytes | None = None,
     branch: str = "main",
     message: str = "",
     metadata: Mapping[str, Any] | None = None,
@@ -51,6 +57,7 @@ def write(
 
     The values are there when it returns, whatever others do at the same time: if they moved the region to
     another member, or wrote other parts of the same chunks, the write is made again on what is there now.
+    `cross_region_writes`, `casting`, `decision` and `padding` are those of `LogicalArray.with_config`.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -62,7 +69,9 @@ def write(
     """
 
     def change(tx: Transaction) -> None:
-        array = tx.open(path).with_config(cross_region_writes=cross_region_writes)
+        array = tx.open(path).with_config(
+            cross_region_writes=cross_region_writes, casting=casting, decision=decision, padding=padding
+        )
         array[selection] = values
 
     text = message or f"write to {path}"
