@@ -196,9 +196,9 @@ class ConditionalCodec(SynchronousBytesCodec):
         return default_decision() if chosen is None else chosen
 
     def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
-        """Whether the decision on a chunk must know which one it is."""
+        """Whether the decision on a chunk must know which one it is, or may wait for zarr."""
         decision = self.effective_decision(chunk_spec)
-        return (decision is not None and decision.needs_index) or any(
+        return (decision is not None and (decision.needs_index or decision.may_wait)) or any(
             needs_chunk_index(codec, chunk_spec) for codec in self.codecs
         )
 

@@ -74,9 +74,10 @@ __all__ = [
 
 
 def needs_chunk_index(codec: Codec, chunk_spec: ArraySpec) -> bool:
-    """Whether `codec`, or one inside it, cannot encode without knowing which chunk it works on.
+    """Whether `codec`, or one inside it, must be told which chunk it encodes, or may wait for zarr meanwhile.
 
-    A codec says so with a method of this name.
+    A codec says so with a method of this name. Our pipelines then encode chunk by chunk, in threads that zarr
+    does not need.
 
     >>> from intarsia.codecs import ShuffleCodec
     >>> needs_chunk_index(ShuffleCodec(element_size=2), None)
@@ -126,6 +127,11 @@ class _TellsTheIndex:
         if any(map(names_chunks, chain)):
             return super().from_codecs(chain, **options)  # type: ignore[misc]
         return cls.zarrs_own.from_codecs(chain, **options)
+
+    @property
+    def waits_for_locks(self) -> bool:
+        """Whether even reading may wait for somebody who encodes; then it is no work for zarr's threads."""
+        return bool(getattr(self.array_bytes_codec, "waits_for_locks", False))
 
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
@@ -301,6 +307,8 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
     async def read(
         self, batch_info: Iterable[Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> tuple[GetResult, ...]:
+        if self.waits_for_locks:
+            return await self._batched.read(batch_info, out, drop_axes)
         batch = list(batch_info)
         try:
             with at_place(UNKNOWN):
@@ -311,6 +319,8 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
     async def write(
         self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> None:
+        if self.waits_for_locks:
+            return await self._batched.write(batch_info, value, drop_axes)
         batch = self.to_write(batch_info)
         if not batch:
             return await super().write(batch, value, drop_axes)

@@ -20,6 +20,7 @@ from intarsia.codecs.chain import CodecLike, parse_codecs
 from intarsia.codecs.context import named_chunk, needs_chunk_index
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.codecs.synchronous import ChunkNamingCodec
+from intarsia.codecs.threads import in_own_thread
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, nullable_of
 from intarsia.nullable.compact import Compact, gather
@@ -91,7 +92,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         object.__setattr__(self, "name", name)
 
     def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
-        """Whether one of the inner codecs must know which chunk it encodes."""
+        """Whether one of the inner codecs must know which chunk it encodes, or may wait for zarr."""
         inner = (*self.mask_codecs, *(self.data_codecs or ()))
         return any(needs_chunk_index(codec, chunk_spec) for codec in inner)
 
@@ -183,7 +184,8 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         if self._sync_capable:
-            return await asyncio.to_thread(self._encode_sync, chunk_data, chunk_spec)
+            run = in_own_thread if self.needs_chunk_index(chunk_spec) else asyncio.to_thread
+            return await run(self._encode_sync, chunk_data, chunk_spec)
         nullable, present, count = self._present(chunk_data, chunk_spec)
         mask_spec, data_spec = self._specs(chunk_spec, count)
         mask = await self._mask.encode_later(NullableNDBuffer(present), mask_spec)

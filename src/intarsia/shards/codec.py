@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +22,7 @@ from intarsia.codecs.chain import CodecLike, parse_codecs
 from intarsia.codecs.current_chunk import at_place, current_place
 from intarsia.codecs.place import InnerPlace
 from intarsia.codecs.recode import array_codecs
+from intarsia.codecs.threads import in_own_thread
 from intarsia.errors import ReadOnlyError, SlotsUnsupportedError
 from intarsia.shards.bound import encoded_bound
 from intarsia.shards.filesystem import local_root
@@ -64,6 +64,8 @@ class SlottedSharding(ShardingCodec):
     ...     int(z[:].sum())
     8
     """
+
+    waits_for_locks = True  # what our pipelines ask: see `intarsia.codecs.context`
 
     safe_readers: bool | None = None
     """Whether a chunk stays readable while it is rewritten: two slots a chunk. None means: unless a checksum
@@ -164,8 +166,9 @@ class SlottedSharding(ShardingCodec):
     async def _encode_partial_single(
         self, byte_setter: Any, shard_array: NDBuffer, selection: Any, shard_spec: ArraySpec
     ) -> None:
-        # Locks may have to be waited for: never on the event loop, which all of zarr shares.
-        await asyncio.to_thread(self._encode_partial_sync, byte_setter, shard_array, selection, shard_spec)
+        # Locks may have to be waited for: never on the event loop, which all of zarr shares, and never in
+        # zarr's threads, which whoever holds the lock may need.
+        await in_own_thread(self._encode_partial_sync, byte_setter, shard_array, selection, shard_spec)
 
     def _decode_partial_sync(
         self, byte_getter: Any, selection: Any, shard_spec: ArraySpec
@@ -208,7 +211,7 @@ class SlottedSharding(ShardingCodec):
     async def _decode_partial_single(
         self, byte_getter: Any, selection: Any, shard_spec: ArraySpec
     ) -> NDBuffer | None:
-        return await asyncio.to_thread(self._decode_partial_sync, byte_getter, selection, shard_spec)
+        return await in_own_thread(self._decode_partial_sync, byte_getter, selection, shard_spec)
 
     @property
     def _ends_in_checksum(self) -> bool:
