@@ -49,7 +49,7 @@ def test_asynchronous_codecs_run_outside_and_inside_of_an_event_loop():
     assert strange.encode(0, DATA) is DATA
 
     async def inside():
-        return strange.decode(0, DATA)
+        return strange.decode(0, DATA, None)
 
     assert asyncio.run(inside()) is DATA
 
@@ -67,9 +67,9 @@ def test_their_failures_arrive():
         pytest.raises(ChunkDecodeError, match=r"cannot decode its 4 bytes of chunk \(2,\): 'gone'"),
         working_on((2,)),
     ):
-        failing.decode(0, DATA)
+        failing.decode(0, DATA, None)
     with pytest.raises(ChunkDecodeError, match="OSError"):
-        chain(Strange(OSError())).decode(0, DATA)
+        chain(Strange(OSError())).decode(0, DATA, None)
 
 
 def test_a_codec_that_gives_nothing_is_an_error():
@@ -80,7 +80,7 @@ def test_a_codec_that_gives_nothing_is_an_error():
 def test_codecs_that_stand_alone_are_named_alone():
     alone = Chain(None, (NamedCodec(Crc32cCodec()),), SPEC)
     with pytest.raises(ChunkDecodeError, match=r"^codec 'crc32c': cannot decode its 4 bytes"):
-        alone.decode(0, DATA)
+        alone.decode(0, DATA, None)
 
 
 def test_a_named_codec_can_be_copied():

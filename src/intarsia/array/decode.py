@@ -17,7 +17,7 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import ArraySpec, ChunkTransform, resolve_aa_specs
 from intarsia.array.fetch import Encoded, FileSpan
 from intarsia.array.memory import Values, put
-from intarsia.array.unpack import Bytes, Unpack, unpacker
+from intarsia.codecs.bounded import Bytes, Unpack, decode, decoded_bounds, unpacker
 from intarsia.errors import ChunkDecodeError
 from intarsia.nullable.buffer import OptionalNDBuffer
 
@@ -72,12 +72,14 @@ class Decoder:
         self.nbytes = prod(self.stored_shape) * self._dtype.itemsize
         """Size of a chunk, as the array -> bytes codec sees it."""
         outer = list(chain._bb_codecs)
+        bounds = decoded_bounds((chain._ab_codec, *outer), self._spec)
         self._unpack: Unpack | None = None
         if self._is_plain and outer:
             self._unpack = unpacker(outer[0], self.nbytes)
             if self._unpack is not None:
-                outer = outer[1:]
-        self._outer: tuple[Any, ...] = tuple(reversed(outer))
+                outer, bounds = outer[1:], bounds[1:]
+        self._outer = tuple(zip(reversed(outer), reversed(bounds), strict=True))
+        """The other bytes -> bytes codecs in the order of decoding, each with the most bytes it may give."""
         self.asks_for_index = any(not type(codec).__module__.startswith("zarr.") for codec in codecs)
         """Whether a codec may want to know which chunk it works on; zarr's own never do."""
         self.is_direct = self._is_plain and not self._array_codecs and self.stored_dtype == self._dtype
@@ -143,6 +145,6 @@ class Decoder:
         """The bytes after the outermost codecs were undone, as a buffer of zarr."""
         data = encoded.read() if type(encoded) is FileSpan else encoded
         buffer = self._buffer.from_bytes(data)
-        for codec in self._outer:
-            buffer = codec._decode_sync(buffer, self._spec)
+        for codec, most in self._outer:
+            buffer = decode(codec, buffer, self._spec, most)
         return buffer

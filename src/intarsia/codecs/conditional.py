@@ -11,6 +11,7 @@ import numpy as np
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 
 from intarsia.codecs import configuration as codec_configuration
+from intarsia.codecs.bounded import encoded_bound, likely_bound
 from intarsia.codecs.chain import CodecLike, parse_codec
 from intarsia.codecs.context import named_chunk, needs_chunk_index
 from intarsia.codecs.decisions import DecisionFunction, NeverApply, parse_decision
@@ -261,14 +262,29 @@ class ConditionalCodec(SynchronousBytesCodec):
         return decision.encode(data, self.chain(chunk_spec, decision))
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        return self.decode_at_most(chunk_data, chunk_spec, likely_bound(chunk_spec))
+
+    def decode_at_most(self, chunk_data: Buffer, chunk_spec: ArraySpec, most: int | None) -> Buffer:
+        """The chunk decoded; an error if there is more than `most` bytes of it, before they are made."""
         mask = self.read_mask(chunk_data)
         data = chunk_data[self.header_bytes :]
         if mask:
             chain = self.chain(chunk_spec)
-            for position in reversed(range(len(chain))):
-                if mask >> position & 1:
-                    data = chain.decode(position, data)
+            applied = [position for position in range(len(chain)) if mask >> position & 1]
+            bounds = []
+            for position in applied:
+                bounds.append(most)
+                most = encoded_bound(self.codecs[position], most, chain.spec)
+            for position, bound in zip(reversed(applied), reversed(bounds), strict=True):
+                data = chain.decode(position, data, bound)
         return _aligned(data, chunk_spec)
+
+    def most_encoded(self, most: int, chunk_spec: ArraySpec) -> int | None:
+        """How many bytes may be stored for a chunk of at most so many, whichever nested codecs apply."""
+        largest: int | None = most
+        for codec in self.codecs:
+            largest = encoded_bound(codec, largest, chunk_spec)
+        return None if largest is None else max(most, largest) + self.header_bytes
 
 
 def _parse_nested(name: str, position: int, codec: CodecLike) -> BytesBytesCodec:

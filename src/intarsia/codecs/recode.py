@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec
 
+from intarsia.codecs.bounded import likely_bound
 from intarsia.codecs.current_chunk import at_place, named_chunk
 from intarsia.codecs.decisions import apply
 from intarsia.codecs.nested import Chain, NamedCodec
@@ -39,7 +40,7 @@ def undo(codecs: tuple[BytesBytesCodec, ...], data: Buffer, spec: ArraySpec) -> 
     """`data` before `codecs` encoded it; damage is a `ChunkDecodeError`."""
     chain = Chain(None, tuple(NamedCodec(codec) for codec in codecs), spec)
     for position in reversed(range(len(chain))):
-        data = chain.decode(position, data)
+        data = chain.decode(position, data, likely_bound(spec))
     return data
 
 
