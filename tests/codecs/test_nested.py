@@ -5,13 +5,15 @@ import pickle
 
 import numpy as np
 import pytest
+import zarr
 from zarr.abc.codec import BytesBytesCodec
-from zarr.codecs import Crc32cCodec, ZstdCodec
+from zarr.codecs import BytesCodec, CastValue, Crc32cCodec, ZstdCodec
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.dtype import UInt8
 
-from intarsia import ChunkDecodeError, ChunkEncodeError
+import intarsia
+from intarsia import ChunkDecodeError, ChunkEncodeError, PadCodec
 from intarsia.codecs.context import working_on
 from intarsia.codecs.nested import Chain, NamedCodec
 
@@ -33,7 +35,7 @@ class Strange(BytesBytesCodec):
 
     async def _encode_single(self, chunk_data, chunk_spec):
         await asyncio.to_thread(len, b"")
-        if isinstance(self.result, Exception):
+        if isinstance(self.result, BaseException):
             raise self.result
         return self.result
 
@@ -89,3 +91,37 @@ def test_a_named_codec_can_be_copied():
     assert codec.level == 4
     with pytest.raises(AttributeError):
         codec.no_such_thing  # noqa: B018
+
+
+class PanicException(BaseException):
+    """As a codec written in Rust raises it."""
+
+
+def test_a_panic_while_decoding_is_damage_and_an_interrupt_is_none():
+    with pytest.raises(ChunkDecodeError, match=r"cannot decode its .* bytes: oh"):
+        chain(Strange(PanicException("oh"))).decode(0, DATA, None)
+    with pytest.raises(KeyboardInterrupt):
+        chain(Strange(KeyboardInterrupt())).decode(0, DATA, None)
+
+
+@pytest.mark.parametrize("kind", ["Batched", "Fused", "nullable", "logical"])
+def test_a_panic_of_any_codec_names_the_chunk(kind, monkeypatch):
+    def panic(*_):
+        raise PanicException("oh")
+
+    pytest.importorskip("cast_value_rs")
+    codecs = [CastValue(data_type="int16"), BytesCodec(), PadCodec(location="end", nbytes=1)]
+    pipeline = kind if kind in ("Batched", "Fused") else "Batched"
+    with zarr.config.set({"codec_pipeline.path": f"intarsia.codecs.context.{pipeline}Pipeline"}):
+        if kind == "nullable":
+            z = intarsia.nullable.create_array({}, shape=8, chunks=4, dtype="f8", data_codecs=codecs)
+            z[:] = np.arange(8)
+        elif kind == "logical":
+            z = intarsia.create({}, "a", shape=(0,), chunks=(4,), dtype="f8")
+            z.append(np.arange(8.0), codecs=codecs)
+        else:
+            z = zarr.create(store={}, shape=8, chunks=4, dtype="f8", codecs=codecs)
+            z[:] = np.arange(8)
+        monkeypatch.setattr(CastValue, "_decode_sync", panic)
+        with pytest.raises((ChunkDecodeError, intarsia.ReadError), match=r"chunk \(1,\).*oh"):
+            z[4:]

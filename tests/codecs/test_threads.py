@@ -62,14 +62,15 @@ NESTED = """
     import numpy as np, zarr, intarsia
     from intarsia import nullable
     from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
-    zarr.config.set({{"codec_pipeline.path": "intarsia.codecs.context.{kind}Pipeline", "async.concurrency": 64}})
+    zarr.config.set({{"codec_pipeline.path": "intarsia.codecs.context.{kind}Pipeline"}})
     CHUNKS = 2 * min(32, os.cpu_count() + 4) + 1  # more than any pool of asyncio has threads
-    zarr.config.set({{"codec_pipeline.max_workers": CHUNKS}})
+    zarr.config.set({{"async.concurrency": CHUNKS, "codec_pipeline.max_workers": CHUNKS}})
 
     def made(decision, kind="plain"):
         codecs = [BytesCodec(), intarsia.ConditionalCodec(codecs=[Crc32cCodec()], decision=decision)]
         if kind == "nullable":
-            return nullable.create_array({{}}, shape=CHUNKS, chunks=1, dtype="u1", data_codecs=codecs).zarr_array
+            found = nullable.create_array({{}}, shape=CHUNKS, chunks=1, dtype="u1", data_codecs=codecs)
+            return found.zarr_array
         if kind == "sharded":
             codecs = [ShardingCodec(chunk_shape=(1,), codecs=codecs)]
         return zarr.create(store={{}}, shape=CHUNKS, chunks=CHUNKS if kind == "sharded" else 1, dtype="u1",

@@ -17,7 +17,7 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import ArraySpec, ChunkTransform, resolve_aa_specs
 from intarsia.array.fetch import Encoded, FileSpan
 from intarsia.array.memory import Values, put
-from intarsia.codecs.bounded import Bytes, Unpack, decode, decoded_bounds, unpacker
+from intarsia.codecs.bounded import Bytes, Unpack, decode, decoded_bounds, has_panicked, unpacker
 from intarsia.errors import ChunkDecodeError
 from intarsia.nullable.buffer import OptionalNDBuffer
 
@@ -120,7 +120,12 @@ class Decoder:
         else:
             array = self._serializer._decode_sync(self._peeled(encoded), self._spec)
         for codec, spec in zip(reversed(self._array_codecs), reversed(self._array_specs), strict=True):
-            array = codec._decode_sync(array, spec)
+            try:
+                array = codec._decode_sync(array, spec)
+            except BaseException as error:
+                if not has_panicked(error):
+                    raise
+                raise ChunkDecodeError(f"{type(codec).__name__} panicked: {error}") from error
         # A nullable chunk keeps its buffer, which puts its elements into the output without a copy between.
         return array if isinstance(array, OptionalNDBuffer) else array.as_numpy_array()
 

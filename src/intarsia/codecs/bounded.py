@@ -1,7 +1,7 @@
 """Decompressing what somebody else stored: never past the end of the bytes, never to more than there may be.
 
 blosc believes its header and reads memory that is not the chunk's; gzip and its like make gigabytes of a few
-kilobytes. So whoever of us decodes a compressor of zarr's does it here, with the most bytes that may come out:
+kilobytes. So whoever of us undoes a compressor of zarr's does it here, with the most bytes that may come out:
 
 - `decode` for a codec in a chain, `decoded_bounds` for how many bytes that may be;
 - `unpacker` for a chunk of a known size, into memory that is there already.
@@ -37,7 +37,16 @@ if TYPE_CHECKING:
 
     from intarsia._compat import ArraySpec
 
-__all__ = ["Bytes", "Unpack", "decode", "decoded_bounds", "likely_bound", "unpacker"]
+__all__ = [
+    "Bytes",
+    "Unpack",
+    "decode",
+    "decoded_bounds",
+    "encoded_bound",
+    "has_panicked",
+    "likely_bound",
+    "unpacker",
+]
 
 type Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 type Unpack = Callable[[Any, Bytes], Any]
@@ -89,6 +98,15 @@ def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffe
     if most is not None and len(result) > most:
         raise _too_much(most)
     return result
+
+
+def has_panicked(error: BaseException) -> bool:
+    """Whether a codec written in Rust gave up in a panic, which in Python is no `Exception`.
+
+    >>> has_panicked(KeyboardInterrupt())
+    False
+    """
+    return type(error).__name__ == "PanicException" and not isinstance(error, Exception)
 
 
 def decoded_bounds(codecs: Sequence[Codec], spec: ArraySpec) -> list[int | None]:

@@ -25,7 +25,7 @@ from intarsia.codecs.runtime import (
     remembered,
     remembering,
 )
-from intarsia.codecs.synchronous import SynchronousBytesCodec
+from intarsia.codecs.synchronous import SynchronousBytesCodec, address_of, aligned
 from intarsia.codecs.threads import in_own_thread
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
@@ -230,7 +230,7 @@ class ConditionalCodec(SynchronousBytesCodec):
         size = self.header_bytes
         space = np.empty(CACHE_LINE + size + len(data), dtype=np.uint8)
         # The header goes right before a cache line: copying is faster to where the data then start.
-        shift = -(_address(space) + size) % CACHE_LINE
+        shift = -(address_of(space) + size) % CACHE_LINE
         stored = space[shift : shift + size + len(data)]
         stored[:size] = np.frombuffer(mask.to_bytes(size, "little"), dtype=np.uint8)
         stored[size:] = data.as_numpy_array().view(np.uint8)
@@ -277,7 +277,7 @@ class ConditionalCodec(SynchronousBytesCodec):
                 most = encoded_bound(self.codecs[position], most, chain.spec)
             for position, bound in zip(reversed(applied), reversed(bounds), strict=True):
                 data = chain.decode(position, data, bound)
-        return _aligned(data, chunk_spec)
+        return aligned(data, chunk_spec)
 
     def most_encoded(self, most: int, chunk_spec: ArraySpec) -> int | None:
         """How many bytes may be stored for a chunk of at most so many, whichever nested codecs apply."""
@@ -325,19 +325,3 @@ def _choose(
     if trial_encode is not None:
         raise CodecConfigurationError(f"codec {name!r}: trial_encode belongs to a decision_function")
     return None if decision is None else parse_decision(decision)
-
-
-def _aligned(data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-    """`data`, copied if a header before it left it at an address that its numbers cannot have.
-
-    Some array -> array codecs, such as `cast_value`, refuse numbers at such addresses.
-    """
-    array = data.as_numpy_array()
-    if _address(array) % chunk_spec.dtype.to_native_dtype().alignment == 0:
-        return data
-    return chunk_spec.prototype.buffer.from_array_like(array.copy())
-
-
-def _address(array: np.ndarray[Any, Any]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address

@@ -32,6 +32,7 @@ from intarsia._compat import (
     resolve_max_workers,
     store_supports_sync_io,
 )
+from intarsia.codecs.bounded import has_panicked
 from intarsia.codecs.current_chunk import (
     asks_for,
     at_place,
@@ -99,6 +100,11 @@ def names_chunks(codec: Codec) -> bool:
     """
     inside: Iterable[Codec] = getattr(codec, "codecs", ())
     return bool(getattr(codec, "names_chunks", False)) or any(map(names_chunks, inside))
+
+
+def _is_about_a_chunk(error: BaseException) -> bool:
+    """Whether reading failed in a way that can be told with the chunk's name."""
+    return isinstance(error, ValueError | ChunkIndexUnknownError) or has_panicked(error)
 
 
 def _concerns_a_chunk(error: Exception) -> bool:
@@ -213,7 +219,9 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
         try:  # no codec needs the index for decoding; only an error that names the chunk does
             with at_place(UNKNOWN):
                 return await super().read(batch, out, drop_axes)
-        except (ValueError, ChunkIndexUnknownError):
+        except BaseException as error:
+            if not _is_about_a_chunk(error):
+                raise
             return await self.read_one_by_one(batch, out, drop_axes)
 
     async def read_one_by_one(
@@ -225,10 +233,11 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
             current_place.set(place)  # of this task alone
             try:
                 (result,) = await self.read_batch([item], out, drop_axes)
-            except ValueError as error:
-                if isinstance(error, IntarsiaError | BaseZarrError):
+            except BaseException as error:
+                foreign = isinstance(error, ValueError) and not isinstance(error, IntarsiaError | BaseZarrError)
+                if not foreign and not has_panicked(error):
                     raise
-                # Of a codec that is not ours, such as `crc32c` after `conditional`.
+                # Of a codec that is not ours, such as `crc32c` after `conditional`, or one that panicked.
                 raise ChunkDecodeError(f"the data{named_chunk()} cannot be decoded: {error}") from error
             return result
 
@@ -313,7 +322,9 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
         try:
             with at_place(UNKNOWN):
                 return await super().read(batch, out, drop_axes)
-        except (ValueError, ChunkIndexUnknownError):
+        except BaseException as error:
+            if not _is_about_a_chunk(error):
+                raise
             return await self._batched.read_one_by_one(batch, out, drop_axes)
 
     async def write(

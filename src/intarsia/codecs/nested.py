@@ -130,7 +130,9 @@ class Chain:
                 if named.synchronous
                 else _run(codec._decode_single(data, self.spec))
             )
-        except Exception as error:
+        except BaseException as error:
+            if not (isinstance(error, Exception) or bounded.has_panicked(error)):
+                raise
             raise ChunkDecodeError(
                 f"{self._say(position)} cannot decode its {len(data)} bytes{named_chunk()}: "
                 f"{str(error) or type(error).__name__}"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from zarr.codecs import VLenBytesCodec, VLenUTF8Codec
 
 from intarsia._compat import ArraySpec, codec_supports_sync, codecs_from_list_unchecked, evolve_codecs
-from intarsia.codecs.bounded import decode, decoded_bounds
+from intarsia.codecs.bounded import decode, decoded_bounds, has_panicked
 from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkDecodeError
 
@@ -144,17 +144,19 @@ class Part:
     def _decode_now(self, codec: Any, data: Any, spec: ArraySpec) -> Any:
         try:
             return codec._decode_sync(data, spec)
-        except Exception as error:
+        except BaseException as error:
             raise self._failed(codec, error) from error
 
     async def _decode_later(self, codec: Any, data: Any, spec: ArraySpec) -> Any:
         try:
             return await codec._decode_single(data, spec)
-        except Exception as error:
+        except BaseException as error:
             raise self._failed(codec, error) from error
 
-    def _failed(self, codec: Codec, error: Exception) -> ChunkDecodeError:
-        if isinstance(error, ChunkDecodeError):
+    def _failed(self, codec: Codec, error: BaseException) -> BaseException:
+        """What to raise instead of what a codec raised."""
+        passes = not isinstance(error, Exception) and not has_panicked(error)
+        if passes or isinstance(error, ChunkDecodeError):
             return error
         name = codec.to_dict().get("name", type(codec).__name__)
         return ChunkDecodeError(
