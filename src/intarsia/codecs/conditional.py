@@ -14,7 +14,7 @@ from intarsia.codecs import configuration as codec_configuration
 from intarsia.codecs.bounded import encoded_bound, likely_bound
 from intarsia.codecs.chain import CodecLike, parse_codec
 from intarsia.codecs.context import named_chunk, needs_chunk_index
-from intarsia.codecs.decisions import DecisionFunction, NeverApply, parse_decision
+from intarsia.codecs.decisions import DecisionFunction, NeverApply, SameMask, parse_decision
 from intarsia.codecs.nested import Chain, NamedCodec
 from intarsia.codecs.runtime import (
     Options,
@@ -112,6 +112,11 @@ class ConditionalCodec(SynchronousBytesCodec):
         object.__setattr__(self, "header_bits", _parse_header_bits(name, header_bits, len(nested)))
         object.__setattr__(self, "_spelled_out", header_bits is not None)
         object.__setattr__(self, "decision", _choose(name, decision, decision_function, trial_encode))
+        if isinstance(self.decision, SameMask) and self.decision.mask >> len(nested):
+            raise CodecConfigurationError(
+                f"codec {name!r}: the decision is the bitmask {self.decision.mask:#b}, but there are only "
+                f"{len(nested)} nested codecs"
+            )
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
@@ -264,9 +269,21 @@ class ConditionalCodec(SynchronousBytesCodec):
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         return self.decode_at_most(chunk_data, chunk_spec, likely_bound(chunk_spec))
 
-    def decode_at_most(self, chunk_data: Buffer, chunk_spec: ArraySpec, most: int | None) -> Buffer:
-        """The chunk decoded; an error if there is more than `most` bytes of it, before they are made."""
+    def decode_at_most(
+        self,
+        chunk_data: Buffer,
+        chunk_spec: ArraySpec,
+        most: int | None,
+        see: Callable[[str, int], None] | None = None,
+        path: str = "",
+    ) -> Buffer:
+        """The chunk decoded; an error if there is more than `most` bytes of it, before they are made.
+
+        `see` is told the bitmask, after `path`, and those of nested `conditional` codecs that were applied.
+        """
         mask = self.read_mask(chunk_data)
+        if see is not None:
+            see(path, mask)
         data = chunk_data[self.header_bytes :]
         if mask:
             chain = self.chain(chunk_spec)
@@ -276,7 +293,12 @@ class ConditionalCodec(SynchronousBytesCodec):
                 bounds.append(most)
                 most = encoded_bound(self.codecs[position], most, chain.spec)
             for position, bound in zip(reversed(applied), reversed(bounds), strict=True):
-                data = chain.decode(position, data, bound)
+                nested = self.codecs[position]
+                if see is not None and isinstance(nested, ConditionalCodec):
+                    inside = f"{path}.codecs[{position}]"
+                    data = nested.decode_at_most(data, chain.spec, bound, see, inside)
+                else:
+                    data = chain.decode(position, data, bound)
         return aligned(data, chunk_spec)
 
     def most_encoded(self, most: int, chunk_spec: ArraySpec) -> int | None:

@@ -234,8 +234,8 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
             try:
                 (result,) = await self.read_batch([item], out, drop_axes)
             except BaseException as error:
-                foreign = isinstance(error, ValueError) and not isinstance(error, IntarsiaError | BaseZarrError)
-                if not foreign and not has_panicked(error):
+                named = isinstance(error, IntarsiaError | BaseZarrError)
+                if named or not (isinstance(error, ValueError) or has_panicked(error)):
                     raise
                 # Of a codec that is not ours, such as `crc32c` after `conditional`, or one that panicked.
                 raise ChunkDecodeError(f"the data{named_chunk()} cannot be decoded: {error}") from error

@@ -71,13 +71,13 @@ class Recoder:
     def recode(self, data: Buffer, spec: ArraySpec, place: Place, level: int = 0) -> Buffer | None:
         """The object's new bytes, or None if nothing changes."""
         if level == len(self.route.shards):
-            return self._chunk(data, spec, place)
+            self.chunks += 1
+            return self._part(data, spec, place)
         step = self.route.shards[level]
         spec = resolved(step.before, spec)
         layout = ShardLayout(step.codec, spec.shape)
         inner_spec = replace(spec, shape=step.codec.chunk_shape)
-        inner_step = self.route.end if level + 1 == len(self.route.shards) else self.route.shards[level + 1]
-        inner_arrays = array_codecs(inner_step.before)
+        inner_arrays = array_codecs(self.route.step_into(level + 1).before)
         with at_place(place):
             chunks = layout.split(undo(step.after, data, spec))
         found = {
@@ -95,11 +95,26 @@ class Recoder:
         with at_place(place):
             return redo(step.after, joined, spec)
 
+    def _part(self, data: Buffer, spec: ArraySpec, place: Place, level: int = 0) -> Buffer | None:
+        if level == len(self.route.parts):
+            return self._chunk(data, spec, place)
+        step = self.route.parts[level]
+        spec = resolved(step.before, spec)
+        with at_place(place):
+            parts = step.codec.open_parts(undo(step.after, data, spec), spec)
+        if step.name not in parts:
+            return None
+        new = self._part(*parts[step.name], place, level + 1)
+        if new is None:
+            return None
+        encoded = {name: part for name, (part, _) in parts.items()} | {step.name: new}
+        with at_place(place):
+            return redo(step.after, step.codec.close_parts(encoded, spec), spec)
+
     def _chunk(self, data: Buffer, spec: ArraySpec, place: Place) -> Buffer | None:
         step = self.route.end
         codec, spec = step.codec, resolved(step.before, spec)
         with at_place(place):
-            self.chunks += 1
             stored = undo(step.after, data, spec)
             old = codec.read_mask(stored)
             decision = codec.effective_decision(spec)

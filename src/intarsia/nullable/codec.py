@@ -31,7 +31,7 @@ from intarsia.nullable.scalars import Some
 from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from zarr.abc.codec import Codec
     from zarr.core.buffer import Buffer, NDBuffer
@@ -114,6 +114,28 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
             "data_codecs": [codec.to_dict() for codec in self.data_codecs],
         }
         return {"name": self.name, "configuration": parts}
+
+    # -- what `masks` and `rewrite` ask of it: see `intarsia.codecs.route`
+
+    @property
+    def chains(self) -> dict[str, tuple[Codec, ...]]:
+        """The codecs of its two parts."""
+        return {"mask_codecs": self.mask_codecs, "data_codecs": self.data_codecs or ()}
+
+    def open_parts(self, data: Buffer, spec: ArraySpec) -> dict[str, tuple[Buffer, ArraySpec]]:
+        """The encoded parts of a chunk, each with what its codecs are told; no data where all is null."""
+        raw, mask_length = split(data)
+        mask_spec, _ = self._specs(spec, 0)
+        mask = _bytes(raw[:mask_length], spec)
+        _, count = checked_mask(self._mask.decode(mask, mask_spec))
+        parts = {"mask_codecs": (mask, mask_spec)}
+        if self._has_data(raw.size - mask_length, count):
+            parts["data_codecs"] = (_bytes(raw[mask_length:], spec), self._specs(spec, count)[1])
+        return parts
+
+    def close_parts(self, parts: Mapping[str, Buffer], spec: ArraySpec) -> Buffer:
+        """A chunk of these encoded parts."""
+        return joined(parts["mask_codecs"], parts.get("data_codecs"), spec)
 
     # -- fitting the codecs to the data
 
