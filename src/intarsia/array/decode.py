@@ -71,8 +71,8 @@ class Decoder:
             self.stored_dtype = self._dtype.newbyteorder("<" if order == "little" else ">")
         self.nbytes = prod(self.stored_shape) * self._dtype.itemsize
         """Size of a chunk, as the array -> bytes codec sees it."""
-        outer = list(chain._bb_codecs)
-        bounds = decoded_bounds((chain._ab_codec, *outer), self._spec)
+        outer: list[Any] = list(chain._bb_codecs)
+        bounds = decoded_bounds((self._serializer, *outer), self._spec)
         self._unpack: Unpack | None = None
         if self._is_plain and outer:
             self._unpack = unpacker(outer[0], self.nbytes)

@@ -100,7 +100,9 @@ class Route:
 
     def step_into(self, level: int) -> Step[ShardingCodec] | PartStep | Step[ConditionalCodec]:
         """The step in the list of codecs that lies inside so many shards."""
-        return (*self.shards, *self.parts[:1], self.end)[level]
+        if level < len(self.shards):
+            return self.shards[level]
+        return self.parts[0] if self.parts else self.end
 
     def conditional_codecs(self) -> dict[str, ConditionalCodec]:
         """The codec and those nested in it, by where they stand in zarr.json."""
