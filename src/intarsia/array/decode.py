@@ -72,7 +72,8 @@ class Decoder:
         self.nbytes = prod(self.stored_shape) * self._dtype.itemsize
         """Size of a chunk, as the array -> bytes codec sees it."""
         outer: list[Any] = list(chain._bb_codecs)
-        bounds = decoded_bounds((self._serializer, *outer), self._spec)
+        to_bytes: list[Any] = [self._serializer, *outer]
+        bounds = decoded_bounds(to_bytes, self._spec)
         self._unpack: Unpack | None = None
         if self._is_plain and outer:
             self._unpack = unpacker(outer[0], self.nbytes)
