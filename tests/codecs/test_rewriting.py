@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from concurrent.futures import ProcessPoolExecutor
 
 import icechunk
@@ -453,7 +454,7 @@ def test_an_empty_object_in_an_object_store_is_a_damaged_chunk_like_any_other():
 
 
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed`")
-def test_several_codecs_and_nested_ones_are_all_decided_anew():
+def test_several_codecs_and_nested_ones_are_all_decided_anew(monkeypatch):
     inner = ConditionalCodec(codecs=[GzipCodec()])
     chain = [LITTLE, ConditionalCodec(codecs=[ShuffleCodec(element_size=4), inner])]
     chain += [ConditionalCodec(codecs=[Crc32cCodec()])]
@@ -471,6 +472,7 @@ def test_several_codecs_and_nested_ones_are_all_decided_anew():
         "codecs[1]": {1},
     }
     np.testing.assert_array_equal(z[:].view("u4"), data.view("u4"))
+    monkeypatch.setattr(time, "time", lambda: 10**9)  # gzip writes the time, which is no change
     assert rewrite(z, "always_apply").rewritten == 0
 
 
