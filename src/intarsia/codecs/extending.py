@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import zarr
@@ -13,7 +14,7 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import ArrayV3Metadata, sync
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.route import find_routes, has_conditional, no_member_decides
-from intarsia.codecs.runtime import runtime_config
+from intarsia.codecs.runtime import options_in, options_of
 from intarsia.errors import CodecConfigurationError, ReadOnlyError
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def extend_codecs[T](array: T, codecs: Iterable[CodecLike], *, at: str | None = 
     They come after those that are there. Chunks stay as they are and can be read: their bits for the new
     codecs are 0. The header of a chunk must have bits to spare; its length cannot change any more
     (`header_bits`, when the array is created). Only zarr.json is written, once. Handles that were opened
-    before do not know the new codecs, and cannot read chunks that these were applied to.
+    before do not know the new codecs, and cannot read chunks that these were applied to. The decision comes
+    along; where several codecs had their own, give it anew.
 
     Where an array has several `conditional` codecs, `at` says which one is meant: "codecs[1]", as in the
     result of `masks`. Takes zarr arrays, nullable ones, and logical ones, of which all members with a
@@ -105,10 +107,11 @@ class _Extension:
         content = json.dumps(self.document, indent=2).encode()
         sync(self.key.set(default_buffer_prototype().buffer.from_bytes(content)))
         fresh = zarr.open_array(self.array.store_path, mode="r+", zarr_format=3)
-        config = self.array.async_array.config
-        if self.codec.decision is not None and getattr(config, "decision", None) is None:
-            config = runtime_config(config, self.codec.decision)
-        return fresh.with_config(config)
+        metadata: Any = self.array.metadata
+        carried = options_of(metadata.codecs)
+        if len(find_routes(self.array, PURPOSE)) > 1:  # each may have its own decision, but an array has one
+            carried = replace(carried, decision=None)
+        return options_in(self.array.async_array.config).over(carried).on(fresh)
 
 
 def _chosen(array: zarr.Array[Any], at: str | None) -> tuple[Route, str, ConditionalCodec]:

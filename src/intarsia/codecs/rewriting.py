@@ -11,7 +11,7 @@ import zarr
 
 from intarsia.codecs.bitmasks import stored_shape
 from intarsia.codecs.current_chunk import at_place
-from intarsia.codecs.deciding import decision_of, with_decision
+from intarsia.codecs.deciding import with_decision
 from intarsia.codecs.extent import Extent, StoredObject, margins
 from intarsia.codecs.place import Grid, StoredPlace
 from intarsia.codecs.recode import Recoder, array_codecs
@@ -176,8 +176,9 @@ def _in_threads(work: _Work, progress: Progress) -> tuple[Rewritten, list[ChunkD
 
 def _on(client: Client, work: _Work, progress: Progress) -> tuple[Rewritten, list[ChunkDecodeError]]:
     array, indices = work.array, work.stored
+    metadata: Any = array.metadata
     tasks = [indices[i : i + CHUNKS_PER_TASK] for i in range(0, len(indices), CHUNKS_PER_TASK)]
-    luggage = Luggage.of(array.metadata.codecs, options_in(array.async_array.config))
+    luggage = Luggage.of(metadata.codecs, options_in(array.async_array.config))
     elsewhere = _Elsewhere(array.path, luggage)
 
     def count(done: int, _total: int) -> None:
@@ -233,10 +234,11 @@ class _Work:
     @classmethod
     def on(cls, array: zarr.Array[Any], decision: DecisionLike | ConditionalCodec | None) -> _Work:
         """What there is to do on an array, once it is clear that it can be done."""
-        find_routes(array, "rewrite")
+        find_routes(array, "rewrite")  # or say what the array has instead
         if decision is not None:
             array = with_decision(array, decision)
-        if decision_of(array) is None:
+        ends = [(route.end.codec, route.spec(array, array.shape)) for route in find_routes(array, "rewrite")]
+        if any(codec.effective_decision(spec) is None for codec, spec in ends):
             raise CodecConfigurationError("cannot rewrite: the array has no decision, so give one")
         if array.read_only:
             raise ReadOnlyError("cannot rewrite: the array is open for reading only; open it with mode='r+'")
