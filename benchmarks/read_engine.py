@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 import zarr
 
-import intarsia.array.unpack
+import intarsia.codecs.bounded
 from benchmarks.measure import best_times, table
 from benchmarks.mosaic import DEFAULT, FUSED, ZARRS, Mosaic, folder
 
@@ -17,12 +17,12 @@ def without_isal(read):
     """The same read with the inflate of the standard library."""
 
     def slower(selection):
-        chosen = intarsia.array.unpack.decompressobj
-        intarsia.array.unpack.decompressobj = zlib.decompressobj
+        chosen = intarsia.codecs.bounded.decompressobj
+        intarsia.codecs.bounded.decompressobj = zlib.decompressobj
         try:
             return read(selection)
         finally:
-            intarsia.array.unpack.decompressobj = chosen
+            intarsia.codecs.bounded.decompressobj = chosen
 
     return slower
 

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.storage import MemoryStore, WrapperStore
 
-from intarsia import ChunkDecodeError, CodecConfigurationError, ConditionalCodec, OffsetCodec, PadCodec, masks
+import intarsia
+from intarsia import (
+    ChunkDecodeError,
+    CodecConfigurationError,
+    ConditionalCodec,
+    OffsetCodec,
+    PadCodec,
+    masks,
+    nullable,
+)
 
 LITTLE = BytesCodec(endian="little")
 LOCK = threading.Lock()
@@ -190,14 +199,114 @@ def test_a_damaged_shard_is_an_error(damage, tmp_path):
         masks(z)
 
 
-def test_arrays_for_which_there_is_no_one_answer():
+def test_arrays_without_such_a_codec_are_refused():
     with pytest.raises(
         CodecConfigurationError, match="cannot read bitmasks: the array has no conditional codec"
     ):
         masks(zarr.create(store={}, shape=4, dtype="u1"))
-    two = [LITTLE, ConditionalCodec(codecs=[]), ConditionalCodec(codecs=[])]
-    with pytest.raises(CodecConfigurationError, match="2 conditional codecs"):
-        masks(zarr.create(store={}, shape=4, dtype="u1", codecs=two))
+    logical = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
+    logical.append([1, 2], codecs=["gzip"])
+    with pytest.raises(CodecConfigurationError, match="none of the 1 members"):
+        masks(logical)
+
+
+def seen(found):
+    """Bitmasks as lists, None where a chunk has none."""
+    if isinstance(found, dict):
+        return {key: seen(value) for key, value in found.items()}
+    return found.tolist()
+
+
+@pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed`")
+def test_several_codecs_each_have_their_bitmasks():
+    codecs = [
+        ShardingCodec(
+            chunk_shape=(2,),
+            codecs=[
+                LITTLE,
+                ConditionalCodec(codecs=[Crc32cCodec()], decision=lambda chunk_index: chunk_index[0] % 2),
+                ConditionalCodec(codecs=[Crc32cCodec()], decision="always_apply"),
+            ],
+        ),
+        ConditionalCodec(codecs=[ZstdCodec()], decision=[1, 0, 1]),
+    ]
+    z = zarr.create(store={}, shape=12, chunks=4, dtype="u1", codecs=codecs, fill_value=0)
+    z[4:] = np.arange(1, 9)
+    assert seen(masks(z)) == {
+        "codecs[0].codecs[1]": [None, None, 0, 1, 0, 1],
+        "codecs[0].codecs[2]": [None, None, 1, 1, 1, 1],
+        "codecs[1]": [None, 0, 1],
+    }
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_nested_codecs_have_bitmasks_where_they_were_applied(sharded):
+    innermost = ConditionalCodec(codecs=[Crc32cCodec()], decision="always_apply")
+    inner = ConditionalCodec(codecs=[ZstdCodec(), innermost], decision=[2, 3, 0])
+    codecs = [LITTLE, ConditionalCodec(codecs=[Crc32cCodec(), inner], decision=[3, 2, 1]), Crc32cCodec()]
+    inside = "codecs[1]"
+    if sharded:
+        codecs, inside = [ShardingCodec(chunk_shape=(2,), codecs=codecs)], "codecs[0].codecs[1]"
+    z = zarr.create(store={}, shape=6, chunks=6 if sharded else 2, dtype="u1", codecs=codecs)
+    z[:] = 7
+    assert seen(masks(z)) == {
+        inside: [3, 2, 1],
+        f"{inside}.codecs[1]": [2, 3, None],
+        f"{inside}.codecs[1].codecs[1]": [1, 1, None],
+    }
+
+
+def test_codecs_inside_the_codec_of_nulls_have_bitmasks():
+    data = ["bytes", ConditionalCodec(codecs=["crc32c"], decision=[0, 1, 1])]
+    mask = ["packbits", ConditionalCodec(codecs=["crc32c"], decision=[1, 0, 1])]
+    # With such a fill value, a chunk of nulls is stored: it has no data.
+    z = nullable.create_array(
+        {}, shape=6, chunks=2, dtype="u1", fill_value=9, data_codecs=data, mask_codecs=mask
+    )
+    z[:] = [1, 2, 3, None, None, None]
+    both = {
+        "codecs[0].mask_codecs[1]": [1, 0, 1],
+        "codecs[0].data_codecs[1]": [0, 1, None],
+    }
+    assert seen(masks(z)) == seen(masks(z.zarr_array)) == both
+    z = nullable.create_array({}, shape=6, chunks=2, dtype="u1", data_codecs=data)
+    z[:] = [1, 2, 3, 4, 5, 6]
+    assert seen(masks(z)) == [0, 1, 1]
+
+
+@pytest.mark.parametrize("where", ["plain", "transaction"])
+def test_a_logical_array_has_bitmasks_by_region(where, tmp_path):
+    def fill(array):
+        conditional = ConditionalCodec(codecs=["crc32c"], decision=lambda chunk_index: chunk_index[0] % 2)
+        array.append(np.arange(8, dtype="u1"), codecs=["gzip"])
+        array.append(np.arange(9, 17, dtype="u1"), codecs=[conditional])
+        array.append(np.arange(9, 17, dtype="u1"), codecs=["bytes", conditional, "crc32c"], chunks=(4,))
+        array.drop_region(((10, 12),))
+        found = masks(array)
+        assert seen(found) == {
+            ((8, 10),): [0],
+            ((12, 16),): [0, 1],
+            ((16, 24),): [0, 1],
+        }
+
+    if where == "plain":
+        fill(intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="u1"))
+        return
+    repo = intarsia.open_repository(tmp_path / "repo", create=True)
+    with intarsia.transaction(repo, message="first") as tx:
+        fill(tx.create("a", shape=(0,), chunks=(2,), dtype="u1"))
+    assert len(masks(intarsia.open(repo, "a"))) == 3
+
+
+def test_a_grid_of_many_places_costs_what_is_stored():
+    """Ten million places, one chunk: asking for each would take hours."""
+    z = zarr.create(
+        store={}, shape=10**7, chunks=1, dtype="u1", codecs=[LITTLE, ConditionalCodec(codecs=[ZstdCodec()])]
+    )
+    z[4_000_000] = 7
+    found = masks(z)
+    assert found.count() == 1
+    assert found[4_000_000] == 0
 
 
 def test_the_result_can_be_a_decision():

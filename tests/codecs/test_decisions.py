@@ -7,7 +7,14 @@ import pytest
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
 
-from intarsia import ChunkEncodeError, CodecConfigurationError, ConditionalCodec, ShuffleCodec
+from intarsia import (
+    ChunkEncodeError,
+    CodecConfigurationError,
+    ConditionalCodec,
+    ShuffleCodec,
+    masks,
+    with_decision,
+)
 from intarsia.codecs.decisions import DecisionFunction, NeverApply, Plan, named_decisions, parse_decision
 
 LITTLE = BytesCodec(endian="little")
@@ -235,3 +242,26 @@ def test_the_named_decisions():
     assert parse_decision(NeverApply()) == NeverApply()
     with pytest.raises(CodecConfigurationError, match="None is not a decision"):
         parse_decision(None)
+
+
+def test_an_integer_is_one_bitmask_for_all_chunks():
+    for mask in (0b10, np.uint8(0b10)):
+        codec = ConditionalCodec(codecs=[Crc32cCodec(), ZstdCodec()], decision=mask)
+        z = zarr.create(store={}, shape=6, chunks=2, dtype="u1", codecs=[BytesCodec(), codec])
+        z[:] = 7
+        assert masks(z).tolist() == [2, 2, 2]
+    assert parse_decision(3) == parse_decision(3) != parse_decision(2)
+
+
+def test_what_is_no_bitmask_is_refused():
+    for wrong in (True, False, np.True_, 1.0):
+        with pytest.raises(CodecConfigurationError, match="is not a decision"):
+            parse_decision(wrong)
+    with pytest.raises(CodecConfigurationError, match="negative"):
+        parse_decision(-1)
+    with pytest.raises(CodecConfigurationError, match="only 1 nested codecs"):
+        ConditionalCodec(codecs=[ZstdCodec()], decision=0b10)
+    codec = ConditionalCodec(codecs=[ZstdCodec()])
+    z = zarr.create(store={}, shape=6, chunks=2, dtype="u1", codecs=[BytesCodec(), codec])
+    with pytest.raises((CodecConfigurationError, ChunkEncodeError), match="0b10, but"):
+        with_decision(z, 0b10)[:] = 7

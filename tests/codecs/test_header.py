@@ -12,7 +12,7 @@ import tifffile
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
-from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, ZstdCodec
+from zarr.codecs import BytesCodec, CastValue, Crc32cCodec, GzipCodec, ShardingCodec, ZstdCodec
 from zarr.codecs.numcodecs import Zlib
 
 from intarsia import OffsetCodec, PadCodec, n5_header, parse_codecs, tiff_header, with_padding
@@ -437,3 +437,20 @@ def test_a_function_may_read_and_write_other_arrays(sharded, our_pipeline):
         z = zarr.create(store={}, shape=64, chunks=1, dtype="u1", codecs=chain)
         z[:] = 7
     assert z[:].tolist() == [7] * 64
+
+
+@pytest.mark.parametrize("pipeline", ["Batched", "Fused"])
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("location", ["start", "end"])
+def test_values_beside_padding_of_odd_length_are_aligned_for_the_codecs_before(pipeline, sharded, location):
+    """`cast_value` panics on numbers at odd addresses; in shards, padding shifts the next chunk."""
+    pytest.importorskip("cast_value_rs")
+    codecs = [CastValue(data_type="int16"), BytesCodec(), PadCodec(location=location, nbytes=5)]
+    if sharded:
+        codecs = [ShardingCodec(chunk_shape=(4,), codecs=codecs)]
+    with zarr.config.set({"codec_pipeline.path": f"intarsia.codecs.context.{pipeline}Pipeline"}):
+        z = zarr.create(store={}, shape=16, chunks=8, dtype="f8", codecs=codecs)
+        z[:] = np.arange(16)
+        assert z[:].tolist() == list(range(16))
+        z[3:9] = 7
+        assert z[2:10].tolist() == [2, 7, 7, 7, 7, 7, 7, 9]

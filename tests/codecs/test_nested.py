@@ -5,13 +5,15 @@ import pickle
 
 import numpy as np
 import pytest
+import zarr
 from zarr.abc.codec import BytesBytesCodec
-from zarr.codecs import Crc32cCodec, ZstdCodec
+from zarr.codecs import BytesCodec, CastValue, Crc32cCodec, ZstdCodec
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.dtype import UInt8
 
-from intarsia import ChunkDecodeError, ChunkEncodeError
+import intarsia
+from intarsia import ChunkDecodeError, ChunkEncodeError, PadCodec
 from intarsia.codecs.context import working_on
 from intarsia.codecs.nested import Chain, NamedCodec
 
@@ -33,7 +35,7 @@ class Strange(BytesBytesCodec):
 
     async def _encode_single(self, chunk_data, chunk_spec):
         await asyncio.to_thread(len, b"")
-        if isinstance(self.result, Exception):
+        if isinstance(self.result, BaseException):
             raise self.result
         return self.result
 
@@ -49,7 +51,7 @@ def test_asynchronous_codecs_run_outside_and_inside_of_an_event_loop():
     assert strange.encode(0, DATA) is DATA
 
     async def inside():
-        return strange.decode(0, DATA)
+        return strange.decode(0, DATA, None)
 
     assert asyncio.run(inside()) is DATA
 
@@ -67,9 +69,9 @@ def test_their_failures_arrive():
         pytest.raises(ChunkDecodeError, match=r"cannot decode its 4 bytes of chunk \(2,\): 'gone'"),
         working_on((2,)),
     ):
-        failing.decode(0, DATA)
+        failing.decode(0, DATA, None)
     with pytest.raises(ChunkDecodeError, match="OSError"):
-        chain(Strange(OSError())).decode(0, DATA)
+        chain(Strange(OSError())).decode(0, DATA, None)
 
 
 def test_a_codec_that_gives_nothing_is_an_error():
@@ -80,7 +82,7 @@ def test_a_codec_that_gives_nothing_is_an_error():
 def test_codecs_that_stand_alone_are_named_alone():
     alone = Chain(None, (NamedCodec(Crc32cCodec()),), SPEC)
     with pytest.raises(ChunkDecodeError, match=r"^codec 'crc32c': cannot decode its 4 bytes"):
-        alone.decode(0, DATA)
+        alone.decode(0, DATA, None)
 
 
 def test_a_named_codec_can_be_copied():
@@ -89,3 +91,37 @@ def test_a_named_codec_can_be_copied():
     assert codec.level == 4
     with pytest.raises(AttributeError):
         codec.no_such_thing  # noqa: B018
+
+
+class PanicException(BaseException):
+    """As a codec written in Rust raises it."""
+
+
+def test_a_panic_while_decoding_is_damage_and_an_interrupt_is_none():
+    with pytest.raises(ChunkDecodeError, match=r"cannot decode its .* bytes: oh"):
+        chain(Strange(PanicException("oh"))).decode(0, DATA, None)
+    with pytest.raises(KeyboardInterrupt):
+        chain(Strange(KeyboardInterrupt())).decode(0, DATA, None)
+
+
+@pytest.mark.parametrize("kind", ["Batched", "Fused", "nullable", "logical"])
+def test_a_panic_of_any_codec_names_the_chunk(kind, monkeypatch):
+    def panic(*_):
+        raise PanicException("oh")
+
+    pytest.importorskip("cast_value_rs")
+    codecs = [CastValue(data_type="int16"), BytesCodec(), PadCodec(location="end", nbytes=1)]
+    pipeline = kind if kind in ("Batched", "Fused") else "Batched"
+    with zarr.config.set({"codec_pipeline.path": f"intarsia.codecs.context.{pipeline}Pipeline"}):
+        if kind == "nullable":
+            z = intarsia.nullable.create_array({}, shape=8, chunks=4, dtype="f8", data_codecs=codecs)
+            z[:] = np.arange(8)
+        elif kind == "logical":
+            z = intarsia.create({}, "a", shape=(0,), chunks=(4,), dtype="f8")
+            z.append(np.arange(8.0), codecs=codecs)
+        else:
+            z = zarr.create(store={}, shape=8, chunks=4, dtype="f8", codecs=codecs)
+            z[:] = np.arange(8)
+        monkeypatch.setattr(CastValue, "_decode_sync", panic)
+        with pytest.raises((ChunkDecodeError, intarsia.ReadError), match=r"chunk \(1,\).*oh"):
+            z[4:]

@@ -1,14 +1,17 @@
-"""`packbits` against the registered text, numcodecs and TensorStore-independent arithmetic."""
+"""`packbits` against the registered text, numcodecs, zarrs and TensorStore-independent arithmetic."""
 
 import pickle
+from itertools import product
 
 import numcodecs
 import numpy as np
 import pytest
 import zarr
+import zarrista
 from hypothesis import given
 from hypothesis import strategies as st
 from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
+from zarrista.store import FilesystemStore
 
 from intarsia import PackBitsCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
@@ -151,3 +154,30 @@ def test_pickle_and_json():
     for codec in (PackBitsCodec(), PackBitsCodec(padding_encoding="last_byte", first_bit=1, last_bit=2)):
         assert pickle.loads(pickle.dumps(codec)) == codec == PackBitsCodec.from_dict(codec.to_dict())
     assert PackBitsCodec().to_dict() == {"name": "packbits"}
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int8", "uint16", "int16", "int32", "uint64"])
+def test_zarrs_reads_the_same_but_for_what_the_specification_names(dtype, tmp_path):
+    width = 1 if dtype == "bool" else np.dtype(dtype).itemsize * 8
+    limits = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    values = np.random.default_rng(0).integers(*limits, 30, dtype=dtype, endpoint=True)
+    ranges = [(0, 0)] if width == 1 else [(0, width - 1), (0, 2), (3, width - 2), (1, width // 2)]
+    for i, ((first, last), padding) in enumerate(product(ranges, ["none", "first_byte", "last_byte"])):
+        codec = PackBitsCodec(padding_encoding=padding, first_bit=first, last_bit=last)
+        z = zarr.create_array(
+            tmp_path, name=f"a{i}", shape=30, dtype=dtype, serializer=codec, compressors=None, fill_value=0
+        )
+        z[:] = values.astype(dtype)
+        wide = width >= 16
+        if width > 1 and (first, last) == (0, width - 1) and padding != "none":
+            with pytest.raises(zarrista.exceptions.ArrayError, match="size of a decoded chunk"):
+                read_by_zarrs(tmp_path, f"a{i}", dtype)
+        else:
+            same = np.array_equal(read_by_zarrs(tmp_path, f"a{i}", dtype), z[:])
+            cut_short = wide and dtype.startswith("int") and last // 8 < width // 8 - 1
+            assert same != cut_short, (first, last, padding)
+
+
+def read_by_zarrs(path, name, dtype):
+    found = zarrista.Array.open(FilesystemStore(str(path)), f"/{name}")[...]
+    return np.frombuffer(found.buffer(), dtype=dtype) if hasattr(found, "buffer") else np.asarray(found)

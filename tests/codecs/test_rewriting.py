@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from concurrent.futures import ProcessPoolExecutor
 
 import icechunk
@@ -450,3 +451,92 @@ def test_an_empty_object_in_an_object_store_is_a_damaged_chunk_like_any_other():
     with pytest.raises(ChunkDecodeError, match=r"0 bytes of chunk \(0,\)") as caught:
         rewrite(z, "always_apply")
     assert "1 damaged chunks or shards were left alone; of the others, 1 of 1" in caught.value.__notes__[0]
+
+
+@pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed`")
+def test_several_codecs_and_nested_ones_are_all_decided_anew(monkeypatch):
+    inner = ConditionalCodec(codecs=[GzipCodec()])
+    chain = [LITTLE, ConditionalCodec(codecs=[ShuffleCodec(element_size=4), inner])]
+    chain += [ConditionalCodec(codecs=[Crc32cCodec()])]
+    codecs = [ShardingCodec(chunk_shape=(8, 32), codecs=chain), ConditionalCodec(codecs=[ZstdCodec()])]
+    z = create(MemoryStore(), codecs, chunks=(16, 96))
+    data = mixed(z.shape)
+    z[:] = data
+    result = rewrite(z, "always_apply")
+    assert (result.chunks, result.rewritten) == (24, 24)
+    found = masks(z)
+    assert {path: set(values.compressed()) for path, values in found.items()} == {
+        "codecs[0].codecs[1]": {3},
+        "codecs[0].codecs[1].codecs[1]": {1},
+        "codecs[0].codecs[2]": {1},
+        "codecs[1]": {1},
+    }
+    np.testing.assert_array_equal(z[:].view("u4"), data.view("u4"))
+    monkeypatch.setattr(time, "time", lambda: 10**9)  # gzip writes the time, which is no change
+    assert rewrite(z, "always_apply").rewritten == 0
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_codecs_inside_the_codec_of_nulls_are_decided_anew(sharded):
+    layout = {"chunks": (8,), "shards": (16,)} if sharded else {"chunks": (8,)}
+    z = intarsia.nullable.create_array(
+        {}, shape=32, dtype="f4", data_codecs=[LITTLE, ConditionalCodec(codecs=NESTED)],
+        mask_codecs=["packbits", ConditionalCodec(codecs=[ZstdCodec()])], **layout,
+    )  # fmt: skip
+    values = np.ma.masked_array(np.arange(32, dtype="f4"), np.arange(32) % 5 == 0)
+    values[8:16] = np.ma.masked
+    z[:] = values
+    rewrite(z, 0b1)
+    inside = "codecs[0].codecs[0]" if sharded else "codecs[0]"
+    assert {path: found.tolist() for path, found in masks(z).items()} == {
+        f"{inside}.mask_codecs[1]": [1, None, 1, 1],
+        f"{inside}.data_codecs[1]": [1, None, 1, 1],
+    }
+    np.testing.assert_array_equal(intarsia.as_masked(z[:]).filled(-1), values.filled(-1))
+
+
+@pytest.mark.parametrize("where", ["plain", "transaction"])
+def test_all_members_of_a_logical_array_that_can_be_are_rewritten(where, tmp_path):
+    data = np.repeat(np.arange(8, dtype="f4"), 8)
+
+    def fill(array):
+        array.append(data, codecs=["gzip"])
+        array.append(data, codecs=[ConditionalCodec(codecs=NESTED)])
+        array.append(data, codecs=[ConditionalCodec(codecs=[ZstdCodec()]), "crc32c"], chunks=(32,))
+
+    def check(array, steps):
+        result = rewrite(array, "always_apply", progress=lambda done, total: steps.append((done, total)))
+        assert (result.chunks, result.rewritten) == (4 + 2, 4 + 2)
+        assert steps[-1] == (6, 6)
+        assert [set(found.compressed()) for found in masks(array).values()] == [{3}, {1}]
+        np.testing.assert_array_equal(array[:], np.tile(data, 3))
+
+    if where == "plain":
+        array = intarsia.create({}, "a", shape=(0,), chunks=(16,), dtype="f4")
+        fill(array)
+        check(array, [])
+        return
+    repo = intarsia.open_repository(tmp_path / "repo", create=True)
+    with intarsia.transaction(repo, message="first") as tx:
+        fill(tx.create("a", shape=(0,), chunks=(16,), dtype="f4"))
+    with intarsia.transaction(repo, message="second") as tx:
+        array = tx.open("a")
+        array[:]  # what was read is not remembered for ever
+        check(array, [])
+    np.testing.assert_array_equal(intarsia.open(repo, "a")[:], np.tile(data, 3))
+
+
+def test_a_logical_array_with_nothing_to_rewrite_is_refused():
+    array = intarsia.create({}, "a", shape=(0,), chunks=(16,), dtype="f4")
+    array.append(np.zeros(16, "f4"), codecs=["gzip"])
+    with pytest.raises(CodecConfigurationError, match="none of the 1 members"):
+        rewrite(array, "always_apply")
+
+
+def test_a_grid_of_many_places_costs_what_is_stored():
+    """Ten million places, one chunk: asking for each would take hours."""
+    z = create(MemoryStore(), shape=(10**7, 4), chunks=(1, 4))
+    z[4_000_000] = 7
+    steps = []
+    assert rewrite(z, 0b11, progress=lambda done, total: steps.append((done, total))).rewritten == 1
+    assert steps == [(0, 1), (1, 1)]

@@ -54,3 +54,92 @@ def test_threads_do_not_survive_a_fork_but_the_child_gets_new_ones(tmp_path):
         assert os.waitpid(child, 0)[1] == 0
     """)
     subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
+
+
+NESTED = """
+    import os, sys, faulthandler
+    faulthandler.dump_traceback_later(60, exit=True)
+    import numpy as np, zarr, intarsia, intarsia.codecs.context
+    from intarsia import nullable
+    from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
+    zarr.config.set({{"codec_pipeline.path": "intarsia.codecs.context.{kind}Pipeline"}})
+    CHUNKS = 2 * min(32, os.cpu_count() + 4) + 1  # more than any pool of asyncio has threads
+    zarr.config.set({{"async.concurrency": CHUNKS, "codec_pipeline.max_workers": CHUNKS}})
+
+    def made(decision, kind="plain"):
+        codecs = [BytesCodec(), intarsia.ConditionalCodec(codecs=[Crc32cCodec()], decision=decision)]
+        if kind == "nullable":
+            found = nullable.create_array({{}}, shape=CHUNKS, chunks=1, dtype="u1", data_codecs=codecs)
+            return found.zarr_array
+        if kind == "sharded":
+            codecs = [ShardingCodec(chunk_shape=(1,), codecs=codecs)]
+        return zarr.create(store={{}}, shape=CHUNKS, chunks=CHUNKS if kind == "sharded" else 1, dtype="u1",
+                           codecs=codecs)
+"""
+
+
+@pytest.mark.parametrize("outer", ["plain", "sharded", "nullable"])
+@pytest.mark.parametrize("kind", ["Batched", "Fused"])
+def test_decisions_may_write_arrays_whose_decisions_write_arrays(kind, outer):
+    script = textwrap.dedent(NESTED.format(kind=kind)) + textwrap.dedent(f"""
+        def deciding(below):
+            def decide(chunk_index):
+                below[chunk_index[0]] = 7
+                return True
+            return decide
+
+        deepest = made(lambda chunk_index: False)
+        middle = made(deciding(deepest))
+        made(deciding(middle), {outer!r})[:] = 7
+        assert deepest[:].tolist() == middle[:].tolist() == [7] * CHUNKS
+    """)
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=300)
+
+
+@pytest.mark.parametrize("kind", ["Batched", "Fused"])
+def test_decisions_that_ask_for_nothing_may_read_arrays_too(kind):
+    """A `Decision` of somebody's own says by default that it may wait, but not that it needs the index."""
+    script = textwrap.dedent(NESTED.format(kind=kind)) + textwrap.dedent("""
+        other = zarr.create(store={}, shape=64, chunks=1, dtype="u1")
+        other[:] = 1
+
+        class Mine(intarsia.Decision):
+            def encode(self, data, chain):
+                return (1, chain.encode(0, data)) if other[:].all() else (0, data)
+
+        z = made(Mine())
+        z[:] = 7
+        assert intarsia.masks(z).tolist() == [1] * CHUNKS
+    """)
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=300)
+
+
+@pytest.mark.parametrize("kind", ["Batched", "Fused"])
+def test_whoever_waits_for_a_slot_does_not_stop_the_decision_that_holds_it(kind, tmp_path):
+    script = textwrap.dedent(NESTED.format(kind=kind)) + textwrap.dedent(f"""
+        import threading
+        other = zarr.create(store={{}}, shape=64, chunks=1, dtype="u1")
+        other[:] = 1
+
+        class Mine(intarsia.Decision):
+            bounds_size = True
+
+            def encode(self, data, chain):
+                return (0, data) if other[:].all() else (1, chain.encode(0, data))
+
+        codec = intarsia.ConditionalCodec(codecs=[Crc32cCodec()], decision=Mine())
+        shards = ShardingCodec(chunk_shape=(CHUNKS,), codecs=[BytesCodec(), codec, Crc32cCodec()])
+        z = zarr.create_array({str(tmp_path)!r}, shape=CHUNKS, chunks=CHUNKS, dtype="u1", compressors=None,
+                              serializer=shards)
+        s = intarsia.slotted(z)
+        s[:] = 1
+
+        def write_a_part(i):
+            for k in range(5):
+                s[i] = k + s[i] * 0
+
+        threads = [threading.Thread(target=write_a_part, args=(i,), daemon=True) for i in range(CHUNKS)]
+        [thread.start() for thread in threads], [thread.join() for thread in threads]
+        assert s[:].tolist() == [4] * CHUNKS
+    """)
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=300)

@@ -17,7 +17,7 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import ArraySpec, ChunkTransform, resolve_aa_specs
 from intarsia.array.fetch import Encoded, FileSpan
 from intarsia.array.memory import Values, put
-from intarsia.array.unpack import Bytes, Unpack, unpacker
+from intarsia.codecs.bounded import Bytes, Unpack, decode, decoded_bounds, has_panicked, unpacker
 from intarsia.errors import ChunkDecodeError
 from intarsia.nullable.buffer import OptionalNDBuffer
 
@@ -71,13 +71,16 @@ class Decoder:
             self.stored_dtype = self._dtype.newbyteorder("<" if order == "little" else ">")
         self.nbytes = prod(self.stored_shape) * self._dtype.itemsize
         """Size of a chunk, as the array -> bytes codec sees it."""
-        outer = list(chain._bb_codecs)
+        outer: list[Any] = list(chain._bb_codecs)
+        to_bytes: list[Any] = [self._serializer, *outer]
+        bounds = decoded_bounds(to_bytes, self._spec)
         self._unpack: Unpack | None = None
         if self._is_plain and outer:
             self._unpack = unpacker(outer[0], self.nbytes)
             if self._unpack is not None:
-                outer = outer[1:]
-        self._outer: tuple[Any, ...] = tuple(reversed(outer))
+                outer, bounds = outer[1:], bounds[1:]
+        self._outer = tuple(zip(reversed(outer), reversed(bounds), strict=True))
+        """The other bytes -> bytes codecs in the order of decoding, each with the most bytes it may give."""
         self.asks_for_index = any(not type(codec).__module__.startswith("zarr.") for codec in codecs)
         """Whether a codec may want to know which chunk it works on; zarr's own never do."""
         self.is_direct = self._is_plain and not self._array_codecs and self.stored_dtype == self._dtype
@@ -118,7 +121,12 @@ class Decoder:
         else:
             array = self._serializer._decode_sync(self._peeled(encoded), self._spec)
         for codec, spec in zip(reversed(self._array_codecs), reversed(self._array_specs), strict=True):
-            array = codec._decode_sync(array, spec)
+            try:
+                array = codec._decode_sync(array, spec)
+            except BaseException as error:
+                if not has_panicked(error):
+                    raise
+                raise ChunkDecodeError(f"{type(codec).__name__} panicked: {error}") from error
         # A nullable chunk keeps its buffer, which puts its elements into the output without a copy between.
         return array if isinstance(array, OptionalNDBuffer) else array.as_numpy_array()
 
@@ -143,6 +151,6 @@ class Decoder:
         """The bytes after the outermost codecs were undone, as a buffer of zarr."""
         data = encoded.read() if type(encoded) is FileSpan else encoded
         buffer = self._buffer.from_bytes(data)
-        for codec in self._outer:
-            buffer = codec._decode_sync(buffer, self._spec)
+        for codec, most in self._outer:
+            buffer = decode(codec, buffer, self._spec, most)
         return buffer

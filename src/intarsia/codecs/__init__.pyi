@@ -4,6 +4,7 @@ from .chunk_files import ChunkHeader, n5_header, tiff_header
 from .conditional import ConditionalCodec
 from .deciding import decision_of, with_decision, with_padding
 from .decisions import Decision, DecisionLike
+from .extending import extend_codecs
 from .header import OffsetCodec, PadCodec
 from .optional import OptionalCodec
 from .packbits import PackBitsCodec
@@ -28,6 +29,7 @@ __all__ = [
     "ShuffleCodec",
     "Smallest",
     "decision_of",
+    "extend_codecs",
     "masks",
     "n5_header",
     "parse_codecs",

@@ -9,34 +9,56 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zarr
 
+from intarsia.codecs.bounded import likely_bound
 from intarsia.codecs.current_chunk import at_place
 from intarsia.codecs.deciding import grid_shape
 from intarsia.codecs.extent import Extent, MemoryObject, StoredObject, firsts, margins
 from intarsia.codecs.place import Grid, InnerPlace, Place, StoredPlace
 from intarsia.codecs.recode import array_codecs, undo
-from intarsia.codecs.route import only_route, resolved, stored_spec
+from intarsia.codecs.route import (
+    find_routes,
+    has_conditional,
+    no_member_decides,
+    resolved,
+    stored_spec,
+)
 from intarsia.codecs.shard_layout import ShardLayout
+from intarsia.codecs.stored import stored_indices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from zarr.abc.codec import BytesBytesCodec
 
     from intarsia._compat import ArraySpec, ChunkGrid
+    from intarsia.codecs.conditional import ConditionalCodec
     from intarsia.codecs.route import Route
 
-__all__ = ["masks"]
+__all__ = ["masks", "masks_by_codec"]
+
+type Index = tuple[int, ...]
+type Bounds = tuple[tuple[int, int], ...]
+type Masks = np.ma.MaskedArray[Any, np.dtype[Any]]
+type Seen = tuple[str, Index, int]
+"""Where a codec stands in zarr.json, a chunk, and the bitmask of the one in the other."""
 
 LARGEST_INTEGER_BITS = 64
 """Longer bitmasks are Python integers in an object array."""
 
 
-def masks(array: zarr.Array[Any]) -> np.ma.MaskedArray[Any, np.dtype[Any]]:
+def masks(array: Any) -> Any:
     """The bitmask of every stored chunk of an array with a `conditional` codec, over its chunk grid.
 
     Chunks that are not stored are masked. Of each stored chunk only the header is read, and of a shard
-    its index and the headers in it. (Where a codec after the conditional one compresses the header,
-    whole chunks have to be read.) The result can be a decision.
+    its index and the headers in it. (Where a codec after the conditional one compresses the header, where
+    the codec lies inside the `optional` codec of nulls, and where another one is nested in it, whole chunks
+    have to be read.) The result can be a decision.
+
+    An array with several `conditional` codecs, nested ones included, has a dict of such results, by where
+    each codec stands in zarr.json (leaving out `configuration`): "codecs[1]", and "codecs[1].codecs[0]" for
+    the first codec nested in it. A nested codec has no bitmask in chunks that it was not applied to: they
+    are masked. A logical array has a dict by the bounds of its regions, each with the chunks of the member
+    that the region shows; regions without such a codec are left out.
 
     >>> import zarr
     >>> from intarsia import ConditionalCodec
@@ -50,28 +72,87 @@ def masks(array: zarr.Array[Any]) -> np.ma.MaskedArray[Any, np.dtype[Any]]:
            fill_value=...,
                 dtype=uint8)
     """
-    route = only_route(array, "read bitmasks")
-    shape, bits = grid_shape(array, route), route.end.codec.header_bits
-    sizes = (size for size in (8, 16, 32, 64) if size >= bits)
-    dtype = np.dtype(f"u{next(sizes) // 8}") if bits <= LARGEST_INTEGER_BITS else np.dtype(object)
-    found = np.ma.masked_all(shape, dtype=dtype)
+    if hasattr(array, "regions"):  # a logical array, of which this room knows no more
+        return _of_regions(array)
+    found = masks_by_codec(getattr(array, "zarr_array", array))  # a nullable array is a view of that one
+    return next(iter(found.values())) if len(found) == 1 else found
+
+
+def _of_regions(array: Any) -> dict[Bounds, Any]:
+    members = {name: array.members[name] for name in dict.fromkeys(region.name for region in array.regions)}
+    deciding = {name: member for name, member in members.items() if has_conditional(member)}
+    if not deciding:
+        raise no_member_decides("read bitmasks", len(members))
+    whole = {name: _with_chunk_shapes(member) for name, member in deciding.items()}
+    found: dict[Bounds, Any] = {}
+    for region in array.regions:
+        if region.name in whole:
+            start = [i * size for i, size in zip(region.member_start, array.chunks, strict=True)]
+            stop = [first + b - a for first, (a, b) in zip(start, region.bounds, strict=True)]
+            cut = {
+                path: bitmasks[
+                    tuple(slice(a // c, -(-b // c)) for a, b, c in zip(start, stop, chunk, strict=True))
+                ]
+                for path, (chunk, bitmasks) in whole[region.name].items()
+            }
+            found[region.bounds] = next(iter(cut.values())) if len(cut) == 1 else cut
+    return found
+
+
+def _with_chunk_shapes(member: zarr.Array[Any]) -> dict[str, tuple[tuple[int, ...], Masks]]:
+    """The bitmasks of each codec, with the shape of the chunks that they are of."""
+    stored = stored_indices(member)
+    return {
+        path: (route.chunk_shape(member) or member.chunks, bitmasks)
+        for route in find_routes(member, "read bitmasks")
+        for path, bitmasks in _by_route(member, route, stored).items()
+    }
+
+
+def masks_by_codec(array: zarr.Array[Any]) -> dict[str, Masks]:
+    """The bitmasks of each `conditional` codec of an array, by where it stands in zarr.json.
+
+    >>> import zarr
+    >>> from intarsia import ConditionalCodec
+    >>> from zarr.codecs import BytesCodec
+    >>> codecs = [BytesCodec(), ConditionalCodec(codecs=[ConditionalCodec(codecs=[])])]
+    >>> list(masks_by_codec(zarr.create(store={}, shape=6, dtype="u1", codecs=codecs)))
+    ['codecs[1]', 'codecs[1].codecs[0]']
+    """
+    found: dict[str, Masks] = {}
+    stored = stored_indices(array)
+    for route in find_routes(array, "read bitmasks"):
+        found |= _by_route(array, route, stored)
+    return found
+
+
+def _by_route(array: zarr.Array[Any], route: Route, stored: Sequence[Index]) -> dict[str, Masks]:
+    shape = grid_shape(array, route)
+    found = {
+        path: np.ma.masked_all(shape, dtype=_dtype(codec))
+        for path, codec in route.conditional_codecs().items()
+    }
     metadata: Any = array.metadata
     grid = Grid.of(metadata)
 
-    def read(index: tuple[int, ...]) -> list[tuple[tuple[int, ...], int]]:
+    def read(index: Index) -> list[Seen]:
         path = array.store_path / metadata.encode_chunk_key(index)
         spec = stored_spec(array, stored_shape(grid.chunks, index))
-        first = route.shards[0] if route.shards else route.end
-        place = StoredPlace(grid, path.path, spec, array_codecs(first.before))
+        place = StoredPlace(grid, path.path, spec, array_codecs(route.step_into(0).before))
         return list(_read(Extent(StoredObject(path)), route, spec, place))
 
     with ThreadPoolExecutor(zarr.config.get("async.concurrency")) as pool:
-        for pairs in pool.map(read, np.ndindex(grid.chunks.grid_shape)):
-            for index, mask in pairs:
+        for seen in pool.map(read, stored):
+            for path, index, mask in seen:
                 # A shard at the edge of the array may hold chunks beyond it.
                 if all(i < n for i, n in zip(index, shape, strict=True)):
-                    found[index] = mask
+                    found[path][index] = mask
     return found
+
+
+def _dtype(codec: ConditionalCodec) -> np.dtype[Any]:
+    sizes = (size for size in (8, 16, 32, 64) if size >= codec.header_bits)
+    return np.dtype(f"u{next(sizes) // 8}") if codec.header_bits <= LARGEST_INTEGER_BITS else np.dtype(object)
 
 
 def stored_shape(chunks: ChunkGrid, index: tuple[int, ...]) -> tuple[int, ...]:
@@ -79,10 +160,8 @@ def stored_shape(chunks: ChunkGrid, index: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(axis.chunk_size(i) for axis, i in zip(chunks.dimensions, index, strict=True))
 
 
-def _read(
-    extent: Extent, route: Route, spec: ArraySpec, place: Place, level: int = 0
-) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Index and mask of every chunk of the stored object in `extent`, or of the one that it is."""
+def _read(extent: Extent, route: Route, spec: ArraySpec, place: Place, level: int = 0) -> Iterator[Seen]:
+    """What is seen in every chunk of the stored object in `extent`, or in the one that it is."""
     if level == len(route.shards):
         yield from _read_headers([(extent, place)], route, spec)
         return
@@ -98,22 +177,23 @@ def _read(
             return
         extents = layout.extents(layout.decode_index(encoded))
     spec = replace(spec, shape=step.codec.chunk_shape)
-    last = level + 1 == len(route.shards)
-    arrays = array_codecs((route.end if last else route.shards[level + 1]).before)
+    arrays = array_codecs(route.step_into(level + 1).before)
     inner: list[tuple[Extent, Place]] = [
         (opened.part(start, stop), InnerPlace(place, position, spec, arrays))
         for position, (start, stop) in extents.items()
     ]
-    if last:
+    if level + 1 == len(route.shards):
         yield from _read_headers(inner, route, spec)
     else:
         for part, inside in inner:
             yield from _read(part, route, spec, inside, level + 1)
 
 
-def _read_headers(
-    chunks: list[tuple[Extent, Place]], route: Route, spec: ArraySpec
-) -> Iterator[tuple[tuple[int, ...], int]]:
+def _read_headers(chunks: list[tuple[Extent, Place]], route: Route, spec: ArraySpec) -> Iterator[Seen]:
+    if route.parts or route.end.codec.holds_another:
+        for extent, place in chunks:
+            yield from _read_whole(extent, route, spec, place)
+        return
     step = route.end
     spec = resolved(step.before, spec)
     opened = []
@@ -130,7 +210,28 @@ def _read_headers(
             index = place.index()
             if header is not None and index is not None:
                 with at_place(place):
-                    yield index, step.codec.read_mask(header)
+                    yield route.path, index, step.codec.read_mask(header)
+
+
+def _read_whole(extent: Extent, route: Route, spec: ArraySpec, place: Place) -> Iterator[Seen]:
+    """As `_read_headers`, for a codec inside a part of the chunk, and for those nested in another one."""
+    data, index = extent.all(), place.index()
+    if data is None or index is None:
+        return
+    seen: list[Seen] = []
+    with at_place(place):
+        for part in route.parts:
+            spec = resolved(part.before, spec)
+            parts = part.codec.open_parts(undo(part.after, data, spec), spec)
+            if part.name not in parts:
+                return
+            data, spec = parts[part.name]
+        spec = resolved(route.end.before, spec)
+        data = undo(route.end.after, data, spec)
+        route.end.codec.decode_at_most(
+            data, spec, likely_bound(spec), lambda path, mask: seen.append((path, index, mask)), route.path
+        )
+    yield from seen
 
 
 def _open(extent: Extent, codecs: tuple[BytesBytesCodec, ...], spec: ArraySpec) -> Extent | None:

@@ -11,9 +11,10 @@ import numpy as np
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 
 from intarsia.codecs import configuration as codec_configuration
+from intarsia.codecs.bounded import encoded_bound, likely_bound
 from intarsia.codecs.chain import CodecLike, parse_codec
 from intarsia.codecs.context import named_chunk, needs_chunk_index
-from intarsia.codecs.decisions import DecisionFunction, NeverApply, parse_decision
+from intarsia.codecs.decisions import DecisionFunction, NeverApply, SameMask, parse_decision
 from intarsia.codecs.nested import Chain, NamedCodec
 from intarsia.codecs.runtime import (
     Options,
@@ -24,7 +25,7 @@ from intarsia.codecs.runtime import (
     remembered,
     remembering,
 )
-from intarsia.codecs.synchronous import SynchronousBytesCodec
+from intarsia.codecs.synchronous import SynchronousBytesCodec, address_of, aligned
 from intarsia.codecs.threads import in_own_thread
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
@@ -111,6 +112,11 @@ class ConditionalCodec(SynchronousBytesCodec):
         object.__setattr__(self, "header_bits", _parse_header_bits(name, header_bits, len(nested)))
         object.__setattr__(self, "_spelled_out", header_bits is not None)
         object.__setattr__(self, "decision", _choose(name, decision, decision_function, trial_encode))
+        if isinstance(self.decision, SameMask) and self.decision.mask >> len(nested):
+            raise CodecConfigurationError(
+                f"codec {name!r}: the decision is the bitmask {self.decision.mask:#b}, but there are only "
+                f"{len(nested)} nested codecs"
+            )
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
@@ -196,9 +202,9 @@ class ConditionalCodec(SynchronousBytesCodec):
         return default_decision() if chosen is None else chosen
 
     def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
-        """Whether the decision on a chunk must know which one it is."""
+        """Whether the decision on a chunk must know which one it is, or may wait for zarr."""
         decision = self.effective_decision(chunk_spec)
-        return (decision is not None and decision.needs_index) or any(
+        return (decision is not None and (decision.needs_index or decision.may_wait)) or any(
             needs_chunk_index(codec, chunk_spec) for codec in self.codecs
         )
 
@@ -229,7 +235,7 @@ class ConditionalCodec(SynchronousBytesCodec):
         size = self.header_bytes
         space = np.empty(CACHE_LINE + size + len(data), dtype=np.uint8)
         # The header goes right before a cache line: copying is faster to where the data then start.
-        shift = -(_address(space) + size) % CACHE_LINE
+        shift = -(address_of(space) + size) % CACHE_LINE
         stored = space[shift : shift + size + len(data)]
         stored[:size] = np.frombuffer(mask.to_bytes(size, "little"), dtype=np.uint8)
         stored[size:] = data.as_numpy_array().view(np.uint8)
@@ -261,14 +267,46 @@ class ConditionalCodec(SynchronousBytesCodec):
         return decision.encode(data, self.chain(chunk_spec, decision))
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        return self.decode_at_most(chunk_data, chunk_spec, likely_bound(chunk_spec))
+
+    def decode_at_most(
+        self,
+        chunk_data: Buffer,
+        chunk_spec: ArraySpec,
+        most: int | None,
+        see: Callable[[str, int], None] | None = None,
+        path: str = "",
+    ) -> Buffer:
+        """The chunk decoded; an error if there is more than `most` bytes of it, before they are made.
+
+        `see` is told the bitmask, after `path`, and those of nested `conditional` codecs that were applied.
+        """
         mask = self.read_mask(chunk_data)
+        if see is not None:
+            see(path, mask)
         data = chunk_data[self.header_bytes :]
         if mask:
             chain = self.chain(chunk_spec)
-            for position in reversed(range(len(chain))):
-                if mask >> position & 1:
-                    data = chain.decode(position, data)
-        return _aligned(data, chunk_spec)
+            applied = [position for position in range(len(chain)) if mask >> position & 1]
+            bounds = []
+            for position in applied:
+                bounds.append(most)
+                most = encoded_bound(self.codecs[position], most, chain.spec)
+            for position, bound in zip(reversed(applied), reversed(bounds), strict=True):
+                nested = self.codecs[position]
+                if see is not None and isinstance(nested, ConditionalCodec):
+                    inside = f"{path}.codecs[{position}]"
+                    data = nested.decode_at_most(data, chain.spec, bound, see, inside)
+                else:
+                    data = chain.decode(position, data, bound)
+        return aligned(data, chunk_spec)
+
+    def most_encoded(self, most: int, chunk_spec: ArraySpec) -> int | None:
+        """How many bytes may be stored for a chunk of at most so many, whichever nested codecs apply."""
+        largest: int | None = most
+        for codec in self.codecs:
+            largest = encoded_bound(codec, largest, chunk_spec)
+        return None if largest is None else max(most, largest) + self.header_bytes
 
 
 def _parse_nested(name: str, position: int, codec: CodecLike) -> BytesBytesCodec:
@@ -309,19 +347,3 @@ def _choose(
     if trial_encode is not None:
         raise CodecConfigurationError(f"codec {name!r}: trial_encode belongs to a decision_function")
     return None if decision is None else parse_decision(decision)
-
-
-def _aligned(data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-    """`data`, copied if a header before it left it at an address that its numbers cannot have.
-
-    Some array -> array codecs, such as `cast_value`, refuse numbers at such addresses.
-    """
-    array = data.as_numpy_array()
-    if _address(array) % chunk_spec.dtype.to_native_dtype().alignment == 0:
-        return data
-    return chunk_spec.prototype.buffer.from_array_like(array.copy())
-
-
-def _address(array: np.ndarray[Any, Any]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address

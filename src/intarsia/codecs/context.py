@@ -32,6 +32,7 @@ from intarsia._compat import (
     resolve_max_workers,
     store_supports_sync_io,
 )
+from intarsia.codecs.bounded import has_panicked
 from intarsia.codecs.current_chunk import (
     asks_for,
     at_place,
@@ -74,9 +75,10 @@ __all__ = [
 
 
 def needs_chunk_index(codec: Codec, chunk_spec: ArraySpec) -> bool:
-    """Whether `codec`, or one inside it, cannot encode without knowing which chunk it works on.
+    """Whether `codec`, or one inside it, must be told which chunk it encodes, or may wait for zarr meanwhile.
 
-    A codec says so with a method of this name.
+    A codec says so with a method of this name. Our pipelines then encode chunk by chunk, in threads that zarr
+    does not need.
 
     >>> from intarsia.codecs import ShuffleCodec
     >>> needs_chunk_index(ShuffleCodec(element_size=2), None)
@@ -98,6 +100,11 @@ def names_chunks(codec: Codec) -> bool:
     """
     inside: Iterable[Codec] = getattr(codec, "codecs", ())
     return bool(getattr(codec, "names_chunks", False)) or any(map(names_chunks, inside))
+
+
+def _is_about_a_chunk(error: BaseException) -> bool:
+    """Whether reading failed in a way that can be told with the chunk's name."""
+    return isinstance(error, ValueError | ChunkIndexUnknownError) or has_panicked(error)
 
 
 def _concerns_a_chunk(error: Exception) -> bool:
@@ -126,6 +133,11 @@ class _TellsTheIndex:
         if any(map(names_chunks, chain)):
             return super().from_codecs(chain, **options)  # type: ignore[misc]
         return cls.zarrs_own.from_codecs(chain, **options)
+
+    @property
+    def waits_for_locks(self) -> bool:
+        """Whether even reading may wait for somebody who encodes; then it is no work for zarr's threads."""
+        return bool(getattr(self.array_bytes_codec, "waits_for_locks", False))
 
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
@@ -207,7 +219,9 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
         try:  # no codec needs the index for decoding; only an error that names the chunk does
             with at_place(UNKNOWN):
                 return await super().read(batch, out, drop_axes)
-        except (ValueError, ChunkIndexUnknownError):
+        except BaseException as error:
+            if not _is_about_a_chunk(error):
+                raise
             return await self.read_one_by_one(batch, out, drop_axes)
 
     async def read_one_by_one(
@@ -219,10 +233,11 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
             current_place.set(place)  # of this task alone
             try:
                 (result,) = await self.read_batch([item], out, drop_axes)
-            except ValueError as error:
-                if isinstance(error, IntarsiaError | BaseZarrError):
+            except BaseException as error:
+                named = isinstance(error, IntarsiaError | BaseZarrError)
+                if named or not (isinstance(error, ValueError) or has_panicked(error)):
                     raise
-                # Of a codec that is not ours, such as `crc32c` after `conditional`.
+                # Of a codec that is not ours, such as `crc32c` after `conditional`, or one that panicked.
                 raise ChunkDecodeError(f"the data{named_chunk()} cannot be decoded: {error}") from error
             return result
 
@@ -301,16 +316,22 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
     async def read(
         self, batch_info: Iterable[Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> tuple[GetResult, ...]:
+        if self.waits_for_locks:
+            return await self._batched.read(batch_info, out, drop_axes)
         batch = list(batch_info)
         try:
             with at_place(UNKNOWN):
                 return await super().read(batch, out, drop_axes)
-        except (ValueError, ChunkIndexUnknownError):
+        except BaseException as error:
+            if not _is_about_a_chunk(error):
+                raise
             return await self._batched.read_one_by_one(batch, out, drop_axes)
 
     async def write(
         self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> None:
+        if self.waits_for_locks:
+            return await self._batched.write(batch_info, value, drop_axes)
         batch = self.to_write(batch_info)
         if not batch:
             return await super().write(batch, value, drop_axes)

@@ -29,11 +29,12 @@ __all__ = [
     "DecisionLike",
     "NeverApply",
     "Plan",
+    "SameMask",
     "parse_decision",
 ]
 
 type DecisionLike = Decision | str | Callable[..., object] | ArrayLike
-"""A decision, its name, a function, or an array of bitmasks over the chunk grid."""
+"""A decision, its name, a function, a bitmask for all chunks, or an array of bitmasks over the chunk grid."""
 
 KEYWORDS = ("chunk_index", "codec_index", "codec", "unencoded_chunk", "trial_encoded_chunk")
 
@@ -107,6 +108,36 @@ def apply(mask: int, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
         if mask >> position & 1:
             data = chain.encode(position, data)
     return mask, data
+
+
+@dataclass(frozen=True)
+class SameMask(Decision):
+    """One bitmask for all chunks.
+
+    >>> parse_decision(0b11)
+    SameMask(mask=3)
+    """
+
+    for_nested = False
+    may_wait = False
+
+    mask: int
+    """Bit i says whether nested codec i applies."""
+
+    def __post_init__(self) -> None:
+        if self.mask < 0:
+            raise CodecConfigurationError(f"a bitmask must not be negative, got {self.mask}")
+
+    def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
+        return apply(self.mask_unseen(chain), data, chain)
+
+    def mask_unseen(self, chain: Chain) -> int:
+        if self.mask >> len(chain):
+            raise ChunkEncodeError(
+                f"codec {chain.owner!r}: the decision is the bitmask {self.mask:#b}, but there are only "
+                f"{len(chain)} nested codecs"
+            )
+        return self.mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,7 +317,7 @@ def named_decisions() -> Mapping[str, Decision]:
 
 
 def parse_decision(decision: DecisionLike) -> Decision:
-    """`decision` as an object: from a name, a function, or an array of bitmasks over the chunk grid.
+    """`decision` as an object: from a name, a function, a bitmask for all chunks, or an array of bitmasks.
 
     >>> parse_decision("always_apply")
     AlwaysApply()
@@ -302,9 +333,11 @@ def parse_decision(decision: DecisionLike) -> Decision:
         return named[decision]
     if callable(decision):
         return DecisionFunction(decision)
+    if isinstance(decision, int | np.integer) and not isinstance(decision, bool):
+        return SameMask(int(decision))
     if decision is None or (np.ndim(decision) == 0 and not isinstance(decision, np.ndarray)):
         raise CodecConfigurationError(
-            f"{decision!r} is not a decision: give a name, a function, or an array of bitmasks over the "
-            "chunk grid"
+            f"{decision!r} is not a decision: give a name, a function, a bitmask, or an array of bitmasks "
+            "over the chunk grid"
         )
     return Plan(decision if isinstance(decision, np.ndarray) else np.asarray(decision))

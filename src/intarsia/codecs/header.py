@@ -12,7 +12,7 @@ import numpy as np
 from intarsia.codecs import configuration
 from intarsia.codecs.current_chunk import asks_for, current_chunk_index, named_chunk
 from intarsia.codecs.runtime import Options, PaddingFunction, options_in, remembered, remembering
-from intarsia.codecs.synchronous import SynchronousBytesCodec
+from intarsia.codecs.synchronous import SynchronousBytesCodec, aligned
 from intarsia.codecs.threads import in_own_thread
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError
 
@@ -140,14 +140,15 @@ class _PaddedCodec(SynchronousBytesCodec):
         parts = (padding, data) if self._padding.at_start else (data, padding)
         return chunk_spec.prototype.buffer.from_array_like(np.concatenate(parts))
 
-    def _decode_sync(self, chunk_data: Buffer, _chunk_spec: ArraySpec) -> Buffer:
+    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         size, nbytes = len(chunk_data), self._padding.nbytes
         if size < nbytes:
             raise ChunkDecodeError(
                 f"codec {self._padding.codec!r}: {size} bytes{named_chunk()} are fewer than the {nbytes} "
                 "bytes of padding: the chunk is truncated, or was written without this codec"
             )
-        return chunk_data[nbytes:] if self._padding.at_start else chunk_data[: size - nbytes]
+        data = chunk_data[nbytes:] if self._padding.at_start else chunk_data[: size - nbytes]
+        return aligned(data, chunk_spec)
 
 
 @dataclass(frozen=True, init=False)

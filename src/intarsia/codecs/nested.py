@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from intarsia._compat import codec_supports_sync
+from intarsia.codecs import bounded
 from intarsia.codecs.current_chunk import named_chunk
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError
 
@@ -119,17 +120,19 @@ class Chain:
         result: Buffer = encoded
         return result
 
-    def decode(self, position: int, data: Buffer) -> Buffer:
-        """`data` as the codec at `position` decodes it."""
+    def decode(self, position: int, data: Buffer, most: int | None) -> Buffer:
+        """`data` as the codec at `position` decodes it; more than `most` bytes are an error."""
         named = self.codecs[position]
         codec = named.codec
         try:
             decoded: Buffer = (
-                codec._decode_sync(data, self.spec)  # type: ignore[attr-defined]
+                bounded.decode(codec, data, self.spec, most)
                 if named.synchronous
                 else _run(codec._decode_single(data, self.spec))
             )
-        except Exception as error:
+        except BaseException as error:
+            if not (isinstance(error, Exception) or bounded.has_panicked(error)):
+                raise
             raise ChunkDecodeError(
                 f"{self._say(position)} cannot decode its {len(data)} bytes{named_chunk()}: "
                 f"{str(error) or type(error).__name__}"

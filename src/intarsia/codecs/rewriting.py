@@ -5,25 +5,32 @@ from __future__ import annotations
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import islice
-from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import zarr
 
 from intarsia.codecs.bitmasks import stored_shape
 from intarsia.codecs.current_chunk import at_place
-from intarsia.codecs.deciding import decision_of, with_decision
+from intarsia.codecs.deciding import with_decision
 from intarsia.codecs.extent import Extent, StoredObject, margins
 from intarsia.codecs.place import Grid, StoredPlace
 from intarsia.codecs.recode import Recoder, array_codecs
-from intarsia.codecs.route import Route, only_route, resolved, stored_spec
+from intarsia.codecs.route import (
+    Route,
+    find_routes,
+    has_conditional,
+    no_member_decides,
+    resolved,
+    stored_spec,
+)
 from intarsia.codecs.runtime import Luggage, options_in
+from intarsia.codecs.stored import stored_indices
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError, ReadOnlyError
 from intarsia.parallel import spread
 from intarsia.progress import silent
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from concurrent.futures import Future
 
     from intarsia._compat import ArraySpec
@@ -77,7 +84,7 @@ class Rewritten:
 
 
 def rewrite(
-    array: zarr.Array[Any],
+    array: Any,
     decision: DecisionLike | ConditionalCodec | None = None,
     *,
     progress: Progress = silent,
@@ -91,6 +98,9 @@ def rewrite(
     be killed at any moment and every chunk can be read; starting again goes on from there. Damaged
     chunks are left alone too, and reported when all others are done. Nobody else should write to the
     array meanwhile.
+
+    Takes zarr arrays, nullable ones, and logical ones, of which all members with a `conditional` codec are
+    gone over. Several such codecs, and nested ones, are all decided anew.
 
     Without a decision, the array's own is taken. `progress` counts stored chunks or shards. With a client
     (a `dask.distributed.Client`, or an executor of `concurrent.futures`), its workers do it; the array of an
@@ -106,14 +116,16 @@ def rewrite(
     >>> rewritten.rewritten, rewritten.bytes_before, rewritten.bytes_after < 100
     (4, 4004, True)
     """
-    route = only_route(array, "rewrite")
-    if decision is not None:
-        array = with_decision(array, decision)
-    if decision_of(array) is None:
-        raise CodecConfigurationError("cannot rewrite: the array has no decision, so give one")
-    if array.read_only:
-        raise ReadOnlyError("cannot rewrite: the array is open for reading only; open it with mode='r+'")
-    result, damaged = _in_threads(array, route, progress) if client is None else _on(client, array, progress)
+    works = [_Work.on(zarr_array, decision) for zarr_array in _zarr_arrays(array)]
+    total = sum(len(work.stored) for work in works)
+    result, damaged, done = Rewritten(0, 0, 0, 0), list[ChunkDecodeError](), 0
+    for work in works:
+
+        def count(part: int, _of: int, before: int = done) -> None:
+            progress(before + part, total)
+
+        part, errors = _in_threads(work, count) if client is None else _on(client, work, count)
+        result, damaged, done = result + part, damaged + errors, done + len(work.stored)
     if damaged:
         damaged[0].add_note(
             f"{len(damaged)} damaged chunks or shards were left alone; of the others, {result}"
@@ -122,13 +134,21 @@ def rewrite(
     return result
 
 
-def _in_threads(
-    array: zarr.Array[Any], route: Route, progress: Progress
-) -> tuple[Rewritten, list[ChunkDecodeError]]:
-    metadata: Any = array.metadata
-    work = _Work(array, route, Grid.of(metadata))
-    indices = np.ndindex(work.grid.chunks.grid_shape)
-    done, total = 0, prod(work.grid.chunks.grid_shape)
+def _zarr_arrays(array: Any) -> list[zarr.Array[Any]]:
+    """What there is to rewrite of an array of any kind."""
+    if not hasattr(array, "regions"):
+        return [getattr(array, "zarr_array", array)]
+    names = dict.fromkeys(region.name for region in array.regions)
+    members = [array.members[name] for name in names]
+    deciding = [member for member in members if has_conditional(member)]
+    if not deciding:
+        raise no_member_decides("rewrite", len(members))
+    return deciding
+
+
+def _in_threads(work: _Work, progress: Progress) -> tuple[Rewritten, list[ChunkDecodeError]]:
+    indices = iter(work.stored)
+    done, total = 0, len(work.stored)
     result = Rewritten(0, 0, 0, 0)
     damaged: list[ChunkDecodeError] = []
     progress(done, total)
@@ -154,11 +174,9 @@ def _in_threads(
     return result, damaged
 
 
-def _on(
-    client: Client, array: zarr.Array[Any], progress: Progress
-) -> tuple[Rewritten, list[ChunkDecodeError]]:
+def _on(client: Client, work: _Work, progress: Progress) -> tuple[Rewritten, list[ChunkDecodeError]]:
+    array, indices = work.array, work.stored
     metadata: Any = array.metadata
-    indices = list(np.ndindex(Grid.of(metadata).chunks.grid_shape))
     tasks = [indices[i : i + CHUNKS_PER_TASK] for i in range(0, len(indices), CHUNKS_PER_TASK)]
     luggage = Luggage.of(metadata.codecs, options_in(array.async_array.config))
     elsewhere = _Elsewhere(array.path, luggage)
@@ -186,8 +204,7 @@ class _Elsewhere:
         self, store: Any, indices: list[tuple[int, ...]]
     ) -> tuple[Rewritten, list[ChunkDecodeError]]:
         array = self.luggage.on(zarr.open_array(store, path=self.path, mode="r+"))
-        metadata: Any = array.metadata
-        work = _Work(array, only_route(array, "rewrite"), Grid.of(metadata))
+        work = _Work.of(array, indices)
         result = Rewritten(0, 0, 0, 0)
         damaged: list[ChunkDecodeError] = []
         for index in indices:
@@ -203,16 +220,35 @@ class _Work:
     """What the workers of one `rewrite` share."""
 
     array: zarr.Array[Any]
-    route: Route
+    routes: list[Route]
+    """The ways to the codecs that decide, in the order of encoding."""
     grid: Grid
+    stored: Sequence[tuple[int, ...]]
+    """Where in the grid there are chunks or shards."""
+
+    @classmethod
+    def of(cls, array: zarr.Array[Any], stored: Sequence[tuple[int, ...]]) -> _Work:
+        metadata: Any = array.metadata
+        return cls(array, find_routes(array, "rewrite"), Grid.of(metadata), stored)
+
+    @classmethod
+    def on(cls, array: zarr.Array[Any], decision: DecisionLike | ConditionalCodec | None) -> _Work:
+        """What there is to do on an array, once it is clear that it can be done."""
+        find_routes(array, "rewrite")  # or say what the array has instead
+        if decision is not None:
+            array = with_decision(array, decision)
+        ends = [(route.end.codec, route.spec(array, array.shape)) for route in find_routes(array, "rewrite")]
+        if any(codec.effective_decision(spec) is None for codec, spec in ends):
+            raise CodecConfigurationError("cannot rewrite: the array has no decision, so give one")
+        if array.read_only:
+            raise ReadOnlyError("cannot rewrite: the array is open for reading only; open it with mode='r+'")
+        return cls.of(array, stored_indices(array))
 
     def rewrite(self, index: tuple[int, ...]) -> Rewritten:
         metadata: Any = self.array.metadata
         stored = StoredObject(self.array.store_path / metadata.encode_chunk_key(index))
         spec = stored_spec(self.array, stored_shape(self.grid.chunks, index))
-        first = self.route.shards[0] if self.route.shards else self.route.end
-        place = StoredPlace(self.grid, stored.path.path, spec, array_codecs(first.before))
-        with at_place(place):
+        with at_place(self._place(stored, spec, self.routes[0])):
             wanted = self._wanted(spec)
             if wanted is not None and self._has_mask(stored, wanted):
                 size = stored.size()
@@ -220,23 +256,33 @@ class _Work:
         (data,) = stored.read([None])
         if data is None:
             return Rewritten(0, 0, 0, 0)
-        recoder = Recoder(self.route, wanted)
-        new = recoder.recode(data, spec, place)
-        if new is not None:
+        chunks, changed, new = 0, 0, data
+        for route in self.routes:
+            recoder = Recoder(route, wanted)
+            found = recoder.recode(new, spec, self._place(stored, spec, route))
+            new = new if found is None else found
+            # Codecs after one that changed were asked on the way: they have no more to change.
+            chunks, changed = max(chunks, recoder.chunks), max(changed, recoder.changed)
+        if changed:
             stored.write(new)
-        return Rewritten(recoder.chunks, recoder.changed, len(data), len(data if new is None else new))
+        return Rewritten(chunks, changed, len(data), len(new))
+
+    def _place(self, stored: StoredObject, spec: ArraySpec, route: Route) -> StoredPlace:
+        return StoredPlace(self.grid, stored.path.path, spec, array_codecs(route.step_into(0).before))
 
     def _wanted(self, spec: ArraySpec) -> int | None:
         """The mask that a chunk should have, if nobody needs to look at more than its header to tell."""
-        end = self.route.end
-        if self.route.shards or margins(end.after) is None or end.codec.holds_another:
+        route = self.routes[0]
+        end = route.end
+        several = len(self.routes) > 1 or route.shards or route.parts or end.codec.holds_another
+        if several or margins(end.after) is None:
             return None
         spec = resolved(end.before, spec)
         decision = end.codec.effective_decision(spec)
         return None if decision is None else decision.mask_unseen(end.codec.chain(spec, decision))
 
     def _has_mask(self, stored: StoredObject, wanted: int) -> bool:
-        end = self.route.end
+        end = self.routes[0].end
         around = margins(end.after)
         assert around is not None
         header = Extent(stored).without(*around).first(end.codec.header_bytes)

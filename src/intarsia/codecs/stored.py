@@ -6,7 +6,7 @@ A grid of millions of places may hold a single chunk. Whoever goes over the chun
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from intarsia._compat import sync
 from intarsia.codecs.place import Grid
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import zarr
+    from icechunk import IcechunkStore
 
 __all__ = ["stored_indices"]
 
@@ -39,20 +40,15 @@ def stored_indices(array: zarr.Array[Any]) -> Sequence[Index]:
     first = (0,) * len(shape)
     found: list[Index]
     if hasattr(store, "array_chunk_iterator"):  # Icechunk's own table: no request for each key
-        found = sync(_in_icechunk(store, array.path))
+        from intarsia._icechunk import chunk_batches  # which other stores do not need
+
+        batches = chunk_batches(cast("IcechunkStore", store), array.path)
+        found = [tuple(index) for coordinates, *_ in batches for index in coordinates.tolist()]
     elif store.supports_listing and grid.index_of(metadata.encode_chunk_key(first)) == first:
         found = sync(_listed(store, array.path, grid))
     else:
         return list(product(*map(range, shape)))
     return sorted(index for index in found if all(i < n for i, n in zip(index, shape, strict=True)))
-
-
-async def _in_icechunk(store: Any, path: str) -> list[Index]:
-    return [
-        tuple(index)
-        async for coordinates, *_ in store.array_chunk_iterator(path)
-        for index in coordinates.tolist()
-    ]
 
 
 async def _listed(store: Any, path: str, grid: Grid) -> list[Index]:

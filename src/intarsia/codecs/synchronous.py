@@ -12,10 +12,11 @@ from zarr.abc.codec import BytesBytesCodec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    import numpy as np
     from zarr.core.array_spec import ArraySpec
     from zarr.core.buffer import Buffer
 
-__all__ = ["ChunkNamingCodec", "SynchronousBytesCodec"]
+__all__ = ["ChunkNamingCodec", "SynchronousBytesCodec", "address_of", "aligned"]
 
 
 @cache  # once: whoever chooses another pipeline afterwards keeps it
@@ -81,3 +82,20 @@ class SynchronousBytesCodec(ChunkNamingCodec, BytesBytesCodec):
         if self.runs_in_thread:
             return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
         return self._decode_sync(chunk_data, chunk_spec)
+
+
+def aligned(data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+    """`data`, copied if a header before it left it at an address that its numbers cannot have.
+
+    Some array -> array codecs cannot work on numbers at such addresses: `cast_value` panics.
+    """
+    array = data.as_numpy_array()
+    if address_of(array) % chunk_spec.dtype.to_native_dtype().alignment == 0:
+        return data
+    return chunk_spec.prototype.buffer.from_array_like(array.copy())
+
+
+def address_of(array: np.ndarray[Any, Any]) -> int:
+    """Where in memory an array begins."""
+    address: int = array.__array_interface__["data"][0]
+    return address

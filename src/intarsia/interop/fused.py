@@ -20,7 +20,8 @@ from zarr.core.sync import sync
 from intarsia.array import LogicalArray, create
 from intarsia.array.member import Encoding, create_member
 from intarsia.array.table import Box, RegionTable, Row
-from intarsia.codecs import ConditionalCodec, masks
+from intarsia.codecs import ConditionalCodec
+from intarsia.codecs.bitmasks import masks_by_codec
 from intarsia.errors import CodecConfigurationError
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
         dimension_names=array.metadata.dimension_names,  # type: ignore[union-attr]
         attributes=dict(array.attrs),
     )
-    frame, found = made._frame, masks(array)
+    frame, found = made._frame, masks_by_codec(array)[f"codecs[{len(codecs) - 1}]"]
     rows: list[Row] = []
     names: list[str] = []
     for mask in sorted({int(m) for m in found.compressed()}):

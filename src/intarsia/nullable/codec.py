@@ -20,6 +20,7 @@ from intarsia.codecs.chain import CodecLike, parse_codecs
 from intarsia.codecs.context import named_chunk, needs_chunk_index
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.codecs.synchronous import ChunkNamingCodec
+from intarsia.codecs.threads import in_own_thread
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, nullable_of
 from intarsia.nullable.compact import Compact, gather
@@ -30,7 +31,7 @@ from intarsia.nullable.scalars import Some
 from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from zarr.abc.codec import Codec
     from zarr.core.buffer import Buffer, NDBuffer
@@ -91,7 +92,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         object.__setattr__(self, "name", name)
 
     def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
-        """Whether one of the inner codecs must know which chunk it encodes."""
+        """Whether one of the inner codecs must know which chunk it encodes, or may wait for zarr."""
         inner = (*self.mask_codecs, *(self.data_codecs or ()))
         return any(needs_chunk_index(codec, chunk_spec) for codec in inner)
 
@@ -113,6 +114,28 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
             "data_codecs": [codec.to_dict() for codec in self.data_codecs],
         }
         return {"name": self.name, "configuration": parts}
+
+    # -- what `masks` and `rewrite` ask of it: see `intarsia.codecs.route`
+
+    @property
+    def chains(self) -> dict[str, tuple[Codec, ...]]:
+        """The codecs of its two parts."""
+        return {"mask_codecs": self.mask_codecs, "data_codecs": self.data_codecs or ()}
+
+    def open_parts(self, data: Buffer, spec: ArraySpec) -> dict[str, tuple[Buffer, ArraySpec]]:
+        """The encoded parts of a chunk, each with what its codecs are told; no data where all is null."""
+        raw, mask_length = split(data)
+        mask_spec, _ = self._specs(spec, 0)
+        mask = _bytes(raw[:mask_length], spec)
+        _, count = checked_mask(self._mask.decode(mask, mask_spec))
+        parts = {"mask_codecs": (mask, mask_spec)}
+        if self._has_data(raw.size - mask_length, count):
+            parts["data_codecs"] = (_bytes(raw[mask_length:], spec), self._specs(spec, count)[1])
+        return parts
+
+    def close_parts(self, parts: Mapping[str, Buffer], spec: ArraySpec) -> Buffer:
+        """A chunk of these encoded parts."""
+        return joined(parts["mask_codecs"], parts.get("data_codecs"), spec)
 
     # -- fitting the codecs to the data
 
@@ -183,7 +206,8 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         if self._sync_capable:
-            return await asyncio.to_thread(self._encode_sync, chunk_data, chunk_spec)
+            run = in_own_thread if self.needs_chunk_index(chunk_spec) else asyncio.to_thread
+            return await run(self._encode_sync, chunk_data, chunk_spec)
         nullable, present, count = self._present(chunk_data, chunk_spec)
         mask_spec, data_spec = self._specs(chunk_spec, count)
         mask = await self._mask.encode_later(NullableNDBuffer(present), mask_spec)

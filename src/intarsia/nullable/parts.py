@@ -6,6 +6,7 @@ which codec failed on which part.
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from zarr.codecs import VLenBytesCodec, VLenUTF8Codec
 
 from intarsia._compat import ArraySpec, codec_supports_sync, codecs_from_list_unchecked, evolve_codecs
+from intarsia.codecs.bounded import decode, decoded_bounds, has_panicked
 from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkDecodeError
 
@@ -101,8 +103,9 @@ class Part:
         if all(codec.is_fixed_size for codec in to_bytes):
             self._check_size(len(data), to_bytes, spec_bytes)
         decoded: Any = data
-        for codec in reversed(compressors):
-            decoded = yield codec, decoded, spec_bytes
+        bounds = decoded_bounds(to_bytes, spec_bytes)
+        for codec, most in zip(reversed(compressors), reversed(bounds), strict=True):
+            decoded = yield _Bounded(codec, most), decoded, spec_bytes
         if serializer.is_fixed_size:
             self._check_size(len(decoded), (serializer,), spec_bytes)
             decoded = _aligned(decoded, spec_bytes)
@@ -141,17 +144,19 @@ class Part:
     def _decode_now(self, codec: Any, data: Any, spec: ArraySpec) -> Any:
         try:
             return codec._decode_sync(data, spec)
-        except Exception as error:
+        except BaseException as error:
             raise self._failed(codec, error) from error
 
     async def _decode_later(self, codec: Any, data: Any, spec: ArraySpec) -> Any:
         try:
             return await codec._decode_single(data, spec)
-        except Exception as error:
+        except BaseException as error:
             raise self._failed(codec, error) from error
 
-    def _failed(self, codec: Codec, error: Exception) -> ChunkDecodeError:
-        if isinstance(error, ChunkDecodeError):
+    def _failed(self, codec: Codec, error: BaseException) -> BaseException:
+        """What to raise instead of what a codec raised."""
+        passes = not isinstance(error, Exception) and not has_panicked(error)
+        if passes or isinstance(error, ChunkDecodeError):
             return error
         name = codec.to_dict().get("name", type(codec).__name__)
         return ChunkDecodeError(
@@ -182,6 +187,26 @@ class Part:
     def with_codecs(self, codecs: tuple[Codec, ...]) -> Part:
         """The same part with other codecs."""
         return replace(self, codecs=codecs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounded:
+    """A bytes -> bytes codec that must not give more bytes than there may be."""
+
+    codec: Any
+    most: int | None
+
+    def _decode_sync(self, data: Buffer, spec: ArraySpec) -> Buffer:
+        return decode(self.codec, data, spec, self.most)
+
+    async def _decode_single(self, data: Buffer, spec: ArraySpec) -> Buffer:
+        if codec_supports_sync(self.codec):
+            return await asyncio.to_thread(self._decode_sync, data, spec)
+        decoded: Buffer = await self.codec._decode_single(data, spec)
+        return decoded
+
+    def to_dict(self) -> Any:
+        return self.codec.to_dict()
 
 
 def _encode_now(codec: Any, data: Any, spec: ArraySpec) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.codecs import masks
+from intarsia.codecs.bitmasks import masks_by_codec
 from intarsia.report.inert import markup
 from intarsia.report.notebook import html_table
 from intarsia.report.palette import COLOURS, LETTERS, ink_on
@@ -163,5 +163,7 @@ def mask_uses(array: LogicalArray, facts: Sequence[MemberFacts]) -> tuple[MaskUs
         nested = conditional_codecs(fact)
         if nested and len(uses) < MOST_MEMBERS:
             names = tuple(str(codec.get("name")) for codec in nested)
-            uses.append(MaskUse(fact.name, names, masks(array.members[fact.name])))
+            found = masks_by_codec(array.members[fact.name])
+            first = next(bitmasks for path, bitmasks in found.items() if "." not in path)  # not one inside
+            uses.append(MaskUse(fact.name, names, first))
     return tuple(uses)

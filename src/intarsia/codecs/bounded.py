@@ -1,0 +1,332 @@
+"""Decompressing what somebody else stored: never past the end of the bytes, never to more than there may be.
+
+blosc believes its header and reads memory that is not the chunk's; gzip and its like make gigabytes of a few
+kilobytes. So whoever of us undoes a compressor of zarr's does it here, with the most bytes that may come out:
+
+- `decode` for a codec in a chain, `decoded_bounds` for how many bytes that may be;
+- `unpacker` for a chunk of a known size, into memory that is there already.
+
+Damage is a ValueError or what the compressor raises; the caller says which codec and which chunk it met.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numcodecs import blosc, zstd
+from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
+from zarr.codecs import numcodecs as zarr_numcodecs
+
+try:
+    from isal.isal_zlib import decompressobj
+except ImportError:
+    from zlib import decompressobj  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from zarr.abc.codec import Codec
+    from zarr.core.buffer import Buffer
+
+    from intarsia._compat import ArraySpec
+
+__all__ = [
+    "Bytes",
+    "Unpack",
+    "decode",
+    "decoded_bounds",
+    "encoded_bound",
+    "has_panicked",
+    "likely_bound",
+    "unpacker",
+]
+
+type Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+type Unpack = Callable[[Any, Bytes], Any]
+type Decompress = Callable[[Any, Any, int], Any]
+"""From a codec, its bytes and the most bytes that may come out to what comes out."""
+
+GZIP = zlib.MAX_WBITS | 16  # zlib's way to say that a gzip header and trailer are expected
+BLOSC_HEADER = 16
+LZ4_HEADER = 4
+
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+ZSTD_LARGEST_BLOCK = 128 << 10
+ZSTD_RAW, ZSTD_RLE = 0, 1  # kinds of blocks
+
+INFLATION, INFLATION_BYTES = 8, 64 << 10
+"""No compressor makes incompressible bytes longer by more than an eighth and this many bytes."""
+
+LIKELY_FACTOR, LIKELY_BYTES = 4, 16 << 20
+"""What a codec that does not know its neighbours may meet: so many times the chunk's values, and this many
+bytes. Headers, indices of shards, masks of nulls and inflation fit in there; a bomb does not."""
+
+
+def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffer:
+    """`data` as the bytes -> bytes codec `codec` decodes it, which must have a synchronous form.
+
+    More than `most` bytes are an error, which for zarr's compressors is raised before they are made. None
+    means that nobody knows how many there may be, as with strings.
+
+    >>> import zarr
+    >>> from zarr.core.buffer import default_buffer_prototype
+    >>> zeros = default_buffer_prototype().buffer.from_bytes(gzip.compress(bytes(10**6)))
+    >>> z = zarr.create(store={}, shape=4, dtype="u1")
+    >>> from intarsia.codecs.route import stored_spec
+    >>> decode(GzipCodec(), zeros, stored_spec(z, (4,)), 4)
+    Traceback (most recent call last):
+    ...
+    ValueError: it decodes to more than the 4 bytes that there may be
+    """
+    decompress = _DECOMPRESSORS.get(type(codec))
+    if decompress is None:
+        inside: Any = getattr(codec, "decode_at_most", None)
+        decoded = codec._decode_sync(data, spec) if inside is None else inside(data, spec, most)
+    elif most is None and decompress is not _blosc:
+        decoded = codec._decode_sync(data, spec)
+    else:
+        found = decompress(codec, data.as_numpy_array(), blosc.MAX_BUFFERSIZE if most is None else most)
+        decoded = spec.prototype.buffer.from_bytes(found)
+    result: Buffer = decoded
+    if most is not None and len(result) > most:
+        raise _too_much(most)
+    return result
+
+
+def has_panicked(error: BaseException) -> bool:
+    """Whether a codec written in Rust gave up in a panic, which in Python is no `Exception`.
+
+    >>> has_panicked(KeyboardInterrupt())
+    False
+    """
+    return type(error).__name__ == "PanicException" and not isinstance(error, Exception)
+
+
+def decoded_bounds(codecs: Sequence[Codec], spec: ArraySpec) -> list[int | None]:
+    """The most bytes that each codec may give when it decodes, but for the first, which is array -> bytes.
+
+    >>> import zarr
+    >>> from zarr.codecs import BytesCodec, Crc32cCodec
+    >>> from intarsia.codecs.route import stored_spec
+    >>> z = zarr.create(store={}, shape=400, dtype="u2", codecs=[BytesCodec(), Crc32cCodec(), GzipCodec()])
+    >>> decoded_bounds(z.metadata.codecs, stored_spec(z, (400,)))
+    [800, 804]
+    """
+    bounds: list[int | None] = []
+    most = _serialized_bound(codecs[0], spec)
+    for codec in codecs[1:]:
+        bounds.append(most)
+        most = encoded_bound(codec, most, spec)
+    return bounds
+
+
+def encoded_bound(codec: Codec, most: int | None, spec: ArraySpec) -> int | None:
+    """How many bytes a bytes -> bytes codec may make of so many."""
+    if most is None:
+        return None
+    try:
+        return int(codec.compute_encoded_size(most, spec))
+    except NotImplementedError:
+        own: Callable[[int, ArraySpec], int] | None = getattr(codec, "most_encoded", None)
+        return most + most // INFLATION + INFLATION_BYTES if own is None else own(most, spec)
+
+
+def likely_bound(spec: ArraySpec) -> int | None:
+    """The most bytes that a chunk may have somewhere among its codecs, whichever they are; None if unknown.
+
+    >>> import zarr
+    >>> from intarsia.codecs.route import stored_spec
+    >>> z = zarr.create(store={}, shape=400, dtype="u2")
+    >>> likely_bound(stored_spec(z, (400,))) == 4 * 800 + 16 * 2**20
+    True
+    """
+    dtype = spec.dtype.to_native_dtype()
+    if dtype.hasobject or dtype.kind == "T":  # elements of any length
+        return None
+    return LIKELY_FACTOR * prod(spec.shape) * dtype.itemsize + LIKELY_BYTES
+
+
+def _serialized_bound(codec: Codec, spec: ArraySpec) -> int | None:
+    if codec.is_fixed_size and likely_bound(spec) is not None:
+        raw = prod(spec.shape) * spec.dtype.to_native_dtype().itemsize
+        try:
+            return int(codec.compute_encoded_size(raw, spec))
+        except NotImplementedError:
+            pass
+    return likely_bound(spec)
+
+
+def unpacker(codec: Any, nbytes: int) -> Unpack | None:
+    """How to undo `codec` where that gives exactly `nbytes` bytes; None if only the codec itself can.
+
+    What it returns takes encoded bytes and memory of that size. It gives back the memory, filled, or another
+    object that holds exactly as many bytes.
+
+    >>> unpacker(ZstdCodec(), 4) is None
+    False
+    """
+    kind = type(codec)
+    if not nbytes or kind not in (ZstdCodec, BloscCodec, GzipCodec):
+        return None
+
+    def unpack(data: Any, memory: Bytes) -> Any:
+        if kind is ZstdCodec and _zstd_content(data) == nbytes:
+            zstd.decompress(data, memory)  # refuses what does not fit
+            return memory
+        if kind is BloscCodec and _blosc_content(data, nbytes) == nbytes:
+            blosc.decompress(data, memory)
+            return memory
+        found = _DECOMPRESSORS[kind](codec, data, nbytes)
+        if len(found) != nbytes:
+            raise ValueError(f"it decodes to {len(found)} bytes, but a chunk takes {nbytes}")
+        return found
+
+    return unpack
+
+
+def _too_much(most: int) -> ValueError:
+    return ValueError(f"it decodes to more than the {most} bytes that there may be")
+
+
+def _blosc(_codec: Any, data: Any, most: int) -> Any:
+    _blosc_content(data, most)
+    return blosc.decompress(data)
+
+
+def _blosc_content(data: Any, most: int) -> int:
+    """How many bytes the blosc data says it holds, when it is all there."""
+    head = bytes(memoryview(data)[:BLOSC_HEADER])
+    if len(head) < BLOSC_HEADER or int.from_bytes(head[12:16], "little") > len(data):
+        raise ValueError(f"the blosc data is cut off: {len(data)} bytes are left of it")
+    content = int.from_bytes(head[4:8], "little")
+    if content > most:
+        raise _too_much(most)
+    return content
+
+
+def _lz4(codec: Any, data: Any, most: int) -> Any:
+    if int.from_bytes(bytes(memoryview(data)[:LZ4_HEADER]), "little") > most:
+        raise _too_much(most)
+    return codec._codec.decode(data)
+
+
+def _zstd(_codec: Any, data: Any, most: int) -> Any:
+    content = _zstd_content(data)
+    if content is not None and content > most:
+        raise _too_much(most)
+    if content:
+        with suppress(ValueError):  # more frames follow
+            return zstd.decompress(data, np.empty(content, dtype=np.uint8))
+    if _zstd_largest(memoryview(data).cast("B")) <= most:
+        return zstd.decompress(data)
+    if content is None:  # blocks need not be full, so it may yet be exactly as much as there may be
+        with suppress(ValueError, RuntimeError):
+            return zstd.decompress(data, np.empty(most, dtype=np.uint8))
+    raise _too_much(most)
+
+
+def _zstd_content(data: Any) -> int | None:
+    """Size of a zstd frame's content, where its header says so."""
+    head = bytes(memoryview(data)[:18])
+    return _zstd_header(head)[1] if len(head) >= 9 and head[:4] == ZSTD_MAGIC else None
+
+
+def _zstd_header(head: bytes) -> tuple[int, int | None]:
+    """How long the header of a frame is, and what it says of the size of its content."""
+    descriptor = head[4]
+    single_segment = descriptor >> 5 & 1
+    field = descriptor >> 6
+    at = 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
+    length = (1 if single_segment else 0, 2, 4, 8)[field]
+    if not length:
+        return at, None
+    size = int.from_bytes(head[at : at + length], "little")
+    return at + length, size + 256 if field == 1 else size
+
+
+def _zstd_largest(data: memoryview) -> int:
+    """The most bytes that all frames of `data` together may have: block by block, for all block headers lie
+    open. What is no frame ends the walk; the decoder says what is wrong with it."""
+    total = at = 0
+    while at + 8 <= len(data):
+        magic = bytes(data[at : at + 4])
+        if magic[1:] == b"\x2a\x4d\x18" and magic[0] >> 4 == 5:  # a frame to be skipped
+            at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
+            continue
+        if magic != ZSTD_MAGIC:
+            break
+        header, content = _zstd_header(bytes(data[at : at + 18]).ljust(18, b"\0"))
+        checksum = 4 * (data[at + 4] >> 2 & 1)
+        at, blocks = _zstd_blocks(data, at + header)
+        at += checksum
+        total += blocks if content is None else content
+    return total
+
+
+def _zstd_blocks(data: memoryview, at: int) -> tuple[int, int]:
+    """Where the blocks that start at `at` end, and the most bytes that they may have."""
+    total, last = 0, False
+    while not last and at + 3 <= len(data):
+        head = int.from_bytes(data[at : at + 3], "little")
+        last, kind, size = bool(head & 1), head >> 1 & 3, head >> 3
+        total += size if kind in (ZSTD_RAW, ZSTD_RLE) else ZSTD_LARGEST_BLOCK
+        at += 3 + (1 if kind == ZSTD_RLE else size)
+    return at, total
+
+
+def _gzip(_codec: Any, data: Any, most: int) -> Any:
+    stream = decompressobj(GZIP)
+    found = stream.decompress(data, most + 1)  # one more, so that the end of the stream is reached
+    if len(found) > most:
+        raise _too_much(most)
+    if stream.eof and not stream.unused_data:
+        return found
+    return _read(gzip.GzipFile(fileobj=io.BytesIO(data)), most)  # several members, or padding, or damage
+
+
+def _zlib(_codec: Any, data: Any, most: int) -> Any:
+    stream = decompressobj(zlib.MAX_WBITS)
+    found = stream.decompress(data, most + 1)
+    if len(found) > most:
+        raise _too_much(most)
+    if not stream.eof:
+        raise ValueError(f"the zlib data is cut off: {len(data)} bytes are left of it")
+    return found
+
+
+def _bz2(_codec: Any, data: Any, most: int) -> Any:
+    return _read(bz2.BZ2File(io.BytesIO(data)), most)
+
+
+def _lzma(codec: Any, data: Any, most: int) -> Any:
+    inside = codec._codec
+    return _read(lzma.LZMAFile(io.BytesIO(data), format=inside.format, filters=inside.filters), most)
+
+
+def _read(file: Any, most: int) -> bytes:
+    with file:
+        found: bytes = file.read(most + 1)
+    if len(found) > most:
+        raise _too_much(most)
+    return found
+
+
+_DECOMPRESSORS: dict[type, Decompress] = {
+    ZstdCodec: _zstd,
+    BloscCodec: _blosc,
+    GzipCodec: _gzip,
+    zarr_numcodecs.Zstd: _zstd,
+    zarr_numcodecs.Blosc: _blosc,
+    zarr_numcodecs.GZip: _gzip,
+    zarr_numcodecs.Zlib: _zlib,
+    zarr_numcodecs.BZ2: _bz2,
+    zarr_numcodecs.LZMA: _lzma,
+    zarr_numcodecs.LZ4: _lz4,
+}
