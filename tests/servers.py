@@ -16,6 +16,20 @@ KEY, SECRET = "intarsia-tests", "not-a-secret"
 BUCKET = "tests"
 """One for all: weed sets volumes aside for every bucket, and runs out of them."""
 
+WITH_ITS_OWNER = """
+import subprocess, sys, threading
+server = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+
+def watch():
+    sys.stdin.buffer.read()
+    server.kill()  # it has nothing to keep, and would take its time to end well
+
+threading.Thread(target=watch, daemon=True).start()
+sys.exit(server.wait())
+"""
+"""Runs a server as long as somebody has the other end of standard input: whoever started it has it, and a
+process that is killed, as pytest-xdist's are, lets go of it as well."""
+
 START_SECONDS = 60
 POLL_SECONDS = 0.02
 
@@ -91,7 +105,7 @@ class S3Server:
         return True
 
     def stop(self):
-        self.process.kill()  # it has nothing to keep, and would take its time to end well
+        self.process.stdin.close()
         self.process.wait()
 
 
@@ -100,7 +114,13 @@ def _running(name, command, port, directory):
     with open(Path(directory) / f"{name}.log", "wb") as log:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
         process = subprocess.Popen(
-            command, stdout=log, stderr=log, cwd=directory, env=environment, stdin=subprocess.DEVNULL
+            [sys.executable, "-P", "-c", WITH_ITS_OWNER, *command],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            cwd=directory,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for the tests, which stop it in their time
         )
         server = S3Server(name, process, port)
         try:

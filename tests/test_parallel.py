@@ -1,6 +1,8 @@
 """Work spread over other processes, and what they wrote, back in one store."""
 
 import pickle
+import subprocess
+import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 
@@ -100,3 +102,73 @@ def test_a_chunk_that_cannot_be_read_from_here_is_noticed(repo, tmp_path):
         chunk.unlink()
     with pytest.raises(intarsia.UnsharedStorageError, match="worker elsewhere:1 wrote the chunk a/c/0"):
         crew.take(Receipt("elsewhere:1", changes))
+
+
+def test_an_executor_that_forks_is_refused_before_it_starts_a_process(repo, tmp_path):
+    session = repo.writable_session("main")
+    array_in(session.store)
+    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+        with pytest.raises(intarsia.ForkedProcessError, match="spawn"):
+            spread(pool, session.store, write, [("a", 1)])
+        assert not pool._processes
+
+
+FORKED = """
+import os, sys, warnings
+warnings.simplefilter("ignore")  # Python's own, about forking with threads
+import dask, dask.array as da, numpy as np, intarsia
+
+def made(store, path):
+    array = intarsia.create(store, path, shape=(0, 9), chunks=(1, 9), dtype="f4")
+    array.append(np.ones((8, 9)), codecs=["zstd"])
+
+made(sys.argv[1] + "/plain", "a")
+location = sys.argv[1] + "/repository"
+repo = intarsia.open_repository(location, create=True)
+with intarsia.transaction(repo, message="create") as tx:
+    made(tx.store, "a")
+    made(tx.store, "b")
+array, plain = intarsia.open(repo, "a"), intarsia.open(sys.argv[1] + "/plain", "a")
+assert intarsia.open(repo, "b")[...].sum() == plain[...].sum() == 72
+tx = intarsia.transaction(repo).__enter__()
+writable = tx.open("a")
+
+def said(call):
+    try:
+        return call()
+    except intarsia.ForkedProcessError:
+        return "refused"
+
+def write():
+    writable[...] = 2
+
+def append():
+    there = intarsia.open(sys.argv[1] + "/plain", "a", mode="r+")
+    there.append(np.ones((1, 9)), codecs=["gzip"])
+    return there[...].sum()
+
+child = os.fork()
+if not child:
+    calls = [
+        lambda: array[...],
+        lambda: intarsia.open(location, "a"),
+        lambda: intarsia.open(repo, "a"),
+        lambda: tx.open("a"),
+        write,
+        lambda: writable.append(np.ones((1, 9)), codecs=[]),
+        lambda: writable.attrs.update(x=1),
+        lambda: intarsia.append(repo, "a", np.ones((1, 9))),
+    ]
+    print([said(call) for call in calls] == ["refused"] * len(calls), plain[...].sum(), append(), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+with dask.config.set({"scheduler": "processes", "multiprocessing.context": "fork"}):
+    print(said(lambda: intarsia.store_dask(da.ones((4, 4)), repo, "c")))
+"""
+
+
+def test_a_forked_process_refuses_icechunk_and_works_with_other_stores(tmp_path):
+    """Icechunk would wait there for ever for threads that only its parent has."""
+    command = [sys.executable, "-c", FORKED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["True 72.0 81.0", "refused"], done.stderr

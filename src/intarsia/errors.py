@@ -24,6 +24,7 @@ Each class is also the built-in exception that a caller would expect, so
     ├── NoRegionError (IndexError)
     ├── CrossRegionWriteError (ValueError)
     ├── UnsharedStorageError (RuntimeError)
+    ├── ForkedProcessError (RuntimeError)
     ├── UnreachableMembersError (ValueError)
     ├── WritableSessionError (TypeError)
     ├── ReadOnlyError (ValueError)
@@ -54,6 +55,7 @@ __all__ = [
     "CutOffError",
     "DataTypeError",
     "ForkError",
+    "ForkedProcessError",
     "IngestError",
     "IntarsiaError",
     "LockTimeoutError",
@@ -289,6 +291,14 @@ class UnsharedStorageError(IntarsiaError, RuntimeError):
     """Workers wrote, or would write, to storage that only they can read.
 
     >>> issubclass(UnsharedStorageError, RuntimeError)
+    True
+    """
+
+
+class ForkedProcessError(IntarsiaError, RuntimeError):
+    """Icechunk was to be used in a process that was forked, where it would wait for ever.
+
+    >>> issubclass(ForkedProcessError, RuntimeError)
     True
     """
 

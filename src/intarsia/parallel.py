@@ -11,7 +11,7 @@ import os
 import pickle
 import socket
 import uuid
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,7 +22,7 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from intarsia._icechunk import safe_store, writing
-from intarsia.errors import CodecConfigurationError, UnsharedStorageError
+from intarsia.errors import CodecConfigurationError, ForkedProcessError, UnsharedStorageError
 from intarsia.progress import silent
 
 if TYPE_CHECKING:
@@ -30,7 +30,58 @@ if TYPE_CHECKING:
 
     from intarsia.progress import Progress
 
-__all__ = ["Client", "Crew", "Receipt", "Ticket", "spread"]
+__all__ = ["Client", "Crew", "Receipt", "Ticket", "check_client", "check_process", "check_store", "spread"]
+
+_forked = False
+
+
+def _remember_the_fork() -> None:
+    global _forked
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_remember_the_fork)
+
+SPAWN = 'ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")), or "forkserver"'
+
+
+def check_process() -> None:
+    """Refuse to use Icechunk in a process that was forked from one like this.
+
+    Icechunk starts its threads when it is imported. A forked child does not have them, and most calls would
+    wait for them for ever. Stores of zarr itself may be used there: zarr starts its event loop again.
+
+    >>> check_process()
+    """
+    if _forked:
+        raise ForkedProcessError(
+            "this process was forked from one that had imported Icechunk, whose threads do not survive a "
+            f"fork.\n  Start processes in another way: {SPAWN}"
+        )
+
+
+def check_store(store: Any) -> None:
+    """Refuse a store of Icechunk in a process that was forked.
+
+    >>> check_store({})
+    """
+    if _forked and isinstance(store, icechunk.IcechunkStore):
+        check_process()
+
+
+def check_client(client: Any) -> None:
+    """Refuse an executor whose workers are forked, before it starts any.
+
+    >>> check_client(ThreadPoolExecutor(1))
+    """
+    context = getattr(client, "_mp_context", None) if isinstance(client, ProcessPoolExecutor) else None
+    if context is not None and context.get_start_method() == "fork":
+        raise ForkedProcessError(
+            "the executor forks this process, and the threads of Icechunk and of remote stores do not "
+            "survive a fork.\n"
+            f"  Use one that starts processes in another way: {SPAWN}"
+        )
 
 
 class Client(Protocol):
@@ -77,6 +128,7 @@ class Ticket:
         """The store to write to: a fork of its own for everybody who asks."""
         if self.fork is None:
             return self.store
+        check_process()
         store = safe_store(pickle.loads(self.fork).store)
         try:
             sync(store.exists("zarr.json"))
@@ -184,6 +236,8 @@ def spread(
     listed = list(tasks)
     if isinstance(client, ProcessPoolExecutor):
         _check_pickles(function)
+    if isinstance(store, icechunk.IcechunkStore):
+        check_client(client)
     crew = Crew(store, in_process=isinstance(client, ThreadPoolExecutor))
     run = uuid.uuid4().hex  # dask takes equal calls for one; these have to be made, every time
     futures = [client.submit(_do, run, crew.ticket, function, task) for task in listed]
@@ -195,9 +249,12 @@ def spread(
             crew.take(receipt)
             results.append(result)
             progress(done, len(futures))
-    finally:
+    except BaseException as error:
         for future in futures[len(results) :]:
             future.cancel()
+        if isinstance(error, Exception):  # whoever catches it finds the store at rest
+            wait([future for future in futures if isinstance(future, Future)])
+        raise
     return results
 
 

@@ -251,3 +251,35 @@ def test_of_an_index_given_twice_the_last_one_wins(shards):
     array.vindex[y, x] = values[0] + 100
     expected[y, x] = values[0] + 100
     assert array[...].tolist() == expected.tolist()
+
+
+class Busy(AsyncOnly):
+    """Fails for one chunk while it stores others, which take their time even to be called off."""
+
+    running = 0
+
+    async def set(self, key, value):
+        if "/c/" not in key:
+            return await super().set(key, value)
+        self.running += 1
+        try:
+            for _ in range(5000):
+                if key.endswith("/c/0") and self.running > 8:
+                    raise OSError("broken")
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            for _ in range(1000):
+                await asyncio.sleep(0)
+            raise
+        finally:
+            self.running -= 1
+
+
+def test_after_a_failure_nothing_is_on_its_way():
+    """Whoever catches the error may remove what was written, or go on."""
+    store = Busy(MemoryStore())
+    array = intarsia.create(store, "a", shape=(64,), chunks=(1,), dtype="f8")
+    array.add_region([(0, 64)], codecs=[])
+    with pytest.raises(OSError, match="broken"):
+        array[...] = np.ones(64)
+    assert store.running == 0

@@ -60,7 +60,7 @@ def test_the_first_failure_is_raised_and_stops_the_rest():
         done.append(piece)
 
     with pytest.raises(OSError, match="broken"):
-        run(handing_out(1000), work, 2, give_up=gave_up.set)
+        run(handing_out(1000), work, 2, give_up=lambda _: gave_up.set())
     assert len(done) <= 2
     assert not ours()
 

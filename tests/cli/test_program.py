@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -96,6 +97,18 @@ def test_interrupting_leaves_the_data_whole(tmp_path):
     assert intarsia.open_repository(store).lookup_branch("main") == before
     assert {problem.kind for problem in intarsia.verify(store, "t")} <= {"leftover"}
     assert intarsia.open(store, "t").shape == (3, 1000)
+
+
+@pytest.mark.parametrize("runs", [3, pytest.param(2000, marks=pytest.mark.torture)])
+def test_it_ends_with_its_exit_code_every_time(runs, made):
+    """Threads of Icechunk used to trip over the end of the interpreter: 9 of 170 times."""
+
+    def ran(_):
+        command = [*PROGRAM, "info", str(made[0]), "nothing"]
+        return subprocess.run(command, capture_output=True, check=False).returncode
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        assert set(pool.map(ran, range(runs))) == {3}
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])

@@ -173,16 +173,35 @@ def test_parts_sizes_and_other_methods():
         assert ask(f"{server.url}/zarr.json")[1]["Content-Type"] == "application/json"
 
 
-def test_pages_of_other_sites_may_read_unless_told_otherwise():
+def allowed(server, origin, **headers):
+    """What a browser is told about a page of another site."""
+    return ask(f"{server.url}/zarr.json", Origin=origin, **headers)[1]["Access-Control-Allow-Origin"]
+
+
+def test_pages_of_other_sites_may_read_only_if_told_so():
     array, _ = made({})
     with intarsia.serving(array) as server:
-        headers = ask(f"{server.url}/zarr.json", Origin="http://example.org")[1]
-        assert headers["Access-Control-Allow-Origin"] == "*"
-    with intarsia.serving(array, origins=["http://example.org"]) as server:
-        allowed = ask(f"{server.url}/zarr.json", Origin="http://example.org")[1]
-        assert allowed["Access-Control-Allow-Origin"] == "http://example.org"
-        other = ask(f"{server.url}/zarr.json", Origin="http://example.com")[1]
-        assert other["Access-Control-Allow-Origin"] is None
+        assert allowed(server, "http://example.org") is None
+    with intarsia.serving(array, cors_origins=["http://example.org"]) as server:
+        assert allowed(server, "http://example.org") == "http://example.org"
+        assert allowed(server, "http://example.com") is None
+    with intarsia.serving(array, cors_origins="*") as server:
+        assert allowed(server, "http://example.org") == "*"
+
+
+def test_a_name_that_was_made_to_point_here_is_refused():
+    """Otherwise a page could have its own site's name point to this machine, and be of the same origin."""
+    array, _ = made({})
+    with intarsia.serving(array) as server:
+        url = f"{server.url}/zarr.json"
+        assert ask(url, Host="attacker.example:8000")[0] == 400
+        for host in ("localhost", "localhost:8000", "127.0.0.1", "[::1]:8000"):
+            assert ask(url, Host=host)[0] == 200, host
+    with intarsia.serving(array, cors_origins=["*"]) as server:
+        assert ask(f"{server.url}/zarr.json", Host="my.proxy")[0] == 200
+    with intarsia.serving(array, host="0.0.0.0") as server:
+        port = urlsplit(server.url).port
+        assert ask(f"http://127.0.0.1:{port}/zarr.json", Host="my.machine")[0] == 200
 
 
 def expect_errors(url, key):
@@ -203,7 +222,7 @@ def test_a_damaged_chunk_is_an_error(tmp_path, caplog):
     array, _ = made(tmp_path)
     file = tmp_path / "t" / array.regions[0].name / "c" / "0" / "0"
     file.write_bytes(file.read_bytes()[:-9])
-    with intarsia.serving(array) as server:
+    with intarsia.serving(array, cors_origins=["*"]) as server:
         expect_errors(server.url, "c/0/0")
         assert ask(f"{server.url}/c/3/0")[0] == 200
     assert "cannot read region [0:4, 0:6]" in caplog.text
@@ -217,14 +236,14 @@ def test_a_chunk_file_that_is_gone_from_a_repository_is_an_error(tmp_path):
         array.append(np.random.default_rng(0).random((2, 3000), "f4"), codecs=["gzip"])
     for file in (tmp_path / "chunks").iterdir():
         file.unlink()
-    with intarsia.serving(tmp_path, "t") as server:
+    with intarsia.serving(tmp_path, "t", cors_origins=["*"]) as server:
         expect_errors(server.url, "c/0/0")
 
 
 def test_a_member_that_is_gone_is_an_error(tmp_path):
     array, _ = made(tmp_path)
     (tmp_path / "t" / array.regions[0].name / "zarr.json").unlink()
-    with intarsia.serving(tmp_path, "t") as server:
+    with intarsia.serving(tmp_path, "t", cors_origins=["*"]) as server:
         expect_errors(server.url, "c/0/0")
 
 
@@ -295,7 +314,7 @@ def test_serve_blocks_until_it_is_interrupted(tmp_path):
 def test_zarrita_reads_the_whole_array_in_a_browser(tmp_path):
     """From a page of another origin, as on any web site."""
     array, values = made({})
-    with site(tmp_path) as address, intarsia.serving(array.store) as server:
+    with site(tmp_path) as address, intarsia.serving(array.store, cors_origins=[address]) as server:
         browser = Browser()
         try:
             browser.open(address)

@@ -13,6 +13,7 @@ from intarsia.archives.formats import format_for, format_of
 from intarsia.archives.parsed import Failure, ParsedFile
 from intarsia.archives.sources import scheme_of
 from intarsia.errors import MissingExtraError
+from intarsia.parallel import check_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -82,15 +83,21 @@ def parse_all(
 
 @contextmanager
 def _mapped(job: Any, urls: list[str], workers: int | Executor | None) -> Iterator[Iterable[Any]]:
+    remote = any(scheme_of(url) != "file" for url in urls)
     if workers is None:
-        workers = REMOTE_THREADS if any(scheme_of(url) != "file" for url in urls) else 1
+        workers = REMOTE_THREADS if remote else 1
     if isinstance(workers, Executor):
+        if remote:
+            check_client(workers)
         yield workers.map(job, urls, chunksize=max(1, min(32, len(urls) // 16)))
     elif workers <= 1 or len(urls) < 2:
         yield map(job, urls)
     else:
-        with ThreadPoolExecutor(max_workers=workers) as pool:
+        pool = ThreadPoolExecutor(max_workers=workers)
+        try:
             yield pool.map(job, urls)
+        finally:
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C nobody wants the files that are left
 
 
 def _share(parsed: ParsedFile, known: dict[bytes, Any]) -> None:

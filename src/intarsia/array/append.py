@@ -10,6 +10,7 @@ import numpy as np
 
 from intarsia.array.edit import check_shape, write_into_member
 from intarsia.array.encode import write_box
+from intarsia.array.frame import clean_up
 from intarsia.array.member import Encoding, create_member, encoding_of
 from intarsia.array.memory import holds_nulls, is_nullable
 from intarsia.array.table import Box, RegionTable, Row
@@ -156,9 +157,8 @@ def _add(frame: Frame, addition: Addition, encoding: Encoding, ready: str | None
             assert shared is not None
             head, options = addition.fresh(shared), options_for(frame, row, encoding)
             write_into_member(frame, addition.grown, row, head, addition.data_in(head), options)
-    except BaseException:
-        for name in names:
-            frame.discard(name)
+    except BaseException as error:
+        clean_up(frame.group.store, error, lambda: frame.discard(*names))
         raise
     if ready is not None:
         boxes.append(addition.rest)
@@ -204,9 +204,8 @@ def _new_members(frame: Frame, addition: Addition, boxes: list[Box], encoding: E
             start, stop = (tuple(a - o for a, o in zip(edge, elements.start, strict=True)) for edge in fresh)
             target = frame.target(name, encoding.other_options)
             write_box(target, Box(start, stop), addition.data_in(fresh))
-    except BaseException:
-        for name in made:
-            frame.discard(name)
+    except BaseException as error:
+        clean_up(frame.group.store, error, lambda: frame.discard(*made))
         raise
     return made
 

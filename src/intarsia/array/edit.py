@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.array.encode import write_box
+from intarsia.array.frame import clean_up
 from intarsia.array.manifest import NAME, sizes_of
 from intarsia.array.member import member_problem, needed_shape
 from intarsia.array.table import Box, RegionTable, Row
@@ -96,8 +97,8 @@ def _new_member(
     if values is not None:
         try:
             write_box(frame.target(name, encoding.other_options), Box((0,) * len(shape), shape), values)
-        except BaseException:
-            frame.discard(name)
+        except BaseException as error:
+            clean_up(frame.group.store, error, lambda: frame.discard(name))
             raise
     return name, member
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from concurrent.futures import wait
 from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from intarsia.array.work import Work, outer_index
 from intarsia.codecs.context import working_on
 from intarsia.errors import ReadError
 from intarsia.nullable import NullableValues
+from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     from zarr.core.buffer import Buffer
 
+    from intarsia.array.fetch import Pending
     from intarsia.array.queue import Batch
     from intarsia.array.source import Source
     from intarsia.array.table import Box
@@ -80,12 +83,19 @@ def write_part(
     work = Work(part, source, points, values.shape)
     threads = work.threads(config.most_threads, config.window)
     writer = _Writer(work, values, threads, config.window)
-    run(writer.take, writer.write, threads, give_up=writer.cancel)
-    writer.finish()
+    try:
+        run(writer.take, writer.write, threads, give_up=writer.give_up)
+        writer.finish()
+    except BaseException as failure:
+        writer.give_up(failure)
+        if isinstance(failure, Exception):  # whoever catches it finds the store at rest
+            writer.wait()
+        raise
 
 
 def _write_by_zarr(source: Source, part: Part, values: Values, points: bool) -> None:
     member: Any = source.array
+    check_store(member.store)
     part = _last_of_each(part, member.shape, points)
     with held(member.store, member.path, _shards(source, part, points)):
         if points:
@@ -147,6 +157,9 @@ class _Writer:
         each = max(1, work.chunks.size // (threads * BATCHES_PER_THREAD))
         self._batches = batches([work], window // 2 // (BATCHES_STORED_AT_A_TIME + threads), each)
         self._running: deque[Future[None]] = deque()
+        self._begun: list[Future[None]] = []
+        self._reading: set[Pending] = set()
+        self._given_up = False
         self._lock = threading.Lock()
         self._scratch = threading.local()
 
@@ -159,14 +172,16 @@ class _Writer:
         """Encode a batch, and store it or see to it that it will be."""
         ((work, positions),) = batch
         partial = positions[~self._covered[positions]]
-        spans = Spans(self._source, work.chunks[partial])
-        received = iter(self._fetcher.begin([spans])) if partial.size else None
+        pending = self._begin(Spans(self._source, work.chunks[partial])) if partial.size else None
+        received = None if pending is None else iter(pending)
         keys = self._source.keys(work.chunks[positions])
         encoded: Stored = []
         try:
             for k, key, (target, inside) in zip(
                 positions.tolist(), keys, work.places(positions), strict=True
             ):
+                if self._given_up:
+                    return
                 before = None
                 if received is not None and not self._covered[k]:
                     before = self._read(received, int(work.chunks[k]))
@@ -174,10 +189,18 @@ class _Writer:
                 if self._in_threads:
                     self._store_now(*encoded.pop())
         finally:
-            if received is not None:
+            if received is not None and pending is not None:
                 received.close()
+                with self._lock:
+                    self._reading.discard(pending)
         if encoded:
             self._store_soon(encoded)
+
+    def _begin(self, spans: Spans) -> Pending:
+        with self._lock:
+            pending = self._fetcher.begin([spans])
+            self._reading.add(pending)
+            return pending
 
     def _read(self, received: Any, chunk: int) -> Values | None:
         """The chunk as it is, to be changed; None if it is not stored."""
@@ -222,7 +245,10 @@ class _Writer:
 
     def _store_soon(self, encoded: Stored) -> None:
         with self._lock:
-            self._running.append(start(self._set(encoded)))
+            if self._given_up:
+                return
+            self._begun.append(start(self._set(encoded)))
+            self._running.append(self._begun[-1])
             waiting = self._running.popleft() if len(self._running) > BATCHES_STORED_AT_A_TIME else None
         if waiting is not None:
             waiting.result()
@@ -242,9 +268,17 @@ class _Writer:
         while self._running:
             self._running.popleft().result()
 
-    def cancel(self) -> None:
-        """Give up what is not stored yet."""
+    def give_up(self, failure: BaseException) -> None:
+        """Begin nothing more; after Ctrl-C and the like, wait for nothing that has begun either."""
         with self._lock:
+            self._given_up = True
             self._batches = iter(())
-            for future in self._running:
-                future.cancel()
+            if not isinstance(failure, Exception):
+                for storing in self._begun:
+                    storing.cancel()
+                for reading in self._reading:
+                    reading.cancel()
+
+    def wait(self) -> None:
+        """Until nothing that has begun is on its way any more."""
+        wait(self._begun)

@@ -25,6 +25,7 @@ from intarsia.errors import (
     ReadError,
     ReadOnlyError,
 )
+from intarsia.parallel import check_store
 from intarsia.words import one_line, place_text
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from intarsia.array.table import Box, Row
     from intarsia.codecs import Decision
 
-__all__ = ["Frame", "Layout", "open_group", "read_key"]
+__all__ = ["Frame", "Layout", "clean_up", "open_group", "read_key"]
 
 TABLE_ROWS_PER_CHUNK = 1 << 16
 
@@ -47,6 +48,7 @@ def open_group(store: Any, path: str, mode: Any) -> zarr.Group:
     """The group at `path` of anything that zarr takes as a store, or of another group."""
     if isinstance(store, zarr.Group):
         store, path = store.store_path.store, "/".join(part for part in (store.path, path) if part)
+    check_store(store)
     try:
         return zarr.open_group(
             safe_store(store), path=path or None, mode=mode, zarr_format=3, use_consolidated=False
@@ -57,6 +59,7 @@ def open_group(store: Any, path: str, mode: Any) -> zarr.Group:
 
 def read_key(store: Any, key: str) -> bytes | None:
     """A small value of a store; None if there is none."""
+    check_store(store)
     prototype = default_buffer_prototype()
     found = (
         store.get_sync(key, prototype=prototype)
@@ -109,6 +112,24 @@ class Layout:
         except (MemberError, KeyError):
             codecs = ""
         return f"{self.bounds_text(row.box)} ({name[:6]}{codecs})"
+
+
+def clean_up(store: Any, error: BaseException, remove: Callable[[], object]) -> None:
+    """Remove what a change that ended with `error` left in a store, if the store may be asked now.
+
+    By the time an `Exception` comes out of a write, everything that the write began has ended. Ctrl-C comes
+    out at once, with writes still on their way. Icechunk may then never answer; nor is there a need to ask,
+    as nothing was committed and the session is given up. Stores that our threads write to themselves are at
+    rest by then. In all others `intarsia.vacuum` removes what is left.
+
+    A failure to remove is noted on the error, and does not take its place.
+    """
+    if not isinstance(error, Exception) and not store_supports_sync_io(store):
+        return
+    try:
+        remove()
+    except Exception as problem:  # a store that fails writes may fail this too
+        error.add_note(f"what was written could not be removed ({problem}); intarsia.vacuum does it")
 
 
 class Frame:
@@ -297,8 +318,7 @@ class Frame:
             gone.add(old_table)
         self.layout = Layout(manifest, self.members.renamed(manifest.members), self.layout._sources)
         self._drafts = {}
-        for name in sorted(gone):
-            self.discard(name)
+        self.discard(*sorted(gone))
 
     def _write_table(self, name: str, manifest: Manifest) -> None:
         packed = manifest.regions.packed()
@@ -322,11 +342,12 @@ class Frame:
         self.members.adopt(name, member)
         return name, member
 
-    def discard(self, name: str) -> None:
-        """Remove a child of the group that nothing refers to; it stays where a store cannot delete."""
-        self._drafts.pop(name, None)
-        if self.group.store.supports_deletes:
-            sync((self.group.store_path / name).delete_dir())
+    def discard(self, *names: str) -> None:
+        """Remove children of the group that nothing refers to; they stay where a store cannot delete."""
+        for name in names:
+            self._drafts.pop(name, None)
+            if self.group.store.supports_deletes:
+                sync((self.group.store_path / name).delete_dir())
 
     def member_of(self, row: Row) -> zarr.Array[Any]:
         """The member behind a region, checked against what the region needs."""

@@ -18,6 +18,7 @@ from intarsia.array.memory import codecs_for, fits, type_text
 from intarsia.codecs import parse_codecs
 from intarsia.codecs.runtime import NO_OPTIONS, Options, options_of, with_codecs
 from intarsia.errors import MemberError, MissingMemberError, ShapeError
+from intarsia.parallel import check_store
 from intarsia.words import place_text
 
 if TYPE_CHECKING:
@@ -224,6 +225,7 @@ class Members(Mapping[str, AnyArray]):
 
     def child(self, name: str) -> AnyArray:
         """An array of the group by name, whether it is a member or not."""
+        check_store(self._group.store)
         mode: Any = "r" if self._group.store.read_only else "r+"
         try:
             found = zarr.open_array(self._group.store_path / name, mode=mode, zarr_format=3)
@@ -243,6 +245,7 @@ class Members(Mapping[str, AnyArray]):
         """Open several members at once, where there are several; what fails is left to be opened alone."""
         closed = [name for name in dict.fromkeys(names) if name not in self._opened]
         if len(closed) > 1:
+            check_store(self._group.store)
             for name, found in zip(closed, sync(self._open_all(closed)), strict=True):
                 if not isinstance(found, BaseException):
                     self._opened[name] = with_codecs(zarr.Array(found), self.live.get(name))

@@ -54,13 +54,13 @@ def run[T](
     take: Callable[[], T | None],
     work: Callable[[T], None],
     threads: int,
-    give_up: Callable[[], None] = lambda: None,
+    give_up: Callable[[BaseException], None] = lambda _: None,
 ) -> None:
     """Do `work` on everything that `take` hands out until it hands out None, in up to so many threads.
 
-    The first failure stops the others after the piece they are at, and is raised; `give_up` is called so that
-    they do not wait for what is on its way. No thread is left behind, not by a failure and not by
-    KeyboardInterrupt.
+    The first failure stops the others after the piece they are at, and is raised; `give_up` is called with
+    it so that they do not wait for what is on its way. No thread is left behind, not by a failure and not by
+    KeyboardInterrupt, which is raised whatever else failed.
 
     >>> left, done = [3, 2, 1], []
     >>> run(lambda: left.pop() if left else None, done.append, threads=1)
@@ -80,7 +80,7 @@ def run[T](
         except BaseException as failure:
             failures.append(failure)
             stop.set()
-            give_up()
+            give_up(failure)
 
     helpers = _helpers
     granted = helpers.take(threads - 1, threads - 1) if threads > 1 else 0
@@ -92,16 +92,16 @@ def run[T](
         loop()
         for thread in started:
             thread.join()
-    except BaseException:  # interrupted while threads start, or while they are waited for
+    except BaseException as interrupt:  # while threads start, or while they are waited for
         stop.set()
-        give_up()
+        give_up(interrupt)
         for thread in started:
             thread.join_if_it_runs()
         raise
     finally:
         helpers.give_back(granted)
     if failures:
-        raise failures[0]
+        raise next((f for f in failures if not isinstance(f, Exception)), failures[0])
 
 
 class _Helper(threading.Thread):

@@ -20,6 +20,7 @@ from intarsia.array.shards import ShardIndexError, locate
 from intarsia.array.work import WORTH_A_THREAD, Work
 from intarsia.codecs.context import working_on
 from intarsia.errors import ReadError
+from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from intarsia.array.fetch import Pending
@@ -53,6 +54,8 @@ def _read(frame: Frame, layout: Layout, asked: Request, config: LogicalConfig) -
     for work in prepared.works:
         _fill_missing(work, out)
     _read_chunks(frame, layout, prepared.works, out, config)
+    if prepared.by_zarr:
+        check_store(frame.group.store)
     for part, source in prepared.by_zarr:
         try:
             read_part(source, part, out, points=asked.axes is None, window=config.window)
@@ -140,7 +143,7 @@ def _read_chunks(frame: Frame, layout: Layout, works: list[Work], out: Values, c
             scratch = scratches.own = Scratch()
         _decode(frame, layout, *taken, out, scratch)
 
-    run(queue.take, decode, threads, give_up=queue.cancel)
+    run(queue.take, decode, threads, give_up=lambda _: queue.cancel())
 
 
 def _decode(

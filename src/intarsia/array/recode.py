@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from intarsia.array.blocks import BLOCK_BYTES, blocks
 from intarsia.array.edit import lattice_box
 from intarsia.array.encode import write_box
-from intarsia.array.frame import Frame, open_group
+from intarsia.array.frame import Frame, clean_up, open_group
 from intarsia.array.plan import request
 from intarsia.array.read import read_request
 from intarsia.array.reserve import Piece
@@ -85,8 +85,8 @@ def recoded_member(
             for done, task in enumerate(tasks, 1):
                 copy.into(frame, frame.target(name, options), task)
                 progress(done, len(tasks))
-    except BaseException:
-        frame.discard(name)
+    except BaseException as error:
+        clean_up(frame.group.store, error, lambda: frame.discard(name))
         raise
     return name
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from intarsia.array.append import Addition, checked, completed, neighbour_to_grow, options_for
 from intarsia.array.edit import lattice_box
+from intarsia.array.frame import clean_up
 from intarsia.array.table import Box, RegionTable, Row
 from intarsia.errors import NoRegionError, OverlapError
 
@@ -74,8 +75,7 @@ class Reservation:
 
     def discard(self, frame: Frame) -> None:
         """Give the room back: the data will not come."""
-        for name in self.made:
-            frame.discard(name)
+        frame.discard(*self.made)
 
 
 def reserve_regions(
@@ -224,9 +224,8 @@ class _Room:
         chosen: Any = self._encoding if encoding is None else encoding
         try:
             name, _ = self._frame.create_member(elements.shape, chosen)
-        except BaseException:
-            for made in self.made:
-                self._frame.discard(made)
+        except BaseException as error:
+            clean_up(self._frame.group.store, error, lambda: self._frame.discard(*self.made))
             raise
         self.made = (*self.made, name)
         source = _shifted(fresh, [-o for o in self._origin])

@@ -3,12 +3,13 @@
 import os
 import sys
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 import intarsia
 from intarsia.cli.exits import Exit
+from intarsia.cli.output import complain
 
 __all__ = ["VERBS", "app", "run"]
 
@@ -52,15 +53,30 @@ for _heading, _verbs in VERBS.items():
         app.command(_name, rich_help_panel=_heading)(_function)
 
 
-def run() -> None:
-    """Run the program with the arguments of the process."""
+def run() -> NoReturn:
+    """Run the program with the arguments of the process, and end the process."""
+    code: str | int | None = 0
     try:
         app(prog_name="intarsia")
     except SystemExit as end:
-        if end.code == Exit.INTERRUPTED:
-            # Threads may still be encoding what nobody wants any more, and would trip over an interpreter
-            # that takes itself apart. Everything of ours is undone by now.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(Exit.INTERRUPTED)
-        raise
+        code = end.code
+    _end(code if isinstance(code, int) else int(code is not None))
+
+
+def _end(code: int) -> NoReturn:
+    """End the process without taking the interpreter apart.
+
+    Nothing of ours is open any more. But threads of Icechunk may be on their way out of a call that Python
+    has its answer of already: they wait for Python's lock once more, to let go of what they hold. If the
+    interpreter is taken apart meanwhile, Python ends such a thread on the spot, in the middle of Rust, and
+    the process dies of a segmentation fault instead of ending with its exit code. Icechunk offers no way to
+    wait for them. After Ctrl-C there are also threads that still encode what nobody wants.
+    """
+    try:
+        print(end="", flush=True)  # says nothing to a stream that is closed
+    except BrokenPipeError:  # a reader who goes away is no error
+        pass
+    except OSError as error:
+        code = complain(error, as_json=False)
+    print(end="", flush=True, file=sys.stderr)
+    os._exit(code)

@@ -39,10 +39,12 @@ def serve(
         str | None,
         typer.Option("--chunks", metavar="N,N,…", help="Chunks of the served array, if PATH is an array."),
     ] = None,
-    origin: Annotated[
+    cors: Annotated[
         list[str] | None,
         typer.Option(
-            "--origin", metavar="URL", help="Only pages of this web site may read it, in browsers. Repeated."
+            "--cors",
+            metavar="ORIGIN",
+            help="A web site whose pages may read it, in browsers; '*' for all. Repeated. None if left out.",
         ),
     ] = None,
     branch: Branch = None,
@@ -75,7 +77,7 @@ def serve(
             port="auto" if port is None else port,
             codecs=chosen,
             chunks=parse_sizes(chunks, "chunks"),
-            origins=origin or ("*",),
+            cors_origins=cors or (),
         )
     except OSError as error:
         if isinstance(error, intarsia.IntarsiaError) or error.strerror is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import ipaddress
 import logging
 import socket
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,6 +32,9 @@ __all__ = ["serve", "serving"]
 LOG = logging.getLogger("uvicorn.error")
 """The server's own log, so that all it says is in one place."""
 
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1", "[::1]")
+"""How the programs of a machine call it."""
+
 
 def serve(
     source: Any,
@@ -40,7 +44,7 @@ def serve(
     port: int | Literal["auto"] = "auto",
     codecs: Iterable[CodecLike] | None = None,
     chunks: Sequence[int] | None = None,
-    origins: Iterable[str] = ("*",),
+    cors_origins: Iterable[str] = (),
     branch: str | None = None,
     tag: str | None = None,
     snapshot_id: str | None = None,
@@ -49,8 +53,10 @@ def serve(
     """Serve a fused view over HTTP, until Ctrl-C; then it returns.
 
     Takes what `intarsia.fused_view` takes; what is at `path` is the root of the address. `port="auto"` is
-    8000, or any free port if that is taken; the log says which. `origins` are the web sites whose pages
-    may read it, by default all. Needs the extra `serve`.
+    8000, or any free port if that is taken; the log says which. Needs the extra `serve`.
+
+    In a browser, no page of another site may read it. `cors_origins` lists sites that may, such as
+    `"https://viewer.example.org"`; `"*"` stands for all.
 
     >>> import intarsia
     >>> intarsia.serve({}, "nowhere")
@@ -60,7 +66,7 @@ def serve(
     """
     server = require("zarr_http_server", "serve")
     version: dict[str, Any] = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
-    app = _app(view_store(source, path, codecs, chunks, consolidated=True, **version), origins)
+    app = _app(view_store(source, path, codecs, chunks, consolidated=True, **version), host, cors_origins)
     _check_free(host, port)
     with contextlib.suppress(KeyboardInterrupt):
         server.serve(app, host=host, port=port, uvicorn_options={"access_log": False})
@@ -74,7 +80,7 @@ def serving(
     port: int | Literal["auto"] = 0,
     codecs: Iterable[CodecLike] | None = None,
     chunks: Sequence[int] | None = None,
-    origins: Iterable[str] = ("*",),
+    cors_origins: Iterable[str] = (),
     branch: str | None = None,
     tag: str | None = None,
     snapshot_id: str | None = None,
@@ -94,7 +100,7 @@ def serving(
     """
     server = require("zarr_http_server", "serve")
     version: dict[str, Any] = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
-    app = _app(view_store(source, path, codecs, chunks, consolidated=True, **version), origins)
+    app = _app(view_store(source, path, codecs, chunks, consolidated=True, **version), host, cors_origins)
     _check_free(host, port)
     # The program does something else meanwhile: its logging is left as it is, and only failures are told.
     quiet = {"log_level": "warning", "log_config": None, "access_log": False}
@@ -102,15 +108,29 @@ def serving(
     return running
 
 
-def _app(store: ViewStore, origins: Iterable[str]) -> Any:
+def _app(store: ViewStore, host: str, cors_origins: Iterable[str]) -> Any:
     """The application that answers requests for the keys of a view."""
     server = require("zarr_http_server", "serve")
+    given = [cors_origins] if isinstance(cors_origins, str) else cors_origins
+    origins = [origin.rstrip("/") for origin in given]  # as browsers spell them
     zarr.open(store, mode="r", zarr_format=3)  # what cannot be shown is an error now, not for every client
-    app = server.store_app(store, cors_options={"allow_origins": list(origins)})
+    app = server.store_app(store, cors_options={"allow_origins": origins} if origins else None)
     for failure in (IntarsiaError, OSError, icechunk.IcechunkError):
         app.add_exception_handler(failure, _told)
     app.add_middleware(_Totals, store=store)
+    if _is_loopback(host) and "*" not in origins:
+        from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+        # A site whose name is made to point to this machine would be of the same origin, for a browser.
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK_NAMES, host])
     return app
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class _Totals:

@@ -11,7 +11,7 @@ import zarr
 
 from intarsia.array.append import completed, takes_over
 from intarsia.array.encode import write_box
-from intarsia.array.frame import Frame, open_group
+from intarsia.array.frame import Frame, clean_up, open_group
 from intarsia.array.logical import create
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.array.member import Encoding
@@ -87,12 +87,7 @@ def carry_out(jobs: Sequence[Job], cluster: Cluster | None, then: Callable[[], o
             then()
     except BaseException as error:
         for job in jobs:
-            try:
-                job.discard()
-            except Exception as problem:  # a store that fails writes may fail this too
-                error.add_note(
-                    f"what was written for {job.frame.group.path!r} could not be removed: {problem}"
-                )
+            clean_up(job.frame.group.store, error, job.discard)
         raise
     for job in jobs:
         job.reservation.settle(job.frame)
@@ -146,8 +141,8 @@ def new_array(
     job = Job(source, frame, Reservation((), frame.manifest), created=True)
     try:
         return replace(job, reservation=reserve_regions(frame, whole))
-    except BaseException:
-        job.discard()
+    except BaseException as error:
+        clean_up(frame.group.store, error, job.discard)
         raise
 
 

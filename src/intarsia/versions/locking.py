@@ -7,7 +7,7 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from filelock import FileLock, Timeout
 
@@ -125,10 +125,14 @@ def locked(path: Path, timeout: float = LOCK_SECONDS) -> Iterator[None]:
 
 
 class _OfThread(threading.local):
-    """The locks that a thread holds."""
+    """The locks that a thread holds.
+
+    Only the code that holds a lock keeps it alive: if Ctrl-C comes between its acquisition and the block that
+    releases it, it is released with the frame that it was acquired in.
+    """
 
     def __init__(self) -> None:
-        self.locks: dict[Path, BaseFileLock] = {}
+        self.locks: WeakValueDictionary[Path, BaseFileLock] = WeakValueDictionary()
 
 
 _of_thread = _OfThread()

@@ -73,7 +73,7 @@ def open(
 def as_repository(store: Any) -> icechunk.Repository | None:
     """The repository that is, or is at, `store`; None if that is something else."""
     if isinstance(store, icechunk.Repository):
-        return store
+        return open_repository(store)
     if not isinstance(store, str | os.PathLike):
         return None
     text = os.fspath(store)

@@ -10,6 +10,7 @@ import icechunk
 
 from intarsia._compat import storage_path, storage_text
 from intarsia.errors import ReadOnlyError, RepositoryError
+from intarsia.parallel import check_process
 from intarsia.versions.failures import explained
 from intarsia.versions.locking import directory_of, lock_file, locked
 from intarsia.versions.storage import Location
@@ -42,6 +43,7 @@ def open_repository(
     >>> intarsia.open_repository(repo) is repo
     True
     """
+    check_process()
     if isinstance(location, icechunk.Repository):
         if options or config is not None or authorize_virtual_chunk_access is not None:
             raise TypeError("a repository that is open already takes no options; use its reopen method")

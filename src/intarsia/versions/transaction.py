@@ -111,13 +111,13 @@ class Transaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        session = self.session
         if error is not None:
-            if not session.read_only:
-                session.discard_changes()
+            # Nothing was committed, and the session is given up. It is asked nothing any more: after Ctrl-C
+            # its writes are still on their way, and discard_changes may wait for them for ever.
             if isinstance(error, icechunk.IcechunkError) and not isinstance(error, icechunk.ConflictError):
                 raise translated(error, self._commit.where) from error
             return
+        session = self.session
         if session.read_only:  # the user committed it himself
             self._snapshot_id = session.snapshot_id
         elif session.has_uncommitted_changes:

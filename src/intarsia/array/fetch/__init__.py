@@ -13,6 +13,7 @@ from intarsia.array.fetch.files import CAN_READ_FILES, FileSpan, LocalFiles
 from intarsia.array.fetch.icechunk_batch import IcechunkBatch
 from intarsia.array.fetch.local_icechunk import LocalIcechunk
 from intarsia.array.fetch.store import ConcurrentStore, SynchronousStore, start
+from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store
@@ -48,6 +49,7 @@ def fetcher_for(store: Store) -> Fetcher:
     """
     store = safe_store(store)
     if isinstance(store, IcechunkStore):
+        check_store(store)
         read_only = store.is_lasting
         local = LocalIcechunk.of(store) if read_only else None
         return local or IcechunkBatch(store, read_only=read_only)

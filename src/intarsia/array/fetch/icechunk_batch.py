@@ -12,6 +12,7 @@ from intarsia._compat import get_many
 from intarsia.array.fetch.coalesce import coalesced
 from intarsia.array.fetch.references import References, load
 from intarsia.array.fetch.store import KeyRange, Started, requests_of
+from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,6 +80,7 @@ class IcechunkBatch:
         return self
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
+        check_store(self.store)
         joined, parts = coalesced(spans)
         return Started(self._get(list(requests_of(joined)), parts))
 

@@ -19,6 +19,7 @@ from intarsia.array.fetch.files import CAN_READ_FILES, FileSpan
 from intarsia.array.fetch.icechunk_batch import IcechunkBatch
 from intarsia.array.fetch.references import NATIVE
 from intarsia.array.fetch.store import requests_of, start
+from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -110,6 +111,7 @@ class _Files:
 
 def _by_icechunk(batch: IcechunkBatch, spans: Spans, i: int) -> bytes:
     """Ask Icechunk for what could not be read from a file: it answers with the bytes, or says why not."""
+    check_store(batch.store)
     source, blob, first, nbytes = spans
     one = slice(i, i + 1)
     if first is None or nbytes is None:

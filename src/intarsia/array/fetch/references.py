@@ -10,6 +10,7 @@ import numpy as np
 
 from intarsia._icechunk import chunk_batches
 from intarsia.array.pool import run
+from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +69,7 @@ class References:
 
 def load(store: IcechunkStore, sources: Sequence[Source], at_a_time: int = 1) -> list[References]:
     """The references of several arrays, so many asked for at a time."""
+    check_store(store)
     found: dict[int, References] = {}
     left = iter(enumerate(sources))  # `next` on it is atomic
 

@@ -1,0 +1,134 @@
+"""Ctrl-C at any moment: it ends at once, no lock is left, and the data is as before."""
+
+import subprocess
+import sys
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+from zarr.storage import LocalStore
+
+import intarsia
+from intarsia.array import encode
+
+INTERRUPTED = """
+import faulthandler, random, signal, sys, tempfile
+import numpy as np, intarsia
+
+count, seed = int(sys.argv[1]), sys.argv[2]
+choose = random.Random(seed)
+repo = intarsia.open_repository(sys.argv[3], create=True)
+ones = np.ones((150, 64), "i8")
+with intarsia.transaction(repo, message="create") as tx:
+    tx.create("a", shape=(0, 64), chunks=(1, 16), dtype="i8").append(ones, codecs=["zstd"])
+
+def there_and_back(tx):
+    array = tx.open("a")
+    array.append(ones[:20], codecs=["gzip"], merge=False)
+    array.consolidate()
+    array.resize((150, 64))
+
+def change():
+    kind = choose.choice(["recode", "transaction", "write"])
+    if kind == "recode":
+        intarsia.recode(repo, "a", codecs=choose.choice([["zstd"], ["gzip"], []]))
+    elif kind == "write":
+        intarsia.write(repo, "a", ..., ones, cross_region_writes=True)
+    else:
+        intarsia.retry(repo, there_and_back, message="there and back")
+
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+interrupts, longest = 0, 0.1
+while interrupts < count:
+    faulthandler.dump_traceback_later(60, exit=True)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, choose.uniform(0.0001, longest))
+        try:
+            change()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        longest *= 0.8  # a fast machine
+    except KeyboardInterrupt:
+        interrupts += 1
+        with intarsia.commit_lock(repo, timeout=0):
+            pass
+    assert (intarsia.open(repo, "a")[...] == ones).all()
+assert not [p for p in intarsia.verify(repo) if p.kind != "leftover"]
+print("whole")
+"""
+
+
+def interrupt_often(count, tmp_path):
+    seed = str(np.random.SeedSequence().entropy)
+    command = [sys.executable, "-c", INTERRUPTED, str(count), seed, str(tmp_path / "repository")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "whole\n", f"seed {seed}\n{done.stderr}"
+
+
+def test_interrupts_at_any_moment(tmp_path):
+    interrupt_often(15, tmp_path)
+
+
+@pytest.mark.torture
+def test_many_interrupts_at_any_moment(tmp_path):
+    interrupt_often(3000, tmp_path)
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def repo(tmp_path):
+    repo = intarsia.open_repository(tmp_path / "repository", create=True)
+    with intarsia.transaction(repo, message="create") as tx:
+        tx.create("a", shape=(0,), chunks=(2,), dtype="i4").append([1, 2, 3, 4], codecs=["zstd"])
+    return repo
+
+
+WAYS_TO_ASK = {"discard_changes", "delete_dir", "__contains__", "__delitem__"}
+
+CHANGES = {
+    "append": lambda array: array.append([5, 6], codecs=["gzip"]),
+    "add_region": lambda array: array.add_region([(4, 6)], codecs=["gzip"], data=[5, 6]),
+    "recode": lambda array: array.recode([(0, 4)], codecs=["gzip"]),
+}
+
+
+@pytest.mark.parametrize("change", sorted(CHANGES))
+def test_a_session_with_writes_on_their_way_is_asked_nothing(change, repo, monkeypatch):
+    asked = []
+    tx = intarsia.transaction(repo, message="x")
+    monkeypatch.setattr(encode._Writer, "write", interrupt)
+
+    def changed():
+        with tx:
+            array = tx.open("a")
+            array.resize((6,))
+            for kind in (icechunk.Session, icechunk.IcechunkStore, zarr.Group):
+                for name in {"discard_changes", "delete_dir", "__contains__", "__delitem__"} & vars(
+                    kind
+                ).keys():
+                    monkeypatch.setattr(kind, name, lambda *_, name=name: asked.append(name))
+            CHANGES[change](array)
+
+    with pytest.raises(KeyboardInterrupt):
+        changed()
+    monkeypatch.undo()
+    assert asked == []
+    assert intarsia.open(repo, "a")[...].tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("change", sorted(CHANGES))
+def test_nothing_is_left_in_a_directory(change, tmp_path, monkeypatch):
+    array = intarsia.create(LocalStore(tmp_path), "a", shape=(0,), chunks=(2,), dtype="i4")
+    array.append([1, 2, 3, 4], codecs=["zstd"])
+    array.resize((6,))
+    before = sorted(tmp_path.rglob("*"))
+    with monkeypatch.context() as patch:
+        patch.setattr(encode._Writer, "write", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            CHANGES[change](array)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert intarsia.open(tmp_path, "a")[:4].tolist() == [1, 2, 3, 4]
