@@ -12,7 +12,8 @@ import tensorstore
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
-from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec, ZstdCodec
+from zarr.abc.codec import BytesBytesCodec
+from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 import intarsia
 from tests.conftest import PIPELINES
@@ -169,7 +170,7 @@ def set_corner(slots):
 
 
 def test_writing_one_chunk_touches_no_other_byte(tmp_path, array):
-    slots = intarsia.slotted(array)
+    slots = intarsia.slotted(array, safe_readers=False)
     slots[:] = np.arange(1600).reshape(40, 40)
     before = np.fromfile(tmp_path / "c/0/0", dtype="u1")
     slots[4:8, 8:16] = -1
@@ -271,25 +272,89 @@ def test_a_decision_applies_chunk_by_chunk(tmp_path, pipeline):
     assert intarsia.masks(array).filled(99).tolist() == [0, 0, 99, 1]
 
 
-def test_an_encoding_that_breaks_its_promise_is_refused_before_anything_is_written(tmp_path):
-    codec = intarsia.ConditionalCodec(codecs=[ZstdCodec(level=1)])
+@pytest.mark.parametrize("checked", [False, True])
+def test_what_a_decision_makes_too_large_for_its_slot_is_stored_raw(tmp_path, checked):
+    def choose(chunk):
+        return True  # a function of the user's: nobody knows what it does to the size
+
+    codec = intarsia.ConditionalCodec(codecs=[ZstdCodec(level=1)], decision=choose)
     array = fleet.make_array(
-        tmp_path, shape=32, chunks=16, shards=32, codecs=(BytesCodec(), codec), dtype="u1"
+        tmp_path,
+        shape=8000,
+        chunks=1000,
+        shards=4000,
+        codecs=(BytesCodec(), codec, *((Crc32cCodec(),) * checked)),
+        dtype="u1",
     )
     slots = intarsia.slotted(array)
-    slots[0:16] = 1
-    before = (tmp_path / "c/0").read_bytes()
-    noise = np.random.default_rng(0).integers(0, 256, 16, dtype="u1")
-    always = intarsia.with_decision(slots, "always_apply")
-    with pytest.raises(intarsia.NoSlotBoundError, match="AlwaysApply"):
-        always[0:16] = noise
-    assert (always[0:16] == 1).all()  # reading needs no decision
-    with (
-        zarr.config.set({"intarsia.decision": "always_apply"}),
-        pytest.raises(intarsia.ChunkEncodeError, match="promised"),
-    ):
-        slots[16:32] = noise  # asked for only now, when the slots are long decided
-    assert (tmp_path / "c/0").read_bytes() == before
+    noise = np.random.default_rng(0).integers(0, 256, 4000, dtype="u1")
+    noise[1000:2000] = 7
+    slots[:4000] = noise
+    assert intarsia.masks(array).filled(99).tolist() == [0, 1, 0, 0] + [99] * 4
+    intarsia.with_decision(slots, "always_apply")[4000:] = noise
+    with zarr.config.set({"intarsia.decision": "always_apply"}):
+        slots[4500:] = noise[500:]
+    assert intarsia.masks(array).filled(99).tolist() == [0, 1, 0, 0] * 2
+    assert np.array_equal(array[:], np.concatenate([noise, noise]))
+
+
+def test_an_encoding_that_breaks_its_promise_is_refused_before_anything_is_written(tmp_path):
+    array = fleet.make_array(
+        tmp_path, shape=32, chunks=16, shards=32, codecs=(BytesCodec(), Liar()), dtype="u1"
+    )
+    slots = intarsia.slotted(array)
+    with pytest.raises(intarsia.ChunkEncodeError, match="promised"):
+        slots[16:32] = 1
+    assert not array[:].any()
+
+
+class Liar(BytesBytesCodec):
+    """Says that it keeps the size, and doubles it."""
+
+    is_fixed_size = True
+
+    def to_dict(self):
+        return {"name": "liar"}
+
+    def compute_encoded_size(self, input_byte_length, _spec):
+        return input_byte_length
+
+    def _encode_sync(self, data, _spec):
+        return data.from_bytes(data.to_bytes() * 2)
+
+    def _decode_sync(self, data, _spec):
+        return data[: len(data) // 2]
+
+
+def test_a_decision_may_read_the_very_chunk_that_it_decides_on(tmp_path):
+    def choose(chunk):
+        return bool((intarsia.slotted(array)[:16] >= 0).all())
+
+    codec = intarsia.ConditionalCodec(codecs=[ZstdCodec()], decision=choose)
+    array = fleet.make_array(tmp_path, shape=64, chunks=16, shards=64, codecs=(BytesCodec(), codec))
+    slots = intarsia.slotted(array)
+    slots[:] = 1
+    slots[3:5] = 2  # a part of a chunk, which must be read first
+    assert array[:6].tolist() == [1, 1, 1, 2, 2, 1]
+
+
+def test_an_update_that_somebody_forestalls_is_made_again(tmp_path):
+    values = iter((5, 6))
+
+    def choose(chunk):
+        value = next(values, None)
+        if armed and value is not None:
+            plain[:16] = value  # as another process might, between reading the chunk and writing it
+        return False
+
+    armed = []
+    codec = intarsia.ConditionalCodec(codecs=[ZstdCodec()], decision=choose)
+    array = fleet.make_array(tmp_path, shape=64, chunks=16, shards=64, codecs=(BytesCodec(), codec))
+    plain = intarsia.slotted(intarsia.with_decision(array, "never_apply"))
+    plain[:] = 1
+    armed.append(True)
+    intarsia.slotted(array)[3:5] = 2
+    assert array[:6].tolist() == [6, 6, 6, 2, 2, 6]
 
 
 def test_it_can_be_given_to_zarr_when_an_array_is_created(tmp_path):

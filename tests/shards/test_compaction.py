@@ -1,6 +1,7 @@
 """Compaction: smaller files with the same values, the bytes that zarr-python writes."""
 
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -271,3 +272,14 @@ def test_a_decision_needs_a_codec_that_decides(tmp_path):
     array = fleet.make_array(tmp_path, shape=32, chunks=8, shards=32)
     with pytest.raises(intarsia.CodecConfigurationError, match="no conditional codec"):
         intarsia.compact(array, decision="compress_if_smaller")
+
+
+def test_many_shards_wait_together_until_their_old_index_is_forgotten(tmp_path, monkeypatch):
+    array = fleet.make_array(tmp_path, shape=32 * 64, chunks=8, shards=64, codecs=fleet.BARE)
+    slots = intarsia.slotted(array)
+    for shard in range(32):
+        slots[shard * 64 + 8 : shard * 64 + 24] = shard + 1
+    together = threading.Barrier(32)
+    monkeypatch.setattr(swap.time, "sleep", lambda _: together.wait(timeout=60))
+    assert intarsia.compact(array).replaced == 32
+    assert np.array_equal(array[8::64], np.arange(1, 33))

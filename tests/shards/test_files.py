@@ -25,7 +25,7 @@ def test_of_many_creators_one_wins_and_nobody_sees_a_half_made_file(tmp_path):
 
     def create():
         barrier.wait()
-        files.create(path, LAYOUT, fsync=False)
+        files.create(path, LAYOUT)
         seen.append((path.stat().st_ino, path.stat().st_size))
 
     threads = [threading.Thread(target=create) for _ in range(8)]
@@ -45,7 +45,7 @@ def test_of_many_creators_one_wins_and_nobody_sees_a_half_made_file(tmp_path):
 def test_an_existing_file_is_left_alone(tmp_path):
     path = tmp_path / "0"
     path.write_bytes(b"somebody's")
-    files.create(path, LAYOUT, fsync=True)
+    files.create(path, LAYOUT)
     assert path.read_bytes() == b"somebody's"
 
 
@@ -55,7 +55,7 @@ def test_a_file_system_without_hard_links_is_refused(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "link", unable)
     with pytest.raises(intarsia.SlotsUnsupportedError, match="hard links"):
-        files.create(tmp_path / "0", LAYOUT, fsync=False)
+        files.create(tmp_path / "0", LAYOUT)
     assert os.listdir(tmp_path) == []
 
 

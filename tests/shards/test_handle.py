@@ -1,5 +1,7 @@
 """What `slotted` accepts, what it refuses and why, and when bytes are on disk."""
 
+import contextlib
+import errno
 import os
 
 import numpy as np
@@ -108,11 +110,11 @@ def test_other_chunk_key_encodings_work(tmp_path):
     [
         (fleet.BARE, None, 2),
         (fleet.BARE, False, 1),
-        (fleet.CHECKED, None, 1),
-        (fleet.CHECKED, True, 2),
+        (fleet.CHECKED, None, 2),
+        (fleet.CHECKED, False, 1),
     ],
 )
-def test_a_chunk_without_a_checksum_has_two_slots_unless_told_otherwise(
+def test_a_chunk_has_two_slots_unless_told_otherwise(
     tmp_path, codecs, safe_readers, copies
 ):
     array = fleet.make_array(tmp_path, shape=640, chunks=80, shards=640, codecs=codecs)
@@ -140,59 +142,117 @@ def files_index(path, array):
         return files.read_index(fd, ShardedArray(array).form)
 
 
+def test_shards_with_one_slot_are_used_as_they_are_unless_two_are_asked_for(tmp_path):
+    array = fleet.make_array(tmp_path, shape=640, chunks=80, shards=640)
+    intarsia.slotted(array, safe_readers=False)[:] = 1
+    size = intarsia.slot_stats(array).bytes_stored
+    intarsia.slotted(array)[:80] = 2
+    assert intarsia.slot_stats(array).bytes_stored == size
+    with pytest.raises(intarsia.SlotsGoneError, match="2 slots of 328 bytes"):
+        intarsia.slotted(array, safe_readers=True)[:80] = 3
+    assert array[:160].sum() == 240
+
+
 @pytest.fixture
 def calls(monkeypatch):
-    """The names of the calls that write or make durable, in order."""
+    """The calls that write or make durable, in order, and of the latter the file concerned."""
     made = []
     for name in ("pwritev", "fdatasync", "fsync", "link"):
         real = getattr(os, name)
 
         def call(*args, name=name, real=real):
-            made.append(name)
+            synced = f" {os.path.basename(os.readlink(f'/proc/self/fd/{args[0]}'))}" if "sync" in name else ""
+            made.append(name + synced)
             return real(*args)
 
         monkeypatch.setattr(os, name, call)
     return made
 
 
-@pytest.mark.parametrize("codecs", [fleet.BARE, fleet.CHECKED])
-def test_with_fsync_the_payload_is_on_disk_before_the_index_names_it(tmp_path, calls, codecs):
-    array = fleet.make_array(tmp_path, shape=640, chunks=80, shards=640, codecs=codecs)
+@pytest.mark.parametrize(("codecs", "safe"), [(fleet.BARE, True), (fleet.CHECKED, True), (fleet.BARE, False)])
+def test_with_fsync_the_payload_is_on_disk_before_the_index_names_it(tmp_path, calls, codecs, safe):
+    array = fleet.make_array(tmp_path / "a", shape=640, chunks=80, shards=640, codecs=codecs)
     calls.clear()
-    slots = intarsia.slotted(array, fsync=True)
+    slots = intarsia.slotted(array, fsync=True, safe_readers=safe)
     slots[:80] = 1
-    created, written = calls[: calls.index("link") + 3], calls[calls.index("link") + 3 :]
-    assert created == ["pwritev", "fsync", "link", "fsync", "fsync"]  # of c/ and of the array's directory
-    assert written == ["pwritev", "fdatasync", "pwritev", "fdatasync"]
+    written = ["pwritev", "fdatasync 0"]
+    assert calls[:2] == ["pwritev", "link"]
+    assert calls[2:6] == written * 2
     calls.clear()
     slots[:80] = 2
-    rewritten = ["pwritev", "fdatasync"]  # one slot of fixed size: the index stays as it is
-    assert calls == (rewritten * 2 if codecs == fleet.BARE else rewritten)
+    marked = [] if safe else written  # an only slot is marked before it is overwritten
+    assert [call for call in calls if not call.startswith("fsync")] == marked + written * 2
+
+
+def test_with_fsync_all_is_on_disk_without_which_the_array_cannot_be_opened(tmp_path, calls, monkeypatch):
+    group = zarr.open_group(tmp_path / "g.zarr", mode="w")
+    array = fleet.make_array(tmp_path / "g.zarr/a", shape=640, chunks=80, shards=640)
+    assert group["a"].shape == (640,)
+    intarsia.slotted(array)[:80] = 1  # creates the shard, and promises nothing
+    assert "fsync c" not in calls
+    slots = intarsia.slotted(array, fsync=True)
+    slots[:80] = 2
+    names = [call for call in calls if call.startswith("fsync")]
+    assert names[:6] == [
+        "fsync c", "fsync zarr.json", "fsync a", "fsync zarr.json", "fsync g.zarr", f"fsync {tmp_path.name}",
+    ]  # fmt: skip
+    calls.clear()
+    monkeypatch.setattr(files, "CLOCK_TICK", -(10**18))  # time passes
+    slots[:80] = 3
+    calls.clear()
+    slots[:80] = 4
+    assert not [call for call in calls if call.startswith("fsync")]  # nothing has a new name
+    slots.attrs["changed"] = True
+    slots[:80] = 5
+    assert [call for call in calls if call.startswith("fsync")] == ["fsync zarr.json", "fsync a"]
 
 
 def test_without_fsync_nothing_waits_for_the_disk_until_it_is_flushed(tmp_path, calls):
-    array = fleet.make_array(tmp_path, shape=640, chunks=80, shards=320)
+    array = fleet.make_array(tmp_path / "a", shape=640, chunks=80, shards=320)
     slots = intarsia.slotted(array)
     slots[:] = 1
-    assert "fsync" not in calls
-    assert "fdatasync" not in calls
+    assert not [call for call in calls if "sync" in call]
     assert intarsia.flush_slots(slots) == 2
-    assert calls.count("fsync") == 4  # both shards, c/ and the array's directory
+    assert {"fsync 0", "fsync 1", "fsync c", "fsync zarr.json", "fsync a"} <= set(calls)
 
 
-def test_a_full_disk_is_noticed_before_the_old_value_is_touched(tmp_path, monkeypatch):
-    array = fleet.make_array(tmp_path, shape=1 << 20, chunks=1 << 16, shards=1 << 20)
-    slots = intarsia.slotted(array)
-    slots[: 1 << 16] = 1
+@contextlib.contextmanager
+def disk_full_after(allocations):
+    """Let the file system run out of space after some allocations."""
+    real, left = os.posix_fallocate, iter(range(allocations))
 
-    def full(*_):
-        raise OSError(28, "No space left on device")
+    def allocate(*args):
+        if next(left, None) is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(*args)
 
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(OSError, match="No space"):
-        slots[: 1 << 17] = 2
-    assert (array[: 1 << 16] == 1).all()
-    assert not array[1 << 16 :].any()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", allocate)
+        yield
+
+
+@pytest.mark.parametrize("size", [1 << 10, 1 << 17])
+@pytest.mark.parametrize("safe_readers", [False, True])
+@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize("allocations", [0, 1])
+def test_a_full_disk_leaves_the_old_values(tmp_path, size, safe_readers, checked, allocations):
+    codec = intarsia.ConditionalCodec(codecs=["zstd"], decision="compress_if_smaller")
+    codecs = (BytesCodec(), codec, *fleet.CHECKED[1:][:checked])
+    array = fleet.make_array(tmp_path, shape=8 * size, chunks=size, shards=8 * size, codecs=codecs, dtype="u1")
+    slots = intarsia.slotted(array, safe_readers=safe_readers)
+    slots[:] = 1
+    noise = np.random.default_rng(0).integers(0, 255, 2 * size, dtype="u1")
+    noise[: size // 2] = 3  # the first of two chunks leaves room in its slot, so that there are two writes
+    with disk_full_after(allocations):
+        if safe_readers and size < 1 << 16:
+            slots[: 2 * size] = 1  # to the other slots, which need no allocation beforehand
+        else:
+            with pytest.raises(OSError, match="No space"):
+                slots[: 2 * size] = noise
+    assert (slots[:] == 1).all()
+    assert (array[:] == 1).all()
+    slots[: 2 * size] = noise
+    assert np.array_equal(array[: 2 * size], noise)
 
 
 def test_threads_of_one_process_may_write_one_shard(tmp_path):

@@ -3,6 +3,7 @@
 import itertools
 import os
 import threading
+import warnings
 from contextlib import nullcontext
 from functools import partial
 
@@ -92,6 +93,29 @@ def test_a_lock_goes_when_its_file_is_closed(tmp_path):
     os.close(one)
     assert locks.try_lock(two)
     os.close(two)
+
+
+def test_a_forked_child_does_not_keep_what_its_parent_held(tmp_path):
+    path = tmp_path / "shard"
+    path.touch()
+    orders = os.pipe()
+    fd = locks.open_file(path, os.O_RDWR)
+    assert locks.try_lock(fd)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
+        child = os.fork()
+    if not child:
+        os.read(orders[0], 1)  # lives on for as long as we like
+        os._exit(0)
+    other = locks.open_file(path, os.O_RDWR)
+    assert not locks.try_lock(other)  # the child let go of it, and its parent did not
+    locks.close_file(fd)  # as when the parent dies: nothing is unlocked
+    assert locks.try_lock(other)
+    locks.close_file(other)
+    os.write(orders[1], b"x")
+    assert os.waitpid(child, 0)[1] == 0
+    for end in orders:
+        os.close(end)
 
 
 def test_a_platform_without_such_locks_is_refused(tmp_path, monkeypatch):

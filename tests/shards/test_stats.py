@@ -38,3 +38,13 @@ def test_a_shard_that_holds_nothing_would_go(tmp_path):
     stats = intarsia.slot_stats(array)
     assert (stats.slots_used, stats.bytes_used, stats.bytes_compacted) == (0, 0, 0)
     assert stats.bytes_freed == stats.bytes_on_disk > 0
+
+
+def test_the_cost_is_that_of_what_is_stored_not_of_the_grid(tmp_path):
+    array = fleet.make_array(tmp_path, shape=10**15, chunks=8, shards=64)
+    intarsia.slotted(array)[10**14 : 10**14 + 8] = 1
+    assert intarsia.slot_stats(array).shards == 1
+    assert intarsia.verify(array) == ()
+    assert intarsia.flush_slots(array) == 1
+    assert intarsia.compact(array).replaced == 1
+    assert intarsia.reslot(array) == 1

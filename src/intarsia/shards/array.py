@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from zarr.core.metadata.v3 import RegularChunkGridMetadata
 
 from intarsia._compat import ArraySpec, ArrayV3Metadata
 from intarsia.codecs.runtime import config_of
+from intarsia.codecs.stored import stored_indices
 from intarsia.errors import NoSlotBoundError, SlotsUnsupportedError
 from intarsia.shards.bound import encoded_bound, has_checksum
 from intarsia.shards.filesystem import local_root, refuse_network
@@ -96,7 +96,7 @@ class ShardedArray:
     def layouts(self) -> tuple[SlotLayout, ...]:
         """How a shard with slots would be laid out; nothing if chunks have no largest size."""
         try:
-            bound = encoded_bound(self.codec.codecs, self.chunk_spec, whoever_decided=True)
+            bound = encoded_bound(self.codec.codecs, self.chunk_spec)
         except NoSlotBoundError:
             return ()
         return SlotLayout(self.form, bound, 1), SlotLayout(self.form, bound, 2)
@@ -118,23 +118,19 @@ class ShardedArray:
 
     @cached_property
     def directory(self) -> Path:
-        """The array's directory on a local disk; `SlotsUnsupportedError` if there is none."""
-        directory = local_root(self.array.store) / self.array.path
-        refuse_network(directory)
-        return directory
+        """The array's directory, in files; `SlotsUnsupportedError` if the store has none."""
+        return local_root(self.array.store) / self.array.path
 
-    @property
-    def shard_grid(self) -> tuple[int, ...]:
-        """How many shards the array has along each axis, written or not."""
-        shape = self.shard_spec.shape
-        return tuple(-(-size // shard) for size, shard in zip(self.array.shape, shape, strict=True))
+    def check_filesystem(self, *, any_filesystem: bool) -> None:
+        """Raise `SlotsUnsupportedError` if other machines may write to the directory, unless that is fine."""
+        if not (any_filesystem or getattr(self.codec, "any_filesystem", False)):
+            refuse_network(self.directory)
 
     def files(self) -> Iterator[tuple[tuple[int, ...], Path]]:
         """The shards that exist: where in the grid of shards, and their file."""
-        for coordinates in itertools.product(*map(range, self.shard_grid)):
-            path = self.directory / self.metadata.encode_chunk_key(coordinates)
-            if path.is_file():
-                yield coordinates, path
+        directory = self.directory  # raises unless there are files
+        for coordinates in stored_indices(self.array):
+            yield coordinates, directory / self.metadata.encode_chunk_key(coordinates)
 
     def chunk_index(self, shard: tuple[int, ...], number: int) -> tuple[int, ...]:
         """The index over the whole array of an inner chunk, given by its number in its shard."""

@@ -55,13 +55,11 @@ class EncodedBound:
         return -(-self.nbytes // 8) * 8
 
 
-def encoded_bound(
-    codecs: Iterable[Codec], chunk_spec: ArraySpec, *, whoever_decided: bool = False
-) -> EncodedBound:
+def encoded_bound(codecs: Iterable[Codec], chunk_spec: ArraySpec) -> EncodedBound:
     """The bound of a codec chain for chunks like `chunk_spec`; `NoSlotBoundError` if there is none.
 
-    A `conditional` codec has one if its decision has. `whoever_decided` leaves the decision out of account:
-    then it is the bound that slots were made for, if there are any.
+    That of a `conditional` codec holds where no nested codec applies: whoever decides otherwise must see to
+    it that the chunk still fits.
 
     >>> import zarr
     >>> from intarsia.shards.array import ShardedArray
@@ -82,15 +80,6 @@ def encoded_bound(
     spec = chunk_spec
     for codec in codecs:
         if isinstance(codec, ConditionalCodec):
-            decision = codec.effective_decision(spec)
-            if decision is not None and not decision.bounds_size and not whoever_decided:
-                raise NoSlotBoundError(
-                    f"the decision {decision} may apply a codec that makes a chunk larger, by an amount that "
-                    "nothing limits, so no slot is surely large enough.\n"
-                    "  Decide otherwise while writing into slots: intarsia.slotted(intarsia.with_decision("
-                    "array, 'compress_if_smaller')), or 'never_apply' and intarsia.compact(array, "
-                    "decision=...) later."
-                )
             nbytes, fixed = nbytes + codec.header_bytes, False
         elif codec.is_fixed_size:
             nbytes = codec.compute_encoded_size(nbytes, spec)

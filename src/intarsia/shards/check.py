@@ -14,7 +14,7 @@ from intarsia.shards import files
 from intarsia.shards.array import ShardedArray
 from intarsia.shards.holding import locked_index
 from intarsia.shards.layout import absent
-from intarsia.shards.mending import check_believable, parked, unparked
+from intarsia.shards.mending import check_believable, parked, placed, unparked
 from intarsia.shards.reading import read_chunks
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _in_index(table: Table, intact: bool) -> Iterator[tuple[str, str]]:
         yield "a writer died: the checksum of the index is out of date, and other programs fail", PUT_RIGHT
     if parked(table).any():
         yield "a compaction died: other programs fail to read some chunks", PUT_RIGHT
-    rows = unparked(table)[~absent(table)]
+    rows = placed(table)[~absent(table)]
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     ends = rows[:, 0] + rows[:, 1]
     for at in np.flatnonzero(ends[:-1] > rows[1:, 0]):

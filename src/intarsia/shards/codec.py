@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,15 +19,17 @@ from intarsia._compat import (
     merge_and_encode_chunk,
 )
 from intarsia.codecs.chain import CodecLike, parse_codecs
+from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.current_chunk import at_place, current_place
 from intarsia.codecs.place import InnerPlace
 from intarsia.codecs.recode import array_codecs
+from intarsia.codecs.threads import in_own_thread
 from intarsia.errors import ReadOnlyError, SlotsUnsupportedError
 from intarsia.shards.bound import encoded_bound
 from intarsia.shards.filesystem import local_root
 from intarsia.shards.form import SlotForm
 from intarsia.shards.holding import in_batches
-from intarsia.shards.layout import IndexForm, checksum_of
+from intarsia.shards.layout import CHECKSUM, IndexForm, checksum_of
 from intarsia.shards.reading import read_chunks
 from intarsia.shards.swap import restore_slots
 from intarsia.shards.writing import SlotWrite, write_slots
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from zarr.core.buffer import Buffer, NDBuffer
 
     from intarsia.codecs.place import Place
+    from intarsia.shards.bound import EncodedBound
     from intarsia.shards.writing import Payload
 
 __all__ = ["SlottedSharding"]
@@ -66,11 +68,14 @@ class SlottedSharding(ShardingCodec):
     """
 
     safe_readers: bool | None = None
-    """Whether a chunk stays readable while it is rewritten: two slots a chunk. None means: unless a checksum
-    of the chunk tells readers that they met a rewrite."""
+    """Whether a chunk stays readable while it is rewritten: two slots a chunk. None means: in shards that are
+    created, and existing ones are used as they are."""
 
     fsync: bool = False
     """Whether a write returns only when it would survive a power loss."""
+
+    any_filesystem: bool = False
+    """Whether the caller vouches that no other machine writes to the file system."""
 
     def __init__(
         self,
@@ -82,6 +87,7 @@ class SlottedSharding(ShardingCodec):
         subchunk_write_order: Literal["morton", "unordered", "lexicographic", "colexicographic"] = "morton",
         safe_readers: bool | None = None,
         fsync: bool = False,
+        any_filesystem: bool = False,
     ) -> None:
         super().__init__(
             chunk_shape=chunk_shape,
@@ -92,15 +98,23 @@ class SlottedSharding(ShardingCodec):
         )
         object.__setattr__(self, "safe_readers", safe_readers)
         object.__setattr__(self, "fsync", fsync)
+        object.__setattr__(self, "any_filesystem", any_filesystem)
         # As zarr does it: caches of this instance, for each kind of shard.
         object.__setattr__(self, "slot_form", lru_cache()(self.slot_form))
         object.__setattr__(self, "_payload_encoder", lru_cache()(self._payload_encoder))
 
     @classmethod
-    def of(cls, codec: ShardingCodec, *, safe_readers: bool | None, fsync: bool) -> SlottedSharding:
+    def of(
+        cls,
+        codec: ShardingCodec,
+        *,
+        safe_readers: bool | None = None,
+        fsync: bool = False,
+        any_filesystem: bool = False,
+    ) -> SlottedSharding:
         """The same sharding, with slots."""
         same = {field.name: getattr(codec, field.name) for field in fields(ShardingCodec)}
-        return cls(**same, safe_readers=safe_readers, fsync=fsync)
+        return cls(**same, safe_readers=safe_readers, fsync=fsync, any_filesystem=any_filesystem)
 
     def __getstate__(self) -> dict[str, Any]:
         # zarr's own goes through JSON, where run-time parts of the inner codecs get lost.
@@ -109,11 +123,8 @@ class SlottedSharding(ShardingCodec):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def slot_form(self, shard_spec: ArraySpec, *, whoever_decided: bool = False) -> SlotForm:
-        """How the shards of an array are to be; `NoSlotBoundError` if its chunks have no largest size.
-
-        Readers do not care whether the decision in force has one: `whoever_decided`.
-        """
+    def slot_form(self, shard_spec: ArraySpec) -> SlotForm:
+        """How the shards of an array are to be; `NoSlotBoundError` if its chunks have no largest size."""
         if not self._sync_capable:
             raise SlotsUnsupportedError(
                 "an inner codec of these shards works only inside an event loop, where nobody can wait for a "
@@ -121,9 +132,8 @@ class SlottedSharding(ShardingCodec):
             )
         index = IndexForm.of(self, shard_spec.shape)
         chunk_spec = self._get_chunk_spec(shard_spec)
-        bound = encoded_bound(self.codecs, chunk_spec, whoever_decided=whoever_decided)
-        safe = not bound.checksum if self.safe_readers is None else self.safe_readers
-        return SlotForm(index, bound, safe_readers=safe, fsync=self.fsync)
+        bound = encoded_bound(self.codecs, chunk_spec)
+        return SlotForm(index, bound, safe_readers=self.safe_readers, fsync=self.fsync)
 
     def _encode_partial_sync(
         self, byte_setter: Any, value: NDBuffer, selection: Any, shard_spec: ArraySpec
@@ -132,7 +142,7 @@ class SlottedSharding(ShardingCodec):
         form = self.slot_form(shard_spec)
         chunk_spec = self._get_chunk_spec(shard_spec)
         transform = self._get_inner_chunk_transform(shard_spec)
-        encoder = self._payload_encoder(shard_spec)
+        encode_payload = self._fitting(shard_spec, form.bound)
         projections, value = self._get_shard_indexer_and_value(selection, shard_spec, value)
         place_of = self._places(chunk_spec)
 
@@ -151,7 +161,7 @@ class SlottedSharding(ShardingCodec):
                         is_complete=complete,
                         drop_axes=(),
                         decode=transform.decode_chunk,
-                        encode=encoder.encode_chunk,
+                        encode=encode_payload,
                     )
                 return None if encoded is None else self._payload(encoded)
 
@@ -165,13 +175,14 @@ class SlottedSharding(ShardingCodec):
         self, byte_setter: Any, shard_array: NDBuffer, selection: Any, shard_spec: ArraySpec
     ) -> None:
         # Locks may have to be waited for: never on the event loop, which all of zarr shares.
-        await asyncio.to_thread(self._encode_partial_sync, byte_setter, shard_array, selection, shard_spec)
+        # Nor in threads that codecs may wait for, which may read and write arrays themselves.
+        await in_own_thread(self._encode_partial_sync, byte_setter, shard_array, selection, shard_spec)
 
     def _decode_partial_sync(
         self, byte_getter: Any, selection: Any, shard_spec: ArraySpec
     ) -> NDBuffer | None:
         path = _file_of(byte_getter)
-        form = self.slot_form(shard_spec, whoever_decided=True)
+        form = self.slot_form(shard_spec)
         chunk_spec = self._get_chunk_spec(shard_spec)
         transform = self._get_inner_chunk_transform(shard_spec)
         grid = ChunkGrid.from_sizes(shard_spec.shape, self.chunk_shape)
@@ -208,17 +219,36 @@ class SlottedSharding(ShardingCodec):
     async def _decode_partial_single(
         self, byte_getter: Any, selection: Any, shard_spec: ArraySpec
     ) -> NDBuffer | None:
-        return await asyncio.to_thread(self._decode_partial_sync, byte_getter, selection, shard_spec)
+        return await in_own_thread(self._decode_partial_sync, byte_getter, selection, shard_spec)
 
     @property
     def _ends_in_checksum(self) -> bool:
         return type(self.codecs[-1]) is Crc32cCodec
 
-    def _payload_encoder(self, shard_spec: ArraySpec) -> ChunkTransform:
-        """Encodes chunks but for a crc32c at the end, to which zarr's codec would copy the whole chunk."""
-        if not self._ends_in_checksum:
-            return self._get_inner_chunk_transform(shard_spec)  # type: ignore[no-any-return]
-        return ChunkTransform(codecs=evolve_codecs(self.codecs[:-1], self._get_chunk_spec(shard_spec)))
+    def _payload_encoder(self, shard_spec: ArraySpec, *, raw: bool = False) -> ChunkTransform:
+        """Encodes chunks but for a crc32c at the end, to which zarr's codec would copy the whole chunk.
+
+        If `raw`, a `conditional` codec applies none of its codecs.
+        """
+        codecs = self.codecs[:-1] if self._ends_in_checksum else self.codecs
+        if raw:
+            codecs = tuple(_Raw.of(codec) if isinstance(codec, ConditionalCodec) else codec for codec in codecs)
+        return ChunkTransform(codecs=evolve_codecs(codecs, self._get_chunk_spec(shard_spec)))
+
+    def _fitting(
+        self, shard_spec: ArraySpec, bound: EncodedBound
+    ) -> Callable[[NDBuffer, ArraySpec], Buffer | None]:
+        """Encodes chunks so that they fit a slot: raw where a decision makes one too large."""
+        encoder = self._payload_encoder(shard_spec)
+        most = bound.nbytes - CHECKSUM * self._ends_in_checksum
+
+        def encode(chunk: NDBuffer, chunk_spec: ArraySpec) -> Buffer | None:
+            encoded = encoder.encode_chunk(chunk, chunk_spec)
+            if encoded is None or len(encoded) <= most or bound.fixed:
+                return encoded
+            return self._payload_encoder(shard_spec, raw=True).encode_chunk(chunk, chunk_spec)
+
+        return encode
 
     def _payload(self, encoded: Buffer) -> Payload:
         data = np.ascontiguousarray(encoded.as_numpy_array()).view(np.uint8)
@@ -237,6 +267,17 @@ class SlottedSharding(ShardingCodec):
 
     async def _encode_single(self, shard_array: NDBuffer, shard_spec: ArraySpec) -> Buffer | None:
         return self._encode_sync(shard_array, shard_spec)
+
+
+class _Raw(ConditionalCodec):
+    """A `conditional` codec none of whose codecs applies, whatever anybody has decided."""
+
+    @classmethod
+    def of(cls, codec: ConditionalCodec) -> _Raw:
+        return cls(codecs=codec.codecs, header_bits=codec.header_bits, name=codec.name)
+
+    def effective_decision(self, _chunk_spec: ArraySpec) -> None:
+        """Nobody decides."""
 
 
 def _file_of(place: Any, *, write: bool = False) -> Path:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from threading import Semaphore
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +29,9 @@ __all__ = ["Compaction", "compact"]
 
 AT_ONCE = 4
 """Shards that are compacted at once: while one waits for the disk, the next one is copied."""
+
+WAITING = 64
+"""Shards that may wait at once until nobody follows their old index any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,11 @@ class Compaction:
 
 
 def compact(
-    array: AnyArray, *, decision: DecisionLike | None = None, progress: Progress = silent
+    array: AnyArray,
+    *,
+    decision: DecisionLike | None = None,
+    any_filesystem: bool = False,
+    progress: Progress = silent,
 ) -> Compaction:
     """Rewrite the shards of `array` without slots, as zarr-python would have written them.
 
@@ -66,6 +75,7 @@ def compact(
 
     With a `decision`, the chunks of a `conditional` codec follow it from now on: write fast, compress later.
     The work of encoding is done before anybody has to wait. Chunks that are damaged stay as they are.
+    `any_filesystem` is as in `intarsia.slotted`.
 
     >>> import tempfile, zarr, intarsia
     >>> directory = tempfile.TemporaryDirectory()
@@ -81,12 +91,13 @@ def compact(
     if array.read_only:
         raise ReadOnlyError("cannot compact: the array is open for reading only; open it with mode='r+'")
     sharded = ShardedArray(array if decision is None else with_decision(array, decision))
-    recoding = None if decision is None else Recoding(sharded)
+    sharded.check_filesystem(any_filesystem=any_filesystem)
+    work = _Work(sharded, None if decision is None else Recoding(sharded))
     shards = [path for _, path in sharded.files()]
     result = Compaction(len(shards), replaced=0, bytes_before=0, bytes_after=0)
     progress(0, len(shards))
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="intarsia-compact") as pool:
-        running = [pool.submit(_compact_shard, sharded, path, recoding) for path in shards]
+    with ThreadPoolExecutor(AT_ONCE + WAITING, thread_name_prefix="intarsia-compact") as pool:
+        running = [pool.submit(work.compact, path) for path in shards]
         try:
             for done, future in enumerate(running, 1):
                 replaced, before, after = future.result()
@@ -99,6 +110,7 @@ def compact(
                 progress(done, len(shards))
         finally:
             pool.shutdown(cancel_futures=True)
+    files.sync_names(sharded.directory / "zarr.json", {})
     return result
 
 
@@ -109,27 +121,44 @@ def _on_disk(path: Path) -> int:
         return 0
 
 
-def _compact_shard(sharded: ShardedArray, path: Path, recoding: Recoding | None) -> tuple[bool, int, int]:
-    """Compact one shard; says whether anything was to do, and the bytes on disk before and after."""
-    before = _on_disk(path)
-    return _replace_shard(sharded, path, recoding), before, _on_disk(path)
+@dataclass(frozen=True)
+class _Work:
+    """Compacting the shards of one array, of which others wait while some are worked on."""
 
+    sharded: ShardedArray
+    recoding: Recoding | None
+    turns: Semaphore = field(default_factory=lambda: Semaphore(AT_ONCE))
 
-def _replace_shard(sharded: ShardedArray, path: Path, recoding: Recoding | None) -> bool:
-    prepared = {} if recoding is None else recoding.prepare(path)
-    with held_shard(path, sharded.form, sharded.layouts) as shard:
-        if shard is None:
-            return False
-        files.clear_leftovers(path)
-        lengths = sources(shard)
-        if not lengths:
-            os.unlink(path)  # a shard without chunks is no file, as zarr has it
-            files.sync_directory(path.parent)
+    def compact(self, path: Path) -> tuple[bool, int, int]:
+        """Compact one shard; says whether anything was to do, and the bytes on disk before and after."""
+        with self.turns:
+            before = _on_disk(path)
+            return self._replace(path), before, _on_disk(path)
+
+    def _rest(self, seconds: float) -> None:
+        self.turns.release()
+        try:
+            time.sleep(seconds)
+        finally:
+            self.turns.acquire()
+
+    def _replace(self, path: Path) -> bool:
+        sharded, recoding = self.sharded, self.recoding
+        prepared = {} if recoding is None else recoding.prepare(path)
+        with held_shard(path, sharded.form, sharded.layouts) as shard:
+            if shard is None:
+                return False
+            files.clear_leftovers(path)
+            lengths = sources(shard)
+            if not lengths:
+                os.unlink(path)  # a shard without chunks is no file, as zarr has it
+                files.sync_directory(path.parent)
+                return True
+            replaced = {} if recoding is None else recoding.replacements(shard, lengths, prepared)
+            prepared.clear()
+            lengths |= {number: len(data) for number, data in replaced.items()}
+            table, nbytes = dense(sharded.form, lengths)
+            if not replaced and nbytes == shard.nbytes and np.array_equal(table, shard.table):
+                return False
+            put(shard, table, nbytes, replaced=replaced, pause=self._rest)
             return True
-        replaced = {} if recoding is None else recoding.replacements(shard, lengths, prepared)
-        lengths |= {number: len(data) for number, data in replaced.items()}
-        table, nbytes = dense(sharded.form, lengths)
-        if not replaced and nbytes == shard.nbytes and np.array_equal(table, shard.table):
-            return False
-        put(shard, table, nbytes, replaced=replaced, checksum=sharded.checksum)
-        return True

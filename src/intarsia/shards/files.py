@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 from intarsia.shards.layout import CHECKSUM, ENTRY, checksum_of, chunk_order
-from intarsia.shards.locks import try_lock
+from intarsia.shards.locks import close_file, open_file, try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,10 +28,11 @@ __all__ = [
     "create",
     "is_current",
     "opened",
+    "read_entries",
     "read_exactly",
     "read_index",
-    "sync_directories",
     "sync_directory",
+    "sync_names",
     "temporary",
     "write_all",
     "write_entries",
@@ -36,6 +40,12 @@ __all__ = [
 
 MOST_BUFFERS = 512
 """Buffers handed to one pwritev; every system allows that many."""
+
+FAR = 64 << 10
+"""Bytes of an index between two places that are better read or written one by one."""
+
+CLOCK_TICK = 10**9
+"""Nanoseconds within which two changes of a directory may carry the same time; on Linux it is far less."""
 
 
 @contextmanager
@@ -48,14 +58,14 @@ def opened(path: Path, *, write: bool) -> Iterator[int | None]:
     True
     """
     try:
-        fd = os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
+        fd = open_file(path, os.O_RDWR if write else os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
         yield None
         return
     try:
         yield fd
     finally:
-        os.close(fd)
+        close_file(fd)
 
 
 def is_current(fd: int, path: Path) -> bool:
@@ -139,10 +149,34 @@ def allocate(fd: int, offset: int, nbytes: int) -> None:
 
 def read_index(fd: int, form: IndexForm) -> tuple[Table, bool]:
     """The table of the open shard, and whether its checksum agrees."""
+    return form.decode(read_exactly(fd, form.nbytes, form.start(_size_with_index(fd, form))))
+
+
+def _size_with_index(fd: int, form: IndexForm) -> int:
     size = os.fstat(fd).st_size
     if size < form.nbytes:
         raise ChunkDecodeError(f"the file has {size} bytes, but its index alone has {form.nbytes}")
-    return form.decode(read_exactly(fd, form.nbytes, form.start(size)))
+    return size
+
+
+def read_entries(fd: int, form: IndexForm, numbers: Sequence[int]) -> tuple[Table, bool]:
+    """The rows of some chunks in the table of the open shard, and whether its checksum agrees.
+
+    A checksum can be checked on the whole index only. Without one, no more is read than is needed.
+    """
+    size = _size_with_index(fd, form)
+    start = form.start(size)
+    places = chunk_order(form.grid)[np.asarray(numbers)]
+    first, last = int(places.min()), int(places.max())
+    if form.checksum:
+        raw = read_exactly(fd, form.nbytes, start)
+        intact = checksum_of(memoryview(raw)[:-CHECKSUM]) == raw[-CHECKSUM:]
+        return form.rows(raw, places), intact
+    if (last - first) * ENTRY > FAR * len(places):
+        raw = b"".join(read_exactly(fd, ENTRY, start + int(place) * ENTRY) for place in places)
+        return form.rows(raw, np.arange(len(places))), True
+    raw = read_exactly(fd, (last - first + 1) * ENTRY, start + first * ENTRY)
+    return form.rows(raw, places - first), True
 
 
 def write_entries(fd: int, form: IndexForm, start: int, entries: Mapping[int, tuple[int, int]]) -> None:
@@ -164,11 +198,16 @@ def write_entries(fd: int, form: IndexForm, start: int, entries: Mapping[int, tu
     index = bytearray(read_exactly(fd, form.nbytes, start))
     for place, entry in raw.items():
         index[place * ENTRY : (place + 1) * ENTRY] = entry
-    index[-CHECKSUM:] = checksum_of(bytes(index[:-CHECKSUM]))
-    # One write, and the checksum last: a writer that dies leaves the whole change, none, or a checksum that
-    # is out of date, which the next writer puts right.
-    first = min(raw, default=form.chunks) * ENTRY
-    write_all(fd, [memoryview(index)[first:]], start + first)
+    view = memoryview(index)
+    view[-CHECKSUM:] = checksum_of(view[:-CHECKSUM])
+    # The checksum last: a writer that dies leaves the whole change, none, or a checksum that is out of date,
+    # which the next writer puts right. In one write, where that is not much more than what has changed, for
+    # other programs know no lock.
+    first, last = min(raw, default=form.chunks) * ENTRY, (max(raw, default=form.chunks) + 1) * ENTRY
+    if form.nbytes - last > FAR:
+        write_all(fd, [view[first:last]], start + first)
+        first = form.nbytes - CHECKSUM
+    write_all(fd, [view[first:]], start + first)
 
 
 def temporary(path: Path) -> Path:
@@ -181,18 +220,15 @@ def temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
 
 
-def create(path: Path, layout: SlotLayout, *, fsync: bool) -> None:
+def create(path: Path, layout: SlotLayout) -> None:
     """Make an empty slotted shard at `path`, unless there is a file already; it appears all at once."""
-    oldest = next(directory for directory in path.absolute().parents if directory.exists())
     path.parent.mkdir(parents=True, exist_ok=True)
     made = temporary(path)
-    fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    fd = open_file(made, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         try_lock(fd)  # says to clear_leftovers that somebody is at work here
         os.ftruncate(fd, layout.file_bytes)
         write_all(fd, [layout.form.encode(layout.form.empty())], layout.form.start(layout.file_bytes))
-        if fsync:
-            os.fsync(fd)
         try:
             os.link(made, path)
         except FileExistsError:
@@ -204,24 +240,42 @@ def create(path: Path, layout: SlotLayout, *, fsync: bool) -> None:
                     "safely create one shard. Use a local disk with a Linux file system"
                 ) from error
             raise
-        if fsync:
-            sync_directories(path, oldest)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(made)
-        os.close(fd)
+        close_file(fd)
 
 
-def sync_directories(path: Path, oldest: Path) -> None:
-    """Make the name of a file durable, and those of the directories around it, up to `oldest`.
+def sync_names(path: Path, known: dict[Path, tuple[int, int]]) -> None:
+    """Make the name of a file survive a power loss, and all without which nobody finds it or can read it.
 
-    >>> from pathlib import Path
-    >>> sync_directories(Path("."), Path(".").absolute().parent)
+    These are the directories around it, up to the root of the file system, and the `zarr.json` in them,
+    whoever made them. `known` remembers what is durable: a directory has no new names while its time of
+    change is the same.
+
+    >>> import tempfile; from pathlib import Path
+    >>> known = {}
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     sync_names(Path(directory) / "c/0", known)
     """
+    device = None
     for directory in path.absolute().parents:
+        try:
+            status = os.stat(directory)
+        except FileNotFoundError:
+            continue
+        if device not in (None, status.st_dev):
+            return
+        device, state = status.st_dev, (status.st_ino, status.st_mtime_ns)
+        # Nobody of us made names in a directory that we may not write to.
+        if known.get(directory) == state or not os.access(directory, os.W_OK):
+            continue
+        with opened(directory / "zarr.json", write=False) as fd:
+            if fd is not None:
+                os.fsync(fd)
         sync_directory(directory)
-        if directory == oldest:
-            break
+        if time.time_ns() - status.st_mtime_ns > CLOCK_TICK:
+            known[directory] = state
 
 
 def sync_directory(directory: Path) -> None:

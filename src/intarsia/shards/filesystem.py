@@ -18,48 +18,30 @@ __all__ = ["filesystem_type", "local_root", "refuse_network"]
 MOUNTS = Path("/proc/self/mountinfo")
 """What is mounted where, as Linux tells it."""
 
-NETWORK = frozenset(
+LOCAL = frozenset(
     {
-        "9p",
-        "afs",
-        "beegfs",
-        "ceph",
-        "cifs",
-        "coda",
-        "drvfs",
-        "fuse.afp",
-        "fuse.beegfs",
-        "fuse.ceph",
-        "fuse.curlftpfs",
-        "fuse.davfs",
-        "fuse.gcsfuse",
-        "fuse.glusterfs",
-        "fuse.goofys",
-        "fuse.juicefs",
-        "fuse.mount-s3",
-        "fuse.rclone",
-        "fuse.s3fs",
-        "fuse.smbnetfs",
-        "fuse.sshfs",
-        "gfs2",
-        "glusterfs",
-        "gpfs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "ocfs2",
-        "orangefs",
-        "panfs",
-        "pvfs2",
-        "smb3",
-        "smbfs",
-        "virtiofs",
-        "vboxsf",
-        "wekafs",
+        "bcachefs",
+        "btrfs",
+        "ecryptfs",
+        "ext2",
+        "ext3",
+        "ext4",
+        "f2fs",
+        "fuse.fuse-overlayfs",  # containers without root
+        "fuseblk",  # a disk behind FUSE, as of ntfs-3g
+        "hfsplus",
+        "jfs",
+        "nilfs2",
+        "ntfs3",
+        "overlay",
+        "ramfs",
+        "reiserfs",
+        "tmpfs",
+        "xfs",
+        "zfs",
     }
 )
-"""File systems that other machines may write to, whose locks and whose pages we do not share."""
+"""File systems of this machine alone. There is no end of others, and their names do not tell."""
 
 
 def local_root(store: Store) -> Path:
@@ -90,17 +72,18 @@ def local_root(store: Store) -> Path:
 
 
 def refuse_network(directory: Path) -> None:
-    """Raise `SlotsUnsupportedError` if `directory` is on a file system that other machines share.
+    """Raise `SlotsUnsupportedError` unless `directory` is on a file system that no other machine shares.
 
     >>> refuse_network(Path("/"))
     """
     kind = filesystem_type(directory)
-    if kind in NETWORK:
+    if kind not in LOCAL:
         raise SlotsUnsupportedError(
-            f"{directory} is on a {kind} file system; writers on other machines do not see our locks, and "
-            "each machine caches pages of the file, so that slots of different writers would overwrite one "
-            "another.\n"
-            "  Write to a local disk and copy the compacted shards, or give each writer shards of its own."
+            f"{directory} is on {f'a {kind}' if kind else 'an unknown'} file system, which other machines "
+            "may share. Writers there would not see our locks, and each machine caches pages of the file, so "
+            "that slots of different writers would overwrite one another.\n"
+            "  Write to a local disk and copy the compacted shards, or give each writer shards of its own. If "
+            "no other machine writes there and the file system has locks, say any_filesystem=True."
         )
 
 

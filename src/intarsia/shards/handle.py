@@ -14,23 +14,36 @@ from intarsia.shards.array import ShardedArray
 from intarsia.shards.codec import SlottedSharding
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from intarsia.shards.array import AnyArray
 
 __all__ = ["flush_slots", "slotted"]
 
 
-def slotted(array: AnyArray, *, safe_readers: bool | None = None, fsync: bool = False) -> AnyArray:
+def slotted(
+    array: AnyArray,
+    *,
+    safe_readers: bool | None = None,
+    fsync: bool = False,
+    any_filesystem: bool = False,
+) -> AnyArray:
     """The same array, but each inner chunk is written by itself, to its own slot of the shard file.
 
     Any number of processes and threads may write different chunks of one shard at once, and rewriting a chunk
     costs no more than that chunk. The metadata stays as it is, and what is written is an ordinary shard for
     every reader. The array must be sharded, in a local directory, and its inner codecs must bound the size of
-    an encoded chunk: none that compresses, or a `conditional` codec with a decision that never inflates.
+    an encoded chunk: none that compresses, or a `conditional` codec, whatever decides: a chunk that would not
+    fit its slot is stored raw.
 
-    `safe_readers=True` gives a chunk two slots, so that other programs can read it at any time, for twice the
-    room once it has been rewritten; False gives it one, and a reader that meets a rewrite fails by the
-    chunk's checksum. By default, chunks with a checksum have one slot, and chunks without have two.
-    `fsync=True` returns from a write only when it would survive a power loss.
+    A chunk has two slots, so that other programs can read it at any time and a writer that dies leaves the
+    old value, for twice the room once it has been rewritten. `safe_readers=False` gives it one: then another
+    program that meets a rewrite fails, or reads a mixture if it does not check the chunk's checksum (zarrs
+    does not), and the value is lost if the writer dies. None, the default, uses existing shards as they are
+    and gives new ones two slots; True refuses shards with one.
+
+    `fsync=True` returns from a write only when it would survive a power loss. `any_filesystem=True` says that
+    no other machine writes there, on a file system that is not known to be local.
 
     >>> import tempfile, zarr
     >>> directory = tempfile.TemporaryDirectory()
@@ -43,8 +56,10 @@ def slotted(array: AnyArray, *, safe_readers: bool | None = None, fsync: bool = 
     >>> directory.cleanup()
     """
     sharded = ShardedArray(array)
-    _ = sharded.directory  # raises unless it is a local one
-    codec = SlottedSharding.of(sharded.codec, safe_readers=safe_readers, fsync=fsync)
+    sharded.check_filesystem(any_filesystem=any_filesystem)
+    codec = SlottedSharding.of(
+        sharded.codec, safe_readers=safe_readers, fsync=fsync, any_filesystem=any_filesystem
+    )
     codec.slot_form(sharded.shard_spec)  # raises unless chunks have a largest size
     metadata = replace(sharded.metadata, codecs=(codec,))
     made = zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config=array.config)
@@ -69,16 +84,16 @@ def flush_slots(array: AnyArray) -> int:
     1
     >>> directory.cleanup()
     """
-    flushed = 0
     sharded = ShardedArray(array)
-    directories = {sharded.directory}
+    names = {sharded.directory / "zarr.json"}
+    flushed = 0
     for _, path in sharded.files():
         with files.opened(path, write=False) as fd:
             if fd is not None:
                 os.fsync(fd)
                 flushed += 1
-                below = path.parents[: len(path.relative_to(sharded.directory).parents) - 1]
-                directories.update(below)
-    for directory in sorted(directories):
-        files.sync_directory(directory)
+                names.add(path)
+    done: dict[Path, tuple[int, int]] = {}
+    for path in {path.parent: path for path in names}.values():
+        files.sync_names(path, done)
     return flushed

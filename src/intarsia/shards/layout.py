@@ -15,7 +15,7 @@ from intarsia._compat import morton_order_coords
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer
+    from collections.abc import Buffer, Sequence
 
     from zarr.codecs import ShardingCodec
 
@@ -26,6 +26,7 @@ __all__ = [
     "ENTRY",
     "NO_ENTRY",
     "PARKED",
+    "TORN",
     "IndexForm",
     "SlotLayout",
     "Table",
@@ -46,6 +47,10 @@ PARKED = np.uint64(1 << 62)
 """Added to an offset, it leads beyond the end of every file: who follows it fails instead of reading
 something else, and taking it away again loses nothing."""
 
+TORN = np.uint64(1 << 61)
+"""Added to the offset of a chunk while its only slot is overwritten, with the same effect. If the writer dies
+it stays: some readers check neither the length of a chunk nor its checksum, so nobody may find the chunk."""
+
 ENTRY = 16
 """Bytes of one chunk in the index: its offset and its length."""
 
@@ -59,7 +64,8 @@ def checksum_of(data: Buffer) -> bytes:
     >>> checksum_of(b"123456789").hex()
     '839206e3'
     """
-    return int(google_crc32c.value(data)).to_bytes(CHECKSUM, "little")
+    # It takes an array, whatever that is a view of, but no memoryview.
+    return int(google_crc32c.value(np.frombuffer(data, np.uint8))).to_bytes(CHECKSUM, "little")
 
 
 @lru_cache(maxsize=64)
@@ -182,11 +188,16 @@ class IndexForm:
                 f"the index of the shard has {len(raw)} bytes instead of {self.nbytes}: the file is truncated"
             )
         numbers = raw[: self.chunks * ENTRY]
-        entries = np.frombuffer(numbers, dtype=">u8" if self.big_endian else "<u8").reshape(self.chunks, 2)
-        table = entries[chunk_order(self.grid)].astype(np.uint64)
+        table = self.rows(numbers, chunk_order(self.grid))
         if not self.checksum:
             return table, True
         return table, checksum_of(numbers) == raw[-CHECKSUM:]
+
+    def rows(self, raw: bytes, places: np.ndarray[Any, np.dtype[np.intp]]) -> Table:
+        """Rows of the table, from stored entries of which `places` says which."""
+        dtype = ">u8" if self.big_endian else "<u8"
+        entries = np.frombuffer(raw, dtype, count=len(raw) // ENTRY * 2).reshape(-1, 2)
+        return entries[places].astype(np.uint64)
 
 
 @dataclass(frozen=True)
@@ -226,32 +237,25 @@ class SlotLayout:
         # An entry must not straddle two pages, or a reader could see half of it.
         return end if self.form.first else -(-end // ENTRY) * ENTRY + self.form.nbytes
 
-    @property
-    def torn(self) -> int:
-        """The length in the index of a chunk whose slot is being overwritten: one that does not decode."""
-        return 2 if self.bound.nbytes == 1 else 1
-
     def offset(self, number: int, copy: int = 0) -> int:
         """Where a slot starts."""
         return self.start + (copy * self.form.chunks + number) * self.slot
 
-    def copy_at(self, number: int, offset: int) -> int:
-        """Which of a chunk's slots starts at `offset`."""
+    def copy_at(self, offset: int) -> int:
+        """Which of its chunk's slots starts at `offset`."""
         return (offset - self.start) // self.slot // self.form.chunks
 
-    @cached_property
-    def offsets(self) -> Table:
-        """Where all slots start, one row for each chunk."""
-        numbers = np.arange(self.form.chunks, dtype=np.uint64)
-        copies = np.arange(self.copies, dtype=np.uint64) * np.uint64(self.form.chunks)
-        return np.uint64(self.start) + (numbers[:, None] + copies) * np.uint64(self.slot)
+    def holds(self, table: Table, numbers: Sequence[int] | None = None) -> bool:
+        """Whether every chunk of the table lies in a slot of its own, so that writing one harms no other.
 
-    def holds(self, table: Table) -> bool:
-        """Whether every chunk of the table lies in a slot of its own, so that writing one harms no other."""
-        offsets, lengths = table[:, 0], table[:, 1]
-        own = (offsets[:, None] == self.offsets).any(axis=1)
-        if self.bound.fixed:
-            fits = (lengths == self.bound.nbytes) | (lengths == self.torn)
-        else:
-            fits = (lengths >= 1) & (lengths <= self.bound.nbytes)
+        The table is whole, or has the rows of the chunks with these `numbers`.
+        """
+        rows = np.arange(self.form.chunks) if numbers is None else np.asarray(numbers)
+        first = np.uint64(self.start) + rows.astype(np.uint64) * np.uint64(self.slot)
+        offsets, lengths = table[:, 0] & ~TORN, table[:, 1]
+        own = offsets == first
+        if self.copies == 2:
+            own |= offsets == first + np.uint64(self.form.chunks * self.slot)
+        fewest = self.bound.nbytes if self.bound.fixed else 1
+        fits = (lengths >= fewest) & (lengths <= self.bound.nbytes)
         return bool((absent(table) | (own & fits)).all())

@@ -2,13 +2,15 @@
 
 They are locks on byte ranges of the shard file itself, far behind its end, that belong to an open file
 description: two threads, or two processes, that have each opened the file exclude one another, and
-whoever dies lets go. Only processes on one machine see them.
+whoever dies lets go. A forked child would share the description, and keep its parent's locks when the parent
+is dead; so what is opened here is let go of in the child. Only processes on one machine see the locks.
 """
 
 from __future__ import annotations
 
 import os
 import struct
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,8 +21,23 @@ except ImportError:  # Windows, where the rest of the package works
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-__all__ = ["lock_chunks", "lock_index", "lock_out_writers", "supported", "try_lock"]
+__all__ = [
+    "close_file",
+    "lock_chunks",
+    "lock_index",
+    "lock_out_writers",
+    "lock_updates",
+    "open_file",
+    "supported",
+    "try_lock",
+]
+
+UPDATES = 1 << 60
+"""Held by who changes parts of a chunk, from reading it to writing it: one at a time. Readers and writers of
+whole chunks do not care, so that a chunk's codecs, which may read the chunk themselves, keep nobody waiting.
+"""
 
 SWAP = 1 << 61
 """Held by who replaces the file: one at a time."""
@@ -42,6 +59,46 @@ def supported() -> bool:
     True
     """
     return hasattr(fcntl, "F_OFD_SETLKW") and hasattr(os, "pwrite")
+
+
+_open: set[int] = set()
+_opening = threading.RLock()
+
+
+def open_file(path: Path, flags: int) -> int:
+    """A descriptor whose locks end with this process, whatever children it has; for `close_file`.
+
+    >>> import tempfile; from pathlib import Path
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     close_file(open_file(Path(file.name), os.O_RDONLY))
+    """
+    with _opening:
+        fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
+        _open.add(fd)
+        return fd
+
+
+def close_file(fd: int) -> None:
+    """Close what `open_file` opened."""
+    with _opening:
+        _open.discard(fd)
+        os.close(fd)
+
+
+def _let_go_in_child() -> None:
+    if _open:
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for fd in _open:
+            os.dup2(nothing, fd, inheritable=False)  # the number stays taken, for whoever still closes it
+        os.close(nothing)
+        _open.clear()
+    _opening.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_let_go_in_child
+    )
 
 
 def _set(fd: int, kind: int, start: int, length: int, *, wait: bool = True) -> None:
@@ -68,6 +125,21 @@ def lock_chunks(fd: int, first: int, last: int, *, exclusive: bool) -> Iterator[
         yield
     finally:
         _set(fd, fcntl.F_UNLCK, CHUNKS + first, length)
+
+
+@contextmanager
+def lock_updates(fd: int, first: int, last: int) -> Iterator[None]:
+    """Be the only one who changes parts of the chunks numbered `first` to `last`. Taken before other locks.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryFile() as file, lock_updates(file.fileno(), 0, 3):
+    ...     pass
+    """
+    _set(fd, fcntl.F_WRLCK, UPDATES + first, last - first + 1)
+    try:
+        yield
+    finally:
+        _set(fd, fcntl.F_UNLCK, UPDATES + first, last - first + 1)
 
 
 @contextmanager

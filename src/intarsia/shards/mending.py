@@ -9,7 +9,7 @@ import numpy as np
 
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
-from intarsia.shards.layout import PARKED, absent
+from intarsia.shards.layout import PARKED, TORN, absent
 from intarsia.shards.locks import lock_index
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from intarsia.shards.layout import IndexForm, SlotLayout, Table
 
-__all__ = ["believable", "check_believable", "mend", "parked", "torn_message", "unparked"]
+__all__ = ["believable", "check_believable", "mend", "parked", "placed", "torn", "torn_message", "unparked"]
 
 
 def parked(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -36,11 +36,26 @@ def unparked(table: Table) -> Table:
     return table
 
 
+def torn(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which chunks were being overwritten in their only slot when their writer died."""
+    return np.asarray((table[:, 0] & TORN != 0) & ~absent(table), dtype=np.bool_)
+
+
+def placed(table: Table) -> Table:
+    """The table with all chunks where their bytes are, good or not."""
+    table, where = unparked(table), torn(table)
+    if not where.any():
+        return table
+    table = table.copy()
+    table[where, 0] &= ~TORN
+    return table
+
+
 def believable(form: IndexForm, file_bytes: int, table: Table, layouts: Sequence[SlotLayout]) -> bool:
     """Whether a table makes sense without its checksum: chunks in slots, or one behind the other, no gaps."""
     if any(layout.file_bytes == file_bytes and layout.holds(table) for layout in layouts):
         return True
-    rows = table[~absent(table)]
+    rows = placed(table)[~absent(table)]
     rows = rows[np.argsort(rows[:, 0])]
     start = np.array([form.nbytes if form.first else 0], dtype=np.uint64)
     ends = np.concatenate([start, rows[:, 0] + rows[:, 1]])

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
-from intarsia.shards.holding import held_chunks, locked_index
-from intarsia.shards.layout import NO_ENTRY
+from intarsia.shards.holding import held_chunks, locked_entries, locked_index
+from intarsia.shards.layout import NO_ENTRY, TORN
 from intarsia.shards.mending import check_believable, torn_message, unparked
 
 if TYPE_CHECKING:
@@ -31,16 +31,16 @@ def read_chunks(
     with held_chunks(path, min(numbers), max(numbers), write=False) as fd:
         if fd is None:
             return None
-        table, intact = locked_index(fd, form)
-        table = unparked(table)
+        rows, intact = locked_entries(fd, form, numbers)
         if not intact:
-            check_believable(path, form, os.fstat(fd).st_size, table, layouts)
+            table, intact = locked_index(fd, form)
+            if not intact:
+                check_believable(path, form, os.fstat(fd).st_size, unparked(table), layouts)
         found: dict[int, bytes] = {}
-        for number in numbers:
-            offset, length = (int(word) for word in table[number])
+        for number, (offset, length) in zip(numbers, unparked(rows).tolist(), strict=True):
             if (offset, length) == NO_ENTRY:
                 continue
-            if layouts and length == layouts[0].torn:
+            if offset & int(TORN):
                 raise ChunkDecodeError(torn_message(path, form.coordinates(number)))
             try:
                 found[number] = files.read_exactly(fd, length, offset)

@@ -65,6 +65,8 @@ class Recoding:
         """What the chunks of a held shard are to become, where that is not what they are."""
         replaced = {}
         for number, length in lengths.items():
+            if shard.torn[number]:
+                continue
             stored = files.read_exactly(shard.fd, length, int(shard.table[number, 0]))
             digest, new = prepared.get(number, (b"", None))
             if digest != _digest(stored):

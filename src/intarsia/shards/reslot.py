@@ -15,11 +15,18 @@ if TYPE_CHECKING:
 __all__ = ["reslot"]
 
 
-def reslot(array: AnyArray, *, safe_readers: bool | None = None, progress: Progress = silent) -> int:
+def reslot(
+    array: AnyArray,
+    *,
+    safe_readers: bool | None = None,
+    any_filesystem: bool = False,
+    progress: Progress = silent,
+) -> int:
     """Give every shard of `array` slots, with the values it has; returns how many shards lacked them.
 
     Needed after somebody wrote without `intarsia.slotted`. Nobody may do so while it runs; slotted readers
-    and writers may. `safe_readers` is as in `intarsia.slotted`, and taken from `array` if that is slotted.
+    and writers may. `safe_readers` and `any_filesystem` are as in `intarsia.slotted`, and taken from `array`
+    if that is slotted.
 
     >>> import tempfile, zarr, intarsia
     >>> directory = tempfile.TemporaryDirectory()
@@ -34,14 +41,15 @@ def reslot(array: AnyArray, *, safe_readers: bool | None = None, progress: Progr
     codec = sharded.codec
     if safe_readers is None and isinstance(codec, SlottedSharding):
         safe_readers = codec.safe_readers
-    form = SlottedSharding.of(codec, safe_readers=safe_readers, fsync=False).slot_form(sharded.shard_spec)
+    sharded.check_filesystem(any_filesystem=any_filesystem)
+    form = SlottedSharding.of(codec, safe_readers=safe_readers).slot_form(sharded.shard_spec)
     shards = [path for _, path in sharded.files()]
     changed = 0
     for done, path in enumerate(shards):
         progress(done, len(shards))
         with held_shard(path, form.index, form.layouts) as shard:
             if shard is not None and form.layout_of(shard.nbytes, shard.table) is None:
-                reslot_file(shard, form.new, checksum=form.bound.checksum)
+                reslot_file(shard, form.new)
                 changed += 1
     progress(len(shards), len(shards))
     return changed

@@ -2,8 +2,9 @@
 
 Our own writers wait, and our own readers keep to the file that they have opened. Other programs know no lock,
 and open the file twice: for the index, then for a chunk. Whoever opens the old file first and the new one
-second follows an old entry into the new layout. Where that could lead to another chunk, the old entry is led
-astray some time before (the chunk is *parked*), so that it fails instead.
+second follows an old entry into the new layout. So the old entry of every chunk that moves is led astray some
+time before (the chunk is *parked*): then it fails instead. A checksum of the chunk would not do, for some
+readers do not check it.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ import hashlib
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 from intarsia.shards import files
 from intarsia.shards.copying import Piece, copy_pieces
-from intarsia.shards.layout import ABSENT, PARKED, absent
-from intarsia.shards.locks import lock_index, lock_out_writers, try_lock
-from intarsia.shards.mending import believable, mend
+from intarsia.shards.layout import PARKED, TORN, absent
+from intarsia.shards.locks import close_file, lock_index, lock_out_writers, open_file, try_lock
+from intarsia.shards.mending import believable, mend, placed, torn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from intarsia.shards.form import SlotForm
@@ -51,6 +52,8 @@ class HeldShard:
     form: IndexForm
     table: Table
     """Where every chunk lies."""
+    torn: np.ndarray[Any, np.dtype[np.bool_]]
+    """Which chunks were half overwritten when their writer died; they stay what they are."""
     nbytes: int
     """Size of the file."""
     mendable: bool
@@ -70,7 +73,8 @@ def held_shard(path: Path, form: IndexForm, layouts: Sequence[SlotLayout]) -> It
                     continue
                 table = mend(path, fd, form, layouts)
                 nbytes = os.fstat(fd).st_size
-                yield HeldShard(path, fd, form, table, nbytes, believable(form, nbytes, table, layouts))
+                mendable = believable(form, nbytes, table, layouts)
+                yield HeldShard(path, fd, form, placed(table), torn(table), nbytes, mendable)
                 return
 
 
@@ -110,14 +114,14 @@ def put(
     table: Table,
     nbytes: int,
     *,
-    replaced: Mapping[int, bytes],
-    checksum: bool,
-    slots: SlotLayout | None = None,
+    replaced: dict[int, bytes],
+    slotted: bool = False,
+    pause: Callable[[float], None] | None = None,
 ) -> None:
     """Replace the held shard by one with this table and size.
 
-    Chunks come from the old file, but for those `replaced`. The new file is on disk before it appears, all
-    at once. `slots` says that the new file has them; otherwise it is marked as compacted.
+    Chunks come from the old file, but for those `replaced`, which are let go of early. The new file is on disk before it appears, all
+    at once. Unless it is `slotted`, it is marked as compacted. `pause` lets seconds pass.
     """
     pieces = [
         Piece(int(shard.table[n, 0]), int(shard.table[n, 1]), int(table[n, 0]), replaced.get(n))
@@ -125,8 +129,8 @@ def put(
     ]
     files.clear_leftovers(shard.path)
     made = files.temporary(shard.path)
-    fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    stray = _astray(shard, table, nbytes, checksum, slots)
+    fd = open_file(made, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    stray = _astray(shard, table)
     try:
         try_lock(fd)
         since = time.monotonic()
@@ -134,17 +138,19 @@ def put(
             _park(shard, stray, astray=True)
         os.fchmod(fd, os.fstat(shard.fd).st_mode & 0o7777)
         os.ftruncate(fd, nbytes)
-        if slots is None:
+        if not slotted:
             files.allocate(fd, 0, nbytes)
         copy_pieces(shard.fd, fd, pieces)
-        index = shard.form.encode(table)
+        pieces.clear()
+        replaced.clear()  # many shards may wait at once, with as many chunks
+        index = shard.form.encode(_as_stored(shard, table))
         files.write_all(fd, [index], shard.form.start(nbytes))
-        if slots is None:
+        if not slotted:
             with contextlib.suppress(OSError):  # no such attributes here: then reslot must be called
                 os.setxattr(fd, MARK, _digest(index))
         os.fsync(fd)
         if stray:
-            time.sleep(max(0.0, SETTLE - (time.monotonic() - since)))
+            (pause or time.sleep)(max(0.0, SETTLE - (time.monotonic() - since)))
         os.replace(made, shard.path)
         files.sync_directory(shard.path.parent)
     except BaseException:
@@ -154,39 +160,38 @@ def put(
             _park(shard, stray, astray=False)
         raise
     finally:
-        os.close(fd)
+        close_file(fd)
+
+
+def _as_stored(shard: HeldShard, table: Table) -> Table:
+    """A table for the chunks of the held shard, in which those that are torn stay so."""
+    table = table.copy()
+    table[shard.torn, 0] |= TORN
+    return table
 
 
 def _digest(index: bytes) -> bytes:
     return hashlib.blake2s(index, digest_size=16).digest()
 
 
-def _astray(
-    shard: HeldShard, table: Table, nbytes: int, checksum: bool, slots: SlotLayout | None
-) -> list[int]:
-    """The chunks whose old place holds, or may come to hold, something else that would decode as them."""
+def _astray(shard: HeldShard, table: Table) -> list[int]:
+    """The chunks whose old place holds, or may come to hold, something else."""
     if not shard.mendable:
         return []
-    old = shard.table
-    moved = ~absent(old) & (old != table).any(axis=1)
-    if not checksum:
-        # Any bytes would decode, if only there are enough of them.
-        return [int(n) for n in np.flatnonzero(moved & (old[:, 0] + old[:, 1] <= np.uint64(nbytes)))]
-    owner = {int(offset): number for number, (offset, _) in enumerate(table) if offset != ABSENT}
-    if slots is not None:
-        owner |= {int(offset): number for number, row in enumerate(slots.offsets) for offset in row}
-    return [int(n) for n in np.flatnonzero(moved) if owner.get(int(old[n, 0]), n) != n]
+    moved = ~absent(shard.table) & (shard.table != table).any(axis=1)
+    return [int(number) for number in np.flatnonzero(moved)]
 
 
 def _park(shard: HeldShard, numbers: Sequence[int], *, astray: bool) -> None:
     """Lead the entries of some chunks of the old file astray, or back."""
     away = PARKED if astray else np.uint64(0)
-    entries = {n: (int(shard.table[n, 0] | away), int(shard.table[n, 1])) for n in numbers}
+    table = _as_stored(shard, shard.table)
+    entries = {n: (int(table[n, 0] | away), int(table[n, 1])) for n in numbers}
     with lock_index(shard.fd, exclusive=True):
         files.write_entries(shard.fd, shard.form, shard.form.start(shard.nbytes), entries)
 
 
-def reslot_file(shard: HeldShard, layout: SlotLayout, *, checksum: bool) -> None:
+def reslot_file(shard: HeldShard, layout: SlotLayout) -> None:
     """Give a held shard slots."""
     table = shard.form.empty()
     for number, length in sources(shard).items():
@@ -197,7 +202,7 @@ def reslot_file(shard: HeldShard, layout: SlotLayout, *, checksum: bool) -> None
                 "that bounds the size, such as 'compress_if_smaller'"
             )
         table[number] = layout.offset(number), length
-    put(shard, table, layout.file_bytes, replaced={}, checksum=checksum, slots=layout)
+    put(shard, table, layout.file_bytes, replaced={}, slotted=True)
 
 
 def restore_slots(path: Path, form: SlotForm) -> bool:
@@ -205,9 +210,9 @@ def restore_slots(path: Path, form: SlotForm) -> bool:
     with held_shard(path, form.index, form.layouts) as shard:
         if shard is None or form.layout_of(shard.nbytes, shard.table) is not None:
             return True
-        if not _is_marked(shard.fd, form.index.encode(shard.table)):
+        if not _is_marked(shard.fd, form.index.encode(_as_stored(shard, shard.table))):
             return False
-        reslot_file(shard, form.new, checksum=form.bound.checksum)
+        reslot_file(shard, form.new)
         return True
 
 

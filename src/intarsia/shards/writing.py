@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, SlotsGoneError
 from intarsia.shards import files
-from intarsia.shards.holding import held_chunks, locked_index
-from intarsia.shards.layout import ABSENT, NO_ENTRY
+from intarsia.shards.holding import held_chunks, locked_entries, updating
+from intarsia.shards.layout import NO_ENTRY, TORN
 from intarsia.shards.locks import lock_index, lock_out_writers
 from intarsia.shards.mending import mend, parked, torn_message
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from intarsia.shards.form import SlotForm
-    from intarsia.shards.layout import SlotLayout, Table
+    from intarsia.shards.layout import SlotLayout
 
 __all__ = ["Payload", "SlotWrite", "write_slots"]
 
 WORTH_ALLOCATING = 64 << 10
 """From this size on, having the file system allocate a slot before writing it pays: the write holds the
-file's own lock for a shorter time, and a full disk is noticed before anything is overwritten."""
+file's own lock for a shorter time."""
 
 type Payload = tuple[bytes | memoryview, ...]
 """What is stored of a chunk, in parts that need not be joined in memory."""
@@ -59,38 +59,60 @@ def write_slots(
 ) -> None:
     """Carry out `writes`, which one lock covers; a shard is created if it must be.
 
-    `restore` is called with a shard that has no slots, and says whether it made some.
+    Chunks are encoded while nobody waits for them, because codecs may run for long and decisions may read
+    the very shard. So a chunk of which a part is replaced is read, let go of, encoded, and written if it is
+    still what was read. `restore` is called with a shard that has no slots, and says whether it made some.
     """
+    numbers = [write.number for write in writes]
+    updates = {write.number: write for write in writes if write.partial}
     encoded = {write.number: write.encode(None) for write in writes if not write.partial}
-    first, last = writes[0].number, writes[-1].number
-    while True:
-        sound = False
-        with held_chunks(path, first, last, write=True) as fd:
-            if fd is not None:
-                table, intact = locked_index(fd, form.index)
-                sound = intact and not parked(table).any()
-                layout = form.layout_of(os.fstat(fd).st_size, table)
-                if sound and layout is not None:
-                    _Slots(path, fd, form, layout, table).write(writes, encoded)
-                    if files.is_current(fd, path):
-                        return
-                    raise SlotsGoneError(
-                        f"the shard {path} was replaced or removed while it was written, by a program that "
-                        "knows nothing of slots: the write is lost.\n"
-                        "  Stop that program, then intarsia.reslot(array), and write again"
-                    )
-        if fd is None:
-            fresh = (encoded[w.number] if w.number in encoded else w.encode(None) for w in writes)
-            if all(data is None for data in fresh):
-                return
-            files.create(path, form.new, fsync=form.fsync)
-        elif not sound:
-            with files.opened(path, write=True) as damaged:
-                if damaged is not None:
-                    with lock_out_writers(damaged):
-                        mend(path, damaged, form.index, form.layouts)
-        elif not restore(path, form):
-            raise SlotsGoneError(_gone(path, form))
+    merged: dict[int, bytes | None] = {}  # what the updates were merged with
+    with updating(path, list(updates)):
+        while True:
+            slots, stored = None, dict.fromkeys(updates)
+            with held_chunks(path, numbers[0], numbers[-1], write=True) as fd:
+                if fd is not None:
+                    slots, sound = _find_slots(path, fd, form, numbers)
+                if slots is not None:
+                    stored = {number: slots.stored(number) for number in updates}
+                    if stored == merged:
+                        slots.write(encoded)
+                        break
+            if fd is not None and slots is None:
+                _make_slots(path, form, restore) if sound else _mend(path, form)
+                continue
+            for number, write in updates.items():
+                if number not in merged or merged[number] != stored[number]:
+                    encoded[number], merged[number] = write.encode(stored[number]), stored[number]
+            if fd is None:
+                if all(data is None for data in encoded.values()):
+                    break
+                files.create(path, form.new)
+    if form.fsync:
+        files.sync_names(path, form.durable)
+
+
+def _find_slots(path: Path, fd: int, form: SlotForm, numbers: Sequence[int]) -> tuple[_Slots | None, bool]:
+    """The slots of an open shard, if it has any, and whether its index says so as it should."""
+    rows, intact = locked_entries(fd, form.index, numbers)
+    sound = intact and not parked(rows).any()
+    layout = form.layout_in(fd, rows, numbers) if sound else None
+    if layout is None:
+        return None, sound
+    entries = dict(zip(numbers, map(tuple, rows.tolist()), strict=True))
+    return _Slots(path, fd, form, layout, entries), sound
+
+
+def _mend(path: Path, form: SlotForm) -> None:
+    with files.opened(path, write=True) as fd:
+        if fd is not None:
+            with lock_out_writers(fd):
+                mend(path, fd, form.index, form.layouts)
+
+
+def _make_slots(path: Path, form: SlotForm, restore: Callable[[Path, SlotForm], bool]) -> None:
+    if not restore(path, form):
+        raise SlotsGoneError(_gone(path, form))
 
 
 def _gone(path: Path, form: SlotForm) -> str:
@@ -110,13 +132,20 @@ class _Slots:
     fd: int
     form: SlotForm
     layout: SlotLayout
-    table: Table
+    entries: dict[int, tuple[int, int]]
+    """What the index says of those chunks."""
 
-    def write(self, writes: Sequence[SlotWrite], encoded: dict[int, Payload | None]) -> None:
-        """Merge what is partial, then write payloads, then entries."""
-        for write in writes:
-            if write.partial:
-                encoded[write.number] = write.encode(self._stored(write.number))
+    def stored(self, number: int) -> bytes | None:
+        """What is stored of a chunk."""
+        offset, length = self.entries[number]
+        if (offset, length) == NO_ENTRY:
+            return None
+        if offset & int(TORN):
+            raise ChunkDecodeError(torn_message(self.path, self.form.index.coordinates(number)))
+        return files.read_exactly(self.fd, length, offset)
+
+    def write(self, encoded: dict[int, Payload | None]) -> None:
+        """Write payloads, then entries. Whatever fails before an only slot is overwritten harms nothing."""
         for number, data in encoded.items():
             if data is not None and size_of(data) > self.layout.bound.nbytes:
                 raise ChunkEncodeError(
@@ -125,46 +154,42 @@ class _Slots:
                     "was written: use a decision that bounds the size, such as 'compress_if_smaller'"
                 )
         places = {n: self._place(n) for n, data in encoded.items() if data is not None}
-        entries = {
-            n: (places[n], size_of(data)) if data is not None else NO_ENTRY for n, data in encoded.items()
-        }
-        torn: dict[int, tuple[int, int]] = {}
-        if self.layout.copies == 1 and not self.layout.bound.checksum:
-            # What a dying writer leaves half overwritten would decode; so nobody may find it.
-            torn = {n: (place, self.layout.torn) for n, place in places.items() if self._entry(n) != NO_ENTRY}
-            if torn:
-                self._publish(torn)
-        for offset, buffers in _runs(places, encoded, self.layout.slot):
+        runs = list(_runs(places, encoded, self.layout.slot))
+        overwritten = [n for n in places if self.layout.copies == 1 and self.entries[n] != NO_ENTRY]
+        for offset, buffers in runs:
+            nbytes = sum(map(len, buffers))
+            if overwritten or nbytes >= WORTH_ALLOCATING:
+                files.allocate(self.fd, offset, nbytes)
+        self._publish({n: (places[n] | int(TORN), self.entries[n][1]) for n in overwritten})
+        for offset, buffers in runs:
             _write_payload(self.fd, buffers, offset)
         if self.form.fsync:
             os.fdatasync(self.fd)
-        changed = {n: entry for n, entry in entries.items() if n in torn or self._entry(n) != entry}
-        if changed:
-            self._publish(changed)
-
-    def _entry(self, number: int) -> tuple[int, int]:
-        offset, length = self.table[number]
-        return int(offset), int(length)
-
-    def _stored(self, number: int) -> bytes | None:
-        offset, length = self._entry(number)
-        if (offset, length) == NO_ENTRY:
-            return None
-        if length == self.layout.torn:
-            raise ChunkDecodeError(torn_message(self.path, self.form.index.coordinates(number)))
-        return files.read_exactly(self.fd, length, offset)
+        self._publish(
+            {n: NO_ENTRY if data is None else (places[n], size_of(data)) for n, data in encoded.items()}
+        )
+        if not files.is_current(self.fd, self.path):
+            raise SlotsGoneError(
+                f"the shard {self.path} was replaced or removed while it was written, by a program that "
+                "knows nothing of slots: the write is lost.\n"
+                "  Stop that program, then intarsia.reslot(array), and write again"
+            )
 
     def _place(self, number: int) -> int:
         """Where to write: the slot that the index does not name, if there are two."""
-        offset, _ = self._entry(number)
-        in_force = None if offset == int(ABSENT) else self.layout.copy_at(number, offset)
+        entry = self.entries[number]
+        in_force = None if entry == NO_ENTRY else self.layout.copy_at(entry[0] & ~int(TORN))
         return self.layout.offset(number, 1 if self.layout.copies == 2 and in_force == 0 else 0)
 
     def _publish(self, entries: dict[int, tuple[int, int]]) -> None:
+        changed = {n: entry for n, entry in entries.items() if entry != self.entries[n]}
+        if not changed:
+            return
         form = self.form.index
         start = form.start(self.layout.file_bytes)
         with lock_index(self.fd, exclusive=True) if form.checksum else nullcontext():
-            files.write_entries(self.fd, form, start, entries)
+            files.write_entries(self.fd, form, start, changed)
+        self.entries.update(changed)
         if self.form.fsync:
             os.fdatasync(self.fd)
 
@@ -192,7 +217,4 @@ def _runs(
 
 
 def _write_payload(fd: int, buffers: list[bytes | memoryview], offset: int) -> None:
-    nbytes = sum(map(len, buffers))
-    if nbytes >= WORTH_ALLOCATING:
-        files.allocate(fd, offset, nbytes)
     files.write_all(fd, buffers, offset)
