@@ -6,6 +6,7 @@ import zarr
 from zarr.codecs import BytesCodec, ZstdCodec
 
 import intarsia
+from intarsia.shards import filesystem
 from tests.cli.program import document, failure, succeed
 
 
@@ -205,6 +206,14 @@ def test_compact_a_sharded_array_and_the_members_of_a_logical_one(plain):
     array = intarsia.create(plain, "big", shape=(0, 64), chunks=(32, 32), dtype="u2")
     array.append(np.ones((64, 64), dtype="u2"), codecs=[], chunks=(8, 8), shards=(32, 32))
     assert "On disk" in succeed("compact", plain, "big")
+
+
+def test_compact_on_a_file_system_that_nobody_knows_must_be_asked_for(plain, tmp_path, monkeypatch):
+    slotted(plain)
+    monkeypatch.setattr(filesystem, "MOUNTS", tmp_path / "no such file")
+    assert "any_filesystem=True" in failure("compact", plain, "images", code=4)
+    (said,) = document("compact", plain, "images", "--any-filesystem")["arrays"]
+    assert said["replaced"] == 1
 
 
 def test_compact_refuses(plain, store):

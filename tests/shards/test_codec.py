@@ -274,7 +274,7 @@ def test_a_decision_applies_chunk_by_chunk(tmp_path, pipeline):
 
 @pytest.mark.parametrize("checked", [False, True])
 def test_what_a_decision_makes_too_large_for_its_slot_is_stored_raw(tmp_path, checked):
-    def choose(chunk):
+    def choose(codec):
         return True  # a function of the user's: nobody knows what it does to the size
 
     codec = intarsia.ConditionalCodec(codecs=[ZstdCodec(level=1)], decision=choose)
@@ -327,7 +327,7 @@ class Liar(BytesBytesCodec):
 
 
 def test_a_decision_may_read_the_very_chunk_that_it_decides_on(tmp_path):
-    def choose(chunk):
+    def choose(codec):
         return bool((intarsia.slotted(array)[:16] >= 0).all())
 
     codec = intarsia.ConditionalCodec(codecs=[ZstdCodec()], decision=choose)
@@ -341,7 +341,7 @@ def test_a_decision_may_read_the_very_chunk_that_it_decides_on(tmp_path):
 def test_an_update_that_somebody_forestalls_is_made_again(tmp_path):
     values = iter((5, 6))
 
-    def choose(chunk):
+    def choose(codec):
         value = next(values, None)
         if armed and value is not None:
             plain[:16] = value  # as another process might, between reading the chunk and writing it

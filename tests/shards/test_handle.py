@@ -114,9 +114,7 @@ def test_other_chunk_key_encodings_work(tmp_path):
         (fleet.CHECKED, False, 1),
     ],
 )
-def test_a_chunk_has_two_slots_unless_told_otherwise(
-    tmp_path, codecs, safe_readers, copies
-):
+def test_a_chunk_has_two_slots_unless_told_otherwise(tmp_path, codecs, safe_readers, copies):
     array = fleet.make_array(tmp_path, shape=640, chunks=80, shards=640, codecs=codecs)
     intarsia.slotted(array, safe_readers=safe_readers)[:80] = 1
     size = intarsia.slot_stats(array).bytes_stored
@@ -238,7 +236,9 @@ def disk_full_after(allocations):
 def test_a_full_disk_leaves_the_old_values(tmp_path, size, safe_readers, checked, allocations):
     codec = intarsia.ConditionalCodec(codecs=["zstd"], decision="compress_if_smaller")
     codecs = (BytesCodec(), codec, *fleet.CHECKED[1:][:checked])
-    array = fleet.make_array(tmp_path, shape=8 * size, chunks=size, shards=8 * size, codecs=codecs, dtype="u1")
+    array = fleet.make_array(
+        tmp_path, shape=8 * size, chunks=size, shards=8 * size, codecs=codecs, dtype="u1"
+    )
     slots = intarsia.slotted(array, safe_readers=safe_readers)
     slots[:] = 1
     noise = np.random.default_rng(0).integers(0, 255, 2 * size, dtype="u1")

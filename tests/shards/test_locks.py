@@ -98,15 +98,17 @@ def test_a_lock_goes_when_its_file_is_closed(tmp_path):
 def test_a_forked_child_does_not_keep_what_its_parent_held(tmp_path):
     path = tmp_path / "shard"
     path.touch()
-    orders = os.pipe()
+    ready, orders = os.pipe(), os.pipe()
     fd = locks.open_file(path, os.O_RDWR)
     assert locks.try_lock(fd)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
         child = os.fork()
     if not child:
+        os.write(ready[1], b"x")
         os.read(orders[0], 1)  # lives on for as long as we like
         os._exit(0)
+    os.read(ready[0], 1)
     other = locks.open_file(path, os.O_RDWR)
     assert not locks.try_lock(other)  # the child let go of it, and its parent did not
     locks.close_file(fd)  # as when the parent dies: nothing is unlocked
@@ -114,7 +116,7 @@ def test_a_forked_child_does_not_keep_what_its_parent_held(tmp_path):
     locks.close_file(other)
     os.write(orders[1], b"x")
     assert os.waitpid(child, 0)[1] == 0
-    for end in orders:
+    for end in (*ready, *orders):
         os.close(end)
 
 

@@ -48,6 +48,9 @@ OTHERS = {
 }
 
 
+FAILURES = (ValueError, OSError, RuntimeError, ExceptionGroup)  # whatever they make of it
+
+
 def read_as(program, path, selection):
     with zarr.config.set({"codec_pipeline.path": OTHERS[program]}):
         return zarr.open_array(path, mode="r")[selection]
@@ -56,7 +59,9 @@ def read_as(program, path, selection):
 @pytest.mark.parametrize("codecs", [fleet.BARE, fleet.CHECKED])
 @pytest.mark.parametrize("index_codecs", [fleet.BARE, fleet.CHECKED])
 def test_an_only_slot_is_marked_before_it_is_overwritten(tmp_path, monkeypatch, codecs, index_codecs):
-    array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64, codecs=codecs, index_codecs=index_codecs)
+    array = fleet.make_array(
+        tmp_path, shape=64, chunks=8, shards=64, codecs=codecs, index_codecs=index_codecs
+    )
     slots = intarsia.slotted(array, safe_readers=False)
     slots[:16] = 1
     before = table_of(tmp_path / "c/0", array)[:3]
@@ -66,7 +71,7 @@ def test_an_only_slot_is_marked_before_it_is_overwritten(tmp_path, monkeypatch, 
         seen.append(table_of(tmp_path / "c/0", array)[:3])
         for program in OTHERS:  # zarrs looks neither at the length nor at the checksum of a chunk
             for selection in (slice(8, 16), slice(9, 12)):
-                with pytest.raises(Exception):  # noqa: B017, PT011 - whatever they make of it
+                with pytest.raises(FAILURES):
                     read_as(program, tmp_path, selection)
             assert (read_as(program, tmp_path, slice(0, 8)) == 1).all()
         return write_payload(*args)
@@ -101,7 +106,7 @@ def test_a_chunk_left_half_overwritten_fails_until_it_is_written_as_a_whole(tmp_
         replace(array)
         assert [problem.where for problem in intarsia.verify(array)] == ["c/0 chunk (1,)"]
         for program in OTHERS:
-            with pytest.raises(Exception):  # noqa: B017, PT011 - it is kept as what it is: unreadable
+            with pytest.raises(FAILURES):  # it is kept as what it is: unreadable
                 read_as(program, tmp_path, slice(9, 12))
             assert (read_as(program, tmp_path, slice(16, 24)) == 1).all()
     assert intarsia.compact(array).replaced == 0

@@ -35,6 +35,13 @@ def compact(
             "--decision", "-d", help="On the way, decide anew which chunks get which nested codecs."
         ),
     ] = None,
+    any_filesystem: Annotated[
+        bool,
+        typer.Option(
+            "--any-filesystem",
+            help="Also on a file system that is not known to be local: no other machine writes there.",
+        ),
+    ] = False,
     branch: Branch = None,
     tag: Tag = None,
     snapshot: Snapshot = None,
@@ -61,7 +68,10 @@ def compact(
     results = []
     for path, sharded in _sharded_arrays(place.writable, array.strip("/")):
         with waiting(f"compacting {path or '/'}") as progress:
-            results.append((path, intarsia.compact(sharded, decision=decision, progress=progress)))
+            done = intarsia.compact(
+                sharded, decision=decision, any_filesystem=any_filesystem, progress=progress
+            )
+            results.append((path, done))
     if as_json:
         print_json(
             {

@@ -232,7 +232,9 @@ class SlottedSharding(ShardingCodec):
         """
         codecs = self.codecs[:-1] if self._ends_in_checksum else self.codecs
         if raw:
-            codecs = tuple(_Raw.of(codec) if isinstance(codec, ConditionalCodec) else codec for codec in codecs)
+            codecs = tuple(
+                _Raw.of(codec) if isinstance(codec, ConditionalCodec) else codec for codec in codecs
+            )
         return ChunkTransform(codecs=evolve_codecs(codecs, self._get_chunk_spec(shard_spec)))
 
     def _fitting(

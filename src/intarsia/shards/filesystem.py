@@ -82,8 +82,8 @@ def refuse_network(directory: Path) -> None:
             f"{directory} is on {f'a {kind}' if kind else 'an unknown'} file system, which other machines "
             "may share. Writers there would not see our locks, and each machine caches pages of the file, so "
             "that slots of different writers would overwrite one another.\n"
-            "  Write to a local disk and copy the compacted shards, or give each writer shards of its own. If "
-            "no other machine writes there and the file system has locks, say any_filesystem=True."
+            "  Write to a local disk and copy the compacted shards, or give each writer shards of its own. "
+            "If no other machine writes there and the file system has locks, say any_filesystem=True."
         )
 
 

@@ -56,9 +56,11 @@ def updating(path: Path, numbers: Sequence[int]) -> Iterator[None]:
     """Wait until nobody else changes parts of these chunks. It saves work: who does so all the same, in a
     file that is replaced or created meanwhile, finds the chunk changed and begins again.
     """
-    with files.opened(path, write=True) if numbers else nullcontext() as fd:
-        with nullcontext() if fd is None else lock_updates(fd, min(numbers), max(numbers)):
-            yield
+    with (
+        files.opened(path, write=True) if numbers else nullcontext() as fd,
+        nullcontext() if fd is None else lock_updates(fd, min(numbers), max(numbers)),
+    ):
+        yield
 
 
 def locked_entries(fd: int, form: IndexForm, numbers: Sequence[int]) -> tuple[Table, bool]:

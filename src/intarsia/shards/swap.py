@@ -120,8 +120,9 @@ def put(
 ) -> None:
     """Replace the held shard by one with this table and size.
 
-    Chunks come from the old file, but for those `replaced`, which are let go of early. The new file is on disk before it appears, all
-    at once. Unless it is `slotted`, it is marked as compacted. `pause` lets seconds pass.
+    Chunks come from the old file, but for those `replaced`, which are let go of early. The new file is on
+    disk before it appears, all at once. Unless it is `slotted`, it is marked as compacted. `pause` lets
+    seconds pass.
     """
     pieces = [
         Piece(int(shard.table[n, 0]), int(shard.table[n, 1]), int(table[n, 0]), replaced.get(n))
