@@ -67,9 +67,8 @@ class SlottedSharding(ShardingCodec):
     8
     """
 
-    safe_readers: bool | None = None
-    """Whether a chunk stays readable while it is rewritten: two slots a chunk. None means: in shards that are
-    created, and existing ones are used as they are."""
+    safe_readers: bool = True
+    """Whether a chunk stays readable while it is rewritten: two slots a chunk."""
 
     fsync: bool = False
     """Whether a write returns only when it would survive a power loss."""
@@ -85,7 +84,7 @@ class SlottedSharding(ShardingCodec):
         index_codecs: Iterable[CodecLike] = (BytesCodec(endian="little"), Crc32cCodec()),
         index_location: Literal["start", "end"] = "end",
         subchunk_write_order: Literal["morton", "unordered", "lexicographic", "colexicographic"] = "morton",
-        safe_readers: bool | None = None,
+        safe_readers: bool = True,
         fsync: bool = False,
         any_filesystem: bool = False,
     ) -> None:
@@ -108,7 +107,7 @@ class SlottedSharding(ShardingCodec):
         cls,
         codec: ShardingCodec,
         *,
-        safe_readers: bool | None = None,
+        safe_readers: bool = True,
         fsync: bool = False,
         any_filesystem: bool = False,
     ) -> SlottedSharding:
