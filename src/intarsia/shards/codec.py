@@ -67,6 +67,8 @@ class SlottedSharding(ShardingCodec):
     8
     """
 
+    waits_for_locks = True  # what our pipelines ask: see `intarsia.codecs.context`
+
     safe_readers: bool = True
     """Whether a chunk stays readable while it is rewritten: two slots a chunk."""
 
@@ -173,8 +175,8 @@ class SlottedSharding(ShardingCodec):
     async def _encode_partial_single(
         self, byte_setter: Any, shard_array: NDBuffer, selection: Any, shard_spec: ArraySpec
     ) -> None:
-        # Locks may have to be waited for: never on the event loop, which all of zarr shares.
-        # Nor in threads that codecs may wait for, which may read and write arrays themselves.
+        # Locks may have to be waited for: never on the event loop, which all of zarr shares, and never in
+        # zarr's threads, which a decision may need that reads or writes arrays itself.
         await in_own_thread(self._encode_partial_sync, byte_setter, shard_array, selection, shard_spec)
 
     def _decode_partial_sync(
