@@ -108,9 +108,9 @@ def test_other_chunk_key_encodings_work(tmp_path):
 @pytest.mark.parametrize(
     ("codecs", "safe_readers", "copies"),
     [
-        (fleet.BARE, None, 2),
+        (fleet.BARE, True, 2),
         (fleet.BARE, False, 1),
-        (fleet.CHECKED, None, 2),
+        (fleet.CHECKED, True, 2),
         (fleet.CHECKED, False, 1),
     ],
 )
@@ -140,15 +140,16 @@ def files_index(path, array):
         return files.read_index(fd, ShardedArray(array).form)
 
 
-def test_shards_with_one_slot_are_used_as_they_are_unless_two_are_asked_for(tmp_path):
+def test_two_slots_are_the_default_and_a_shard_with_one_is_refused(tmp_path):
     array = fleet.make_array(tmp_path, shape=640, chunks=80, shards=640)
-    intarsia.slotted(array, safe_readers=False)[:] = 1
-    size = intarsia.slot_stats(array).bytes_stored
-    intarsia.slotted(array)[:80] = 2
-    assert intarsia.slot_stats(array).bytes_stored == size
+    one = intarsia.slotted(array, safe_readers=False)
+    one[:] = 1
     with pytest.raises(intarsia.SlotsGoneError, match="2 slots of 328 bytes"):
-        intarsia.slotted(array, safe_readers=True)[:80] = 3
-    assert array[:160].sum() == 240
+        intarsia.slotted(array)[:80] = 3
+    assert intarsia.reslot(array) == 1
+    intarsia.slotted(array)[:80] = 2
+    one[80:160] = 3
+    assert array[:240].sum() == 80 * 6
 
 
 @pytest.fixture

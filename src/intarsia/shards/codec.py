@@ -69,9 +69,8 @@ class SlottedSharding(ShardingCodec):
 
     waits_for_locks = True  # what our pipelines ask: see `intarsia.codecs.context`
 
-    safe_readers: bool | None = None
-    """Whether a chunk stays readable while it is rewritten: two slots a chunk. None means: in shards that are
-    created, and existing ones are used as they are."""
+    safe_readers: bool = True
+    """Whether a chunk stays readable while it is rewritten: two slots a chunk."""
 
     fsync: bool = False
     """Whether a write returns only when it would survive a power loss."""
@@ -87,7 +86,7 @@ class SlottedSharding(ShardingCodec):
         index_codecs: Iterable[CodecLike] = (BytesCodec(endian="little"), Crc32cCodec()),
         index_location: Literal["start", "end"] = "end",
         subchunk_write_order: Literal["morton", "unordered", "lexicographic", "colexicographic"] = "morton",
-        safe_readers: bool | None = None,
+        safe_readers: bool = True,
         fsync: bool = False,
         any_filesystem: bool = False,
     ) -> None:
@@ -110,7 +109,7 @@ class SlottedSharding(ShardingCodec):
         cls,
         codec: ShardingCodec,
         *,
-        safe_readers: bool | None = None,
+        safe_readers: bool = True,
         fsync: bool = False,
         any_filesystem: bool = False,
     ) -> SlottedSharding:
@@ -177,7 +176,7 @@ class SlottedSharding(ShardingCodec):
         self, byte_setter: Any, shard_array: NDBuffer, selection: Any, shard_spec: ArraySpec
     ) -> None:
         # Locks may have to be waited for: never on the event loop, which all of zarr shares, and never in
-        # zarr's threads, which whoever holds the lock may need.
+        # zarr's threads, which a decision may need that reads or writes arrays itself.
         await in_own_thread(self._encode_partial_sync, byte_setter, shard_array, selection, shard_spec)
 
     def _decode_partial_sync(

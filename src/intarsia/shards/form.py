@@ -29,7 +29,7 @@ class SlotForm:
 
     >>> from intarsia.shards.bound import EncodedBound
     >>> index = IndexForm(grid=(4,), first=False, big_endian=False, checksum=False)
-    >>> SlotForm(index, EncodedBound(8, fixed=True, checksum=False), safe_readers=None).new.copies
+    >>> SlotForm(index, EncodedBound(8, fixed=True, checksum=False), safe_readers=True).new.copies
     2
     """
 
@@ -39,9 +39,8 @@ class SlotForm:
     bound: EncodedBound
     """What a slot has to hold."""
 
-    safe_readers: bool | None
-    """Whether a chunk that is rewritten stays readable: two slots a chunk. None means: in shards that are
-    created, and existing ones will do as they are."""
+    safe_readers: bool
+    """Whether a chunk that is rewritten stays readable: two slots a chunk."""
 
     fsync: bool = False
     """Whether a write returns only when it would survive a power loss."""
@@ -62,7 +61,7 @@ class SlotForm:
     @property
     def new(self) -> SlotLayout:
         """The layout of shards that are created."""
-        return self.layouts[0 if self.safe_readers is False else 1]
+        return self.layouts[1 if self.safe_readers else 0]
 
     def layout_of(
         self, file_bytes: int, table: Table, numbers: Sequence[int] | None = None

@@ -24,7 +24,7 @@ __all__ = ["flush_slots", "slotted"]
 def slotted(
     array: AnyArray,
     *,
-    safe_readers: bool | None = None,
+    safe_readers: bool = True,
     fsync: bool = False,
     any_filesystem: bool = False,
 ) -> AnyArray:
@@ -39,8 +39,7 @@ def slotted(
     A chunk has two slots, so that other programs can read it at any time and a writer that dies leaves the
     old value, for twice the room once it has been rewritten. `safe_readers=False` gives it one: then another
     program that meets a rewrite fails, or reads a mixture if it does not check the chunk's checksum (zarrs
-    does not), and the value is lost if the writer dies. None, the default, uses existing shards as they are
-    and gives new ones two slots; True refuses shards with one.
+    does not), and the value is lost if the writer dies. Shards that have two are used as they are.
 
     `fsync=True` returns from a write only when it would survive a power loss. `any_filesystem=True` says that
     no other machine writes there, on a file system that is not known to be local.

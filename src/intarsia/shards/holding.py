@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from intarsia.shards import files
-from intarsia.shards.locks import lock_chunks, lock_index, lock_updates
+from intarsia.shards.locks import lock_chunks, lock_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from intarsia.shards.layout import IndexForm, Table
 
-__all__ = ["held_chunks", "in_batches", "locked_entries", "locked_index", "updating"]
+__all__ = ["held_chunks", "in_batches", "locked_entries", "locked_index"]
 
 BATCH = 16 << 20
 """Bytes of slots that one lock covers: more would keep other processes waiting, less costs more locks."""
@@ -49,18 +49,6 @@ def held_chunks(path: Path, first: int, last: int, *, write: bool) -> Iterator[i
                 if files.is_current(fd, path):
                     yield fd
                     return
-
-
-@contextmanager
-def updating(path: Path, numbers: Sequence[int]) -> Iterator[None]:
-    """Wait until nobody else changes parts of these chunks. It saves work: who does so all the same, in a
-    file that is replaced or created meanwhile, finds the chunk changed and begins again.
-    """
-    with (
-        files.opened(path, write=True) if numbers else nullcontext() as fd,
-        nullcontext() if fd is None else lock_updates(fd, min(numbers), max(numbers)),
-    ):
-        yield
 
 
 def locked_entries(fd: int, form: IndexForm, numbers: Sequence[int]) -> tuple[Table, bool]:

@@ -197,7 +197,7 @@ class IndexForm:
         """Rows of the table, from stored entries of which `places` says which."""
         dtype = ">u8" if self.big_endian else "<u8"
         entries = np.frombuffer(raw, dtype, count=len(raw) // ENTRY * 2).reshape(-1, 2)
-        return entries[places].astype(np.uint64)
+        return np.asarray(entries[places], dtype=np.uint64)
 
 
 @dataclass(frozen=True)

@@ -28,16 +28,10 @@ __all__ = [
     "lock_chunks",
     "lock_index",
     "lock_out_writers",
-    "lock_updates",
     "open_file",
     "supported",
     "try_lock",
 ]
-
-UPDATES = 1 << 60
-"""Held by who changes parts of a chunk, from reading it to writing it: one at a time. Readers and writers of
-whole chunks do not care, so that a chunk's codecs, which may read the chunk themselves, keep nobody waiting.
-"""
 
 SWAP = 1 << 61
 """Held by who replaces the file: one at a time."""
@@ -125,21 +119,6 @@ def lock_chunks(fd: int, first: int, last: int, *, exclusive: bool) -> Iterator[
         yield
     finally:
         _set(fd, fcntl.F_UNLCK, CHUNKS + first, length)
-
-
-@contextmanager
-def lock_updates(fd: int, first: int, last: int) -> Iterator[None]:
-    """Be the only one who changes parts of the chunks numbered `first` to `last`. Taken before other locks.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryFile() as file, lock_updates(file.fileno(), 0, 3):
-    ...     pass
-    """
-    _set(fd, fcntl.F_WRLCK, UPDATES + first, last - first + 1)
-    try:
-        yield
-    finally:
-        _set(fd, fcntl.F_UNLCK, UPDATES + first, last - first + 1)
 
 
 @contextmanager

@@ -39,8 +39,8 @@ def reslot(
     """
     sharded = ShardedArray(array)
     codec = sharded.codec
-    if safe_readers is None and isinstance(codec, SlottedSharding):
-        safe_readers = codec.safe_readers
+    if safe_readers is None:
+        safe_readers = not isinstance(codec, SlottedSharding) or codec.safe_readers
     sharded.check_filesystem(any_filesystem=any_filesystem)
     form = SlottedSharding.of(codec, safe_readers=safe_readers).slot_form(sharded.shard_spec)
     shards = [path for _, path in sharded.files()]

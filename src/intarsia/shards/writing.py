@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, SlotsGoneError
 from intarsia.shards import files
-from intarsia.shards.holding import held_chunks, locked_entries, updating
+from intarsia.shards.holding import held_chunks, locked_entries
 from intarsia.shards.layout import NO_ENTRY, TORN
 from intarsia.shards.locks import lock_index, lock_out_writers
 from intarsia.shards.mending import mend, parked, torn_message
@@ -60,34 +60,34 @@ def write_slots(
     """Carry out `writes`, which one lock covers; a shard is created if it must be.
 
     Chunks are encoded while nobody waits for them, because codecs may run for long and decisions may read
-    the very shard. So a chunk of which a part is replaced is read, let go of, encoded, and written if it is
-    still what was read. `restore` is called with a shard that has no slots, and says whether it made some.
+    the very shard, or need threads that wait for it. So a chunk of which a part is replaced is read, let go
+    of, encoded, and written if it is still what was read; if not, somebody else has got on. `restore` is
+    called with a shard that has no slots, and says whether it made some.
     """
     numbers = [write.number for write in writes]
     updates = {write.number: write for write in writes if write.partial}
     encoded = {write.number: write.encode(None) for write in writes if not write.partial}
     merged: dict[int, bytes | None] = {}  # what the updates were merged with
-    with updating(path, list(updates)):
-        while True:
-            slots, stored = None, dict.fromkeys(updates)
-            with held_chunks(path, numbers[0], numbers[-1], write=True) as fd:
-                if fd is not None:
-                    slots, sound = _find_slots(path, fd, form, numbers)
-                if slots is not None:
-                    stored = {number: slots.stored(number) for number in updates}
-                    if stored == merged:
-                        slots.write(encoded)
-                        break
-            if fd is not None and slots is None:
-                _make_slots(path, form, restore) if sound else _mend(path, form)
-                continue
-            for number, write in updates.items():
-                if number not in merged or merged[number] != stored[number]:
-                    encoded[number], merged[number] = write.encode(stored[number]), stored[number]
-            if fd is None:
-                if all(data is None for data in encoded.values()):
+    while True:
+        slots, stored = None, dict.fromkeys(updates)
+        with held_chunks(path, numbers[0], numbers[-1], write=True) as fd:
+            if fd is not None:
+                slots, sound = _find_slots(path, fd, form, numbers)
+            if slots is not None:
+                stored = {number: slots.stored(number) for number in updates}
+                if stored == merged:
+                    slots.write(encoded)
                     break
-                files.create(path, form.new)
+        if fd is not None and slots is None:
+            _make_slots(path, form, restore) if sound else _mend(path, form)
+            continue
+        for number, write in updates.items():
+            if number not in merged or merged[number] != stored[number]:
+                encoded[number], merged[number] = write.encode(stored[number]), stored[number]
+        if fd is None:
+            if all(data is None for data in encoded.values()):
+                break
+            files.create(path, form.new)
     if form.fsync:
         files.sync_names(path, form.durable)
 
