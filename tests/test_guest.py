@@ -55,6 +55,16 @@ def test_a_logical_array_without_codecs_of_ours_switches_nothing():
     """)
 
 
+@pytest.mark.parametrize("kind", ["Batched", "Fused"])
+def test_a_configuration_may_name_our_pipelines_before_any_codec_is_made(kind):
+    script = """
+        import sys, zarr
+        zarr.config.set({"codec_pipeline.path": f"intarsia.codecs.context.{sys.argv[1]}Pipeline"})
+        zarr.create_array({}, shape=8, chunks=2, dtype="f4")[:] = 1
+    """
+    run(script, kind)
+
+
 @pytest.mark.parametrize(
     ("thing", "key"),
     [

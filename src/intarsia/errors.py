@@ -456,3 +456,12 @@ class IngestError(IntarsiaError, ValueError):
     >>> issubclass(IngestError, ValueError)
     True
     """
+
+
+def has_panicked(error: BaseException) -> bool:
+    """Whether a codec written in Rust gave up in a panic, which in Python is no `Exception`.
+
+    >>> has_panicked(KeyboardInterrupt())
+    False
+    """
+    return type(error).__name__ == "PanicException" and not isinstance(error, Exception)

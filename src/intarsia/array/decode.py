@@ -17,8 +17,8 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import ArraySpec, ChunkTransform, resolve_aa_specs
 from intarsia.array.fetch import Encoded, FileSpan
 from intarsia.array.memory import Values, put
-from intarsia.codecs.bounded import Bytes, Unpack, decode, decoded_bounds, has_panicked, unpacker
-from intarsia.errors import ChunkDecodeError
+from intarsia.codecs.bounded import Bytes, Unpack, decode, decoded_bounds, unpacker
+from intarsia.errors import ChunkDecodeError, has_panicked
 from intarsia.nullable.buffer import OptionalNDBuffer
 
 if TYPE_CHECKING:

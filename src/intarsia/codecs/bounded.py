@@ -43,7 +43,6 @@ __all__ = [
     "decode",
     "decoded_bounds",
     "encoded_bound",
-    "has_panicked",
     "likely_bound",
     "unpacker",
 ]
@@ -98,15 +97,6 @@ def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffe
     if most is not None and len(result) > most:
         raise _too_much(most)
     return result
-
-
-def has_panicked(error: BaseException) -> bool:
-    """Whether a codec written in Rust gave up in a panic, which in Python is no `Exception`.
-
-    >>> has_panicked(KeyboardInterrupt())
-    False
-    """
-    return type(error).__name__ == "PanicException" and not isinstance(error, Exception)
 
 
 def decoded_bounds(codecs: Sequence[Codec], spec: ArraySpec) -> list[int | None]:

@@ -32,20 +32,24 @@ from intarsia._compat import (
     resolve_max_workers,
     store_supports_sync_io,
 )
-from intarsia.codecs.bounded import has_panicked
 from intarsia.codecs.current_chunk import (
     asks_for,
     at_place,
     current_chunk_index,
     current_place,
+    failed_to_encode,
     named_chunk,
     working_on,
 )
-from intarsia.codecs.nested import failed_to_encode
 from intarsia.codecs.place import UNKNOWN, Grid, InnerPlace, Place, StoredPlace
-from intarsia.codecs.runtime import Options, options_in, remembered_decision, with_options
 from intarsia.codecs.threads import in_own_thread
-from intarsia.errors import ChunkDecodeError, ChunkEncodeError, ChunkIndexUnknownError, IntarsiaError
+from intarsia.errors import (
+    ChunkDecodeError,
+    ChunkEncodeError,
+    ChunkIndexUnknownError,
+    IntarsiaError,
+    has_panicked,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -145,6 +149,9 @@ class _TellsTheIndex:
             map(names_chunks, array_metadata.codecs)
         ):
             raise NotImplementedError  # zarr then asks `from_codecs`
+        # zarr imports this module for everybody: the rest waits for an array that has codecs of ours.
+        from intarsia.codecs.runtime import remembered_decision
+
         # As zarr does it: codecs are shape-agnostic, so a grid without one shape gets a stand-in.
         shape = getattr(array_metadata.chunk_grid, "chunk_shape", (1,) * len(array_metadata.shape))
         spec = ArraySpec(
@@ -163,6 +170,8 @@ class _TellsTheIndex:
         """The items, whose codecs are told what the array remembers."""
         if self.default is None:
             return list(batch_info)
+        from intarsia.codecs.runtime import Options, options_in, with_options
+
         options = Options(default=self.default)
         return [
             (

@@ -96,3 +96,16 @@ def asks_for(function: Callable[..., object], keyword: str) -> bool:
     except ValueError:  # some built-ins have no signature
         return False
     return keyword in parameters
+
+
+NOTE = "while encoding with"
+"""How the note begins that tells which nested codec failed."""
+
+
+def failed_to_encode(error: BaseException) -> bool:
+    """Whether a nested codec raised this while it encoded a chunk.
+
+    >>> failed_to_encode(RuntimeError())
+    False
+    """
+    return any(note.startswith(NOTE) for note in getattr(error, "__notes__", ()))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from intarsia._compat import codec_supports_sync
 from intarsia.codecs import bounded
-from intarsia.codecs.current_chunk import named_chunk
-from intarsia.errors import ChunkDecodeError, ChunkEncodeError
+from intarsia.codecs.current_chunk import NOTE, named_chunk
+from intarsia.errors import ChunkDecodeError, ChunkEncodeError, has_panicked
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -21,19 +21,7 @@ if TYPE_CHECKING:
 
     from intarsia._compat import ArraySpec
 
-__all__ = ["Chain", "NamedCodec", "failed_to_encode"]
-
-NOTE = "while encoding with"
-"""How the note begins that tells which nested codec failed."""
-
-
-def failed_to_encode(error: BaseException) -> bool:
-    """Whether a nested codec raised this while it encoded a chunk.
-
-    >>> failed_to_encode(RuntimeError())
-    False
-    """
-    return any(note.startswith(NOTE) for note in getattr(error, "__notes__", ()))
+__all__ = ["Chain", "NamedCodec"]
 
 
 @dataclass(frozen=True)
@@ -131,7 +119,7 @@ class Chain:
                 else _run(codec._decode_single(data, self.spec))
             )
         except BaseException as error:
-            if not (isinstance(error, Exception) or bounded.has_panicked(error)):
+            if not (isinstance(error, Exception) or has_panicked(error)):
                 raise
             raise ChunkDecodeError(
                 f"{self._say(position)} cannot decode its {len(data)} bytes{named_chunk()}: "

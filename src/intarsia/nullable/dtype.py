@@ -11,12 +11,10 @@ import numpy as np
 from zarr.dtype import Struct, VariableLengthUTF8, ZDType, parse_dtype
 from zarr.errors import DataTypeValidationError
 
-from intarsia import schemas
 from intarsia._compat import HasItemSize
 from intarsia.errors import CodecConfigurationError, DataTypeError
 from intarsia.nullable.install import meet_nulls
 from intarsia.nullable.layout import MOST_LEVELS, Layout, layout_of, tagged
-from intarsia.nullable.objects import from_objects
 from intarsia.nullable.scalars import NULL, Null, Some
 
 if TYPE_CHECKING:
@@ -162,6 +160,8 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
         name = data.get("name") if isinstance(data, Mapping) else data
         if name not in NAMES:
             raise DataTypeValidationError(f"{data!r} is not an optional data type")
+        from intarsia import schemas  # zarr imports this module for everybody: keep it light
+
         found = schemas.problems("data_types/optional", data)
         if found:
             raise DataTypeError(f"data type {name!r}: " + "; ".join(found))
@@ -204,6 +204,8 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
         data = data.value if isinstance(data, Some) else data
         if not isinstance(self.inner, OptionalDType):
             try:
+                from intarsia.nullable.objects import from_objects
+
                 data = from_objects(data, self.layout.dtype).values[()]
             except DataTypeError as error:
                 raise DataTypeError(f"fill_value {data!r} of {self}: {error}") from error
