@@ -20,6 +20,7 @@ from intarsia._compat import (
 )
 from intarsia.codecs.chain import CodecLike, parse_codecs
 from intarsia.codecs.conditional import ConditionalCodec
+from intarsia.codecs.context import needs_chunk_index
 from intarsia.codecs.current_chunk import at_place, current_place
 from intarsia.codecs.place import InnerPlace
 from intarsia.codecs.recode import array_codecs
@@ -134,7 +135,14 @@ class SlottedSharding(ShardingCodec):
         index = IndexForm.of(self, shard_spec.shape)
         chunk_spec = self._get_chunk_spec(shard_spec)
         bound = encoded_bound(self.codecs, chunk_spec)
-        return SlotForm(index, bound, safe_readers=self.safe_readers, fsync=self.fsync)
+        functions = any(needs_chunk_index(codec, chunk_spec) for codec in self.codecs)
+        return SlotForm(
+            index,
+            bound,
+            safe_readers=self.safe_readers,
+            fsync=self.fsync,
+            quick=bound.fixed and not functions,
+        )
 
     def _encode_partial_sync(
         self, byte_setter: Any, value: NDBuffer, selection: Any, shard_spec: ArraySpec

@@ -45,6 +45,9 @@ class SlotForm:
     fsync: bool = False
     """Whether a write returns only when it would survive a power loss."""
 
+    quick: bool = False
+    """Whether encoding a chunk is little more than copying it, and runs no function of a user's."""
+
     layouts: tuple[SlotLayout, SlotLayout] = field(init=False, repr=False)
     """With one and with two slots a chunk."""
 

@@ -61,29 +61,36 @@ def write_slots(
 
     Chunks are encoded while nobody waits for them, because codecs may run for long and decisions may read
     the very shard, or need threads that wait for it. So a chunk of which a part is replaced is read, let go
-    of, encoded, and written if it is still what was read; if not, somebody else has got on. `restore` is
-    called with a shard that has no slots, and says whether it made some.
+    of, encoded, and written if it is still what was read; if not, somebody else has got on. What is `quick`
+    to encode is not let go of. `restore` is called with a shard that has no slots, and says whether it made
+    some.
     """
     numbers = [write.number for write in writes]
     updates = {write.number: write for write in writes if write.partial}
     encoded = {write.number: write.encode(None) for write in writes if not write.partial}
     merged: dict[int, bytes | None] = {}  # what the updates were merged with
+
+    def merge(stored: dict[int, bytes | None]) -> None:
+        for number, write in updates.items():
+            if number not in merged or merged[number] != stored[number]:
+                encoded[number], merged[number] = write.encode(stored[number]), stored[number]
+
     while True:
-        slots, stored = None, dict.fromkeys(updates)
+        slots, stored = None, dict[int, bytes | None].fromkeys(updates)
         with held_chunks(path, numbers[0], numbers[-1], write=True) as fd:
             if fd is not None:
                 slots, sound = _find_slots(path, fd, form, numbers)
             if slots is not None:
                 stored = {number: slots.stored(number) for number in updates}
+                if form.quick:
+                    merge(stored)
                 if stored == merged:
                     slots.write(encoded)
                     break
         if fd is not None and slots is None:
             _make_slots(path, form, restore) if sound else _mend(path, form)
             continue
-        for number, write in updates.items():
-            if number not in merged or merged[number] != stored[number]:
-                encoded[number], merged[number] = write.encode(stored[number]), stored[number]
+        merge(stored)
         if fd is None:
             if all(data is None for data in encoded.values()):
                 break
