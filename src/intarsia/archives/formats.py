@@ -12,11 +12,11 @@ import numpy as np
 import zarr
 
 from intarsia.archives import n5, netcdf3
-from intarsia.archives.extras import extra
 from intarsia.archives.hdf5 import HDF5
 from intarsia.archives.manifests import arrays_of, described, parsed_variable
 from intarsia.archives.parsed import ParsedFile, ParsedVariable, roles
 from intarsia.archives.sources import FILE, Identity, local_path
+from intarsia.extras import extra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -182,11 +182,11 @@ def format_of(url: str, sources: Sources) -> Format:
                 return HDF5()
     parsers = "virtualizarr.parsers"
     if head[:3] == b"CDF":
-        return VirtualFormat("netcdf3", extra(parsers).NetCDF3Parser())
+        return VirtualFormat("netcdf3", extra(parsers, "virtual").NetCDF3Parser())
     if head[:4] in TIFF_MAGIC:
         return VirtualFormat("tiff", extra("virtual_tiff", "tiff").VirtualTIFF(ifd=0))
     if head.lstrip()[:1] == b"{":
-        return VirtualFormat("kerchunk", extra(parsers).KerchunkJSONParser())
+        return VirtualFormat("kerchunk", extra(parsers, "virtual").KerchunkJSONParser())
     raise ValueError(
         f"it is none of HDF5, NetCDF, Zarr, N5, TIFF and kerchunk references (it starts with {head!r})"
     )
@@ -202,9 +202,9 @@ def _may_be_directory(url: str) -> bool:
 def _format_of_directory(url: str, names: list[str], sources: Sources) -> Format:
     parsers = "virtualizarr.parsers"
     if ".zmetadata" in names and url.rstrip("/").endswith((".parq", ".parquet")):
-        return VirtualFormat("kerchunk", extra(parsers).KerchunkParquetParser())
+        return VirtualFormat("kerchunk", extra(parsers, "virtual").KerchunkParquetParser())
     if ZARR_FILES & set(names):
-        return VirtualFormat("zarr", extra(parsers).ZarrParser())
+        return VirtualFormat("zarr", extra(parsers, "virtual").ZarrParser())
     if n5.ATTRIBUTES in names:
         document = json.loads(sources.get(f"{url.rstrip('/')}/{n5.ATTRIBUTES}"))
         if n5.is_n5(document):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.extras import extra
 from intarsia.archives.manifests import arrays_of, parsed_variable
 from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, roles
+from intarsia.extras import extra
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -50,7 +50,7 @@ class HDF5:
         """The wanted variables of a file."""
         sources.resolve(url)
         with sources.reader(url) as reader:
-            with extra("h5py").File(reader, "r") as file:
+            with extra("h5py", "virtual").File(reader, "r") as file:
                 group = file[self.group]
                 datasets = {
                     name: item for name, item in group.items() if name not in self.drop and _is_variable(item)
@@ -80,7 +80,7 @@ class HDF5:
         self, url: str, sources: Sources, reader: Any, names: list[str], others: list[str]
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """The manifest arrays of these datasets, and why there is none for the rest."""
-        parse = extra("virtualizarr.parsers").HDFParser
+        parse = extra("virtualizarr.parsers", "virtual").HDFParser
 
         def arrays(dropped: list[str]) -> dict[str, Any]:
             parser = parse(group=self.group, drop_variables=dropped, reader_factory=lambda *_: reader)
@@ -103,7 +103,7 @@ class HDF5:
     @contextmanager
     def opened(self, url: str, sources: Sources, name: str) -> Iterator[Any]:
         """A variable's stored numbers, to be read by slices."""
-        with sources.reader(url) as reader, extra("h5py").File(reader, "r") as file:
+        with sources.reader(url) as reader, extra("h5py", "virtual").File(reader, "r") as file:
             yield file[self.group][name]
 
 
@@ -111,7 +111,7 @@ class _Layout:
     """How a dataset is stored: what decides whether VirtualiZarr's references can be trusted."""
 
     def __init__(self, dataset: Any) -> None:
-        h5d = extra("h5py").h5d
+        h5d = extra("h5py", "virtual").h5d
         plist = dataset.id.get_create_plist()
         self.layout = plist.get_layout()
         self.filters = plist.get_nfilters()
@@ -159,7 +159,7 @@ class _Layout:
 
 
 def _is_variable(item: Any) -> bool:
-    if not isinstance(item, extra("h5py").Dataset):
+    if not isinstance(item, extra("h5py", "virtual").Dataset):
         return False
     label = item.attrs.get("NAME", b"") if "CLASS" in item.attrs else b""
     text = label.encode() if isinstance(label, str) else bytes(label)
@@ -195,7 +195,7 @@ class PhonyDimensions:
 
 
 def _described(dataset: Any, group: str, phony: PhonyDimensions) -> Description:
-    h5py = extra("h5py")
+    h5py = extra("h5py", "virtual")
     string = h5py.check_string_dtype(dataset.dtype)
     dtype = dataset.dtype.newbyteorder("=")
     if string is not None and string.length is None:
@@ -205,7 +205,7 @@ def _described(dataset: Any, group: str, phony: PhonyDimensions) -> Description:
 
 def _bare_axes(dataset: Any) -> list[int]:
     """Axes that no dimension scale names."""
-    if extra("h5py").h5ds.is_scale(dataset.id) and len(dataset.shape) == 1:
+    if extra("h5py", "virtual").h5ds.is_scale(dataset.id) and len(dataset.shape) == 1:
         return []
     return [axis for axis in range(len(dataset.shape)) if not len(dataset.dims[axis])]
 
@@ -225,7 +225,7 @@ def _dims(dataset: Any, group: str, phony: PhonyDimensions) -> Iterator[str]:
 
 def _attributes(item: Any) -> dict[str, Any]:
     """Attributes with the types that they have in the file; texts as text."""
-    h5py = extra("h5py")
+    h5py = extra("h5py", "virtual")
     found: dict[str, Any] = {}
     for name in item.attrs:
         if name in HIDDEN:

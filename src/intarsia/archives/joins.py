@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.archives.cf import PACKING, Packing
-from intarsia.archives.extras import extra
 from intarsia.errors import IngestError
+from intarsia.extras import extra
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

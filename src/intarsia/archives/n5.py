@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import numpy as np
+from zarr.core.metadata.v3 import ArrayV3Metadata
 
-from intarsia.archives.extras import extra
+from intarsia.extras import extra
 
 if TYPE_CHECKING:
     from intarsia.archives.sources import Sources
@@ -39,7 +40,7 @@ class N5Parser:
         self.sources = sources
 
     def __call__(self, url: str, registry: Any) -> Any:
-        manifests = extra("virtualizarr.manifests")
+        manifests = extra("virtualizarr.manifests", "virtual")
         url = url.rstrip("/")
         arrays = {}
         if (document := self._attributes(url)) is not None and document.keys() >= NEEDED:
@@ -61,7 +62,7 @@ class N5Parser:
         return document if isinstance(document, dict) else None
 
     def _array(self, url: str, document: dict[str, Any]) -> Any:
-        manifests = extra("virtualizarr.manifests")
+        manifests = extra("virtualizarr.manifests", "virtual")
         axes = document.get("axes")
         n5 = extra("zarr_n5.metadata", "n5")
         # by way of the group: the other constructor of zarr-n5 0.3 calls itself with too few arguments
@@ -77,7 +78,7 @@ class N5Parser:
         paths = np.full(grid, "", dtype=np.dtypes.StringDType())
         lengths = np.zeros(grid, dtype=np.uint64)
         store, root = self.sources.resolve(url)
-        for batch in extra("obstore").list(store, root.rstrip("/") + "/"):
+        for batch in extra("obstore", "virtual").list(store, root.rstrip("/") + "/"):
             for meta in batch:
                 parts = meta["path"].removeprefix(root.rstrip("/") + "/").split("/")
                 if len(parts) == ndim and all(part.isdecimal() for part in parts):
@@ -88,5 +89,4 @@ class N5Parser:
         manifest = manifests.ChunkManifest.from_arrays(
             paths=paths, offsets=np.zeros(grid, dtype=np.uint64), lengths=lengths
         )
-        v3 = extra("zarr.core.metadata.v3").ArrayV3Metadata.from_dict(metadata)
-        return manifests.ManifestArray(metadata=v3, chunkmanifest=manifest)
+        return manifests.ManifestArray(metadata=ArrayV3Metadata.from_dict(metadata), chunkmanifest=manifest)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
-from intarsia.archives.extras import extra
 from intarsia.errors import IngestError, MissingExtraError
+from intarsia.extras import extra
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -207,7 +207,7 @@ class Sources:
     def registry(self) -> Any:
         """VirtualiZarr's registry of stores, filled as sources are resolved."""
         if self._registry is None:
-            self._registry = extra("obspec_utils.registry").ObjectStoreRegistry()
+            self._registry = extra("obspec_utils.registry", "virtual").ObjectStoreRegistry()
         return self._registry
 
     def resolve(self, url: str) -> tuple[Any, str]:
@@ -215,7 +215,7 @@ class Sources:
         parts = urlsplit(url)
         root = FILE if parts.scheme == "file" else f"{parts.scheme}://{parts.netloc}"
         if root not in self._stores:
-            stores = extra("obstore.store")
+            stores = extra("obstore.store", "virtual")
             store = stores.LocalStore() if root == FILE else self._remote_store(root)
             self._stores[root] = store
             self.registry.register(root, store)
@@ -223,7 +223,7 @@ class Sources:
 
     def _remote_store(self, root: str) -> Any:
         try:
-            return extra("obstore.store").from_url(root, **self.options)
+            return extra("obstore.store", "virtual").from_url(root, **self.options)
         except MissingExtraError:
             raise
         except BaseException as error:  # an option of the wrong type is a panic in Rust: no Exception
@@ -250,8 +250,8 @@ class Sources:
         root, inside = re.match(r"(\w+://[^/]*)/?(.*)", pattern).groups()  # type: ignore[union-attr]
         store, _ = self.resolve(root)
         try:
-            found = sorted(extra("obspec_utils.glob").glob(store, inside))
-        except (OSError, extra("obstore.exceptions").BaseError) as error:
+            found = sorted(extra("obspec_utils.glob", "virtual").glob(store, inside))
+        except (OSError, extra("obstore.exceptions", "virtual").BaseError) as error:
             raise IngestError(f"{root} cannot be listed: {error}") from error
         return [f"{root}/{quote(path)}" for path in found]
 
@@ -269,10 +269,10 @@ class Sources:
     def _remote(self, url: str) -> Any:
         """The whole of a small object, in one request; of a large one a reader that fetches blocks."""
         store, inside = self.resolve(url)
-        obstore = extra("obstore")
+        obstore = extra("obstore", "virtual")
         if obstore.head(store, inside)["size"] <= WHOLE_BYTES:
             return bytes(obstore.get(store, inside).bytes())
-        return extra("obspec_utils.readers").BlockStoreReader(store, inside)
+        return extra("obspec_utils.readers", "virtual").BlockStoreReader(store, inside)
 
     def identity(self, url: str) -> Identity:
         """What identifies the content of a file, or of everything under a directory."""
@@ -286,7 +286,7 @@ class Sources:
             return Identity(status.st_size, moment)
         store, inside = self.resolve(url)
         try:
-            meta = extra("obstore").head(store, inside)
+            meta = extra("obstore", "virtual").head(store, inside)
         except FileNotFoundError:
             return self._identity_of_tree(url)
         # Icechunk strips the quotes of a mark: only S3 takes it back that way
@@ -296,7 +296,7 @@ class Sources:
     def _identity_of_tree(self, url: str) -> Identity:
         store, inside = self.resolve(url)
         sizes, moments = 0, []
-        for batch in extra("obstore").list(store, inside):
+        for batch in extra("obstore", "virtual").list(store, inside):
             sizes += sum(meta["size"] for meta in batch)
             moments += [meta["last_modified"] for meta in batch]
         if not moments:
@@ -309,7 +309,7 @@ class Sources:
         if path is not None:
             return sorted(os.listdir(path)) if path.is_dir() else []
         store, inside = self.resolve(url)
-        listed = extra("obstore").list_with_delimiter(store, inside.rstrip("/") + "/")
+        listed = extra("obstore", "virtual").list_with_delimiter(store, inside.rstrip("/") + "/")
         found = [meta["path"] for meta in listed["objects"]] + list(listed["common_prefixes"])
         return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in found)
 

@@ -1,0 +1,29 @@
+"""Importing what an extra brings; where it is missing, an error names the pip command."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from intarsia.errors import MissingExtraError
+
+__all__ = ["extra"]
+
+
+def extra(module: str, name: str) -> Any:
+    """The module, imported; `MissingExtraError` if its package is not installed. `name` is the extra's name.
+
+    A package that is there but lacks something of its own says so itself: the extra is not to blame.
+
+    >>> extra("no_such_parser.formats", "virtual")
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.MissingExtraError: no_such_parser is not installed: pip install 'intarsia[virtual]'
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
+        if error.name is None or error.name.partition(".")[0] != package:
+            raise
+        raise MissingExtraError(package, name) from error
