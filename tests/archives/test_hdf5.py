@@ -216,3 +216,36 @@ def test_the_type_of_the_scale_decides_as_in_xarray(tmp_path, scale):
     with xr.open_mfdataset(files) as dataset:
         assert sst.dtype == dataset.sst.dtype == scale
         assert np.abs(sst[...] - dataset.sst.values).max() <= np.spacing(scale(300))
+
+
+def test_a_dataset_without_a_data_space_is_left_out_by_name(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = np.arange(4.0)
+        file.create_dataset("note", data=h5py.Empty("f4"))
+    report = intarsia.ingest(tmp_path / "a.h5", tmp_path / "r", concat_dim="step")
+    assert "no data space" in report.left_out["note"]
+    assert intarsia.open(report.repository, "x")[0].tolist() == [0, 1, 2, 3]
+
+
+def test_axes_without_scales_are_named_by_size_as_h5netcdf_names_them(tmp_path):
+    for k in range(2):
+        with h5py.File(tmp_path / f"{k}.h5", "w") as file:
+            file["image"] = np.full((4, 6), k)
+            file["spectrum"] = np.arange(9.0) + k
+            file["square"] = np.zeros((6, 6))
+    report = intarsia.ingest(f"{tmp_path}/*.h5", tmp_path / "r", concat_dim="shot")
+    opened = xr.open_dataset(report.repository, engine="intarsia")
+    one = xr.open_dataset(tmp_path / "1.h5", engine="h5netcdf", phony_dims="access")
+    xr.testing.assert_equal(opened.isel(shot=1), one)
+
+
+@pytest.mark.parametrize(("first", "second"), [(5, 10), (10, 5)])
+def test_a_phony_dimension_holds_what_has_its_size(tmp_path, first, second):
+    for k in range(2):
+        with h5py.File(tmp_path / f"{k}.h5", "w") as file:
+            file["b"] = np.arange(float(first)) + 100 * k
+            file["c"] = np.arange(float(second))
+    report = intarsia.ingest(f"{tmp_path}/*.h5", tmp_path / "r", concat_dim="phony_dim_0")
+    opened = xr.open_dataset(report.repository, engine="intarsia")
+    assert opened["b"].values.tolist() == [*range(first), *range(100, 100 + first)]
+    assert opened["c"].values.tolist() == [*range(second)]

@@ -10,7 +10,7 @@ import pytest
 
 import intarsia
 from intarsia.archives import sources
-from intarsia.archives.sources import Identity, Sources, url_of
+from intarsia.archives.sources import Identity, Sources, source_options, url_of
 from intarsia.errors import IngestError, ReadError
 from tests.archives.files import netcdf
 
@@ -216,3 +216,20 @@ def test_sources_over_http(tmp_path):
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def test_options_of_sources_are_those_of_repositories_and_others_are_refused():
+    asked = {
+        "access_key_id": "a", "secret_access_key": "b", "region": "eu-west-1", "requester_pays": True,
+        "allow_http": True, "force_path_style": True, "headers": {"x": "y"},
+    }  # fmt: skip
+    assert source_options(asked) == {
+        "access_key_id": "a", "secret_access_key": "b", "region": "eu-west-1", "request_payer": True,
+        "virtual_hosted_style_request": False,
+        "client_options": {"allow_http": True, "default_headers": {"x": "y"}},
+    }  # fmt: skip
+    assert Sources(asked).resolve("s3://bucket/a.nc")[1] == "a.nc"
+    with pytest.raises(IngestError, match=r"no option 'key'.*access_key_id"):
+        Sources({"key": "k"})
+    with pytest.raises(IngestError, match="cannot be opened with the options given"):
+        Sources({"region": 3}).resolve("s3://bucket/a.nc")

@@ -1,7 +1,7 @@
 """Archives of files as logical arrays, without copying."""
 
-from intarsia.archives.archive import ingest
 from intarsia.archives.containers import authorize, containers
-from intarsia.archives.report import FileReport, IngestReport, Run, Runs
+from intarsia.archives.ingest_report import FileReport, IngestReport, Run, Runs
+from intarsia.archives.ingestion import ingest
 
 __all__ = ["FileReport", "IngestReport", "Run", "Runs", "authorize", "containers", "ingest"]

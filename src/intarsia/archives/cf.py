@@ -1,4 +1,4 @@
-"""CF packing: how stored numbers become values, as the filters of a member.
+"""CF attributes: how stored numbers become values, as the filters of a member; and attributes as JSON.
 
 What xarray decides is decided the same way here: `_Unsigned`, `_FillValue` and `missing_value`,
 `scale_factor` and `add_offset`, and whether the values are float32 or float64.
@@ -7,7 +7,9 @@ What xarray decides is decided the same way here: `_Unsigned`, `_FillValue` and 
 from __future__ import annotations
 
 import base64
+import math
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -15,17 +17,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from zarr.dtype import parse_dtype
 
+from intarsia.array.attributes import NONFINITE_KEY, RESERVED
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from zarr.dtype import ZDType
 
-__all__ = ["PACKING", "Packing", "decoded_fill_attribute", "encoded_fill_attribute", "zarr_type"]
+__all__ = [
+    "FILE_MATTERS",
+    "PACKING",
+    "Packing",
+    "clean",
+    "decoded_fill_attribute",
+    "encoded_fill_attribute",
+    "zarr_type",
+]
 
 PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 """Attributes that say how values are packed; a member's filters take their place."""
+
+FILE_MATTERS = frozenset(
+    ("_NCProperties", "_Netcdf4Dimid", "DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME")
+)
+"""Attributes about how a file is laid out, not about the data."""
 
 
 def _number(value: Any) -> Any:
@@ -93,14 +107,9 @@ class Packing:
             return cls(stored, stored)
         fills = tuple(_fills(dtype, stored, attrs))
         if scale is not None or offset is not None:
-            return cls(
-                stored,
-                _float_type(stored, scale, offset),
-                None if scale is None else _checked(scale, "scale_factor"),
-                None if offset is None else _checked(offset, "add_offset"),
-                fills,
-                nulls,
-            )
+            decoded = _float_type(stored, scale, offset)
+            scale, offset = _checked(scale, "scale_factor"), _checked(offset, "add_offset")
+            return cls(stored, decoded, scale, offset, fills, nulls)
         if boolean:
             return cls(np.dtype(bool), np.dtype(bool))
         if fills and stored.kind in "iu" and not nulls:
@@ -180,15 +189,13 @@ def _cast(dtype: np.dtype[Any]) -> dict[str, Any]:
 
 @lru_cache
 def zarr_type(dtype: np.dtype[Any]) -> ZDType[Any, Any]:
-    """The Zarr data type; zarr tries one after the other, which adds up over thousands of files.
-
-    >>> zarr_type(np.dtype("i2")).to_json(zarr_format=3)
-    'int16'
-    """
+    """The Zarr data type; zarr tries one after the other, which adds up over thousands of files."""
     return parse_dtype(dtype, zarr_format=3)
 
 
-def _checked(value: Any, what: str) -> float:
+def _checked(value: Any, what: str) -> float | None:
+    if value is None:
+        return None
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -200,7 +207,7 @@ def _checked(value: Any, what: str) -> float:
 
 def _fills(dtype: np.dtype[Any], stored: np.dtype[Any], attrs: Mapping[str, Any]) -> list[int | float]:
     """Stored numbers that mean "missing": each once, `_FillValue` first."""
-    found: dict[int | float, None] = {}
+    numbers: dict[int | float, None] = {}
     for name in ("_FillValue", "missing_value"):
         for raw in np.ravel(attrs[name]) if name in attrs else ():
             try:
@@ -212,35 +219,64 @@ def _fills(dtype: np.dtype[Any], stored: np.dtype[Any], attrs: Mapping[str, Any]
             if number != number:  # NaN is missing already
                 continue
             if stored.kind == "f":
-                found[float(stored.type(number))] = None
+                numbers[float(stored.type(number))] = None
                 continue
             if number != int(number):
                 continue
-            for kind in (dtype, stored):
+            for kind in (dtype, stored):  # the attribute may be given in either sign: -1 or 255
                 limits = np.iinfo(kind)
                 if limits.min <= number <= limits.max:
-                    found[np.array(int(number), dtype=kind).view(stored).item()] = None
+                    numbers[np.array(int(number), dtype=kind).view(stored).item()] = None
                     break
-    return list(found)
+    return list(numbers)
 
 
 def decoded_fill_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
-    """`_FillValue` of a Zarr v3 array, which xarray writes as text for floats.
-
-    >>> decoded_fill_attribute("AAAAAAAA+H8=", np.dtype("f8")), decoded_fill_attribute(-1, np.dtype("i2"))
-    (np.float64(nan), -1)
-    """
+    """`_FillValue` of a Zarr v3 array, which xarray writes as text for floats."""
     if isinstance(value, str) and dtype.kind == "f":
         return dtype.type(struct.unpack("<d", base64.standard_b64decode(value))[0])
     return value
 
 
 def encoded_fill_attribute(value: Any, dtype: np.dtype[Any]) -> Any:
-    """`_FillValue` as xarray expects it in a Zarr v3 array.
-
-    >>> encoded_fill_attribute(np.float64("nan"), np.dtype("f8"))
-    'AAAAAAAA+H8='
-    """
+    """`_FillValue` as xarray expects it in a Zarr v3 array."""
     if dtype.kind == "f":
         return base64.standard_b64encode(struct.pack("<d", float(value))).decode("ascii")
     return int(value) if dtype.kind in "iu" else value
+
+
+def clean(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that a Zarr node can hold.
+
+    JSON has no number for NaN and infinity: they become texts, and one more attribute names them.
+
+    >>> clean({"valid_min": np.int16(-2), "flags": np.array([1, 2]), "bad": np.nan, "CLASS": "x"})
+    {'valid_min': -2, 'flags': [1, 2], 'bad': 'NaN', 'intarsia_nonfinite': ['bad']}
+    """
+    taken = {
+        str(name): value
+        for name, value in attrs.items()
+        if name not in FILE_MATTERS and name not in RESERVED and name != NONFINITE_KEY
+    }
+    cleaned = {name: _json(value) for name, value in taken.items()}
+    nonfinite = [name for name, value in taken.items() if _is_nonfinite(value)]
+    return cleaned | ({NONFINITE_KEY: nonfinite} if nonfinite else {})
+
+
+def _is_nonfinite(value: Any) -> bool:
+    array = np.asarray(value)
+    return array.dtype.kind == "f" and not bool(np.isfinite(array).all())
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, list | tuple):
+        return [_json(each) for each in value]
+    if isinstance(value, Mapping):
+        return {str(key): _json(each) for key, each in value.items()}
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)

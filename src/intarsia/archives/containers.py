@@ -26,17 +26,15 @@ MOST_CONTAINERS = 16
 def directories(urls: Iterable[str]) -> set[str]:
     """The directories of the sources, as URL prefixes.
 
-    >>> sorted(directories(["file:///data/a/1.nc", "s3://bucket/b/2.nc", "file:///data/a b/3.nc"]))
-    ['file:///data/', 'file:///data/a/', 's3://bucket/b/']
+    One that has to be percent-encoded gives the directory above: Icechunk matches no such prefix.
     """
-    found = set()
+    prefixes = set()
     for url in urls:
         prefix = url.rsplit("/", 1)[0] + "/"
-        # Icechunk matches a prefix only where nothing in it is percent-encoded
         while quote(unquote(prefix), safe=":/") != prefix or "%" in prefix:
             prefix = _parent(prefix)
-        found.add(prefix)
-    return found
+        prefixes.add(prefix)
+    return prefixes
 
 
 def _parent(prefix: str) -> str:
@@ -44,11 +42,12 @@ def _parent(prefix: str) -> str:
 
 
 def _depth(prefix: str) -> int:
-    return prefix.split("://", 1)[1].strip("/").count("/") + bool(prefix.split("://", 1)[1].strip("/"))
+    path = prefix.split("://", 1)[1].strip("/")
+    return path.count("/") + bool(path)
 
 
-def _collapsed(found: set[str]) -> set[str]:
-    return {a for a in found if not any(a != b and a.startswith(b) for b in found)}
+def _collapsed(prefixes: set[str]) -> set[str]:
+    return {a for a in prefixes if not any(a != b and a.startswith(b) for b in prefixes)}
 
 
 def prefixes(urls: Iterable[str], known: Iterable[str] = ()) -> set[str]:
@@ -73,16 +72,16 @@ def prefixes(urls: Iterable[str], known: Iterable[str] = ()) -> set[str]:
 
 def _container(prefix: str, options: Mapping[str, Any]) -> icechunk.VirtualChunkContainer:
     scheme = scheme_of(prefix)
+    allow_http = bool((options.get("client_options") or {}).get("allow_http"))
     store: Any
     if scheme == "file":
         store = icechunk.local_filesystem_store(unquote(prefix.removeprefix(FILE)))
     elif scheme == "s3":
         endpoint = options.get("endpoint")
-        client = options.get("client_options") or {}
         store = icechunk.s3_store(
             region=options.get("region"),
             endpoint_url=endpoint,
-            allow_http=bool(client.get("allow_http")),
+            allow_http=allow_http,
             anonymous=bool(options.get("skip_signature")),
             s3_compatible=endpoint is not None,
             force_path_style=endpoint is not None and not options.get("virtual_hosted_style_request"),
@@ -90,10 +89,7 @@ def _container(prefix: str, options: Mapping[str, Any]) -> icechunk.VirtualChunk
     elif scheme == "gs":
         store = icechunk.gcs_store()
     else:
-        client = options.get("client_options") or {}
-        store = icechunk.http_store(
-            {"allow_http": "true"} if client.get("allow_http") or scheme == "http" else None
-        )
+        store = icechunk.http_store({"allow_http": "true"} if allow_http or scheme == "http" else None)
     return icechunk.VirtualChunkContainer(prefix, store)
 
 

@@ -1,4 +1,4 @@
-"""What makes two files equal: the encoding of a variable, as the member that can hold it."""
+"""What makes files alike: the encoding of their chunks, as the member that can hold them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec
 from zarr.registry import get_codec_class
 
 from intarsia.archives.cf import zarr_type
+from intarsia.array.table import Box
 from intarsia.errors import IngestError
 from intarsia.nullable import NULL, OptionalDType, Some
 
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from intarsia.archives.cf import Packing
     from intarsia.archives.parsed import ParsedVariable
 
-__all__ = ["SourceEncoding", "copied", "depends_on_axes", "referenced", "without_filters"]
+__all__ = ["ChunkSet", "SourceEncoding", "boxes_of", "chunk_sets_of", "depends_on_axes", "without_filters"]
 
-COPY_CODECS = ({"name": "zstd", "configuration": {"level": 3, "checksum": False}},)
+COPY_CODEC = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
 """How copies are compressed."""
 
 
@@ -116,16 +117,7 @@ def _number(stored_fill: Any, packing: Packing) -> Any:
     return np.array(stored_fill).astype(packing.stored).item()
 
 
-def _member_codecs(
-    codecs: tuple[dict[str, Any], ...], packing: Packing, logical: np.dtype[Any]
-) -> tuple[dict[str, Any], ...]:
-    filters = packing.filters(logical)
-    if filters and (packing.stored.kind not in "iuf" or logical.kind not in "iuf"):
-        raise IngestError(f"values of the type {packing.stored} cannot become {logical}")
-    return (*filters, *codecs)
-
-
-def referenced(
+def _referenced(
     variable: ParsedVariable, packing: Packing, logical: np.dtype[Any], skipped: int = 0
 ) -> SourceEncoding:
     """The encoding of a variable whose chunks are read where they are.
@@ -133,37 +125,37 @@ def referenced(
     `skipped` is HDF5's filter mask: bit i says that filter i was not applied.
     """
     own = list(variable.codecs)
-    if skipped:
+    if skipped:  # HDF5's filters are the bytes → bytes codecs, in the same order
         steps = [codec for codec in own if _is_bytes_codec(codec["name"])]
-        own = [codec for codec in own if codec not in steps] + [
-            codec for i, codec in enumerate(steps) if not skipped >> i & 1
-        ]
-    return SourceEncoding(
-        variable.chunks,
-        _member_codecs(tuple(own), packing, logical),
-        logical,
-        _fill_value(packing, variable.fill, logical),
-        packing,
-        variable.reason,
-    )
+        applied = [codec for i, codec in enumerate(steps) if not skipped >> i & 1]
+        own = [codec for codec in own if codec not in steps] + applied
+    return _encoding(variable, own, packing, logical, variable.reason)
 
 
-def copied(variable: ParsedVariable, packing: Packing, logical: np.dtype[Any], reason: str) -> SourceEncoding:
+def _copied(
+    variable: ParsedVariable, packing: Packing, logical: np.dtype[Any], reason: str
+) -> SourceEncoding:
     """The encoding of a variable whose stored numbers are copied: the same numbers, compressed anew."""
+    serializer: dict[str, Any] = {"name": "bytes"}
     if isinstance(packing.stored, np.dtypes.StringDType):
-        serializer: dict[str, Any] = {"name": "vlen-utf8"}
+        serializer = {"name": "vlen-utf8"}
     elif packing.stored.itemsize > 1:
-        serializer = {"name": "bytes", "configuration": {"endian": "little"}}
-    else:
-        serializer = {"name": "bytes"}
-    return SourceEncoding(
-        variable.chunks,
-        _member_codecs((serializer, *COPY_CODECS), packing, logical),
-        logical,
-        _fill_value(packing, variable.fill, logical),
-        packing,
-        reason,
-    )
+        serializer["configuration"] = {"endian": "little"}
+    return _encoding(variable, [serializer, COPY_CODEC], packing, logical, reason)
+
+
+def _encoding(
+    variable: ParsedVariable,
+    codecs: list[dict[str, Any]],
+    packing: Packing,
+    logical: np.dtype[Any],
+    reason: str,
+) -> SourceEncoding:
+    filters = packing.filters(logical)
+    if filters and (packing.stored.kind not in "iuf" or logical.kind not in "iuf"):
+        raise IngestError(f"values of the type {packing.stored} cannot become {logical}")
+    fill = _fill_value(packing, variable.fill, logical)
+    return SourceEncoding(variable.chunks, (*filters, *codecs), logical, fill, packing, reason)
 
 
 def without_filters(encoding: SourceEncoding) -> SourceEncoding:
@@ -180,3 +172,67 @@ def depends_on_axes(variable: ParsedVariable) -> str:
         if codec["name"] != "bytes" and not _is_bytes_codec(codec["name"]):
             return f"the file has no such axis, and its codec {codec['name']!r} depends on the number of axes"
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSet:
+    """Chunks of one file that have one encoding."""
+
+    encoding: SourceEncoding
+    """How they are read."""
+
+    boxes: tuple[Box, ...]
+    """Which they are, as boxes of the file's chunk grid; together with the other sets they tile it."""
+
+    skipped: int = 0
+    """The filter mask that they share."""
+
+    by_copy: bool = False
+    """Whether the numbers are copied; otherwise they are referenced."""
+
+
+def boxes_of(chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[Box]:
+    """Few boxes that cover exactly the chosen cells of a grid.
+
+    Boxes of one row that stand in the next row too grow into it: not the fewest boxes, but few for filter
+    masks, where whole rows are alike.
+    """
+    if not chosen.ndim:
+        return [Box((), ())] if chosen else []
+    if chosen.all():
+        return [Box((0,) * chosen.ndim, chosen.shape)]
+    if chosen.ndim == 1:  # where the cells change between chosen and not, a run begins or ends
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]])))
+        return [Box((a,), (b,)) for a, b in edges.reshape(-1, 2).tolist()]
+    boxes: list[Box] = []
+    open_boxes: dict[Box, int] = {}  # boxes of the row before that still grow, and the row they began in
+    for row in range(len(chosen) + 1):
+        here = boxes_of(chosen[row]) if row < len(chosen) else []
+        ended = [box for box in open_boxes if box not in here]
+        boxes += [Box((open_boxes.pop(box), *box.start), (row, *box.stop)) for box in ended]
+        for box in here:
+            open_boxes.setdefault(box, row)
+    return sorted(boxes)
+
+
+def chunk_sets_of(
+    variable: ParsedVariable, packing: Packing, logical: np.dtype[Any], copy: str
+) -> list[ChunkSet]:
+    """How the chunks of one file are backed: by reference, by a copy, or in parts. There may be none."""
+    if 0 in variable.shape:
+        return []
+    grid = tuple(-(-n // c) for n, c in zip(variable.shape, variable.chunks, strict=True))
+    whole = (Box((0,) * len(grid), grid),)
+    ranges = variable.ranges
+    by_copy = ranges is None or bool(ranges.inlined)
+    if by_copy and copy == "never":
+        raise IngestError(f"{variable.name!r}: {variable.reason}; and copy='never' was asked for")
+    if ranges is None or copy == "all":
+        reason = variable.reason or "copy='all' was asked for"
+        return [ChunkSet(_copied(variable, packing, logical, reason), whole, by_copy=True)]
+    if ranges.masks is None:
+        return [ChunkSet(_referenced(variable, packing, logical), whole)]
+    return [
+        ChunkSet(_referenced(variable, packing, logical, mask), tuple(boxes_of(ranges.masks == mask)), mask)
+        for mask in np.unique(ranges.masks).tolist()
+    ]

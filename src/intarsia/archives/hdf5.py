@@ -8,12 +8,14 @@ these are read here, from the same open file.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.manifests import arrays_of, parsed_variable
-from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, roles
+from intarsia.archives.cf import FILE_MATTERS
+from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, is_one_step, read_stored, roles
+from intarsia.archives.virtual import arrays_of, parsed_variable
 from intarsia.extras import extra
 
 if TYPE_CHECKING:
@@ -25,20 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["HDF5"]
 
 NOT_A_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
-HIDDEN = frozenset(
-    (
-        "CLASS", "DIMENSION_LIST", "NAME", "REFERENCE_LIST", "_NCProperties", "_Netcdf4Coordinates",
-        "_Netcdf4Dimid", "_nc3_strict",
-    )
-)  # fmt: skip
+HIDDEN = FILE_MATTERS | {"_Netcdf4Coordinates", "_nc3_strict"}
 
 
 class HDF5:
-    """Parses HDF5 and NetCDF4 files, from one group of them.
-
-    >>> HDF5().name
-    'hdf5'
-    """
+    """Parses HDF5 and NetCDF4 files, from one group of them."""
 
     name = "hdf5"
 
@@ -59,21 +52,21 @@ class HDF5:
                 full = {name: item for name, item in datasets.items() if name not in empty}
                 phony = PhonyDimensions(map(_bare_sizes, full.values()))
                 described = {name: _described(item, group.name, phony) for name, item in full.items()}
-                found, left_out = roles(described, want)
+                taken, left_out = roles(described, want)
                 left_out |= dict.fromkeys(empty, "it has no data space: nothing can be read from it")
                 variables = {}
-                layouts = {}
-                for name, role in found.items():
+                storages = {}
+                for name, role in taken.items():
                     if role == "data":
-                        layouts[name] = _Layout(datasets[name])
+                        storages[name] = _Storage(datasets[name])
                     else:
                         variables[name] = _loaded(name, role, datasets[name], described[name])
                 attrs = _attributes(group)
-                others = [name for name in group if name not in layouts]
-            parsed, reasons = self._virtual(url, sources, reader, list(layouts), others)
-        for name, layout in layouts.items():
-            variables[name] = layout.variable(name, described[name], parsed.get(name), reasons.get(name, ""))
-        new_dim = not any(want.concat_dim in item.dims for item in described.values())
+                others = [name for name in group if name not in storages]
+            parsed, reasons = self._virtual(url, sources, reader, list(storages), others)
+        for name, storage in storages.items():
+            variables[name] = storage.variable(name, described[name], parsed.get(name), reasons.get(name, ""))
+        new_dim = is_one_step(described, want)
         return ParsedFile(url, sources.identity(url), self.name, variables, attrs, left_out, new_dim)
 
     def _virtual(
@@ -91,14 +84,14 @@ class HDF5:
         try:
             return arrays(others), {}
         except Exception:  # one of them cannot be parsed: find out which
-            found: dict[str, Any] = {}
+            good: dict[str, Any] = {}
             reasons: dict[str, str] = {}
             for name in names:
                 try:
-                    found |= arrays([*others, *(other for other in names if other != name)])
+                    good |= arrays([*others, *(other for other in names if other != name)])
                 except Exception as error:
                     reasons[name] = f"it cannot be referenced: {error}"
-            return found, reasons
+            return good, reasons
 
     @contextmanager
     def opened(self, url: str, sources: Sources, name: str) -> Iterator[Any]:
@@ -107,19 +100,19 @@ class HDF5:
             yield file[self.group][name]
 
 
-class _Layout:
+class _Storage:
     """How a dataset is stored: what decides whether VirtualiZarr's references can be trusted."""
 
     def __init__(self, dataset: Any) -> None:
         h5d = extra("h5py", "virtual").h5d
         plist = dataset.id.get_create_plist()
-        self.layout = plist.get_layout()
+        layout = plist.get_layout()
         self.filters = plist.get_nfilters()
         self.chunks = dataset.chunks
         self.reason = ""
-        if self.layout == h5d.COMPACT:
+        if layout == h5d.COMPACT:
             self.reason = "its data lie in the header of the dataset (compact layout)"
-        elif self.layout == h5d.VIRTUAL:
+        elif layout == h5d.VIRTUAL:
             self.reason = "it is a virtual dataset, made of others"
         elif plist.get_external_count():
             self.reason = "its data lie in external files"
@@ -137,24 +130,22 @@ class _Layout:
         if array is None or reason:
             grain = self.chunks or tuple(max(n, 1) for n in description.shape)
             chunks = tuple(min(c, max(n, 1)) for c, n in zip(grain, description.shape, strict=True))
-            return ParsedVariable(
-                name, "data", description.dims, description.shape, dict(description.attrs),
-                description.dtype, chunks, reason=reason or "the parser gave no references for it",
-            )  # fmt: skip
+            reason = reason or "the parser gave no references for it"
+            return description.parsed(name, "data", chunks=chunks, reason=reason)
         variable = parsed_variable(name, "data", array, description)
-        references = variable.references
-        assert references is not None
-        if self.masks and not references.inlined:
+        ranges = variable.ranges
+        assert ranges is not None
+        if self.masks and not ranges.inlined:
             steps = sum(1 for codec in variable.codecs if codec["name"] != "bytes")
             if steps != self.filters:
-                variable.references = None
+                variable.ranges = None
                 variable.reason = (
                     f"single chunks skipped a filter, and its {self.filters} filters are not {steps} codecs"
                 )
                 return variable
-            references.masks = np.zeros(references.grid, dtype=np.uint32)
+            ranges.masks = np.zeros(ranges.grid, dtype=np.uint32)
             for offset, mask in self.masks.items():
-                references.masks[tuple(a // c for a, c in zip(offset, variable.chunks, strict=True))] = mask
+                ranges.masks[tuple(a // c for a, c in zip(offset, variable.chunks, strict=True))] = mask
         return variable
 
 
@@ -169,7 +160,7 @@ def _is_variable(item: Any) -> bool:
 class PhonyDimensions:
     """Names for axes without a dimension scale: one for each size, numbered as h5netcdf numbers them.
 
-    No two axes of one dataset share a name, so a size has as many names as a dataset has axes of it.
+    No two axes of one dataset contribution a name, so a size has as many names as a dataset has axes of it.
 
     >>> phony = PhonyDimensions([(4, 6), (9,), (6, 6)])
     >>> phony.names((4, 6)), phony.names((9,)), phony.names((6, 6))
@@ -186,12 +177,12 @@ class PhonyDimensions:
     def names(self, sizes: tuple[int, ...]) -> list[str]:
         """A name for each of these axes of one dataset."""
         left = list(enumerate(self._sizes))
-        found = []
+        names = []
         for size in sizes:
             taken = next(entry for entry in left if entry[1] == size)
             left.remove(taken)
-            found.append(f"phony_dim_{taken[0]}")
-        return found
+            names.append(f"phony_dim_{taken[0]}")
+        return names
 
 
 def _described(dataset: Any, group: str, phony: PhonyDimensions) -> Description:
@@ -226,7 +217,7 @@ def _dims(dataset: Any, group: str, phony: PhonyDimensions) -> Iterator[str]:
 def _attributes(item: Any) -> dict[str, Any]:
     """Attributes with the types that they have in the file; texts as text."""
     h5py = extra("h5py", "virtual")
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for name in item.attrs:
         if name in HIDDEN:
             continue
@@ -244,17 +235,11 @@ def _attributes(item: Any) -> dict[str, Any]:
             if value.dtype.kind == "O" and not all(isinstance(each, str) for each in value.flat):
                 continue  # object references
             value = value.reshape(-1)[0] if value.size == 1 else value
-        found[name] = str(value) if isinstance(value, str) else value
-    return found
+        attributes[name] = str(value) if isinstance(value, str) else value
+    return attributes
 
 
 def _loaded(name: str, role: Any, dataset: Any, description: Description) -> ParsedVariable:
     """A variable with its stored values, in memory."""
-    if isinstance(description.dtype, np.dtypes.StringDType):
-        values = np.asarray(dataset.asstr()[...], dtype=np.dtypes.StringDType())
-    else:
-        values = np.asarray(dataset[...])
-        values = values.astype(values.dtype.newbyteorder("="), copy=False)
-    return ParsedVariable(
-        name, role, description.dims, description.shape, dict(description.attrs), values.dtype, values=values
-    )  # fmt: skip
+    values = read_stored(dataset, ..., description.dtype)
+    return replace(description, dtype=values.dtype).parsed(name, role, values=values)

@@ -1,23 +1,21 @@
-"""What was ingested already: the sources along the concatenation axis, and the member of every encoding.
-
-It stands in a group beside the arrays, so that a later call knows which files are new.
-"""
+"""What was ingested already: the ledger of the sources, and the dataset that it stands in."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import zarr
 from zarr.codecs import ZstdCodec
 
+from intarsia.archives.cf import decoded_fill_attribute
+from intarsia.array.frame import Frame, open_group
+from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.errors import IngestError
 
-if TYPE_CHECKING:
-    import zarr
-
-__all__ = ["LEDGER", "Ledger"]
+__all__ = ["LEDGER", "Dataset", "Ledger"]
 
 LEDGER = "intarsia-sources"
 """Name of the group; a variable of that name cannot be ingested."""
@@ -34,11 +32,9 @@ DESCRIPTION = "the sources of this dataset in the order of its axis, and the mem
 
 @dataclass
 class Ledger:
-    """The sources in the order of the axis.
+    """The sources in the order of the axis, and the member of every encoding.
 
-    >>> ledger = Ledger(["a.nc", "b.nc"], ["1 x", "1 y"], [3, 4])
-    >>> ledger.starts.tolist(), ledger.total
-    ([0, 3], 7)
+    It stands in a group beside the arrays, so that a later call knows which files are new.
     """
 
     locations: list[str] = field(default_factory=list)
@@ -56,7 +52,7 @@ class Ledger:
     @property
     def starts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """First step of each source."""
-        return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])[:-1].astype(np.int64)
+        return np.cumsum([0, *self.lengths], dtype=np.int64)[:-1]
 
     @property
     def total(self) -> int:
@@ -73,8 +69,8 @@ class Ledger:
             raise IngestError(
                 f"the ledger of {group.store_path} has version {version}, which this intarsia does not read"
             )
-        found = json.loads(np.asarray(node[DOCUMENT][...]).tobytes())
-        return cls(found["locations"], found["contents"], found["lengths"], found["members"])
+        document = json.loads(np.asarray(node[DOCUMENT][...]).tobytes())
+        return cls(*(document[key] for key in ("locations", "contents", "lengths", "members")))
 
     def write(self, group: zarr.Group, concat_dim: str) -> None:
         """Put the ledger in its place."""
@@ -94,3 +90,73 @@ class Ledger:
             compressors=ZstdCodec(level=3), overwrite=True,
         )  # fmt: skip
         array[...] = data
+
+
+@dataclass
+class Dataset:
+    """A dataset in a repository: what is there already; nothing, for a new one."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    """Its sources."""
+
+    frames: dict[str, Frame] = field(default_factory=dict)
+    """Its logical arrays."""
+
+    plain: dict[str, Any] = field(default_factory=dict)
+    """Its coordinates and other loaded arrays."""
+
+    concat_dim: str = ""
+    """The dimension that it grows along."""
+
+    @property
+    def is_new(self) -> bool:
+        return not self.ledger.locations
+
+    @classmethod
+    def read(cls, store: Any, path: str) -> Dataset:
+        """The dataset at a path of a store."""
+        group = _group(store, path)
+        if group is None:
+            return cls()
+        dataset = cls(Ledger.read(group))
+        for name, child in group.members():
+            if isinstance(child, zarr.Array):
+                dataset.plain[name] = child
+            elif MANIFEST_KEY in child.attrs:
+                dataset.frames[name] = Frame.load(child)
+            elif name == LEDGER:
+                dataset.concat_dim = str(child.attrs.get("concat_dim", ""))
+        return dataset
+
+    @staticmethod
+    def read_ledger(store: Any, path: str) -> Ledger:
+        """Only the ledger of the dataset."""
+        group = _group(store, path)
+        return Ledger() if group is None else Ledger.read(group)
+
+    def values(self, name: str) -> np.ndarray[Any, Any]:
+        """The stored values of a plain array."""
+        return np.asarray(self.plain[name][...])
+
+    def attrs(self, name: str) -> dict[str, Any]:
+        """The attributes of a plain array."""
+        array: zarr.Array[Any] = self.plain[name]
+        attrs: dict[str, Any] = dict(array.metadata.attributes)
+        if "_FillValue" in attrs:
+            attrs["_FillValue"] = decoded_fill_attribute(attrs["_FillValue"], array.dtype)
+        return attrs
+
+
+def _group(store: Any, path: str) -> zarr.Group | None:
+    try:
+        group = open_group(store, path, "r" if getattr(store, "read_only", False) else "r+")
+    except FileNotFoundError:
+        return None
+    except ValueError as error:  # an array stands there
+        raise IngestError(f"{path!r} is an array: a dataset needs a group of its own") from error
+    if MANIFEST_KEY in group.attrs:
+        raise IngestError(
+            f"{path!r} is a logical array itself; a dataset is a group that holds some.\n"
+            "  Choose another group: intarsia.ingest(…, group='name')"
+        )
+    return group

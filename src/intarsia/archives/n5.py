@@ -21,11 +21,7 @@ NEEDED = {"dimensions", "blockSize", "dataType", "compression"}
 
 
 def is_n5(document: Any) -> bool:
-    """Whether an attributes.json belongs to N5.
-
-    >>> is_n5({"n5": "4.0.0"}), is_n5({"zarr_format": 3})
-    (True, False)
-    """
+    """Whether an attributes.json belongs to N5."""
     return isinstance(document, dict) and ("n5" in document or document.keys() >= NEEDED)
 
 

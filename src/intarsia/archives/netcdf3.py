@@ -47,13 +47,13 @@ class _Header:
         return self.bytes(self.count()).decode("utf-8", "replace")
 
     def entries(self, tag: int) -> range:
-        found, count = self.number(4), self.count()
-        if found not in (0, tag) or (found == 0 and count):
-            raise ValueError(f"the header is damaged: list {tag} expected, {found} found")
+        own, count = self.number(4), self.count()
+        if own not in (0, tag) or (own == 0 and count):
+            raise ValueError(f"the header is damaged: list {tag} expected, {own} found")
         return range(count)
 
     def attributes(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         for _ in self.entries(ATTRIBUTES):
             name, kind = self.name(), self.number(4)
             if kind not in TYPES:
@@ -62,11 +62,11 @@ class _Header:
             count = self.count()
             data = self.bytes(count * dtype.itemsize)
             if kind == TEXT:
-                found[name] = data.decode("utf-8", "replace").rstrip("\x00")
+                attributes[name] = data.decode("utf-8", "replace").rstrip("\x00")
                 continue
             values = np.frombuffer(data, dtype=dtype).astype(dtype.newbyteorder("="))
-            found[name] = values[0] if values.size == 1 else values
-        return found
+            attributes[name] = values[0] if values.size == 1 else values
+        return attributes
 
 
 def attributes(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from intarsia.archives.sources import Identity
 
 __all__ = [
     "LOAD_LIMIT",
+    "ChunkRanges",
     "Description",
     "Failure",
     "ParsedFile",
     "ParsedVariable",
-    "References",
     "Want",
+    "is_one_step",
+    "read_stored",
     "roles",
 ]
 
@@ -28,17 +30,16 @@ type Role = Literal["data", "joined", "static"]
 SUPPORTED_KINDS = "biufcT"
 """Kinds of NumPy data types: numbers, bools and texts of any length."""
 
+MENTIONS = ("coordinates", "bounds", "climatology", "grid_mapping")
+"""Attributes in which CF names other variables."""
+
 LOAD_LIMIT = 64 << 20
 """A variable without the concatenation dimension is loaded from every file, up to this size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What the caller asked of every file.
-
-    >>> Want("time").variables is None
-    True
-    """
+    """What the caller asked of every file."""
 
     concat_dim: str
     """The dimension along which files follow one another."""
@@ -52,11 +53,7 @@ class Want:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A variable before anything of it is read.
-
-    >>> Description(("time",), (3,), {}, np.dtype("f4")).nbytes
-    12
-    """
+    """A variable before anything of it is read."""
 
     dims: tuple[str, ...]
     """Names of its axes."""
@@ -74,14 +71,14 @@ class Description:
     def nbytes(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
+    def parsed(self, name: str, role: Role, **more: Any) -> ParsedVariable:
+        """The variable that this describes, with more fields of it."""
+        return ParsedVariable(name, role, self.dims, self.shape, dict(self.attrs), self.dtype, **more)
+
 
 @dataclass(slots=True)
-class References:
-    """Where the chunks of a variable are, over its chunk grid.
-
-    >>> References("s3://b/f.nc", np.zeros((1, 2), "u8"), np.full((1, 2), 9, "u8")).grid
-    (1, 2)
-    """
+class ChunkRanges:
+    """Where the chunks of a variable are, over its chunk grid."""
 
     locations: str | np.ndarray[Any, Any]
     """One URL for all chunks, or one for each; an empty one means that the chunk is not stored."""
@@ -112,7 +109,7 @@ class References:
 
 @dataclass(slots=True)
 class ParsedVariable:
-    """One variable of one file: how it is stored, and either its references or its values."""
+    """One variable of one file: how it is stored, and either its ranges or its values."""
 
     name: str
     """As in the file."""
@@ -141,7 +138,7 @@ class ParsedVariable:
     fill: Any = None
     """Stored value of chunks that are not stored."""
 
-    references: References | None = None
+    ranges: ChunkRanges | None = None
     """Where the chunks are; None when only a copy will do."""
 
     reason: str = ""
@@ -149,6 +146,12 @@ class ParsedVariable:
 
     values: np.ndarray[Any, Any] | None = None
     """What was loaded."""
+
+    @property
+    def loaded(self) -> np.ndarray[Any, Any]:
+        """The values of a variable that was loaded."""
+        assert self.values is not None
+        return self.values
 
     def axis(self, dim: str) -> int:
         return self.dims.index(dim)
@@ -194,31 +197,28 @@ class Failure:
     """What is wrong with it."""
 
 
-def _mentioned(described: Mapping[str, Description], attributes: tuple[str, ...]) -> set[str]:
-    """Variables that others name in these attributes."""
-    names: set[str] = set()
-    for variable in described.values():
-        for attribute in attributes:
-            text = variable.attrs.get(attribute)
-            if isinstance(text, str):
-                names.update(text.replace(":", " ").split())
-    return names & described.keys()
+def read_stored(source: Any, selection: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Values of an HDF5 dataset or a Zarr array in this machine's byte order; of the type `str` as texts."""
+    if isinstance(dtype, np.dtypes.StringDType) and hasattr(source, "asstr"):
+        return np.asarray(source.asstr()[selection], dtype=dtype)
+    values = np.asarray(source[selection])
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
+def is_one_step(described: Mapping[str, Description], want: Want) -> bool:
+    """Whether a file lacks the concatenation dimension, and is one step of it."""
+    return not any(want.concat_dim in variable.dims for variable in described.values())
 
 
 def roles(described: Mapping[str, Description], want: Want) -> tuple[dict[str, Role], dict[str, str]]:
     """What becomes of every variable of a file; and what is left out, with the reason.
 
-    >>> time = Description(("time",), (1,), {}, np.dtype("i4"))
-    >>> sst = Description(("time", "lat"), (1, 2), {}, np.dtype("i2"))
-    >>> lat = Description(("lat",), (2,), {}, np.dtype("f4"))
-    >>> roles({"time": time, "sst": sst, "lat": lat}, Want("time"))
-    ({'time': 'joined', 'sst': 'data', 'lat': 'static'}, {})
+    What runs along the dimension is data, unless it is a coordinate or something that CF attributes name.
     """
     dim = want.concat_dim
-    new_dim = not any(dim in variable.dims for variable in described.values())
+    new_dim = is_one_step(described, want)
     loaded = {name for name, variable in described.items() if variable.dims == (name,)}
-    loaded |= _mentioned(described, ("coordinates", "bounds", "climatology", "grid_mapping"))
-    loaded |= {dim, *want.load}
+    loaded |= _mentioned(described.values()) | {dim, *want.load}
     data = [
         name for name, variable in described.items()
         if name not in loaded and (new_dim or dim in variable.dims) and variable.dims
@@ -231,32 +231,32 @@ def roles(described: Mapping[str, Description], want: Want) -> tuple[dict[str, R
     }  # fmt: skip
     data = [name for name in data if name not in left_out]
     needed = described.keys() if want.variables is None else _needed(described, data, want)
-    found: dict[str, Role] = {}
+    taken: dict[str, Role] = {}
     for name, variable in described.items():
         if name in data:
-            found[name] = "data"
+            taken[name] = "data"
         elif name not in needed or name in left_out:
             continue
         elif dim in variable.dims or (new_dim and name == dim):
-            found[name] = "joined"
+            taken[name] = "joined"
         elif variable.nbytes > LOAD_LIMIT:
             left_out[name] = (
                 f"it has no dimension {dim!r} and is too large to be loaded from every file "
                 f"({variable.nbytes >> 20} MiB)"
             )
         else:
-            found[name] = "static"
-    return found, {name: reason for name, reason in left_out.items() if name in needed}
+            taken[name] = "static"
+    return taken, {name: reason for name, reason in left_out.items() if name in needed}
+
+
+def _mentioned(variables: Iterable[Description]) -> set[str]:
+    """Variables that these name in their attributes."""
+    texts = [text for each in variables for key in MENTIONS if isinstance(text := each.attrs.get(key), str)]
+    return {name for text in texts for name in text.replace(":", " ").split()}
 
 
 def _needed(described: Mapping[str, Description], data: list[str], want: Want) -> set[str]:
     """Coordinates, bounds and the like that the chosen data variables refer to."""
-    chosen = {name: described[name] for name in data}
-    names = {dim for variable in chosen.values() for dim in variable.dims} | {want.concat_dim, *want.load}
-    attributes = ("coordinates", "bounds", "climatology", "grid_mapping")
-    known = {**chosen, **{name: described[name] for name in names if name in described}}
-    for variable in known.values():
-        for attribute in attributes:
-            text = variable.attrs.get(attribute)
-            names.update(text.replace(":", " ").split() if isinstance(text, str) else ())
-    return names | set(want.variables or ())
+    names = {dim for name in data for dim in described[name].dims} | {want.concat_dim, *want.load}
+    known = [described[name] for name in names | set(data) if name in described]
+    return names | _mentioned(known) | set(want.variables or ())

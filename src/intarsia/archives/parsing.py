@@ -1,30 +1,121 @@
-"""Parsing many files at once: in turn, in threads or in other processes; a bad file never stops the rest."""
+"""Parsing files: which format each has, many of them at once, and what makes every one alike.
+
+A bad file never stops the rest: what is wrong with it is an answer.
+"""
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from intarsia.archives.formats import format_for, format_of
-from intarsia.archives.parsed import Failure, ParsedFile
-from intarsia.archives.sources import scheme_of
+from intarsia.archives import n5
+from intarsia.archives.coordinates import counts_time
+from intarsia.archives.encodings import depends_on_axes
+from intarsia.archives.hdf5 import HDF5
+from intarsia.archives.parsed import Failure, ParsedFile, ParsedVariable
+from intarsia.archives.sources import local_path, scheme_of
+from intarsia.archives.virtual import VirtualFormat
 from intarsia.errors import MissingExtraError
+from intarsia.extras import extra
 from intarsia.parallel import check_client
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
 
     from intarsia.archives.parsed import Want
     from intarsia.archives.sources import Sources
 
-__all__ = ["parse_all", "parse_one"]
+__all__ = ["Format", "format_of", "made_alike", "parse_all", "parse_one"]
+
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+USER_BLOCKS = (0, 512, 1024, 2048, 4096, 8192)
+"""Where HDF5's signature may stand."""
+
+ZARR_FILES = frozenset(("zarr.json", ".zgroup", ".zmetadata", ".zarray", ".zattrs"))
 
 REMOTE_THREADS = 16
 """Parsing a remote file is mostly waiting."""
+
+
+class Format(Protocol):
+    """What reads one kind of source: the seam between intarsia and the parsers."""
+
+    @property
+    def name(self) -> str:
+        """The kind of file in a word."""
+
+    def parse(self, url: str, sources: Sources, want: Want) -> ParsedFile:
+        """The wanted variables of one source."""
+
+    def opened(self, url: str, sources: Sources, name: str) -> AbstractContextManager[Any]:
+        """A variable's stored numbers, to be read by slices, for a copy."""
+
+
+def format_of(url: str, sources: Sources, parser: Any = None) -> Format:
+    """The format of a source: the caller's own parser, or what its first bytes or a directory's names say."""
+    if parser is not None:
+        return _format_for(parser)
+    names = sources.names_in(url) if _may_be_directory(url) else []
+    if names:
+        return _format_of_directory(url, names, sources)
+    with sources.reader(url) as reader:
+        head = reader.read(8)
+        if not head:
+            raise ValueError("the file is empty")
+        for start in USER_BLOCKS:
+            reader.seek(start)
+            if reader.read(8) == HDF5_MAGIC:
+                return HDF5()
+    if head[:3] == b"CDF":
+        return VirtualFormat("netcdf3", _virtualizarr("NetCDF3Parser"))
+    if head[:4] in TIFF_MAGIC:
+        return VirtualFormat("tiff", extra("virtual_tiff", "tiff").VirtualTIFF(ifd=0))
+    if head.lstrip()[:1] == b"{":
+        return VirtualFormat("kerchunk", _virtualizarr("KerchunkJSONParser"))
+    raise ValueError(
+        f"it is none of HDF5, NetCDF, Zarr, N5, TIFF and kerchunk references (it starts with {head!r})"
+    )
+
+
+def _virtualizarr(parser: str) -> Any:
+    return getattr(extra("virtualizarr.parsers", "virtual"), parser)()
+
+
+def _may_be_directory(url: str) -> bool:
+    path = local_path(url)
+    if path is not None:
+        return path.is_dir()
+    return url.endswith(("/", ".zarr", ".n5", ".parq", ".parquet")) or "." not in url.rsplit("/", 1)[-1]
+
+
+def _format_of_directory(url: str, names: list[str], sources: Sources) -> Format:
+    if ".zmetadata" in names and url.rstrip("/").endswith((".parq", ".parquet")):
+        return VirtualFormat("kerchunk", _virtualizarr("KerchunkParquetParser"))
+    if ZARR_FILES & set(names):
+        return VirtualFormat("zarr", _virtualizarr("ZarrParser"))
+    if n5.ATTRIBUTES in names:
+        document = json.loads(sources.get(f"{url.rstrip('/')}/{n5.ATTRIBUTES}"))
+        if n5.is_n5(document):
+            return VirtualFormat("n5", n5.N5Parser(sources))
+    raise ValueError(f"the directory is neither Zarr nor N5 (it holds {', '.join(names[:6])})")
+
+
+def _format_for(parser: Any) -> Format:
+    """The format behind a parser that a caller gave: one of ours, or any of VirtualiZarr's."""
+    if hasattr(parser, "parse") and hasattr(parser, "opened"):
+        format: Format = parser
+        return format
+    if type(parser).__name__ == "HDFParser":  # ours reads what it leaves out
+        return HDF5(parser.group or "/", tuple(parser.drop_variables or ()))
+    return VirtualFormat(type(parser).__name__, parser)
 
 
 def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> ParsedFile | Failure:
@@ -33,8 +124,7 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
         before = sources.identity(url)
         if before.size == 0:
             return Failure(url, "the file is empty")
-        format = format_of(url, sources) if parser is None else format_for(parser)
-        parsed = format.parse(url, sources, want)
+        parsed = format_of(url, sources, parser).parse(url, sources, want)
         if parsed.identity != before:
             return Failure(url, "the file changed while it was read")
         problem = _beyond_the_end(parsed)
@@ -46,16 +136,12 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
 
 
 def _beyond_the_end(parsed: ParsedFile) -> str:
-    """Whether a reference points past the end of its file, as in one that was cut off."""
+    """What is wrong where a chunk lies past the end of its file, as in one that was cut off."""
     for variable in parsed.variables.values():
-        references = variable.references
-        if (
-            references is None
-            or not isinstance(references.locations, str)
-            or references.locations != parsed.url
-        ):
+        ranges = variable.ranges
+        if ranges is None or not isinstance(ranges.locations, str) or ranges.locations != parsed.url:
             continue
-        end = int((references.offsets + references.lengths)[references.lengths > 0].max(initial=0))
+        end = int((ranges.offsets + ranges.lengths)[ranges.lengths > 0].max(initial=0))
         if end > parsed.identity.size:
             return (
                 f"the file is truncated: a chunk of {variable.name!r} ends at byte {end}, "
@@ -72,41 +158,41 @@ def parse_all(
     `workers` is a number of threads, or an executor. Threads help with remote files; for many local ones
     hand in a `ProcessPoolExecutor`. By default remote files are parsed in threads and local ones in turn.
     """
-    job = partial(parse_one, sources=sources, want=want, parser=parser)
+    parse = partial(parse_one, sources=sources, want=want, parser=parser)
     known: dict[bytes, Any] = {}
-    with _mapped(job, urls, workers) as results:
+    with _mapped(parse, urls, workers) as results:
         for result in results:
             if isinstance(result, ParsedFile):
-                _share(result, known)
+                _keep_once(result, known)
             yield result
 
 
 @contextmanager
-def _mapped(job: Any, urls: list[str], workers: int | Executor | None) -> Iterator[Iterable[Any]]:
+def _mapped(parse: Any, urls: list[str], workers: int | Executor | None) -> Iterator[Iterable[Any]]:
     remote = any(scheme_of(url) != "file" for url in urls)
     if workers is None:
         workers = REMOTE_THREADS if remote else 1
     if isinstance(workers, Executor):
         if remote:
             check_client(workers)
-        yield workers.map(job, urls, chunksize=max(1, min(32, len(urls) // 16)))
+        yield workers.map(parse, urls, chunksize=max(1, min(32, len(urls) // 16)))
     elif workers <= 1 or len(urls) < 2:
-        yield map(job, urls)
+        yield map(parse, urls)
     else:
         pool = ThreadPoolExecutor(max_workers=workers)
         try:
-            yield pool.map(job, urls)
+            yield pool.map(parse, urls)
         finally:
             pool.shutdown(cancel_futures=True)  # after Ctrl-C nobody wants the files that are left
 
 
-def _share(parsed: ParsedFile, known: dict[bytes, Any]) -> None:
+def _keep_once(parsed: ParsedFile, known: dict[bytes, Any]) -> None:
     """Grids that are the same in every file are kept in memory once."""
     for variable in parsed.variables.values():
         values = variable.values
         if variable.role != "static" or values is None or values.dtype.kind not in "biufc":
             continue
-        key = np.ascontiguousarray(values).tobytes() if values.nbytes <= 64 else _digest(values)
+        key = blake2b(np.ascontiguousarray(values).view("u1").data, digest_size=16).digest()
         same = known.get(key)
         if same is not None and same.dtype == values.dtype and same.shape == values.shape:
             variable.values = same
@@ -114,7 +200,61 @@ def _share(parsed: ParsedFile, known: dict[bytes, Any]) -> None:
             known[key] = values
 
 
-def _digest(values: np.ndarray[Any, Any]) -> bytes:
-    from hashlib import blake2b
+def made_alike(
+    result: ParsedFile | Failure, dim: str, coordinate: Callable[[str], Any] | None
+) -> ParsedFile | Failure:
+    """A file that is one step gets the axis that it lacks; and every file its coordinate."""
+    if isinstance(result, Failure):
+        return result
+    _name_units_of_bounds(result)
+    if result.new_dim:
+        for variable in result.variables.values():
+            if variable.role == "data":
+                _with_new_axis(variable, dim)
+            elif variable.role == "joined" and variable.values is not None:
+                variable.dims, variable.shape = (dim,), (1,)
+                variable.values = variable.values.reshape(1)
+    if coordinate is not None and dim not in result.variables:
+        try:
+            values = np.atleast_1d(np.asarray(coordinate(result.url)))
+        except Exception as error:
+            return Failure(result.url, f"coordinate() failed for it: {error}")
+        result.variables[dim] = _coordinate(dim, values)
+    return result
 
-    return blake2b(np.ascontiguousarray(values).view("u1").data, digest_size=16).digest()
+
+def _with_new_axis(variable: ParsedVariable, dim: str) -> None:
+    """Make a variable of a file that is one step of `dim` a variable along it."""
+    reason = depends_on_axes(variable) if variable.ranges is not None else ""
+    variable.dims, variable.shape = (dim, *variable.dims), (1, *variable.shape)
+    variable.chunks = (1, *variable.chunks)
+    ranges = variable.ranges
+    if reason:
+        variable.ranges, variable.reason = None, reason
+    elif ranges is not None:
+        ranges.offsets, ranges.lengths = ranges.offsets[None], ranges.lengths[None]
+        if ranges.masks is not None:
+            ranges.masks = ranges.masks[None]
+        if not isinstance(ranges.locations, str):
+            ranges.locations = ranges.locations[None]
+        ranges.inlined = {(0, *index): data for index, data in ranges.inlined.items()}
+
+
+def _coordinate(dim: str, values: np.ndarray[Any, Any]) -> ParsedVariable:
+    attrs: dict[str, Any] = {}
+    if values.dtype.kind == "M":
+        values = values.astype("datetime64[ns]").astype("i8")
+        attrs = {"units": "nanoseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
+    elif values.dtype.kind in "US":
+        values = values.astype(np.dtypes.StringDType())
+    return ParsedVariable(dim, "joined", (dim,), values.shape, attrs, values.dtype, values=values)
+
+
+def _name_units_of_bounds(file: ParsedFile) -> None:
+    """Bounds are counted like the coordinate that they belong to, which CF says once."""
+    for variable in file.variables.values():
+        attrs = variable.attrs
+        bounds = file.variables.get(str(attrs.get("bounds", attrs.get("climatology", ""))))
+        if bounds is not None and bounds.role == "joined" and counts_time(attrs):
+            for key in {"units", "calendar"} & attrs.keys():
+                bounds.attrs.setdefault(key, attrs[key])

@@ -51,15 +51,15 @@ def source_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
     >>> source_options({"anonymous": True, "endpoint_url": "http://127.0.0.1:9000"})
     {'skip_signature': True, 'endpoint': 'http://127.0.0.1:9000', 'client_options': {'allow_http': True}}
     """
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     client: dict[str, Any] = {}
     for key, value in (given or {}).items():
         name = key.removeprefix("aws_")
         match name:
             case "anonymous":
-                found["skip_signature"] = value
+                options["skip_signature"] = value
             case "endpoint_url" | "endpoint":
-                found["endpoint"] = value
+                options["endpoint"] = value
                 if str(value).startswith("http://"):
                     client.setdefault("allow_http", True)
             case "allow_http":
@@ -67,24 +67,20 @@ def source_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
             case "headers":
                 client["default_headers"] = dict(value)
             case "force_path_style":
-                found["virtual_hosted_style_request"] = not value
+                options["virtual_hosted_style_request"] = not value
             case "requester_pays":
-                found["request_payer"] = value
+                options["request_payer"] = value
             case "client_options":
                 client |= value
             case _ if name in OPTIONS or name in OBSTORE_OPTIONS:
-                found[name] = value
+                options[name] = value
             case _:
                 raise IngestError(f"sources take no option {key!r}; their options: {', '.join(OPTIONS)}")
-    return found | ({"client_options": client} if client else {})
+    return options | ({"client_options": client} if client else {})
 
 
 def scheme_of(url: str) -> str:
-    """The scheme of a URL.
-
-    >>> scheme_of("s3://bucket/key")
-    's3'
-    """
+    """The scheme of a URL."""
     return url.split("://", 1)[0]
 
 
@@ -93,8 +89,6 @@ def url_of(name: str | os.PathLike[str]) -> str:
 
     >>> url_of("/data/sst 2002#1.nc")
     'file:///data/sst%202002%231.nc'
-    >>> url_of("s3://bucket/a.nc")
-    's3://bucket/a.nc'
     """
     text = os.fspath(name)
     if "://" not in text:
@@ -103,27 +97,19 @@ def url_of(name: str | os.PathLike[str]) -> str:
     if scheme not in SCHEMES:
         raise IngestError(
             f"{text}: sources of the scheme {scheme!r} cannot be referenced.\n"
-            f"  Known are {', '.join(SCHEMES)}, and paths of local files"
+            f"  ExpectedVariable are {', '.join(SCHEMES)}, and paths of local files"
         )
     return text
 
 
 def local_path(url: str) -> Path | None:
-    """The path behind a file URL, None for any other.
-
-    >>> str(local_path("file:///data/sst%202002.nc")), local_path("s3://bucket/a.nc")
-    ('/data/sst 2002.nc', None)
-    """
+    """The path behind a file URL, None for any other."""
     return Path(unquote(url.removeprefix(FILE))) if url.startswith(FILE) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What tells one content of a source from another.
-
-    >>> Identity(size=10, modified=datetime(2002, 6, 1, 12, 0, 0, 5, tzinfo=UTC)).checksum.microsecond
-    0
-    """
+    """What tells one content of a source from another."""
 
     size: int
     """In bytes; for a directory the sum over its files."""
@@ -167,16 +153,16 @@ class _Shared(io.RawIOBase):
         return True
 
     def read(self, size: int = -1, /) -> bytes:
-        found: bytes = self._reader.read(size)
-        return found
+        data: bytes = self._reader.read(size)
+        return data
 
     def readall(self) -> bytes:
         return self.read()
 
     def readinto(self, buffer: Any, /) -> int:
-        found = self.read(len(buffer))
-        buffer[: len(found)] = found
-        return len(found)
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
         at: int = self._reader.seek(offset, whence)
@@ -188,11 +174,7 @@ class _Shared(io.RawIOBase):
 
 
 class Sources:
-    """The stores that sources are read from, opened when needed.
-
-    >>> Sources().expand(["/nowhere/*.nc"])
-    []
-    """
+    """The stores that sources are read from, opened when needed."""
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self.options = source_options(options)
@@ -216,9 +198,8 @@ class Sources:
         root = FILE if parts.scheme == "file" else f"{parts.scheme}://{parts.netloc}"
         if root not in self._stores:
             stores = extra("obstore.store", "virtual")
-            store = stores.LocalStore() if root == FILE else self._remote_store(root)
-            self._stores[root] = store
-            self.registry.register(root, store)
+            self._stores[root] = stores.LocalStore() if root == FILE else self._remote_store(root)
+            self.registry.register(root, self._stores[root])
         return self._stores[root], unquote(parts.path).lstrip("/")
 
     def _remote_store(self, root: str) -> Any:
@@ -250,10 +231,10 @@ class Sources:
         root, inside = re.match(r"(\w+://[^/]*)/?(.*)", pattern).groups()  # type: ignore[union-attr]
         store, _ = self.resolve(root)
         try:
-            found = sorted(extra("obspec_utils.glob", "virtual").glob(store, inside))
+            paths = sorted(extra("obspec_utils.glob", "virtual").glob(store, inside))
         except (OSError, extra("obstore.exceptions", "virtual").BaseError) as error:
             raise IngestError(f"{root} cannot be listed: {error}") from error
-        return [f"{root}/{quote(path)}" for path in found]
+        return [f"{root}/{quote(path)}" for path in paths]
 
     def reader(self, url: str) -> Any:
         """A file-like reader of one source."""
@@ -310,8 +291,8 @@ class Sources:
             return sorted(os.listdir(path)) if path.is_dir() else []
         store, inside = self.resolve(url)
         listed = extra("obstore", "virtual").list_with_delimiter(store, inside.rstrip("/") + "/")
-        found = [meta["path"] for meta in listed["objects"]] + list(listed["common_prefixes"])
-        return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in found)
+        paths = [meta["path"] for meta in listed["objects"]] + list(listed["common_prefixes"])
+        return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in paths)
 
     def get(self, url: str) -> bytes:
         """The whole of a small file."""

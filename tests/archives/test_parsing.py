@@ -11,7 +11,7 @@ import xarray as xr
 import zarr
 
 import intarsia
-from intarsia.archives.formats import format_of
+from intarsia.archives.parsing import format_of
 from intarsia.archives.sources import Sources, url_of
 from intarsia.errors import IngestError
 from tests.archives.files import hdf5, netcdf

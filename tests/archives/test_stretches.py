@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.archives.placing import closed, opened, refined
-from intarsia.archives.slots import merged
+from intarsia.archives.stretches import merged, refined, with_gap, without_cells
 from intarsia.array.manifest import Manifest
 from intarsia.array.table import Box, RegionTable, Row
 
@@ -43,7 +42,7 @@ def test_a_gap_splits_and_moves_regions_and_changes_nothing_else(made, data):
     table, length = made
     at, gap = data.draw(st.integers(0, length)), data.draw(st.integers(0, 3))
     expected = np.insert(painted(table, length), [at] * gap, -1, axis=0)
-    assert np.array_equal(painted(opened(table, 0, at, gap), length + gap), expected)
+    assert np.array_equal(painted(with_gap(table, 0, at, gap), length + gap), expected)
 
 
 @given(tables(), st.data())
@@ -52,7 +51,7 @@ def test_closing_removes_exactly_those_steps(made, data):
     start = data.draw(st.integers(0, length))
     stop = data.draw(st.integers(start, length))
     expected = np.delete(painted(table, length), slice(start, stop), axis=0)
-    assert np.array_equal(painted(closed(table, 0, start, stop), length - stop + start), expected)
+    assert np.array_equal(painted(without_cells(table, 0, start, stop), length - stop + start), expected)
 
 
 @given(tables())

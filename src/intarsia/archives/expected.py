@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.attributes import clean
-from intarsia.archives.cf import Packing
-from intarsia.archives.joins import calendar_of, same_values
+from intarsia.archives.cf import Packing, clean
+from intarsia.archives.coordinates import calendar_of, counts_time, same_values
 from intarsia.array.memory import is_nullable, values_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from intarsia.archives.dataset import Dataset
+    from intarsia.archives.ledger import Dataset
     from intarsia.archives.parsed import ParsedFile, ParsedVariable
 
-__all__ = ["Known", "Reference", "Rules", "widened"]
+__all__ = ["Expected", "Rules", "widened"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Rules:
 
 
 @dataclass(slots=True)
-class Known:
+class ExpectedVariable:
     """A data variable as the dataset has it."""
 
     dims: tuple[str, ...]
@@ -64,12 +63,12 @@ class Known:
     """Whether its values may be null."""
 
 
-class Reference:
+class Expected:
     """Collects what the dataset is, and says for each file what does not fit."""
 
     def __init__(self, dim: str, rules: Rules, dataset: Dataset, wanted: tuple[str, ...] | None) -> None:
         self.dim, self.rules = dim, rules
-        self.data: dict[str, Known] = {}
+        self.data: dict[str, ExpectedVariable] = {}
         self.static: dict[str, tuple[np.ndarray[Any, Any], str]] = {}
         self.mappings: dict[str, dict[str, Any]] = {}
         self.wanted = wanted
@@ -85,30 +84,28 @@ class Reference:
             cross = manifest.shape[:axis] + manifest.shape[axis + 1 :]
             units = str(frame.group.attrs.get("units", ""))
             dtype, nulls = values_dtype(manifest.data_type), is_nullable(manifest.data_type)
-            self.data[name] = Known(dims, cross, units, dtype, "the dataset", nulls)
+            self.data[name] = ExpectedVariable(dims, cross, units, dtype, "the dataset", nulls)
         for name, array in dataset.plain.items():
             attrs = dataset.attrs(name)
             if dim not in (array.metadata.dimension_names or ()):
                 self.static[name] = (dataset.values(name), "the dataset")
                 if "grid_mapping_name" in attrs:
                     self.mappings[name] = clean(attrs)
-            elif _is_time(attrs):
+            elif counts_time(attrs):
                 self.calendars[name] = (calendar_of(attrs), "the dataset")
 
     def problem(self, file: ParsedFile) -> str:
-        """Why this file does not fit; empty if it does, and then it is part of the reference."""
+        """Why this file does not fit; empty if it does, and then it is part of what is expected."""
         data = {name: v for name, v in file.variables.items() if v.role == "data"}
         if not data and not self.data:
             return f"it has no variable along {self.dim!r}"
-        found = self._missing(data) or self._calendar(file) or self._grid(file)
+        problem = self._missing(data) or self._calendar(file) or self._grid(file)
         for name, variable in data.items():
-            if found:
-                break
-            if name in self.data or self._takes(name):
-                found = self._variable(name, variable)
-        if not found:
+            if not problem and (name in self.data or self._takes(name)):
+                problem = self._variable(name, variable)
+        if not problem:
             self._learn(file, data)
-        return found
+        return problem
 
     def _takes(self, name: str) -> bool:
         """Whether a variable that was not seen before becomes part of the dataset."""
@@ -128,7 +125,7 @@ class Reference:
 
     def _calendar(self, file: ParsedFile) -> str:
         for name, variable in file.variables.items():
-            if variable.role == "joined" and _is_time(variable.attrs) and name in self.calendars:
+            if variable.role == "joined" and counts_time(variable.attrs) and name in self.calendars:
                 calendar, source = self.calendars[name]
                 own = calendar_of(variable.attrs)
                 if own != calendar:
@@ -199,7 +196,9 @@ class Reference:
                 axis = variable.axis(self.dim)
                 cross = variable.shape[:axis] + variable.shape[axis + 1 :]
                 units = str(variable.attrs.get("units", ""))
-                self.data[name] = Known(variable.dims, cross, units, None, file.url, self.rules.nulls)
+                self.data[name] = ExpectedVariable(
+                    variable.dims, cross, units, None, file.url, self.rules.nulls
+                )
             elif name not in self.data:
                 self.dropped[name] = (
                     f"the dataset does not have it, but {file.url} does (missing='fill' takes it)"
@@ -210,16 +209,14 @@ class Reference:
                 self.static.setdefault(name, (variable.values, file.url))
                 if "grid_mapping_name" in variable.attrs:
                     self.mappings.setdefault(name, clean(variable.attrs))
-            elif variable.role == "joined" and _is_time(variable.attrs):
+            elif variable.role == "joined" and counts_time(variable.attrs):
                 self.calendars.setdefault(name, (calendar_of(variable.attrs), file.url))
-
-
-def _is_time(attrs: Mapping[str, Any]) -> bool:
-    return " since " in str(attrs.get("units", ""))
 
 
 def widened(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
     """The floating-point type that holds the values of `dtype` and of all `arriving` exactly, if it is wider.
+
+    A float holds an integer exactly if the integer's bits fit into its mantissa.
 
     >>> widened(np.dtype("f4"), [np.dtype("f8")]), widened(np.dtype("f8"), [np.dtype("f4")])
     (dtype('float64'), None)
@@ -228,7 +225,7 @@ def widened(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype
     held = [dtype, *arriving]
     if common == dtype or common.kind != "f" or any(each.kind not in "iuf" for each in held):
         return None
-    whole_bits = np.finfo(common).nmant + 1
+    whole_bits = np.finfo(common).nmant + 1  # the leading one is not stored
     exact = all(each.kind == "f" or each.itemsize * 8 <= whole_bits for each in held)
     return common if exact else None
 

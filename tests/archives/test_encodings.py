@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
-from intarsia.archives.pieces import boxes_of
+from intarsia.archives.encodings import boxes_of
 
 
 @given(hnp.arrays(bool, hnp.array_shapes(min_dims=0, max_dims=3, max_side=6)))

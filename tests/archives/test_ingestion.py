@@ -375,16 +375,16 @@ def test_progress_counts_files_and_the_commit(tmp_path):
 def test_two_that_ingest_at_once_both_succeed(tmp_path, monkeypatch):
     paths, values = series(tmp_path, range(4))
     repo = intarsia.ingest(paths[0], tmp_path / "r", concat_dim="time").repository
-    from intarsia.archives import write
+    from intarsia.archives.writer import Writer
 
-    original, meanwhile = write.Writer.write, iter([paths[2:]])
+    original, meanwhile = Writer.write, iter([paths[2:]])
 
     def interrupted(writer):
         original(writer)
         for others in meanwhile:  # another process is faster
             intarsia.ingest(others, tmp_path / "r", concat_dim="time")
 
-    monkeypatch.setattr(write.Writer, "write", interrupted)
+    monkeypatch.setattr(Writer, "write", interrupted)
     report = intarsia.ingest([paths[1], paths[3]], repo, concat_dim="time")
     assert [file.status for file in report.files] == ["added", "unchanged"]
     assert np.array_equal(intarsia.open(report.repository, "sst")[...], np.concatenate(values))
@@ -500,3 +500,28 @@ def test_a_long_table_of_runs_is_shortened_when_printed():
     text = str(intarsia.Runs((run,) * 500))
     assert len(text.splitlines()) == 42
     assert "… 460 more" in text
+
+
+def ingest_one_by_one(paths, repository):
+    for path in paths:
+        intarsia.ingest(path, repository, concat_dim="time")
+
+
+@pytest.mark.torture
+def test_no_file_is_lost_or_doubled(tmp_path):
+    days, processes = 40, 4
+    paths = [tmp_path / f"{day:03d}.nc" for day in range(days)]
+    values = [netcdf(path, day, level=4 + day % 2) for day, path in enumerate(paths)]
+    order = np.random.default_rng(3).permutation(days)  # seed 3
+    portions = [[paths[i] for i in order[k::processes]] for k in range(processes)]
+    portions[0] += portions[1][:5]  # some are ingested by two
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for done in [pool.submit(ingest_one_by_one, portion, tmp_path / "r") for portion in portions]:
+            done.result()
+    report = intarsia.ingest(paths, tmp_path / "r", concat_dim="time")
+    assert report.summary == f"nothing to do: {days} unchanged"
+    sst = intarsia.open(report.repository, "sst")
+    assert np.array_equal(sst[...], np.concatenate(values))
+    assert len(sst.members) == 2
+    assert len(list(report.repository.ancestry(branch="main"))) == days + 1
+    assert not intarsia.verify(sst)

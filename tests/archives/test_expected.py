@@ -7,7 +7,6 @@ import pytest
 import xarray as xr
 
 import intarsia
-from intarsia.archives.sources import Sources, source_options
 from intarsia.errors import IngestError
 
 
@@ -50,15 +49,6 @@ def test_a_grid_mapping_is_kept_for_its_attributes_whatever_its_value(tmp_path):
     assert "differs between" in other.left_out["crs"]  # another sphere
 
 
-def test_a_dataset_without_a_data_space_is_left_out_by_name(tmp_path):
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["x"] = np.arange(4.0)
-        file.create_dataset("note", data=h5py.Empty("f4"))
-    report = intarsia.ingest(tmp_path / "a.h5", tmp_path / "r", concat_dim="step")
-    assert "no data space" in report.left_out["note"]
-    assert intarsia.open(report.repository, "x")[0].tolist() == [0, 1, 2, 3]
-
-
 def test_attributes_keep_nan_and_infinity(tmp_path):
     limits = {"valid_max": np.float32("inf"), "range": np.array([0, np.nan]), "comment": "NaN"}
     write(tmp_path / "a.nc", 0, x=("f4", 1, limits))
@@ -68,30 +58,6 @@ def test_attributes_keep_nan_and_infinity(tmp_path):
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value)
-
-
-def test_axes_without_scales_are_named_by_size_as_h5netcdf_names_them(tmp_path):
-    for k in range(2):
-        with h5py.File(tmp_path / f"{k}.h5", "w") as file:
-            file["image"] = np.full((4, 6), k)
-            file["spectrum"] = np.arange(9.0) + k
-            file["square"] = np.zeros((6, 6))
-    report = intarsia.ingest(f"{tmp_path}/*.h5", tmp_path / "r", concat_dim="shot")
-    opened = xr.open_dataset(report.repository, engine="intarsia")
-    one = xr.open_dataset(tmp_path / "1.h5", engine="h5netcdf", phony_dims="access")
-    xr.testing.assert_equal(opened.isel(shot=1), one)
-
-
-@pytest.mark.parametrize(("first", "second"), [(5, 10), (10, 5)])
-def test_a_phony_dimension_holds_what_has_its_size(tmp_path, first, second):
-    for k in range(2):
-        with h5py.File(tmp_path / f"{k}.h5", "w") as file:
-            file["b"] = np.arange(float(first)) + 100 * k
-            file["c"] = np.arange(float(second))
-    report = intarsia.ingest(f"{tmp_path}/*.h5", tmp_path / "r", concat_dim="phony_dim_0")
-    opened = xr.open_dataset(report.repository, engine="intarsia")
-    assert opened["b"].values.tolist() == [*range(first), *range(100, 100 + first)]
-    assert opened["c"].values.tolist() == [*range(second)]
 
 
 def ragged(path, start, scale, length):
@@ -148,20 +114,3 @@ def test_a_wider_type_that_arrives_later_widens_the_array_and_copies_nothing(tmp
     np.testing.assert_array_equal(daily[...], whole[...])
     assert not any(run.copied for run in report.runs)
     assert not intarsia.verify(daily)
-
-
-def test_options_of_sources_are_those_of_repositories_and_others_are_refused():
-    asked = {
-        "access_key_id": "a", "secret_access_key": "b", "region": "eu-west-1", "requester_pays": True,
-        "allow_http": True, "force_path_style": True, "headers": {"x": "y"},
-    }  # fmt: skip
-    assert source_options(asked) == {
-        "access_key_id": "a", "secret_access_key": "b", "region": "eu-west-1", "request_payer": True,
-        "virtual_hosted_style_request": False,
-        "client_options": {"allow_http": True, "default_headers": {"x": "y"}},
-    }  # fmt: skip
-    assert Sources(asked).resolve("s3://bucket/a.nc")[1] == "a.nc"
-    with pytest.raises(IngestError, match=r"no option 'key'.*access_key_id"):
-        Sources({"key": "k"})
-    with pytest.raises(IngestError, match="cannot be opened with the options given"):
-        Sources({"region": 3}).resolve("s3://bucket/a.nc")

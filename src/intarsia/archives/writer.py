@@ -1,4 +1,4 @@
-"""Writing a plan into a session: members, references, manifests, coordinates, the ledger."""
+"""Writing a draft into a session: members, references, manifests, coordinates, the ledger."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from intarsia._compat import sync
-from intarsia.archives.attributes import clean
-from intarsia.archives.cf import encoded_fill_attribute, zarr_type
+from intarsia.archives.cf import clean, encoded_fill_attribute, zarr_type
 from intarsia.archives.encodings import without_filters
-from intarsia.archives.formats import format_for, format_of
 from intarsia.archives.ledger import LEDGER
-from intarsia.archives.placing import closed, opened, refined
-from intarsia.archives.slots import Layout, merged
+from intarsia.archives.parsed import read_stored
+from intarsia.archives.parsing import format_of
+from intarsia.archives.stretches import Stretches, merged, refined, with_gap, without_cells
 from intarsia.array.blocks import blocks
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.logical import create
@@ -32,12 +31,12 @@ from intarsia.nullable import optional_dtype
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from intarsia.archives.dataset import Dataset
-    from intarsia.archives.joins import Joined
-    from intarsia.archives.parsed import References
-    from intarsia.archives.plan import ArrayPlan, Plan
-    from intarsia.archives.slots import MemberSlots, Slot
+    from intarsia.archives.coordinates import Joined
+    from intarsia.archives.draft import ArrayDraft, Draft
+    from intarsia.archives.ledger import Dataset
+    from intarsia.archives.parsed import ChunkRanges
     from intarsia.archives.sources import Sources
+    from intarsia.archives.stretches import GrowingMember, Stretch
 
 __all__ = ["Writer"]
 
@@ -50,7 +49,7 @@ AT_ONCE = 256
 
 @dataclass(frozen=True)
 class Writer:
-    """Puts everything of a plan into one session; the caller commits it."""
+    """Puts everything of a draft into one session; the caller commits it."""
 
     store: Any
     """The session's store."""
@@ -58,7 +57,7 @@ class Writer:
     path: str
     """The group that holds the dataset."""
 
-    plan: Plan
+    draft: Draft
     """What to write."""
 
     dataset: Dataset
@@ -72,51 +71,50 @@ class Writer:
 
     def write(self) -> None:
         """Arrays first, then coordinates, then the ledger: in a session it is all one."""
-        plan, group = self.plan, open_group(self.store, self.path, "a")
-        for name in (*plan.arrays, *plan.joined, *plan.static):
+        draft, group = self.draft, open_group(self.store, self.path, "a")
+        for name in (*draft.arrays, *draft.joined, *draft.static):
             if name == LEDGER or "/" in name:
                 raise IngestError(f"a variable of the name {name!r} cannot be part of a dataset")
         if self.dataset.is_new:
-            group.update_attributes(clean(plan.attrs))
-        for array in plan.arrays.values():
+            group.update_attributes(clean(draft.attrs))
+        for array in draft.arrays.values():
             self._array(group, array)
-        for name, joined in plan.joined.items():
-            _write_joined(group, name, joined, plan, self.dataset)
-        for name, variable in plan.static.items():
-            assert variable.values is not None
-            _write_plain(group, name, variable.values, variable.dims, variable.attrs, variable.values.shape)
-        plan.ledger.write(group, plan.dim)
+        for name, joined in draft.joined.items():
+            _write_joined(group, name, joined, draft, self.dataset)
+        for name, variable in draft.static.items():
+            _write_plain(group, name, variable.loaded, variable.dims, variable.attrs, variable.loaded.shape)
+        draft.ledger.write(group, draft.dim)
 
-    def _array(self, group: zarr.Group, array: ArrayPlan) -> None:
-        plan, is_new = self.plan, array.name not in self.dataset.frames
+    def _array(self, group: zarr.Group, array: ArrayDraft) -> None:
+        draft, is_new = self.draft, array.name not in self.dataset.frames
         frame = self._created(group, array) if is_new else Frame.load(open_group(group, array.name, "r+"))
-        known = plan.ledger.members.setdefault(array.name, {})
+        known = draft.ledger.members.setdefault(array.name, {})
         if not is_new and values_dtype(frame.manifest.data_type) != array.dtype:
             frame = _widened(frame, array)
             known.clear()  # files with an old encoding become the wider type in members of their own
-        layout = Layout(array, known, frame)
+        stretches = Stretches(array, known, frame)
         path = "/".join(part for part in (group.path, array.name) if part)
-        _create_members(self.store, path, array, layout.members.values(), frame)
-        for member in layout.members.values():
-            for slot in member.slots:
-                self._slot(f"{path}/{member.name}", array, member, slot)
+        _create_members(self.store, path, array, stretches.members.values(), frame)
+        for member in stretches.members.values():
+            for stretch in member.stretches:
+                self._stretch(f"{path}/{member.name}", array, member, stretch)
         manifest = frame.manifest
         if manifest.chunk_shape != array.lattice:
             manifest = refined(manifest, array.lattice)
         table = manifest.regions
-        for start, stop in () if is_new else plan.removed:
-            table = closed(table, array.axis, start, stop)
-        for at, length in plan.openings:
-            table = opened(table, array.axis, at, length)
-        fresh, names = layout.table(manifest.members)
+        for start, stop in () if is_new else draft.removed:
+            table = without_cells(table, array.axis, start, stop)
+        for at, length in draft.openings:
+            table = with_gap(table, array.axis, at, length)
+        fresh, names = stretches.table(manifest.members)
         table = merged(table.joined(fresh), array.axis)
         frame.commit(replace(manifest, shape=array.shape).changed(regions=table, members=names))
-        used = {digest: member.name for digest, member in layout.members.items()}
+        used = {digest: member.name for digest, member in stretches.members.items()}
         members = {d: name for d, name in known.items() if d not in used} | used  # the latest last
         kept = set(frame.manifest.members)
-        plan.ledger.members[array.name] = {d: name for d, name in members.items() if name in kept}
+        draft.ledger.members[array.name] = {d: name for d, name in members.items() if name in kept}
 
-    def _created(self, group: zarr.Group, array: ArrayPlan) -> Frame:
+    def _created(self, group: zarr.Group, array: ArrayDraft) -> Frame:
         """A logical array for a new variable, without regions."""
         if array.name in self.dataset.plain:
             raise IngestError(f"{array.name!r} is a plain array of the dataset: it cannot become logical")
@@ -126,37 +124,37 @@ class Writer:
         )  # fmt: skip
         return Frame.load(made.group)
 
-    def _slot(self, path: str, array: ArrayPlan, member: MemberSlots, slot: Slot) -> None:
-        """Fill one slot of a member: with references, with chunks that the parser made, or with a copy."""
-        references = slot.share.variable.references
-        if references is None or slot.piece.by_copy:
-            self._copy(path, array, member, slot)
+    def _stretch(self, path: str, array: ArrayDraft, member: GrowingMember, stretch: Stretch) -> None:
+        """Fill one stretch of a member: with references, with chunks that the parser made, or with a copy."""
+        ranges = stretch.contribution.variable.ranges
+        if ranges is None or stretch.chunk_set.by_copy:
+            self._copy(path, array, member, stretch)
             return
-        offset = [0] * len(references.grid)
-        offset[array.axis] = slot.start // member.encoding.chunks[array.axis]
-        lengths = references.lengths
-        if references.masks is not None:
-            lengths = np.where(references.masks == slot.piece.skipped, lengths, np.uint64(0))
-        self._refer(path, slot, references, lengths, tuple(offset))
-        if references.inlined:
-            _put_chunks(self.store, path, references.inlined, offset)
+        offset = [0] * len(ranges.grid)
+        offset[array.axis] = stretch.start // member.encoding.chunks[array.axis]
+        lengths = ranges.lengths
+        if ranges.masks is not None:
+            lengths = np.where(ranges.masks == stretch.chunk_set.skipped, lengths, np.uint64(0))
+        self._refer(path, stretch, ranges, lengths, tuple(offset))
+        if ranges.inlined:
+            _put_chunks(self.store, path, ranges.inlined, offset)
 
     def _refer(
-        self, path: str, slot: Slot, references: References, lengths: Any, offset: tuple[int, ...]
+        self, path: str, stretch: Stretch, ranges: ChunkRanges, lengths: Any, offset: tuple[int, ...]
     ) -> None:
         stored = (lengths > 0).ravel()
         if not stored.any():
             return
-        if isinstance(references.locations, str):
-            url = references.locations
+        if isinstance(ranges.locations, str):
+            url = ranges.locations
             whole = bool(stored.all())
             locations = [url] * stored.size if whole else [url if each else "" for each in stored.tolist()]
         else:
-            listed = references.locations.ravel().tolist()
+            listed = ranges.locations.ravel().tolist()
             locations = [url if each else "" for url, each in zip(listed, stored.tolist(), strict=True)]
-        file = slot.share.file
+        file = stretch.contribution.file
         failed = self.store.set_virtual_refs_arr(
-            path, references.grid, locations, np.ascontiguousarray(references.offsets.ravel()),
+            path, ranges.grid, locations, np.ascontiguousarray(ranges.offsets.ravel()),
             np.ascontiguousarray(lengths.ravel()), arr_offset=offset,
             checksum=(file.referenced or file.identity).checksum,
         )  # fmt: skip
@@ -167,29 +165,28 @@ class Writer:
                 "  The parser named chunks outside the directories of the sources; copy='all' copies them"
             )
 
-    def _copy(self, path: str, array: ArrayPlan, member: MemberSlots, slot: Slot) -> None:
-        """Copy the stored numbers of a share, block by block, past the filters that unpack them."""
-        file, variable, axis = slot.share.file, slot.share.variable, array.axis
+    def _copy(self, path: str, array: ArrayDraft, member: GrowingMember, stretch: Stretch) -> None:
+        """Copy the stored numbers of a contribution, block by block, past the filters that unpack them."""
+        file, variable, axis = stretch.contribution.file, stretch.contribution.variable, array.axis
         plain = without_filters(member.encoding)
-        shape = array.shape[:axis] + (_whole_chunks(member, axis),) + array.shape[axis + 1 :]
-        document = plain.document(shape, array.dims)
+        document = plain.document(member.shape(array), array.dims)
         target: zarr.Array[Any] = zarr.Array.from_dict(zarr.storage.StorePath(self.store, path), document)
         target = target.with_config({"write_empty_chunks": True})
-        own = self.parser
-        format = format_of(file.url, self.sources) if own is None else format_for(own)
         whole = Box((0,) * len(variable.shape), variable.shape)
+        format = format_of(file.url, self.sources, self.parser)
         with format.opened(file.url, self.sources, variable.name) as source:
             for block in blocks(whole, plain.chunks, max(plain.dtype.itemsize, 1)):
                 taken = tuple(slice(a, b) for a, b in zip(*block, strict=True))
                 put = list(taken)
-                put[axis] = slice(block.start[axis] + slot.start, block.stop[axis] + slot.start)
-                values = _values(source, taken[1:] if file.new_dim else taken, plain.dtype)
+                put[axis] = slice(block.start[axis] + stretch.start, block.stop[axis] + stretch.start)
+                values = read_stored(source, taken[1:] if file.new_dim else taken, plain.dtype)
+                values = values if values.dtype == plain.dtype else values.view(plain.dtype)  # _Unsigned
                 target[tuple(put)] = values[None] if file.new_dim else values
         if self.sources.identity(file.url) != file.identity:
             raise IngestError(f"{file.url} changed while it was copied; nothing was committed: ingest again")
 
 
-def _widened(frame: Frame, array: ArrayPlan) -> Frame:
+def _widened(frame: Frame, array: ArrayDraft) -> Frame:
     """The same array with a wider data type: metadata alone changes, the stored numbers stay.
 
     Every member decodes to what it decoded to before, and then casts to the wider type, which is exact.
@@ -216,7 +213,7 @@ def _widened(frame: Frame, array: ArrayPlan) -> Frame:
     return Frame.load(open_group(group, "", "r+"))
 
 
-def _array_type(array: ArrayPlan) -> Any:
+def _array_type(array: ArrayDraft) -> Any:
     return optional_dtype(array.dtype) if array.nulls else _zarr_type(array.dtype)
 
 
@@ -225,13 +222,12 @@ def _zarr_type(dtype: np.dtype[Any]) -> Any:
 
 
 def _create_members(
-    store: Any, path: str, array: ArrayPlan, members: Iterable[MemberSlots], frame: Frame
+    store: Any, path: str, array: ArrayDraft, members: Iterable[GrowingMember], frame: Frame
 ) -> None:
     """Create new members, and let old ones grow; their documents are written many at a time."""
     documents: list[tuple[str, Any]] = []
     for member in members:
-        steps = _whole_chunks(member, array.axis)
-        shape = array.shape[: array.axis] + (steps,) + array.shape[array.axis + 1 :]
+        shape = member.shape(array)
         if member.is_new:
             documents.append((f"{path}/{member.name}/zarr.json", _document(member, shape, array.dims)))
         else:
@@ -245,12 +241,7 @@ def _create_members(
         sync(put())
 
 
-def _whole_chunks(member: MemberSlots, axis: int) -> int:
-    chunk = member.encoding.chunks[axis]
-    return -(-member.steps // chunk) * chunk
-
-
-def _document(member: MemberSlots, shape: tuple[int, ...], dims: tuple[str, ...]) -> Any:
+def _document(member: GrowingMember, shape: tuple[int, ...], dims: tuple[str, ...]) -> Any:
     """The zarr.json of a member."""
     try:
         return _checked_document(member.encoding.document(shape, dims))
@@ -275,18 +266,10 @@ def _put_chunks(store: Any, path: str, chunks: Any, offset: list[int]) -> None:
     sync(put())
 
 
-def _values(source: Any, selection: tuple[slice, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    if isinstance(dtype, np.dtypes.StringDType) and hasattr(source, "asstr"):
-        return np.asarray(source.asstr()[selection], dtype=dtype)
-    values = np.asarray(source[selection])
-    values = values.astype(values.dtype.newbyteorder("="), copy=False)
-    return values if values.dtype == dtype else values.view(dtype)  # _Unsigned: the same bytes
-
-
-def _write_joined(group: zarr.Group, name: str, joined: Joined, plan: Plan, dataset: Dataset) -> None:
+def _write_joined(group: zarr.Group, name: str, joined: Joined, draft: Draft, dataset: Dataset) -> None:
     array = dataset.plain.get(name)
-    axis = joined.dims.index(plan.dim)
-    if array is not None and plan.appends and not joined.rewritten:
+    axis = joined.dims.index(draft.dim)
+    if array is not None and draft.appends and not joined.rewritten:
         fresh = np.concatenate(joined.parts, axis=axis)
         old = array.shape[axis]
         target: Any = group[name]
@@ -295,7 +278,7 @@ def _write_joined(group: zarr.Group, name: str, joined: Joined, plan: Plan, data
         index[axis] = slice(old, None)
         target[tuple(index)] = fresh
         return
-    values = plan.woven(joined)
+    values = draft.woven(joined)
     _write_plain(group, name, values, joined.dims, joined.attrs, _coordinate_chunks(values.shape, axis))
 
 

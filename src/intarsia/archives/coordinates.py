@@ -1,4 +1,4 @@
-"""Coordinates along the concatenation dimension: loaded from every file, joined into one plain array.
+"""Coordinates along the concatenation dimension: joined into one plain array, and the order of files by them.
 
 Files may count time from different days or pack their coordinates differently. As long as they agree, stored
 numbers are joined as they are; otherwise everything is decoded, and encoded in one way that loses nothing.
@@ -6,6 +6,7 @@ numbers are joined as they are; otherwise everything is decoded, and encoded in 
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,17 @@ if TYPE_CHECKING:
 
     from intarsia.archives.parsed import ParsedVariable
 
-__all__ = ["Joined", "calendar_of", "join", "labels", "same_values"]
+__all__ = [
+    "Insertion",
+    "Joined",
+    "Segment",
+    "arrange",
+    "calendar_of",
+    "counts_time",
+    "join",
+    "labels",
+    "same_values",
+]
 
 MEANING = (*PACKING, "units", "calendar")
 """Attributes that say what stored numbers mean: equal ones, comparable numbers."""
@@ -53,10 +64,14 @@ class Joined:
 
 
 def _meaning(attrs: Mapping[str, Any]) -> dict[str, str]:
-    found = {key: repr(np.asarray(attrs[key]).tolist()) for key in MEANING if key in attrs}  # NaN equals NaN
-    if " since " in found.get("units", ""):
-        found["calendar"] = calendar_of(attrs)
-    return found
+    # as texts, in which NaN equals NaN
+    meaning = {key: repr(np.asarray(attrs[key]).tolist()) for key in MEANING if key in attrs}
+    return meaning | ({"calendar": calendar_of(attrs)} if counts_time(attrs) else {})
+
+
+def counts_time(attrs: Mapping[str, Any]) -> bool:
+    """Whether the units are those of a time."""
+    return " since " in str(attrs.get("units", ""))
 
 
 def join(
@@ -66,56 +81,38 @@ def join(
 ) -> Joined:
     """The values of one coordinate in every file, comparable with each other and with what is there.
 
-    >>> from intarsia.archives.parsed import ParsedVariable
-    >>> def day(n, units):
-    ...     values, attrs = np.array([n]), {"units": units}
-    ...     return ParsedVariable("time", "joined", ("time",), (1,), attrs, values.dtype, values=values)
-    >>> joined = join("time", [day(1, "days since 2002-06-01"), day(36, "hours since 2002-06-02")])
-    >>> [part.tolist() for part in joined.parts], joined.attrs["units"]
-    ([[24], [60]], 'hours since 2002-06-01')
+    One day after 1 June and 36 hours after 2 June become 24 and 60 hours after 1 June.
     """
-    values = [_values(variable) for variable in variables]
-    attrs = dict(variables[0].attrs if before is None else before[1])
-    same = all(_meaning(variable.attrs) == _meaning(attrs) for variable in variables)
-    numbers = [*values] if before is None else [before[0], *values]
-    if any(part.dtype.kind not in "biuf" for part in numbers) or same:
+    known = [(variable.loaded, variable.attrs) for variable in variables]
+    numbers, meanings = zip(*(known if before is None else [before, *known]), strict=True)
+    attrs = dict(meanings[0])
+    same = all(_meaning(meaning) == _meaning(attrs) for meaning in meanings)
+    if same or any(part.dtype.kind not in "biuf" for part in numbers):
         dtype = np.result_type(*numbers)
         parts = [part.astype(dtype, copy=False) for part in numbers]
     else:
-        meanings: list[Mapping[str, Any]] = [variable.attrs for variable in variables]
-        if before is not None:
-            meanings.insert(0, before[1])
-        parts, attrs = _encoded_alike(name, numbers, meanings, attrs)
-    first = None if before is None else parts[0]
-    rewritten = before is not None and not same_values(parts[0], before[0])
-    rewritten = rewritten or (before is not None and _meaning(attrs) != _meaning(before[1]))
-    return Joined(variables[0].dims, attrs, first, tuple(parts if before is None else parts[1:]), rewritten)
-
-
-def _values(variable: ParsedVariable) -> np.ndarray[Any, Any]:
-    assert variable.values is not None
-    return variable.values
+        parts, attrs = _encoded_alike(name, numbers, meanings)
+    if before is None:
+        return Joined(variables[0].dims, attrs, None, tuple(parts), rewritten=False)
+    rewritten = not same_values(parts[0], before[0]) or _meaning(attrs) != _meaning(before[1])
+    return Joined(variables[0].dims, attrs, parts[0], tuple(parts[1:]), rewritten)
 
 
 def same_values(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """Whether two arrays hold the same, NaN being equal to NaN.
-
-    >>> same_values(np.array([1.0, np.nan]), np.array([1.0, np.nan]))
-    True
-    """
+    """Whether two arrays hold the same, NaN being equal to NaN."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fcmM"))
 
 
 def _encoded_alike(
-    name: str, numbers: list[np.ndarray[Any, Any]], meanings: list[Mapping[str, Any]], attrs: dict[str, Any]
+    name: str, numbers: Sequence[np.ndarray[Any, Any]], meanings: Sequence[Mapping[str, Any]]
 ) -> tuple[list[np.ndarray[Any, Any]], dict[str, Any]]:
-    """Numbers that meant different things, in one encoding."""
-    plain = {key: value for key, value in attrs.items() if key not in PACKING}
+    """Numbers that meant different things, in one encoding: that of the first, or a finer one."""
+    plain = {key: value for key, value in meanings[0].items() if key not in PACKING}
     unpacked = [_unpacked(part, meaning) for part, meaning in zip(numbers, meanings, strict=True)]
     units = [str(meaning.get("units", "")) for meaning in meanings]
-    if not all(" since " in unit for unit in units):
+    if not all(map(counts_time, meanings)):
         if len(set(units)) > 1:
             a, b = sorted(set(units))[:2]
             raise IngestError(f"the coordinate {name!r} has the units {a!r} in one file and {b!r} in another")
@@ -129,24 +126,21 @@ def _encoded_alike(
         )
     xr = extra("xarray", "xarray")
     coder = xr.coders.CFDatetimeCoder()
-    shapes = [part.shape for part in unpacked]
-    times = [
-        np.asarray(
-            coder.decode(
-                xr.Variable(("n",), part.reshape(-1), {"units": unit, "calendar": calendar_of(meaning)})
-            ).values
-        )
-        for part, unit, meaning in zip(unpacked, units, meanings, strict=True)
+    calendar = calendars[0]
+    flat = [
+        xr.Variable(("n",), part.reshape(-1), {"units": unit, "calendar": calendar})
+        for part, unit in zip(unpacked, units, strict=True)
     ]
+    times = [np.asarray(coder.decode(variable).values) for variable in flat]
     everything = np.concatenate(times)
-    calendar = calendar_of(meanings[0])
     step, epoch = units[0].split(" since ", 1)
     for candidate in _finer(step):
         unit = f"{candidate} since {epoch}"
         encoded = _exact(coder, everything, unit, calendar)
         if encoded is not None:
             cuts = np.cumsum([len(part) for part in times])[:-1]
-            parts = [p.reshape(s) for p, s in zip(np.split(encoded, cuts), shapes, strict=True)]
+            cut = zip(np.split(encoded, cuts), unpacked, strict=True)
+            parts = [values.reshape(part.shape) for values, part in cut]
             said = {"calendar": calendar} if "calendar" in plain or calendar != STANDARD else {}
             return parts, plain | {"units": unit} | said
     raise IngestError(
@@ -155,11 +149,7 @@ def _encoded_alike(
 
 
 def calendar_of(meaning: Mapping[str, Any]) -> str:
-    """The calendar that attributes name, under one name for each.
-
-    >>> calendar_of({"calendar": "gregorian"}), calendar_of({"calendar": "365_day"})
-    ('standard', 'noleap')
-    """
+    """The calendar that attributes name, under one name for each."""
     name = str(meaning.get("calendar", STANDARD)).lower()
     return SAME_CALENDARS.get(name, name)
 
@@ -172,7 +162,11 @@ def _finer(step: str) -> list[str]:
 
 
 def _exact(coder: Any, times: np.ndarray[Any, Any], units: str, calendar: str) -> np.ndarray[Any, Any] | None:
-    """Times as whole numbers of a unit, or None if they are none."""
+    """Times as whole numbers of a unit, or None if they are none.
+
+    The coder counts in float64, which holds every whole number below 2⁵³; decoding them again shows whether
+    anything was lost on the way.
+    """
     xr = extra("xarray", "xarray")
     variable = xr.Variable(("n",), times, {}, {"units": units, "calendar": calendar, "dtype": np.dtype("f8")})
     encoded = np.asarray(coder.encode(variable).values)
@@ -199,17 +193,84 @@ def _unpacked(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> np.ndar
 
 
 def labels(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> list[str]:
-    """Coordinate values as people write them: dates where they are times.
-
-    >>> labels(np.array([0, 1]), {"units": "days since 2002-06-01"})
-    ['2002-06-01', '2002-06-02']
-    """
-    if " since " not in str(attrs.get("units", "")) or values.dtype.kind not in "iuf":
+    """Coordinate values as people write them: dates where they are times."""
+    if not counts_time(attrs) or values.dtype.kind not in "iuf":
         return [str(value) for value in values.tolist()]
     xr = extra("xarray", "xarray")
-    variable = xr.Variable(
-        ("n",), _unpacked(values, attrs), {k: attrs[k] for k in ("units", "calendar") if k in attrs}
-    )
+    meaning = {key: attrs[key] for key in ("units", "calendar") if key in attrs}
+    variable = xr.Variable(("n",), _unpacked(values, attrs), meaning)
     times = xr.coders.CFDatetimeCoder().decode(variable).values
     texts = [str(time).replace("T", " ").split(".")[0] for time in times]
     return [text.removesuffix(" 00:00:00") for text in texts]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The steps of one source."""
+
+    url: str
+    values: np.ndarray[Any, Any] | None
+    """Its coordinate; None where files have none."""
+
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """Where a new file goes."""
+
+    file: int
+    """Its position among the new ones."""
+
+    at: int
+    """The step of the axis, as it was, before which it goes."""
+
+    length: int
+
+
+def arrange(
+    old: Sequence[Segment], new: Sequence[Segment], dim: str, attrs: Mapping[str, Any]
+) -> tuple[list[Insertion], dict[int, str]]:
+    """Where the new files go, in the order of the axis, and for the others the reason.
+
+    Segments are kept in order as they come, so that each is compared with its two neighbours alone.
+    """
+    if any(segment.values is None for segment in (*old, *new)):
+        total = sum(segment.length for segment in old)
+        return [Insertion(i, total, segment.length) for i, segment in enumerate(new)], {}
+    refused: dict[int, str] = {}
+    # (first value, last value, name, position among the new ones or -1), in the order of the axis
+    taken: list[tuple[Any, Any, str, int]] = [(*_ends(segment), segment.url, -1) for segment in old]
+    for i, segment in enumerate(new):
+        values = segment.values
+        assert values is not None
+        if values.dtype.kind in "fc" and bool(np.isnan(values).any()):
+            refused[i] = f"its {dim} holds missing values"
+            continue
+        if bool((values[1:] <= values[:-1]).any()):
+            refused[i] = f"its {dim} does not increase from step to step"
+            continue
+        first, last = _ends(segment)
+        place = bisect_left(taken, first, key=lambda entry: entry[0])
+        rivals = [taken[j] for j in (place - 1, place) if 0 <= j < len(taken)]
+        clash = next((r for r in rivals if r[0] <= last and r[1] >= first), None)
+        if clash is not None:
+            ends = labels(np.array([first, last, clash[0], clash[1]]), attrs)
+            refused[i] = (
+                f"its {dim} {ends[0]} … {ends[1]} overlaps that of {clash[2]} ({ends[2]} … {ends[3]})"
+            )
+            continue
+        insort(taken, (first, last, segment.url, i), key=lambda entry: entry[0])
+    insertions, at = [], 0
+    lengths = iter([segment.length for segment in old])
+    for *_, i in taken:
+        if i < 0:
+            at += next(lengths)
+        else:
+            insertions.append(Insertion(i, at, new[i].length))
+    return insertions, refused
+
+
+def _ends(segment: Segment) -> tuple[Any, Any]:
+    assert segment.values is not None
+    return segment.values[0].item(), segment.values[-1].item()

@@ -1,0 +1,307 @@
+"""`intarsia.ingest`: an archive of files as one dataset of logical arrays, by reference.
+
+Every file is parsed once. What was found is drafted against the newest state of the dataset, written and
+committed; if another writer was faster, drafted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
+from typing import TYPE_CHECKING, Any, Literal
+
+import icechunk
+import numpy as np
+
+from intarsia._icechunk import safe_store
+from intarsia.archives.containers import with_containers
+from intarsia.archives.draft import make_draft
+from intarsia.archives.expected import Rules
+from intarsia.archives.ingest_report import FileReport, IngestReport, Runs
+from intarsia.archives.ledger import Dataset
+from intarsia.archives.parsed import ParsedFile, Want
+from intarsia.archives.parsing import REMOTE_THREADS, made_alike, parse_all
+from intarsia.archives.sources import Sources
+from intarsia.archives.writer import Writer
+from intarsia.errors import ConcurrentUpdateError, IngestError, RepositoryNotFoundError
+from intarsia.progress import silent
+from intarsia.versions.backoff import Backoff
+from intarsia.versions.commit import Commit
+from intarsia.versions.failures import explained
+from intarsia.versions.repository import describe, open_repository
+
+if TYPE_CHECKING:
+    import os
+    from concurrent.futures import Executor
+
+    from intarsia.archives.draft import Draft
+    from intarsia.progress import Progress
+
+__all__ = ["ingest"]
+
+SHOWN_PROBLEMS = 10
+
+
+def ingest(
+    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    repo: Any = None,
+    *,
+    concat_dim: str,
+    variables: Iterable[str] | None = None,
+    group: str = "",
+    copy: Literal["needed", "all", "never"] = "needed",
+    errors: Literal["raise", "skip"] = "raise",
+    missing: Literal["raise", "fill"] = "raise",
+    units: Literal["equal", "ignore"] = "equal",
+    replace: bool = False,
+    nulls: bool = False,
+    dtype: Any = None,
+    load: Iterable[str] = (),
+    coordinate: Callable[[str], Any] | None = None,
+    parser: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    workers: int | Executor | None = None,
+    progress: Progress = silent,
+    branch: str = "main",
+    message: str | None = None,
+    dry_run: bool = False,
+) -> IngestReport:
+    """Open an archive of files as one dataset: every variable one logical array, nothing copied, one commit.
+
+    `files` are paths, URLs (s3://, gs://, https://) or globs of NetCDF, HDF5, Zarr, N5, TIFF or kerchunk
+    references. Variables along `concat_dim` become logical arrays in `repo`, an `icechunk.Repository` or the
+    path of one; their chunks are read where they are. A new region begins wherever compression, chunks, data
+    type or packing change; packed values are unpacked on reading, and missing ones are NaN. Coordinates are
+    loaded. Call it again to add what is new: files that are there already are recognised, and one that
+    belongs in the middle is put there.
+
+    A dry run writes nothing and returns the table of runs of equal encoding.
+
+    `errors="skip"` leaves bad files out and takes the rest; the report says why. `copy` says whether data
+    that cannot be referenced are copied. `missing="fill"` lets files lack a variable. `replace=True` takes
+    files again that changed. With `nulls=True` missing values are null instead of NaN, and integers stay
+    integers. `coordinate` gives the coordinate of a file that has none, from its URL.
+
+    >>> import tempfile, h5py, numpy as np, intarsia
+    >>> folder = tempfile.mkdtemp()
+    >>> for day in range(3):
+    ...     with h5py.File(f"{folder}/{day}.h5", "w") as file:
+    ...         file["time"] = np.array([day])
+    ...         file["sst"] = np.full((1, 4), day, dtype="f4")
+    ...         file["time"].make_scale("time")
+    ...         file["sst"].dims[0].attach_scale(file["time"])
+    >>> report = intarsia.ingest(f"{folder}/*.h5", f"{folder}/repository", concat_dim="time")
+    >>> print(report.summary)
+    3 added
+    >>> sst = intarsia.open(report.repository, "sst")
+    >>> sst.shape, sst[2].tolist(), len(sst.regions)
+    ((3, 4), [2.0, 2.0, 2.0, 2.0], 1)
+    """
+    want = Want(concat_dim, None if variables is None else tuple(variables), tuple(load))
+    for name, value, allowed in (
+        ("copy", copy, ("needed", "all", "never")),
+        ("errors", errors, ("raise", "skip")),
+        ("missing", missing, ("raise", "fill")),
+        ("units", units, ("equal", "ignore")),
+    ):
+        if value not in allowed:
+            raise IngestError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
+    rules = Rules(copy, missing, units, _dtypes(dtype, want), nulls)
+    if repo is None and not dry_run:
+        raise IngestError("say where to: a repository or its path is needed (a dry run can do without)")
+    sources = Sources(storage_options)
+    urls = sources.expand(files)
+    if not urls:
+        raise IngestError(f"no file matches {files!r}")
+    ingestion = Ingestion(repo, urls, sources, want, rules, parser, group, branch, errors, replace)
+    steps = ingestion.parse(coordinate, workers, progress)
+    report = ingestion.shown() if dry_run else ingestion.committed(message)
+    progress(steps, steps)
+    return report
+
+
+def _dtypes(dtype: Any, want: Want) -> dict[str, np.dtype[Any]]:
+    if dtype is None:
+        return {}
+    if isinstance(dtype, Mapping):
+        return {str(name): np.dtype(kind) for name, kind in dtype.items()}
+    if want.variables is None:
+        raise IngestError("name the variables that a dtype is for: dtype={'name': 'float32'}")
+    return {name: np.dtype(dtype) for name in want.variables}
+
+
+@dataclass
+class Ingestion:
+    """One call of `ingest`: the files that were named, on their way into one commit."""
+
+    target: Any
+    """The repository, or where it is or will be; None for a dry run into nowhere."""
+
+    urls: list[str]
+    """All files that were named."""
+
+    sources: Sources
+    """Where they are."""
+
+    want: Want
+    """What is asked of each."""
+
+    rules: Rules
+    """How strict to be."""
+
+    parser: Any
+    """The caller's own parser, if he gave one."""
+
+    group: str
+    """The group that holds the dataset."""
+
+    branch: str
+    """The branch to commit to."""
+
+    errors: str
+    """Whether files that cannot be taken `raise` or are `skip`ped."""
+
+    replace: bool
+    """Whether files that changed are taken again."""
+
+    parsed: list[ParsedFile] = field(init=False, default_factory=list)
+    """Files that could be parsed."""
+
+    failures: dict[str, str] = field(init=False, default_factory=dict)
+    """Files that could not, and why."""
+
+    unchanged: set[str] = field(init=False, default_factory=set)
+    """Files that the dataset holds already."""
+
+    def parse(
+        self, coordinate: Callable[[str], Any] | None, workers: int | Executor | None, progress: Progress
+    ) -> int:
+        """Parse what the dataset does not hold yet. Returns the steps of the whole, of which one is left."""
+        self.unchanged, changed = self._compared()
+        fresh = [url for url in self.urls if url not in self.unchanged]
+        steps = len(fresh) + 1  # parsing every file, and the commit
+        progress(0, steps)
+        results = parse_all(fresh, self.sources, self.want, self.parser, workers)
+        for done, parsed in enumerate(results, start=1):
+            result = made_alike(parsed, self.want.concat_dim, coordinate)
+            if not isinstance(result, ParsedFile):
+                self.failures[result.url] = result.reason
+            elif self.replace or result.url not in changed:
+                self.parsed.append(result)
+            else:
+                self.failures[result.url] = "it changed since it was ingested (replace=True takes it again)"
+            progress(done, steps)
+        return steps
+
+    def _compared(self) -> tuple[set[str], set[str]]:
+        """Of the files that are in the dataset: those whose content is the same, and those that changed."""
+        repo = self._opened()
+        if repo is None:
+            return set(), set()
+        ledger = Dataset.read_ledger(repo.readonly_session(self.branch).store, self.group)
+        known = dict(zip(ledger.locations, ledger.contents, strict=True))
+        there = [url for url in self.urls if url in known]
+
+        def is_same(url: str) -> bool:
+            try:
+                return self.sources.identity(url).text == known[url]
+            except OSError:
+                return False
+
+        if not there:
+            return set(), set()
+        with ThreadPoolExecutor(max_workers=REMOTE_THREADS) as pool:
+            same = {url for url, equal in zip(there, pool.map(is_same, there), strict=True) if equal}
+        return same, set(there) - same
+
+    def _opened(self, *, create: bool = False) -> icechunk.Repository | None:
+        """The repository; None if it does not exist yet and is not to be made."""
+        if self.target is None or isinstance(self.target, icechunk.Repository):
+            return self.target
+        try:
+            return open_repository(self.target, create=create)
+        except RepositoryNotFoundError:
+            return None
+
+    def shown(self) -> IngestReport:
+        """What a commit would do; nothing is written, and nothing raised."""
+        repo = self._opened()
+        dataset = Dataset() if repo is None else self._read(repo.readonly_session(self.branch))
+        draft, unchanged = self._drafted(dataset)
+        return self._report(draft, dataset, unchanged, repo)
+
+    def committed(self, message: str | None) -> IngestReport:
+        """Write everything in one commit; a repository is made only when something is to go into it."""
+        repo = self._opened()
+        if repo is None:
+            draft, unchanged = self._drafted(Dataset())
+            self._raise_if_asked(draft)
+            if not draft.placed:
+                return self._report(draft, Dataset(), unchanged, None)
+            repo = self._opened(create=True)
+        assert repo is not None
+        for _ in Backoff().tries():
+            session = repo.writable_session(self.branch)
+            dataset = self._read(session)
+            draft, unchanged = self._drafted(dataset)
+            self._raise_if_asked(draft)
+            report = self._report(draft, dataset, unchanged, repo)
+            repo, prefixes = with_containers(repo, draft.locations(), self.urls, self.sources.options)
+            if not draft.placed:
+                return with_fields(report, repository=repo, containers=prefixes)
+            if repo is not report.repository:  # a session knows the containers that it began with
+                drafted_at, session = session.snapshot_id, repo.writable_session(self.branch)
+                dataset = self._read(session)
+                if session.snapshot_id != drafted_at:
+                    continue
+            with explained(describe(repo)):
+                store = safe_store(session.store)
+                Writer(store, self.group, draft, dataset, self.sources, self.parser).write()
+                try:
+                    commit = Commit(repo, self.branch, message or f"ingest: {report.summary}")
+                    snapshot = commit.make(session)
+                except icechunk.ConflictError:
+                    continue
+            return with_fields(report, snapshot_id=snapshot, repository=repo, containers=prefixes)
+        raise ConcurrentUpdateError(message or "ingest", self.branch, ["the branch moved at every attempt"])
+
+    def _read(self, session: icechunk.Session) -> Dataset:
+        return Dataset.read(session.store, self.group)
+
+    def _drafted(self, dataset: Dataset) -> tuple[Draft, set[str]]:
+        """The draft, and the files that another process added meanwhile or that were there before."""
+        entries = {url: i for i, url in enumerate(dataset.ledger.locations)}
+        twice = set() if self.replace else {file.url for file in self.parsed if file.url in entries}
+        files = [file for file in self.parsed if file.url not in twice]
+        draft = make_draft(files, dataset, self.want, self.rules, entries)
+        draft.refused |= self.failures
+        return draft, self.unchanged | twice
+
+    def _raise_if_asked(self, draft: Draft) -> None:
+        if self.errors == "skip" or not draft.refused:
+            return
+        listed = [f"{url}: {reason}" for url, reason in draft.refused.items()]
+        more = [f"… and {len(listed) - SHOWN_PROBLEMS} more"] if len(listed) > SHOWN_PROBLEMS else []
+        head = f"{len(listed)} of {len(self.urls)} files cannot be taken, and nothing was written:"
+        tail = "errors='skip' takes the others"
+        raise IngestError("\n  ".join([head, *listed[:SHOWN_PROBLEMS], *more, tail]))
+
+    def _report(
+        self, draft: Draft, dataset: Dataset, unchanged: set[str], repo: icechunk.Repository | None
+    ) -> IngestReport:
+        placed = {file.url: (start, length) for file, start, length in draft.placed}
+        before = set(dataset.ledger.locations)
+        copied = draft.copy_reasons()
+        files = []
+        for url in self.urls:
+            if url in placed:
+                status: Any = "replaced" if url in before else "added"
+                files.append(FileReport(url, status, *placed[url], copied.get(url, "")))
+            elif url in draft.refused:
+                files.append(FileReport(url, "failed", reason=draft.refused[url]))
+            elif url in unchanged:
+                files.append(FileReport(url, "unchanged"))
+        runs = draft.runs() if draft.placed else Runs(())
+        return IngestReport(runs, tuple(files), repository=repo, left_out=draft.left_out)

@@ -1,0 +1,177 @@
+"""Where contributions go: stretches of members, one after the other, and the regions that show them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from intarsia.array.member import new_name
+from intarsia.array.table import Box, RegionTable, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from intarsia.archives.draft import ArrayDraft, Contribution
+    from intarsia.archives.encodings import ChunkSet, SourceEncoding
+    from intarsia.array.frame import Frame
+    from intarsia.array.manifest import Manifest
+
+__all__ = ["GrowingMember", "Stretch", "Stretches", "merged", "refined", "with_gap", "without_cells"]
+
+
+@dataclass(slots=True)
+class Stretch:
+    """What chunks of one file take of a member: steps that no others use."""
+
+    contribution: Contribution
+    chunk_set: ChunkSet
+
+    start: int
+    """First step of the contribution in the member: a multiple of the member's chunk."""
+
+
+@dataclass(slots=True)
+class GrowingMember:
+    """A member and what is put into it."""
+
+    name: str
+    encoding: SourceEncoding
+
+    steps: int
+    """How many steps it holds, what is put into it included."""
+
+    is_new: bool
+    """Whether it has to be created."""
+
+    stretches: list[Stretch] = field(default_factory=list)
+    """What is put into it."""
+
+    def shape(self, array: ArrayDraft) -> tuple[int, ...]:
+        """Its shape, as it will be: that of the array, with whole chunks along the axis."""
+        chunk = self.encoding.chunks[array.axis]
+        steps = -(-self.steps // chunk) * chunk
+        return array.shape[: array.axis] + (steps,) + array.shape[array.axis + 1 :]
+
+
+class Stretches:
+    """Gives every contribution to one array a stretch of a member: as few members as there are encodings."""
+
+    def __init__(self, array: ArrayDraft, known: Mapping[str, str], frame: Frame) -> None:
+        self.members: dict[str, GrowingMember] = {}
+        self._array, self._known, self._frame = array, known, frame
+        self._rows: list[tuple[str, Box, tuple[int, ...]]] = []
+        for contribution in array.contributions:
+            for chunk_set in contribution.chunk_sets:
+                self._put(contribution, chunk_set)
+
+    def _member(self, encoding: SourceEncoding) -> GrowingMember:
+        digest = encoding.digest
+        if digest not in self.members:
+            name = self._known.get(digest)
+            if name is not None and name in self._frame.manifest.members:
+                length = self._frame.members[name].shape[self._array.axis]
+                self.members[digest] = GrowingMember(name, encoding, length, is_new=False)
+            else:
+                self.members[digest] = GrowingMember(new_name(), encoding, 0, is_new=True)
+        return self.members[digest]
+
+    def _put(self, contribution: Contribution, chunk_set: ChunkSet) -> None:
+        axis, variable = self._array.axis, contribution.variable
+        member, chunks = self._member(chunk_set.encoding), chunk_set.encoding.chunks
+        # at the border of a chunk, so that every chunk of the file is one of the member
+        start = -(-member.steps // chunks[axis]) * chunks[axis]
+        member.stretches.append(Stretch(contribution, chunk_set, start))
+        member.steps = start + variable.shape[axis]
+        for box in chunk_set.boxes:
+            first = [a * c for a, c in zip(box.start, chunks, strict=True)]
+            last = [min(b * c, n) for b, c, n in zip(box.stop, chunks, variable.shape, strict=True)]
+            inside = list(first)
+            inside[axis] += start
+            first[axis] += contribution.start
+            last[axis] += contribution.start
+            self._rows.append((member.name, Box(tuple(first), tuple(last)), tuple(inside)))
+
+    def table(self, members: tuple[str, ...]) -> tuple[RegionTable, tuple[str, ...]]:
+        """The new regions on the array's lattice, and the list of members that they refer to."""
+        names = dict.fromkeys((*members, *(name for name, *_ in self._rows)))
+        position = {name: i for i, name in enumerate(names)}
+        lattice = self._array.lattice
+
+        def cells(elements: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(a // c for a, c in zip(elements, lattice, strict=True))
+
+        def past(elements: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(-(-b // c) for b, c in zip(elements, lattice, strict=True))
+
+        rows = [
+            Row(position[name], Box(cells(box.start), past(box.stop)), cells(inside))
+            for name, box, inside in self._rows
+        ]
+        return RegionTable.from_rows(rows, len(lattice)), tuple(names)
+
+
+def with_gap(table: RegionTable, axis: int, at: int, length: int) -> RegionTable:
+    """The table with `length` free cells at `at`; regions across it are split, those after it move up."""
+    across = np.flatnonzero((table.start[:, axis] < at) & (table.stop[:, axis] > at))
+    upper = table.take(across)
+    upper_start, upper_member = upper.start.copy(), upper.member_start.copy()
+    # the upper half begins as many cells further in its member as the lower half is long
+    upper_member[:, axis] += at - upper_start[:, axis]
+    upper_start[:, axis] = at
+    stop = table.stop.copy()
+    stop[across, axis] = at
+    split = replace(table, stop=stop).joined(replace(upper, start=upper_start, member_start=upper_member))
+    return _moved(split, axis, at, length)
+
+
+def without_cells(table: RegionTable, axis: int, start: int, stop: int) -> RegionTable:
+    """The table without the cells from `start` to `stop`; regions after them move down."""
+    # gaps of no cells only split: then every region lies inside or outside
+    table = with_gap(with_gap(table, axis, start, 0), axis, stop, 0)
+    inside = (table.start[:, axis] >= start) & (table.stop[:, axis] <= stop)
+    return _moved(table.take(np.flatnonzero(~inside)), axis, stop, start - stop)
+
+
+def _moved(table: RegionTable, axis: int, at: int, by: int) -> RegionTable:
+    after = table.start[:, axis] >= at
+    start, stop = table.start.copy(), table.stop.copy()
+    start[after, axis] += by
+    stop[after, axis] += by
+    return replace(table, start=start, stop=stop)
+
+
+def refined(manifest: Manifest, chunk_shape: tuple[int, ...]) -> Manifest:
+    """The same regions on a finer lattice, whose chunks divide the old ones."""
+    factor = np.array(manifest.chunk_shape, dtype=np.int64) // np.array(chunk_shape, dtype=np.int64)
+    finer = replace(manifest, chunk_shape=chunk_shape)
+    table = manifest.regions
+    # the end of the array may cut the last chunk off: it then holds fewer of the finer ones
+    stop = np.minimum(table.stop * factor, np.array(finer.lattice, dtype=np.int64))
+    return replace(
+        finer,
+        regions=replace(
+            table, start=table.start * factor, stop=stop, member_start=table.member_start * factor
+        ),
+    )
+
+
+def merged(table: RegionTable, axis: int) -> RegionTable:
+    """The table with neighbours along an axis joined where one member continues from one to the next."""
+    if len(table) < 2:
+        return table
+    cross = [d for d in range(table.ndim) if d != axis]
+    # Regions do not overlap: sorted by the axis last, those that can be joined stand one after the other.
+    ordered = table.take(np.lexsort([table.start[:, axis], *table.start[:, cross].T[::-1]]))
+    shift = ordered.member_start - ordered.start  # where a member continues, it does not change
+    same = (ordered.member[1:] == ordered.member[:-1]) & (shift[1:] == shift[:-1]).all(axis=1)
+    same &= ordered.start[1:, axis] == ordered.stop[:-1, axis]
+    for column in (ordered.start[:, cross], ordered.stop[:, cross]):
+        same &= (column[1:] == column[:-1]).all(axis=1)
+    firsts = np.flatnonzero(np.concatenate([[True], ~same]))
+    lasts = np.append(firsts[1:], len(ordered)) - 1
+    kept = ordered.take(firsts)
+    stop = kept.stop.copy()
+    stop[:, axis] = ordered.stop[lasts, axis]
+    return replace(kept, stop=stop).take(np.argsort(kept.start[:, axis], kind="stable"))

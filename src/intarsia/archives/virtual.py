@@ -1,0 +1,204 @@
+"""What VirtualiZarr parses: its parsers as formats, and the one place that looks inside its manifests."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import replace as with_fields
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+import numpy as np
+import zarr
+
+from intarsia.archives import netcdf3
+from intarsia.archives.cf import decoded_fill_attribute
+from intarsia.archives.parsed import (
+    ChunkRanges,
+    Description,
+    ParsedFile,
+    ParsedVariable,
+    is_one_step,
+    read_stored,
+    roles,
+)
+from intarsia.archives.sources import FILE, Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from intarsia.archives.parsed import Role, Want
+    from intarsia.archives.sources import Sources
+
+__all__ = ["VirtualFormat", "arrays_of", "parsed_variable"]
+
+# The same bytes under the name that is specified for Zarr v3, so that more readers know it.
+SPECIFIED_NAMES = {"numcodecs.shuffle": "shuffle", "numcodecs.zstd": "zstd", "numcodecs.gzip": "gzip"}
+
+
+class VirtualFormat:
+    """Any VirtualiZarr parser: called with a URL and a registry of stores, it returns a `ManifestStore`."""
+
+    def __init__(self, name: str, parser: Any, group: str = "") -> None:
+        self.name = name
+        self.parser = parser
+        self.group = group
+
+    def _store(self, url: str, sources: Sources) -> Any:
+        sources.resolve(url)
+        return self.parser(_as_parsers_take_it(url), sources.registry)
+
+    def parse(self, url: str, sources: Sources, want: Want) -> ParsedFile:
+        """The wanted variables of one source."""
+        store = self._store(url, sources)
+        arrays = arrays_of(store, self.group)
+        attrs, typed = self._typed_attributes(url, sources)
+        described = {name: _described(array, typed.get(name)) for name, array in arrays.items()}
+        if self.name == "zarr":
+            self._add_fill_values(url, sources, described)
+        taken, left_out = roles(described, want)
+        variables: dict[str, ParsedVariable] = {}
+        for name, role in taken.items():
+            variable = parsed_variable(name, role, arrays[name], described[name])
+            assert variable.ranges is not None
+            for location in variable.ranges.urls():
+                sources.resolve(location)
+            if role == "data":
+                _rename(variable, _as_parsers_take_it(url), url)
+            else:
+                array: Any = zarr.open_array(store, path=self._path(name), mode="r", zarr_format=3)
+                variable.values = read_stored(array, ..., variable.dtype)
+                variable.ranges = None
+            variables[name] = variable
+        if attrs is None:
+            attrs = dict(store._group.metadata.attributes or {})
+        new_dim = is_one_step(described, want)
+        parsed = ParsedFile(url, sources.identity(url), self.name, variables, attrs, left_out, new_dim)
+        parsed.referenced = _elsewhere(parsed, sources)
+        return parsed
+
+    def _typed_attributes(
+        self, url: str, sources: Sources
+    ) -> tuple[dict[str, Any] | None, Mapping[str, dict[str, Any]]]:
+        if self.name != "netcdf3":
+            return None, {}
+        with sources.reader(url) as reader:
+            return netcdf3.attributes(reader)
+
+    def _add_fill_values(self, url: str, sources: Sources, described: dict[str, Description]) -> None:
+        """In Zarr v2 the fill value of an array means "missing", as xarray reads it."""
+        if "zarr.json" in sources.names_in(url):
+            return
+        for name, description in described.items():
+            document = json.loads(sources.get(f"{url.rstrip('/')}/{quote(self._path(name))}/.zarray"))
+            fill = document.get("fill_value")
+            if fill is not None and "_FillValue" not in description.attrs and description.dtype.kind in "iuf":
+                attrs = {**description.attrs, "_FillValue": description.dtype.type(fill)}
+                described[name] = with_fields(description, attrs=attrs)
+
+    def _path(self, name: str) -> str:
+        return "/".join(part for part in (self.group.strip("/"), name) if part)
+
+    @contextmanager
+    def opened(self, url: str, sources: Sources, name: str) -> Iterator[Any]:
+        """A variable's stored numbers, to be read by slices, for a copy."""
+        store = self._store(url, sources)
+        for array in arrays_of(store, self.group).values():
+            for location in set(array.manifest.iter_nonempty_paths()):
+                sources.resolve(location)
+        yield zarr.open_array(store, path=self._path(name), mode="r", zarr_format=3)
+
+
+def _elsewhere(parsed: ParsedFile, sources: Sources) -> Identity | None:
+    """What identifies the files that a file of references points to; None if it points to itself only."""
+    urls = {
+        location
+        for variable in parsed.variables.values() if variable.ranges is not None
+        for location in variable.ranges.urls() if not location.startswith(parsed.url)
+    }  # fmt: skip
+    if not urls:
+        return None
+    identities = [sources.identity(location) for location in sorted(urls)]
+    moments = [identity.modified for identity in identities if identity.modified is not None]
+    complete = len(moments) == len(identities)
+    return Identity(sum(identity.size for identity in identities), max(moments) if complete else None)
+
+
+def _as_parsers_take_it(url: str) -> str:
+    """VirtualiZarr takes file URLs without percent signs; what it would cut off (?, #) stays encoded."""
+    plain = unquote(url)
+    return plain if url.startswith(FILE) and not set("#?%") & set(plain) else url
+
+
+def _rename(variable: ParsedVariable, old: str, new: str) -> None:
+    ranges = variable.ranges
+    if ranges is None or old == new:
+        return
+    if isinstance(ranges.locations, str):
+        ranges.locations = ranges.locations.replace(old, new, 1)
+    else:
+        ranges.locations = np.strings.replace(ranges.locations, old, new, 1)
+
+
+def arrays_of(store: Any, group: str = "") -> Mapping[str, Any]:
+    """The manifest arrays of one group of a VirtualiZarr `ManifestStore`, by name."""
+    node = store._group  # VirtualiZarr has no public way to the parsed arrays but through xarray
+    for part in group.strip("/").split("/") if group.strip("/") else ():
+        node = node.groups[part]
+    arrays: Mapping[str, Any] = node.arrays
+    return arrays
+
+
+def _described(array: Any, attrs: Mapping[str, Any] | None = None) -> Description:
+    """What a manifest array is, before its references are looked at."""
+    dtype = array.dtype.newbyteorder("=")
+    names = array.metadata.dimension_names
+    dims = tuple(name or f"dim_{axis}" for axis, name in enumerate(names or (None,) * len(array.shape)))
+    attributes = dict(array.metadata.attributes if attrs is None else attrs)
+    if attrs is None and "_FillValue" in attributes:
+        attributes["_FillValue"] = decoded_fill_attribute(attributes["_FillValue"], dtype)
+    return Description(dims, tuple(array.shape), attributes, dtype)
+
+
+def _codec(document: dict[str, Any]) -> dict[str, Any]:
+    name = SPECIFIED_NAMES.get(document["name"], document["name"])
+    configuration = dict(document.get("configuration", {}))
+    if name == "shuffle" and document["name"] != name:
+        configuration = {"element_size": configuration["elementsize"]}
+    elif name == "zstd" and document["name"] != name:
+        defaults = {"level": 0, "checksum": False}
+        configuration = {key: configuration.get(key, default) for key, default in defaults.items()}
+    elif name == "gzip" and document["name"] != name:
+        configuration = {"level": configuration.get("level", 5)}
+    return {"name": name, "configuration": configuration} if "configuration" in document else {"name": name}
+
+
+def parsed_variable(name: str, role: Role, array: Any, description: Description) -> ParsedVariable:
+    """A manifest array with the ranges of its chunks."""
+    metadata, manifest = array.metadata, array.manifest
+    chunks = tuple(int(size) for size in metadata.chunk_grid.chunk_shape)
+    grid = tuple(-(-n // c) for n, c in zip(array.shape, chunks, strict=True))
+    paths, inlined = manifest._paths, dict(manifest._inlined)
+    if paths.shape == grid and paths.size:
+        flat = paths.ravel()
+        stored = flat != ""
+        lengths = np.where(stored.reshape(grid), manifest._lengths, np.uint64(0))
+        for index in inlined:
+            lengths[index] = 0
+        single = _only(flat[stored & (lengths.ravel() > 0)])
+        offsets, lengths = np.ascontiguousarray(manifest._offsets), np.ascontiguousarray(lengths)
+        ranges = ChunkRanges(paths.copy() if single is None else single, offsets, lengths, inlined=inlined)
+    else:  # nothing of it was ever written; the parser then gives any shape
+        ranges = ChunkRanges("", np.zeros(grid, "u8"), np.zeros(grid, "u8"), inlined=inlined)
+    return description.parsed(
+        name, role, chunks=chunks, codecs=tuple(_codec(codec.to_dict()) for codec in metadata.codecs),
+        fill=metadata.fill_value, ranges=ranges,
+        reason="the parser had to decode it (it is not stored as chunks)" if inlined else "",
+    )  # fmt: skip
+
+
+def _only(urls: np.ndarray[Any, Any]) -> str | None:
+    """The one URL that they all are, or None if they differ."""
+    if not urls.size:
+        return ""
+    return str(urls[0]) if bool((urls == urls[0]).all()) else None
