@@ -165,13 +165,11 @@ class Expected:
         packing = Packing.of(variable.dtype, variable.attrs, nulls=nulls)
         if known is None:
             return ""
-        axis = variable.axis(self.dim)
-        cross = variable.shape[:axis] + variable.shape[axis + 1 :]
-        if variable.dims != known.dims or cross != known.cross:
-            return (
-                f"{name!r} has the axes {_axes(variable.dims, variable.shape)}, "
-                f"but {known.source} has {_axes(known.dims, (*known.cross[:axis], -1, *known.cross[axis:]))}"
-            )
+        if variable.dims != known.dims or variable.cross(self.dim) != known.cross:
+            axis = known.dims.index(self.dim)
+            expected = _axes(known.dims, (*known.cross[:axis], -1, *known.cross[axis:]))
+            own = _axes(variable.dims, variable.shape)
+            return f"{name!r} has the axes {own}, but {known.source} has {expected}"
         units = str(variable.attrs.get("units", ""))
         if units != known.units and self.rules.units == "equal":
             return (
@@ -193,12 +191,9 @@ class Expected:
     def _learn(self, file: ParsedFile, data: Mapping[str, ParsedVariable]) -> None:
         for name, variable in data.items():
             if name not in self.data and (self._takes(name) or not self.settled):
-                axis = variable.axis(self.dim)
-                cross = variable.shape[:axis] + variable.shape[axis + 1 :]
-                units = str(variable.attrs.get("units", ""))
-                self.data[name] = ExpectedVariable(
-                    variable.dims, cross, units, None, file.url, self.rules.nulls
-                )
+                dims, cross = variable.dims, variable.cross(self.dim)
+                units, nulls = str(variable.attrs.get("units", "")), self.rules.nulls
+                self.data[name] = ExpectedVariable(dims, cross, units, None, file.url, nulls)
             elif name not in self.data:
                 self.dropped[name] = (
                     f"the dataset does not have it, but {file.url} does (missing='fill' takes it)"

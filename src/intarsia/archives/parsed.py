@@ -156,6 +156,10 @@ class ParsedVariable:
     def axis(self, dim: str) -> int:
         return self.dims.index(dim)
 
+    def cross(self, dim: str) -> tuple[int, ...]:
+        """Sizes of all axes but one."""
+        return tuple(n for n, name in zip(self.shape, self.dims, strict=True) if name != dim)
+
 
 @dataclass(slots=True)
 class ParsedFile:

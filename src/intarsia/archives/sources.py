@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
-from intarsia.errors import IngestError, MissingExtraError
+from intarsia.errors import IngestError
 from intarsia.extras import extra
 
 if TYPE_CHECKING:
@@ -198,15 +198,13 @@ class Sources:
         root = FILE if parts.scheme == "file" else f"{parts.scheme}://{parts.netloc}"
         if root not in self._stores:
             stores = extra("obstore.store", "virtual")
-            self._stores[root] = stores.LocalStore() if root == FILE else self._remote_store(root)
+            self._stores[root] = stores.LocalStore() if root == FILE else self._remote_store(stores, root)
             self.registry.register(root, self._stores[root])
         return self._stores[root], unquote(parts.path).lstrip("/")
 
-    def _remote_store(self, root: str) -> Any:
+    def _remote_store(self, stores: Any, root: str) -> Any:
         try:
-            return extra("obstore.store", "virtual").from_url(root, **self.options)
-        except MissingExtraError:
-            raise
+            return stores.from_url(root, **self.options)
         except BaseException as error:  # an option of the wrong type is a panic in Rust: no Exception
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
@@ -228,7 +226,9 @@ class Sources:
         if "://" not in pattern:
             return [url_of(path) for path in sorted(glob(pattern, recursive=True))]
         url_of(pattern)
-        root, inside = re.match(r"(\w+://[^/]*)/?(.*)", pattern).groups()  # type: ignore[union-attr]
+        scheme, _, rest = pattern.partition("://")
+        host, _, inside = rest.partition("/")
+        root = f"{scheme}://{host}"
         store, _ = self.resolve(root)
         try:
             paths = sorted(extra("obspec_utils.glob", "virtual").glob(store, inside))

@@ -118,8 +118,9 @@ class Writer:
         """A logical array for a new variable, without regions."""
         if array.name in self.dataset.plain:
             raise IngestError(f"{array.name!r} is a plain array of the dataset: it cannot become logical")
+        data_type = optional_dtype(array.dtype) if array.nulls else _zarr_type(array.dtype)
         made = create(
-            group, array.name, shape=array.shape, chunks=array.lattice, dtype=_array_type(array),
+            group, array.name, shape=array.shape, chunks=array.lattice, dtype=data_type,
             fill_value=array.fill_value, dimension_names=array.dims, attributes=clean(array.attrs),
         )  # fmt: skip
         return Frame.load(made.group)
@@ -145,13 +146,9 @@ class Writer:
         stored = (lengths > 0).ravel()
         if not stored.any():
             return
-        if isinstance(ranges.locations, str):
-            url = ranges.locations
-            whole = bool(stored.all())
-            locations = [url] * stored.size if whole else [url if each else "" for each in stored.tolist()]
-        else:
-            listed = ranges.locations.ravel().tolist()
-            locations = [url if each else "" for url, each in zip(listed, stored.tolist(), strict=True)]
+        urls = ranges.locations
+        listed = [urls] * stored.size if isinstance(urls, str) else urls.ravel().tolist()
+        locations = [url if each else "" for url, each in zip(listed, stored.tolist(), strict=True)]
         file = stretch.contribution.file
         failed = self.store.set_virtual_refs_arr(
             path, ranges.grid, locations, np.ascontiguousarray(ranges.offsets.ravel()),
@@ -196,25 +193,17 @@ def _widened(frame: Frame, array: ArrayDraft) -> Frame:
     cast = {"name": "cast_value", "configuration": {"data_type": old.to_json(zarr_format=3)}}
     for name in frame.manifest.members:
         document: dict[str, Any] = frame.members[name].metadata.to_dict()
+        fill = array.dtype.type(frame.members[name].fill_value)
         document |= {
             "data_type": data_type.to_json(zarr_format=3),
-            "fill_value": data_type.to_json_scalar(
-                array.dtype.type(frame.members[name].fill_value), zarr_format=3
-            ),
+            "fill_value": data_type.to_json_scalar(fill, zarr_format=3),
             "codecs": [cast, *document["codecs"]],
         }
         key = "/".join(part for part in (group.path, name, "zarr.json") if part)
         sync(group.store.set(key, _checked_document(document)))
-    manifest = frame.manifest
-    changed = manifest.changed(
-        regions=manifest.regions, data_type=data_type, fill_value=data_type.cast_scalar(array.fill_value)
-    )
-    frame.commit(changed)
+    manifest, fill = frame.manifest, data_type.cast_scalar(array.fill_value)
+    frame.commit(manifest.changed(regions=manifest.regions, data_type=data_type, fill_value=fill))
     return Frame.load(open_group(group, "", "r+"))
-
-
-def _array_type(array: ArrayDraft) -> Any:
-    return optional_dtype(array.dtype) if array.nulls else _zarr_type(array.dtype)
 
 
 def _zarr_type(dtype: np.dtype[Any]) -> Any:
