@@ -48,11 +48,7 @@ class Joined:
     """One coordinate over all files, in one encoding."""
 
     dims: tuple[str, ...]
-    """Names of its axes."""
-
     attrs: dict[str, Any]
-    """Its attributes."""
-
     before: np.ndarray[Any, Any] | None
     """What the dataset holds already, in this encoding."""
 

@@ -54,10 +54,8 @@ class ArrayDraft:
     """Its name in the dataset."""
 
     dims: tuple[str, ...]
-    """Names of its axes."""
-
     shape: tuple[int, ...]
-    """Its shape, as it will be."""
+    """As it will be."""
 
     axis: int
     """The concatenation axis."""
@@ -101,8 +99,6 @@ class Draft:
     """The new files with their first step and number of steps, in the order of the axis."""
 
     arrays: dict[str, ArrayDraft]
-    """By name."""
-
     joined: dict[str, Joined]
     """Coordinates along the axis."""
 

@@ -179,8 +179,6 @@ class ChunkSet:
     """Chunks of one file that have one encoding."""
 
     encoding: SourceEncoding
-    """How they are read."""
-
     boxes: tuple[Box, ...]
     """Which they are, as boxes of the file's chunk grid; together with the other sets they tile it."""
 

@@ -45,8 +45,6 @@ class ExpectedVariable:
     """A data variable as the dataset has it."""
 
     dims: tuple[str, ...]
-    """Names of its axes."""
-
     cross: tuple[int, ...]
     """Sizes of all axes but the concatenation axis."""
 

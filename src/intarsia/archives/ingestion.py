@@ -143,14 +143,8 @@ class Ingestion:
     """All files that were named."""
 
     sources: Sources
-    """Where they are."""
-
     want: Want
-    """What is asked of each."""
-
     rules: Rules
-    """How strict to be."""
-
     parser: Any
     """The caller's own parser, if he gave one."""
 
@@ -158,8 +152,6 @@ class Ingestion:
     """The group that holds the dataset."""
 
     branch: str
-    """The branch to commit to."""
-
     errors: str
     """Whether files that cannot be taken `raise` or are `skip`ped."""
 

@@ -38,8 +38,6 @@ class Ledger:
     """
 
     locations: list[str] = field(default_factory=list)
-    """Their URLs."""
-
     contents: list[str] = field(default_factory=list)
     """What identifies the content that each had."""
 

@@ -56,11 +56,7 @@ class Description:
     """A variable before anything of it is read."""
 
     dims: tuple[str, ...]
-    """Names of its axes."""
-
     shape: tuple[int, ...]
-    """Their sizes."""
-
     attrs: Mapping[str, Any]
     """Its attributes, numbers with the type that they have in the file."""
 
@@ -118,11 +114,7 @@ class ParsedVariable:
     """`data` becomes a logical array; `joined` is loaded and runs along the dimension; `static` is loaded."""
 
     dims: tuple[str, ...]
-    """Names of its axes."""
-
     shape: tuple[int, ...]
-    """Their sizes."""
-
     attrs: dict[str, Any]
     """Its attributes, numbers with the type that they have in the file."""
 
@@ -166,8 +158,6 @@ class ParsedFile:
     """One source file."""
 
     url: str
-    """Where it is."""
-
     identity: Identity
     """Which content it had when it was parsed."""
 
@@ -175,8 +165,6 @@ class ParsedFile:
     """What kind of file it is, in a word."""
 
     variables: dict[str, ParsedVariable]
-    """By name."""
-
     attrs: dict[str, Any] = field(default_factory=dict)
     """Of the file as a whole."""
 
@@ -195,8 +183,6 @@ class Failure:
     """A file that could not be parsed."""
 
     url: str
-    """Where it is."""
-
     reason: str
     """What is wrong with it."""
 

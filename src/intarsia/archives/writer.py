@@ -52,14 +52,10 @@ class Writer:
     """Puts everything of a draft into one session; the caller commits it."""
 
     store: Any
-    """The session's store."""
-
     path: str
     """The group that holds the dataset."""
 
     draft: Draft
-    """What to write."""
-
     dataset: Dataset
     """What is there, read through the same session."""
 
