@@ -1,7 +1,7 @@
-"""Every private name of zarr or icechunk that intarsia touches, each with the reason.
+"""Every private name of zarr, icechunk or pandas that intarsia touches, each with the reason.
 
 Nothing else in the package imports a private name; `tests/test_compat.py` pins them, so that
-a release of zarr or icechunk that moves one fails in a single, obvious place.
+a release of one of them that moves one fails in a single, obvious place.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from zarr.abc.codec import _codec_supports_sync as codec_supports_sync
 from zarr.abc.store import SyncByteSetter
 from zarr.abc.store import _store_supports_sync_io as store_supports_sync_io
+from zarr.buffer.cpu import NDBuffer
 from zarr.codecs.sharding import _ShardingByteGetter as ShardingByteGetter
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer.cpu import as_numpy_array_wrapper
@@ -46,6 +47,7 @@ __all__ = [
     "ChunkGrid",
     "ChunkTransform",
     "DTypeJSON",
+    "DeferredNDBuffer",
     "FusedCodecPipeline",
     "HasItemSize",
     "RegularChunkGridMetadata",
@@ -65,6 +67,7 @@ __all__ = [
     "is_pure_fancy_indexing",
     "merge_and_encode_chunk",
     "morton_order_coords",
+    "pandas_memory",
     "resolve_aa_specs",
     "resolve_max_workers",
     "shard_index",
@@ -79,6 +82,7 @@ __all__ = [
 if TYPE_CHECKING:
     import icechunk
     import numpy as np
+    import pandas
     from zarr.codecs import ShardingCodec
     from zarr.core.buffer import Buffer
 
@@ -161,3 +165,22 @@ async def get_many(
     """
     found: list[Any] = await store._store.get_partial_values(wanted)
     return found
+
+
+class DeferredNDBuffer(NDBuffer):
+    """Memory that is what `as_ndarray_like` makes it when somebody looks.
+
+    A buffer of zarr's that takes the values of another one looks for them in its `_data`. Only zarr's own
+    constructor sets it, which classes derived from this one do not call.
+    """
+
+    @property
+    def _data(self) -> Any:  # type: ignore[override]
+        return self.as_ndarray_like()
+
+
+def pandas_memory(
+    array: pandas.arrays.BooleanArray | pandas.arrays.IntegerArray | pandas.arrays.FloatingArray,
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, np.dtype[np.bool_]]]:
+    """The values of a nullable array of pandas, and where it is null; its public accessors copy both."""
+    return array._data, array._mask

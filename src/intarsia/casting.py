@@ -16,7 +16,7 @@ from intarsia.errors import DataTypeError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CASTINGS", "Casting", "cast"]
+__all__ = ["CASTINGS", "Casting", "cast", "cast_values"]
 
 type Casting = Literal["same_kind", "unsafe"]
 CASTINGS = ("same_kind", "unsafe")
@@ -60,6 +60,40 @@ def cast(
     if casting == "same_kind" and values.size:
         _check(values, result, what)
     return result
+
+
+def cast_values(
+    values: _Values, dtype: np.dtype[Any], *, casting: Casting = "same_kind", what: str = "the values"
+) -> _Values:
+    """`cast`, also from and to the objects that bytes of any length are kept as.
+
+    >>> cast_values(np.array([b"ab"], dtype=object), np.dtype("S3"))
+    array([b'ab'], dtype='|S3')
+    """
+    if values.size == 0:
+        return np.empty(values.shape, dtype=dtype)
+    source, target = values.dtype.kind, dtype.kind
+    if casting == "unsafe" or "O" not in (source, target):
+        result = cast(values, dtype, casting=casting, what=what)
+        lengths = np.strings.str_len if casting != "unsafe" and source == "T" and target in "US" else None
+        if lengths is not None and bool((lengths(result) != lengths(values)).any()):
+            raise DataTypeError(f"{what} end with NUL in places, which {dtype} cannot hold")
+        return result
+    fixed = values.dtype if target == "O" else dtype
+    if source == target:
+        return values
+    if fixed.kind in "SV" and fixed.names is None:
+        result = values.astype(dtype)
+        if target == "O" or bool((result.astype(object) == values).all()):
+            return result
+        raise DataTypeError(
+            f"{what} are bytes, and {dtype} cannot hold them all: they would be cut or padded"
+        )
+    raise DataTypeError(
+        f"{what} are {values.dtype}, not bytes"
+        if target == "O"
+        else f"{what} are bytes, and the array holds {dtype}: decode them first"
+    )
 
 
 def _convertible(source: np.dtype[Any], target: np.dtype[Any]) -> bool:

@@ -1,12 +1,22 @@
-"""Arrow: round trips that keep null apart from NaN, and what is copied."""
+"""Arrow and Polars: round trips that keep null apart from NaN; units of time, and NaT beside null."""
 
 import arro3.core
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 
 from intarsia.errors import DataTypeError, NullsPresentError
-from intarsia.nullable import NullableValues, as_nullable, create_array, from_arrow, to_arrow
+from intarsia.nullable import (
+    NullableValues,
+    as_nullable,
+    create_array,
+    from_arrow,
+    from_polars,
+    to_arrow,
+    to_polars,
+)
+from intarsia.nullable.arrow import in_common_unit, with_one_null
 
 MASK = np.array([False, False, True])
 SAMPLES = {
@@ -149,3 +159,91 @@ def test_rows_that_are_null_are_refused():
     rows = arro3.core.Array(pa.array([{"a": 1}, None]))
     with pytest.raises(DataTypeError, match="whole row"):
         as_nullable(rows)
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_round_trips_through_polars(kind):
+    data = NullableValues(SAMPLES[kind], MASK)
+    series = to_polars(data, name="n")
+    assert series.name == "n"
+    assert series.null_count() == 1
+    back = from_polars(series)
+    assert np.array_equal(back.missing, data.missing)
+    if kind == "datetime64[s]":  # Polars counts in milliseconds and finer
+        back = back.astype("M8[s]")
+    assert back.equals(data.astype(data.values.dtype.newbyteorder("=")) if kind == "big endian" else data)
+
+
+def test_null_is_not_nan_in_polars():
+    array = create_array({}, data=np.ma.MaskedArray([np.nan, 1.0, 2.0], mask=MASK))
+    series = array.to_polars()
+    assert series.is_nan().to_list() == [True, False, None]
+    array[:] = series
+    assert array.read_nullable().equals(NullableValues(np.array([np.nan, 1.0, 2.0]), MASK))
+
+
+def test_data_frames_and_more_dimensions_of_polars():
+    data = NullableValues(np.arange(6).reshape(2, 3), np.eye(2, 3, dtype=bool))
+    series = to_polars(data)
+    assert series.dtype == pl.Array(pl.Int64, 3)
+    assert from_polars(series).equals(data)
+    frame = pl.DataFrame({"a": [1, None], "b": [None, 4]})
+    assert from_polars(frame).tolist() == [[1, None], [None, 4]]
+    with pytest.raises(DataTypeError, match="different types"):
+        from_polars(frame.with_columns(pl.col("a").cast(pl.Int8)))
+    with pytest.raises(DataTypeError, match="takes a series"):
+        from_polars([1])
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (pl.Series([object(), None], dtype=pl.Object), "series of Object"),
+        (pl.LazyFrame({"a": [1, None]}), "collect"),
+        (pl.col("a"), "not Expr"),
+        (pl.Series([1, None], dtype=pl.Decimal(10, 2)), "decimal"),
+        (pl.Series([[1], None]), "list"),
+        (pl.Series([2**100, None], dtype=pl.Int128), "Int128"),
+    ],
+)
+def test_what_has_no_values_for_an_array_is_refused(data, match):
+    with pytest.raises(DataTypeError, match=match):
+        as_nullable(data)
+
+
+def test_categories_and_dates():
+    assert as_nullable(pl.Series(["a", None, "a"], dtype=pl.Categorical)).tolist() == ["a", None, "a"]
+    assert as_nullable(pl.Series(["a", None], dtype=pl.Enum(["b", "a"]))).tolist() == ["a", None]
+    dates = as_nullable(pl.Series([1, None]).cast(pl.Date))
+    assert (dates.values[0], dates.null_count) == (np.datetime64(1, "D"), 1)
+
+
+@pytest.mark.parametrize("unit", ["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "10s", "25us"])
+def test_dates_keep_their_meaning(unit):
+    values = np.array([3, "NaT", -5], dtype=f"M8[{unit}]")
+    converted = in_common_unit(values)
+    assert np.datetime_data(converted.dtype)[0] in ("s", "ms", "us", "ns")
+    assert np.datetime_data(converted.dtype)[1] == 1
+    assert np.isnat(converted).tolist() == [False, True, False]
+    assert (converted[[0, 2]] == values[[0, 2]]).all()
+
+
+@pytest.mark.parametrize("dtype", ["m8[Y]", "m8[M]", "m8[ps]", "M8[fs]"])
+def test_units_without_an_equal_are_refused(dtype):
+    with pytest.raises(DataTypeError, match="has no equal"):
+        in_common_unit(np.zeros(2, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", ["M8[D]", "m8[h]", "m8[10s]"])
+def test_what_is_out_of_range_is_refused(dtype):
+    with pytest.raises((DataTypeError, OverflowError)):
+        in_common_unit(np.array([2**61], dtype="i8").view(dtype))
+
+
+def test_nat():
+    data = NullableValues(np.array(["NaT", "NaT", 1], dtype="M8[s]"), np.array([False, True, False]))
+    with pytest.raises(NullsPresentError, match="1 of 3 elements are NaT"):
+        with_one_null(data, nat_as_null=False, where="Arrow")
+    assert with_one_null(data, nat_as_null=True, where="Arrow").is_null().tolist() == [True, True, False]
+    floats = NullableValues(np.array([np.nan]))
+    assert with_one_null(floats, nat_as_null=False, where="Arrow") is floats

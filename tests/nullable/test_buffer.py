@@ -1,14 +1,23 @@
-"""The memory that zarr gets for nullable arrays."""
+"""The memory that zarr gets for nullable arrays, and that plain arrays do not notice."""
 
 import numpy as np
 import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
 from zarr.buffer.cpu import NDBuffer
 
+from intarsia import nullable
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.nullable import NULL, NullableValues, Some
-from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, nullable_of
-from intarsia.nullable.compact import Compact
-from intarsia.nullable.layout import Layout, tagged
+from intarsia.nullable.buffer import (
+    Gathered,
+    NullableNDBuffer,
+    OptionalNDBuffer,
+    gather,
+    nullable_of,
+)
+from intarsia.nullable.elements import ElementType, tagged
 
 FLOATS = tagged(np.dtype("f8"), 1)
 
@@ -16,8 +25,8 @@ FLOATS = tagged(np.dtype("f8"), 1)
 def chunk():
     """A chunk just decoded."""
     present = np.array([[True, False], [True, True]])
-    return OptionalNDBuffer.from_compact(
-        Compact(present, np.array([1.0, 2.0, 3.0]), Layout(np.dtype("f8"), 1), 3)
+    return OptionalNDBuffer.from_gathered(
+        Gathered(present, np.array([1.0, 2.0, 3.0]), ElementType(np.dtype("f8"), 1), 3)
     )
 
 
@@ -57,7 +66,7 @@ def test_other_buffers_find_the_nulls():
 def test_work_on_a_chunk():
     decoded = chunk()
     assert decoded.shape == (2, 2)
-    assert decoded.layout == Layout(np.dtype("f8"), 1)
+    assert decoded.element == ElementType(np.dtype("f8"), 1)
     assert decoded.transpose((1, 0)).nullable.tolist() == [[1, 2], [None, 3]]
     assert decoded.reshape(-1).nullable.tolist() == [1, None, 2, 3]
     assert decoded[0:1].squeeze((0,)).nullable.tolist() == [1, None]
@@ -102,3 +111,102 @@ def test_buffers_of_any_kind_hold_nullable_data():
     assert nullable_of(NullableNDBuffer(np.ma.masked_equal([1, 2], 1)), 1).tolist() == [None, 2]
     assert nullable_of(NDBuffer(np.arange(2)), 3).depth == 3
     assert nullable_of(chunk(), 1).null_count == 1
+
+
+@given(
+    shape=st.tuples(st.integers(0, 4), st.integers(0, 5)),
+    share=st.sampled_from([0, 0.5, 1]),
+    seed=st.integers(0, 99),
+    layout=st.sampled_from(["C", "F", "strided"]),
+)
+def test_gathering_and_expanding_are_inverse(shape, share, seed, layout):
+    rng = np.random.default_rng(seed)
+    values = rng.random((shape[0] * 2, shape[1]))[::2] if layout == "strided" else np.array(
+        rng.random(shape), order=layout
+    )  # fmt: skip
+    present = rng.random(shape) >= share
+    count = int(present.sum())
+    taken = gather(values, present, count)
+    np.testing.assert_array_equal(taken, values[present])
+    out = np.empty(count)
+    assert gather(values, present, count, out) is out
+    np.testing.assert_array_equal(out, taken)
+    chunk = Gathered(present, taken, ElementType(values.dtype, 1), count)
+    expanded = chunk.expanded()
+    assert expanded.equals(NullableValues(values, ~present))
+    assert np.isnan(expanded.values[~present]).all()
+    # into the middle of something larger, in either order
+    target = NullableValues.full((shape[0] + 2, shape[1] + 2), 7.0, ElementType(values.dtype, 1))
+    region = target[1:-1, 1:-1]
+    chunk.expand_into(region.values, region.missing)
+    assert region.equals(expanded)
+    target[1:-1, 1:-1] = 7.0
+    assert (target.values == 7).all()
+    assert target.null_count == 0
+
+
+@given(missing=st.lists(st.integers(0, 3), max_size=9))
+def test_levels_expand(missing):
+    missing = np.array(missing, dtype="u1")
+    values = np.arange(len(missing))
+    present = missing < 3
+    inner = NullableValues(values[present], missing[present], 2)
+    chunk = Gathered(present, inner, ElementType(values.dtype, 3), int(present.sum()))
+    assert chunk.expanded().equals(NullableValues(values, missing, 3))
+
+
+@pytest.mark.filterwarnings("ignore:The data type:zarr.errors.UnstableSpecificationWarning")
+def test_plain_arrays_behave_as_with_the_class_of_zarr():
+    rng = np.random.default_rng(0)
+    for dtype in ("f8", "i2", "bool", "M8[ns]", ">u4", "c16", "U3"):
+        data = (rng.random((7, 5)) * 100).astype("i8").astype(dtype)
+        results = {}
+        for path in ("zarr.buffer.cpu.NDBuffer", "intarsia.nullable.buffer.NullableNDBuffer"):
+            with zarr.config.set({"ndbuffer": path}):
+                z = _plain(data, dtype)
+                read = z[...], z.oindex[[0, 2], 1:], z.vindex[[0, 1], [2, 3]], z[3, 2]
+                stored = {k: v.to_bytes() for k, v in z.store_path.store._store_dict.items() if k[0] == "c"}
+                results[path] = read, stored
+                assert type(z[...]) is np.ndarray
+        (ours, our_bytes), (theirs, their_bytes) = results.values()
+        assert our_bytes == their_bytes
+        for mine, other in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(mine, other)
+            assert type(mine) is type(other)
+            assert mine.dtype == other.dtype
+
+
+def _plain(data, dtype):
+    z = zarr.create_array({}, shape=data.shape, dtype=np.dtype(dtype), chunks=(3, 2))
+    z[...] = data
+    z[1:4, ::2] = data[0:3, ::2]
+    z.append(data)
+    return z
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f8"])
+def test_a_masked_array_in_a_plain_array_is_treated_as_zarr_does(dtype):
+    data = np.ma.masked_equal(np.array([1, 2, 3], dtype=dtype), 2)
+    outcomes = []
+    for path in ("zarr.buffer.cpu.NDBuffer", "intarsia.nullable.buffer.NullableNDBuffer"):
+        with zarr.config.set({"ndbuffer": path}):
+            z = zarr.create_array({}, shape=3, dtype=dtype)
+            try:
+                z[:] = data
+                outcomes.append(z[:].tolist())
+            except Exception as error:
+                outcomes.append(repr(error))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_with_another_class_nulls_are_refused_and_never_read_as_numbers():
+    z = nullable.create_array({}, data=[1.0, None]).zarr_array
+    with zarr.config.set({"ndbuffer": "zarr.buffer.cpu.NDBuffer"}), pytest.raises(NullsPresentError):
+        z[:]
+
+
+def test_plain_buffers_are_of_the_class_of_zarr():
+    made = NullableNDBuffer.create(shape=(2,), dtype="f4", fill_value=1)
+    assert isinstance(made, NDBuffer)
+    assert not isinstance(made, OptionalNDBuffer)
+    assert type(made.as_ndarray_like()) is np.ndarray

@@ -1,6 +1,9 @@
-"""The optional data type: its JSON, its fill values, and what it refuses."""
+"""The optional data type: its JSON, its fill values, what it refuses, and what it changes in zarr."""
 
 import json
+import subprocess
+import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -9,10 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zarr.codecs import BytesCodec, ShardingCodec, VLenUTF8Codec, ZstdCodec
 from zarr.dtype import Bool, Float64, Int8, Struct, UInt8, parse_dtype
+from zarr.registry import get_ndbuffer_class
 
 from intarsia import NullableCodec, PackBitsCodec, nullable
 from intarsia.errors import CodecConfigurationError, DataTypeError
 from intarsia.nullable import NULL, OptionalDType, Some, optional_dtype
+from intarsia.nullable.buffer import NullableNDBuffer
+from intarsia.nullable.dtype import meet_nulls
 
 
 def spelled(inner, depth, name="optional"):
@@ -55,7 +61,7 @@ def test_inner_types_with_a_configuration_keep_it(dtype):
     written = made.to_json(zarr_format=3)
     assert written["configuration"]["configuration"] != {} or dtype == "V4"
     assert parse_dtype(written, zarr_format=3) == made
-    assert made.layout.dtype == np.dtype(dtype)
+    assert made.element.dtype == np.dtype(dtype)
 
 
 @given(
@@ -244,3 +250,68 @@ def test_chunks_are_chosen_by_bytes():
     plain = zarr.create_array({}, shape=10**8, dtype="float64")
     ours = nullable.create_array({}, shape=10**8, dtype="float64")
     assert ours.chunks == plain.chunks
+
+
+def run(script, *arguments):
+    code = textwrap.dedent(script)
+    subprocess.run([sys.executable, "-W", "error", "-c", code, *map(str, arguments)], check=True)
+
+
+def test_opening_needs_no_import(tmp_path):
+    nullable.create_array(tmp_path / "a", data=[[1.5, None]], shards=(1, 2), chunks=(1, 1))
+    nullable.create_array(tmp_path / "b", data=["x", None], spelling="zarrs.optional")
+    run(
+        """
+        import sys, zarr
+        assert "intarsia" not in sys.modules
+        z = zarr.open_array(sys.argv[1] + "/a")
+        assert z[...].tolist() == [[1.5, None]]
+        z[0, 0] = z[0, 1]
+        assert z[...].tolist() == [[None, None]]
+        assert zarr.open_array(sys.argv[1] + "/b")[:].tolist() == ["x", None]
+        """,
+        tmp_path,
+    )
+
+
+def test_nothing_but_the_core_dependencies_is_needed(tmp_path):
+    run(
+        """
+        import sys
+        for name in ("pandas", "pyarrow", "polars", "geff", "anndata", "xarray", "dask", "cast_value_rs"):
+            sys.modules[name] = None
+        from intarsia import nullable
+        a = nullable.create_array(sys.argv[1], data=[1, None])
+        assert a[:].tolist() == [1, None]
+        try:
+            a.to_pandas()
+        except ImportError as error:
+            assert "intarsia[nullable]" in str(error)
+        """,
+        tmp_path,
+    )
+
+
+def test_a_choice_made_before_is_left_alone():
+    run(
+        """
+        import zarr
+        from zarr.buffer.cpu import NDBuffer
+        from zarr.registry import register_ndbuffer
+        class Mine(NDBuffer):
+            pass
+        register_ndbuffer(Mine, "mine")
+        zarr.config.set({"ndbuffer": "mine", "codecs.scale_offset": "mine.too"})
+        from intarsia.nullable import optional_dtype
+        optional_dtype("int8")
+        assert zarr.config.get("ndbuffer") == "mine"
+        assert zarr.config.get("codecs.scale_offset") == "mine.too"
+        """
+    )
+
+
+def test_the_class_for_arrays_is_set_once():
+    assert get_ndbuffer_class() is NullableNDBuffer
+    meet_nulls.cache_clear()
+    meet_nulls()
+    assert get_ndbuffer_class() is NullableNDBuffer

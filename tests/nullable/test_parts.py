@@ -10,7 +10,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.dtype import Int16
 
 from intarsia.errors import ChunkDecodeError
-from intarsia.nullable.parts import Part
+from intarsia.nullable.parts import NestedCodecs
 
 CHAIN = (TransposeCodec(order=(1, 0)), BytesCodec(endian="big"), GzipCodec(), Crc32cCodec())
 
@@ -25,7 +25,7 @@ def encoded(part):
 
 
 def test_both_ways_of_calling_give_the_same():
-    part = Part("data", CHAIN)
+    part = NestedCodecs("data", CHAIN)
     now, later = encoded(part)
     # gzip's header has the time in it; what comes out again is the same
     for raw in (now, later):
@@ -34,17 +34,17 @@ def test_both_ways_of_calling_give_the_same():
 
 
 def test_the_size_is_checked_before_and_after_decompression():
-    fixed = Part("mask", (BytesCodec(), Crc32cCodec()))
+    fixed = NestedCodecs("mask", (BytesCodec(), Crc32cCodec()))
     raw = encoded(fixed)[0]
     with pytest.raises(ChunkDecodeError, match="mask part has 15 bytes, but 6 elements of int16 take 16"):
         fixed.decode(raw[0:15], spec())
-    packed = Part("data", (BytesCodec(), GzipCodec()))
+    packed = NestedCodecs("data", (BytesCodec(), GzipCodec()))
     with pytest.raises(ChunkDecodeError, match="data part has 12 bytes, but 8 elements of int16 take 16"):
         packed.decode(encoded(packed)[0], spec((2, 4)))
 
 
 def test_a_damaged_checksum_is_a_damaged_part():
-    part = Part("data", (BytesCodec(), Crc32cCodec()))
+    part = NestedCodecs("data", (BytesCodec(), Crc32cCodec()))
     raw = encoded(part)[0].as_numpy_array().copy()
     raw[0] ^= 1
     with pytest.raises(ChunkDecodeError, match="the data part is damaged: crc32c"):
@@ -52,6 +52,6 @@ def test_a_damaged_checksum_is_a_damaged_part():
 
 
 def test_only():
-    assert Part("data", (BytesCodec(),)).only(BytesCodec) == BytesCodec()
-    assert Part("data", CHAIN).only(BytesCodec) is None
-    assert Part("data", CHAIN).synchronous
+    assert NestedCodecs("data", (BytesCodec(),)).only(BytesCodec) == BytesCodec()
+    assert NestedCodecs("data", CHAIN).only(BytesCodec) is None
+    assert NestedCodecs("data", CHAIN).synchronous

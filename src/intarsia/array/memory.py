@@ -22,12 +22,11 @@ from intarsia.nullable import (
     as_nullable,
     optional_dtype,
 )
-from intarsia.nullable.arithmetic import on_present_values
 from intarsia.nullable.buffer import OptionalNDBuffer
 from intarsia.nullable.codec import default_serializer
 from intarsia.nullable.create import optional_codec
-from intarsia.nullable.layout import MOST_LEVELS, layout_of
-from intarsia.nullable.scalars import Null, Some
+from intarsia.nullable.elements import MOST_LEVELS, Null, Some, element_type
+from intarsia.nullable.sentinel import on_present_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,9 +66,9 @@ def data_type_of(dtype: Any) -> ZDType[Any, Any]:
     >>> data_type_of("optional[float64]")
     optional[float64]
     """
-    layout = layout_of(dtype)
-    if layout is not None:
-        return optional_dtype(layout.dtype, layout.depth)
+    element = element_type(dtype)
+    if element is not None:
+        return optional_dtype(element.dtype, element.depth)
     if isinstance(dtype, str) and dtype.strip().startswith("optional["):
         return optional_dtype(dtype)
     return parse_dtype(dtype, zarr_format=3)
@@ -116,8 +115,8 @@ def allocated(data_type: ZDType[Any, Any], shape: tuple[int, ...], fill_value: A
     """
     if isinstance(data_type, OptionalDType):
         if fill_value is None:
-            return NullableValues.empty(shape, data_type.layout)
-        return NullableValues.full(shape, fill_value, data_type.layout)
+            return NullableValues.empty(shape, data_type.element)
+        return NullableValues.full(shape, fill_value, data_type.element)
     dtype = data_type.to_native_dtype()
     return np.empty(shape, dtype=dtype) if fill_value is None else np.full(shape, fill_value, dtype=dtype)
 
@@ -156,7 +155,7 @@ def shown(values: Values) -> Any:
 
 def as_nullable_values(data_type: OptionalDType, value: Any, casting: Casting) -> NullableValues:
     """What a user writes, as nullable data; present values that would change their meaning are refused."""
-    return as_nullable(value, data_type.layout.dtype, data_type.depth, casting=casting)
+    return as_nullable(value, data_type.element.dtype, data_type.depth, casting=casting)
 
 
 def broadcast(values: Values, shape: tuple[int, ...]) -> Values:
@@ -179,7 +178,7 @@ def for_member(member: zarr.Array[Any], values: Values, where: str) -> Values:
         depth = data_type.depth if isinstance(data_type, OptionalDType) else MOST_LEVELS
         values = as_nullable(values, values_dtype(data_type), depth)
     if isinstance(data_type, OptionalDType):
-        return as_nullable(values, data_type.layout.dtype, data_type.depth)
+        return as_nullable(values, data_type.element.dtype, data_type.depth)
     if not isinstance(values, NullableValues):
         return values
     count = values.null_count
@@ -205,9 +204,9 @@ def fits(data_type: ZDType[Any, Any], member: zarr.Array[Any]) -> bool:
     """Whether the member decodes to the logical data type, or to its values alone."""
     found: Any = member.metadata.dtype
     if isinstance(found, OptionalDType) or not isinstance(data_type, OptionalDType):
-        same_dtype = found.to_native_dtype() == data_type.to_native_dtype()
-        return same_dtype and layout_of(found.to_native_dtype()) == layout_of(data_type.to_native_dtype())
-    return bool(found.to_native_dtype() == data_type.layout.dtype)
+        native, expected = found.to_native_dtype(), data_type.to_native_dtype()
+        return bool(native == expected and element_type(native) == element_type(expected))
+    return bool(found.to_native_dtype() == data_type.element.dtype)
 
 
 def codecs_for(data_type: ZDType[Any, Any], codecs: Iterable[CodecLike] | None) -> tuple[Codec, ...] | None:

@@ -11,9 +11,9 @@ from intarsia.array.memory import as_nullable_values, broadcast, for_member, hol
 from intarsia.array.plan import plan
 from intarsia.array.table import Box
 from intarsia.array.work import outer_index
+from intarsia.casting import cast_values
 from intarsia.errors import CrossRegionWriteError, NoRegionError, NullsPresentError, ShapeError
 from intarsia.nullable import OptionalDType, as_nullable
-from intarsia.nullable.values import cast_values
 
 if TYPE_CHECKING:
     from intarsia.array.config import LogicalConfig

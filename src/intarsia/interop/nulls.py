@@ -71,7 +71,7 @@ def _reader(array: Any) -> Any:
 
 def _inner(array: Any) -> np.dtype[Any]:
     data_type: Any = array.manifest.data_type if isinstance(array, LogicalArray) else array.metadata.dtype
-    dtype: np.dtype[Any] = data_type.layout.dtype
+    dtype: np.dtype[Any] = data_type.element.dtype
     return dtype
 
 

@@ -1,17 +1,14 @@
-from .anndata import from_anndata
 from .array import NullableArray
-from .arrow import from_arrow, to_arrow
+from .arrow import from_arrow, from_polars, to_arrow, to_polars
 from .codec import NullableCodec
 from .convert import as_masked, as_nullable
 from .create import create_array, open_array
 from .dtype import OptionalDType, optional_dtype
-from .geff import from_geff
-from .na_object import UNSET
+from .elements import NULL, Null, Some
 from .null_type import NullDType
-from .nulls import dtype_without_nulls, without_nulls
+from .nulls import UNSET, dtype_without_nulls, without_nulls
+from .other_formats import from_anndata, from_geff
 from .pandas import from_pandas, to_pandas
-from .polars import from_polars, to_polars
-from .scalars import NULL, Null, Some
 from .sentinel import SentinelCodec
 from .values import NullableValues
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,12 +10,12 @@ import numpy as np
 from intarsia._compat import is_pure_fancy_indexing
 from intarsia.codecs import with_decision, with_padding
 from intarsia.errors import DataTypeError
+from intarsia.nullable.buffer import OptionalNDBuffer
 from intarsia.nullable.convert import as_nullable
 from intarsia.nullable.dtype import OptionalDType
-from intarsia.nullable.indexing import OuterIndex, PointBuffer, PointIndex, points_of
-from intarsia.nullable.layout import is_string
-from intarsia.nullable.na_object import ATTRIBUTE, UNSET, check_na_object, from_attribute, strings
+from intarsia.nullable.elements import is_string
 from intarsia.nullable.null_type import NullDType
+from intarsia.nullable.nulls import ATTRIBUTE, UNSET, check_na_object, from_attribute, strings
 from intarsia.nullable.values import NullableValues
 from intarsia.words import place_text
 
@@ -70,12 +71,12 @@ class NullableArray:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The NumPy dtype of the values."""
-        return self.data_type.layout.dtype
+        return self.data_type.element.dtype
 
     @property
     def depth(self) -> int:
         """How many levels of null there are."""
-        return self.data_type.layout.depth
+        return self.data_type.element.depth
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -187,7 +188,7 @@ class NullableArray:
         """zarr gives scalars for single elements."""
         if isinstance(read, NullableValues):
             return read
-        return NullableValues.full((), read, self.data_type.layout)
+        return NullableValues.full((), read, self.data_type.element)
 
     def _shown(self, data: NullableValues) -> Any:
         if data.ndim == 0:
@@ -204,10 +205,10 @@ class NullableArray:
         return data.masked()
 
     def _read_points(self, selection: Any) -> NullableValues:
-        points, shape = points_of(selection, self.shape)
+        points, shape = _points_of(selection, self.shape)
         if points[0].size == 0:
-            return NullableValues.empty(shape, self.data_type.layout)
-        out = PointBuffer(NullableValues.empty((points[0].size,), self.data_type.layout))
+            return NullableValues.empty(shape, self.data_type.element)
+        out = _PointBuffer(NullableValues.empty((points[0].size,), self.data_type.element))
         self.zarr_array.get_coordinate_selection(points, out=out)
         return out.nullable.reshape(shape)
 
@@ -227,7 +228,7 @@ class NullableArray:
         return data
 
     def _write_points(self, selection: Any, data: NullableValues) -> None:
-        points, shape = points_of(selection, self.shape)
+        points, shape = _points_of(selection, self.shape)
         if data.ndim and data.shape != shape:
             raise ValueError(f"the selection has the shape {shape}, the data {data.shape}")
         if points[0].size:
@@ -263,23 +264,73 @@ class NullableArray:
         return to_pandas(self.read_nullable(), name=name, nat_as_null=nat_as_null)
 
     def to_arrow(self, *, nat_as_null: bool = False) -> pyarrow.Array[Any]:
-        """Everything as an Arrow array; more dimensions become lists of fixed size.
-
-        >>> from intarsia import nullable
-        >>> nullable.create_array({}, data=[1, None]).to_arrow().to_pylist()
-        [1, None]
-        """
+        """Everything as an Arrow array; more dimensions become lists of fixed size."""
         from intarsia.nullable.arrow import to_arrow
 
         return to_arrow(self.read_nullable(), nat_as_null=nat_as_null)
 
     def to_polars(self, *, name: str = "", nat_as_null: bool = False) -> polars.Series:
-        """Everything as a Polars series.
-
-        >>> from intarsia import nullable
-        >>> nullable.create_array({}, data=[1, None]).to_polars().to_list()
-        [1, None]
-        """
-        from intarsia.nullable.polars import to_polars
+        """Everything as a Polars series."""
+        from intarsia.nullable.arrow import to_polars
 
         return to_polars(self.read_nullable(), name=name, nat_as_null=nat_as_null)
+
+
+@dataclass(frozen=True, slots=True)
+class OuterIndex:
+    """`array.oindex[rows, columns]`: one index a dimension."""
+
+    array: NullableArray
+    """Whose elements are selected."""
+
+    def __getitem__(self, selection: Any) -> Any:
+        read = self.array.zarr_array.oindex[selection]
+        return self.array._shown(self.array._made(read))
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        self.array.zarr_array.oindex[selection] = self.array._taken(value)
+
+
+@dataclass(frozen=True, slots=True)
+class PointIndex:
+    """`array.vindex[rows, columns]`: single elements, or those where a mask is true."""
+
+    array: NullableArray
+    """Whose elements are selected."""
+
+    def __getitem__(self, selection: Any) -> Any:
+        return self.array._shown(self.array._read_points(selection))
+
+    def __setitem__(self, selection: Any, value: Any) -> None:
+        self.array._write_points(selection, self.array._taken(value))
+
+
+class _PointBuffer(OptionalNDBuffer):
+    """Where zarr puts a selection of points. It makes a plain array of it at the end, which must not fail."""
+
+    def as_ndarray_like(self) -> Any:
+        return np.broadcast_to(np.uint8(0), self.shape)
+
+
+def _points_of(
+    selection: Any, shape: tuple[int, ...]
+) -> tuple[tuple[np.ndarray[Any, Any], ...], tuple[int, ...]]:
+    """Coordinates along every dimension, flat and counted from the start, and the shape of the result."""
+    given = selection if isinstance(selection, tuple) else (selection,)
+    arrays = [np.asarray(part) for part in given]
+    if len(arrays) == 1 and arrays[0].dtype == np.bool_:
+        if arrays[0].shape != shape:
+            raise IndexError(f"the mask has the shape {arrays[0].shape}, the array {shape}")
+        arrays = list(np.nonzero(arrays[0]))
+    if len(arrays) != len(shape) or any(a.dtype.kind not in "iu" and a.size for a in arrays):
+        raise IndexError(
+            f"points are given by {len(shape)} integer arrays, or by one mask of the shape {shape}; "
+            f"not by {selection!r}"
+        )
+    spread = np.broadcast_arrays(*arrays)
+    flat = tuple(part.reshape(-1).astype(np.intp) for part in spread)
+    for part, size in zip(flat, shape, strict=True):
+        if part.size and (part.min() < -size or part.max() >= size):
+            raise IndexError(f"an index is out of bounds for a dimension of {size}")
+    wrapped = tuple(np.where(part < 0, part + size, part) for part, size in zip(flat, shape, strict=True))
+    return wrapped, spread[0].shape

@@ -1,4 +1,7 @@
-"""Nullable data from and to Arrow: values without a copy, nulls as Arrow's validity bitmap."""
+"""Nullable data from and to Arrow, and Polars, which keeps its series as Arrow does.
+
+Values are not copied, and nulls are Arrow's validity bitmap. Null and NaN are as different as ours.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.errors import DataTypeError, MissingExtraError
-from intarsia.nullable.layout import is_string
-from intarsia.nullable.times import in_common_unit, without_nat
+from intarsia.errors import DataTypeError, NullsPresentError
+from intarsia.extras import extra
+from intarsia.nullable.elements import is_string
 from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+    import polars
     import pyarrow
 
-__all__ = ["from_arrow", "stacked", "to_arrow"]
+__all__ = [
+    "from_arrow",
+    "from_polars",
+    "in_common_unit",
+    "stacked",
+    "to_arrow",
+    "to_polars",
+    "with_one_null",
+]
 
+UNITS = ("s", "ms", "us", "ns")
+"""The units that pandas and Arrow have."""
 
-def _pyarrow() -> ModuleType:
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "nullable") from error
-    return pa  # type: ignore[no-any-return]
+_COARSER = ("W", "D", "h", "m")
 
 
 def to_arrow(data: NullableValues, *, nat_as_null: bool = False) -> pyarrow.Array[Any]:
@@ -33,26 +42,16 @@ def to_arrow(data: NullableValues, *, nat_as_null: bool = False) -> pyarrow.Arra
     >>> to_arrow(NullableValues(np.array([1.5, np.nan, 2.5]), np.array([False, False, True]))).to_pylist()
     [1.5, nan, None]
     """
-    pa = _pyarrow()
-    data = _one_level(data)
+    pa = extra("pyarrow", "nullable")
+    data = with_one_null(data, nat_as_null=nat_as_null, where="Arrow")
     if data.ndim == 0:
         raise DataTypeError("a single element is no Arrow array: use .item()")
-    data = without_nat(data, nat_as_null=nat_as_null, where="Arrow")
     flat = _flat_to_arrow(pa, data.reshape(-1))
     for size in reversed(data.shape[1:]):
         if size == 0:
             raise DataTypeError(f"Arrow cannot say the shape {data.shape}: one of its lists has no length")
         flat = pa.FixedSizeListArray.from_arrays(flat, size)
     return flat
-
-
-def _one_level(data: NullableValues) -> NullableValues:
-    if data.depth > 1:
-        raise DataTypeError(
-            f"Arrow, pandas and Polars have one kind of null, and this data has {data.depth}: "
-            "lose the difference with collapse() first"
-        )
-    return data
 
 
 def _flat_to_arrow(pa: ModuleType, data: NullableValues) -> Any:
@@ -87,7 +86,7 @@ def from_arrow(array: Any) -> NullableValues:
     >>> from_arrow(pa.array([1, None, 3]))
     NullableValues([1, NULL, 3], dtype=int64)
     """
-    pa = _pyarrow()
+    pa = extra("pyarrow", "nullable")
     if not isinstance(array, pa.Table | pa.RecordBatch | pa.ChunkedArray | pa.Array):
         array = _imported(pa, array)
     if isinstance(array, pa.Table | pa.RecordBatch):
@@ -174,14 +173,89 @@ def _bits(buffer: Any, offset: int, size: int) -> np.ndarray[Any, np.dtype[np.bo
 
 
 def stacked(columns: list[NullableValues], names: list[Any]) -> NullableValues:
-    """The columns of a data frame as one array of two dimensions; they must be of one type.
-
-    >>> stacked([NullableValues(np.arange(2)), NullableValues(np.arange(2))], ["a", "b"]).shape
-    (2, 2)
-    """
+    """The columns of a data frame as one array of two dimensions; they must be of one type."""
     types = {str(column.values.dtype) for column in columns}
     if len(types) != 1:
         listed = ", ".join(f"{n}: {c.values.dtype}" for n, c in zip(names, columns, strict=True))
         raise DataTypeError(f"the columns have different types ({listed}): an array has one")
     values = np.stack([column.values for column in columns], axis=1)
     return NullableValues(values, np.stack([column.missing for column in columns], axis=1))
+
+
+def to_polars(data: NullableValues, *, name: str = "", nat_as_null: bool = False) -> polars.Series:
+    """A Polars series, of arrays if there is more than one dimension. The values are not copied.
+
+    >>> to_polars(NullableValues(np.array([1.5, np.nan, 2.5]), np.array([False, False, True]))).to_list()
+    [1.5, nan, None]
+    """
+    pl = extra("polars", "nullable")
+    return pl.Series(name, to_arrow(data, nat_as_null=nat_as_null))  # type: ignore[no-any-return]
+
+
+def from_polars(series: Any) -> NullableValues:
+    """A Polars series as nullable data.
+
+    >>> import polars as pl
+    >>> from_polars(pl.Series([1.5, None]))
+    NullableValues([1.5, NULL], dtype=float64)
+    """
+    pl = extra("polars", "nullable")
+    if isinstance(series, pl.DataFrame):
+        columns = [from_polars(series[name]) for name in series.columns]
+        return stacked(columns, series.columns)
+    if isinstance(series, pl.LazyFrame):
+        raise DataTypeError("a LazyFrame has no values yet: call collect() first")
+    if not isinstance(series, pl.Series):
+        raise DataTypeError(f"from_polars takes a series or a data frame, not {type(series).__name__}")
+    if series.dtype.base_type() is pl.Object or (series.dtype.is_nested() and "Object" in str(series.dtype)):
+        # Polars exports the addresses of the objects.
+        raise DataTypeError(f"a series of {series.dtype} has no equal in an array: cast it first")
+    try:
+        exported = series.to_arrow()
+    except ValueError as error:
+        raise DataTypeError(f"a series of {series.dtype} has no equal in Arrow: cast it first") from error
+    return from_arrow(exported)
+
+
+def in_common_unit(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """`values` in one of `UNITS`, unchanged in meaning; a unit that none of them can express is refused."""
+    unit, count = np.datetime_data(values.dtype)
+    if unit in UNITS and count == 1 and values.dtype.isnative:
+        return values
+    kind = values.dtype.kind
+    if unit in UNITS:
+        target = unit
+    elif unit in _COARSER or (kind == "M" and unit in "YM"):
+        target = "s"
+    else:
+        raise DataTypeError(
+            f"{values.dtype} has no equal in Arrow or pandas, which count in {', '.join(UNITS)}: "
+            "convert it with astype first"
+        )
+    converted = values.astype(f"{kind}8[{target}]")
+    if not np.array_equal(np.isnat(values), np.isnat(converted)) or not np.array_equal(
+        values[~np.isnat(values)], converted[~np.isnat(converted)]
+    ):
+        raise DataTypeError(f"a value of {values.dtype} is beyond the range of {converted.dtype}")
+    return converted
+
+
+def with_one_null(nullable: NullableValues, *, nat_as_null: bool, where: str) -> NullableValues:
+    """`nullable` for libraries with one null: levels are refused, and NaT, unless it is to become null."""
+    if nullable.depth > 1:
+        raise DataTypeError(
+            f"{where} has one kind of null, and this data has {nullable.depth}: "
+            "lose the difference with collapse() first"
+        )
+    if nullable.values.dtype.kind not in "mM":
+        return nullable
+    nat = np.isnat(nullable.values) & ~nullable.is_null()
+    count = int(np.count_nonzero(nat))
+    if not count:
+        return nullable
+    if not nat_as_null:
+        raise NullsPresentError(
+            f"{count} of {nullable.size} elements are NaT and not null, and {where} cannot tell the two "
+            "apart: pass nat_as_null=True to make them null"
+        )
+    return NullableValues(nullable.values, nullable.is_null() | nat)

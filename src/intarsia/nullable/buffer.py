@@ -1,38 +1,110 @@
-"""zarr's memory for arrays, extended by nullable data; set process-wide when this package is imported.
+"""zarr's memory for arrays, extended by nullable data.
 
-zarr asks one class for all memory. `NullableNDBuffer` answers with zarr's own behaviour for plain
-arrays; for a dtype that says "nullable" (see layout.py) it answers with an `OptionalNDBuffer`.
+zarr asks one class, named in its configuration, for all memory. `NullableNDBuffer` answers with zarr's own
+behaviour for plain arrays; for a dtype that says "nullable" (see elements.py) it answers with an
+`OptionalNDBuffer`. Who makes zarr ask it: `meet_nulls` in dtype.py.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
+import numpy as np
 from zarr.buffer.cpu import NDBuffer
 
-from intarsia.nullable.layout import Layout, layout_of
-from intarsia.nullable.scalars import NULL, Null, Some
+from intarsia._compat import DeferredNDBuffer
+from intarsia.nullable.elements import NULL, ElementType, Null, Some, beneath, element_type
 from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import SupportsIndex
 
-    import numpy as np
     import numpy.typing as npt
     from zarr.core.buffer import NDArrayLike
 
-    from intarsia.nullable.compact import Compact
+    from intarsia.nullable.values import Array
 
-__all__ = ["NullableNDBuffer", "OptionalNDBuffer", "nullable_of"]
+__all__ = [
+    "Gathered",
+    "NullableNDBuffer",
+    "OptionalNDBuffer",
+    "gather",
+    "nullable_of",
+]
+
+
+def gather(values: Array, present: Array, count: int, out: Array | None = None) -> Array:
+    """The `count` elements of `values` where `present`, in C order, as one dimension."""
+    if count < values.size and values.flags.c_contiguous:
+        # Three times faster than a boolean index, which walks the mask twice.
+        return values.reshape(-1).take(np.flatnonzero(present), out=out, mode="clip")
+    taken: Array = values.reshape(-1) if count == values.size else values[present]
+    if out is None:
+        return taken
+    out[...] = taken
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """A chunk just decoded, before its elements are put in place: which are present, and those alone.
+
+    zarr decodes a chunk and copies it into the result. Waiting with the expansion until the result is
+    known saves that copy.
+    """
+
+    present: Array
+    """One bool an element, of the chunk's shape."""
+
+    data: Array | NullableValues
+    """The present elements, one dimension; of nested data they may be null further in."""
+
+    element: ElementType
+    """What the expanded chunk looks like."""
+
+    count: int
+    """How many are present."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The chunk's shape."""
+        shape: tuple[int, ...] = self.present.shape
+        return shape
+
+    def expanded(self) -> NullableValues:
+        """The chunk as values and `missing`."""
+        if self.count == self.present.size and isinstance(self.data, np.ndarray):
+            missing = np.zeros(self.shape, dtype=np.uint8)
+            return NullableValues(self.data.reshape(self.shape), missing, self.element.depth)
+        made = NullableValues.empty(self.shape, self.element)
+        self.expand_into(made.values, made.missing)
+        return made
+
+    def expand_into(self, values: Array, missing: Array) -> None:
+        """Write the chunk into memory of its shape."""
+        depth = self.element.depth
+        inner = None if isinstance(self.data, np.ndarray) else self.data
+        data: Array = self.data if inner is None else inner.values  # type: ignore[assignment]
+        if self.count == self.present.size:
+            values[...] = data.reshape(self.shape)
+            missing[...] = 0 if inner is None else inner.missing.reshape(self.shape)
+            return
+        values[...] = beneath(values.dtype)
+        if self.count == 0:
+            missing[...] = depth
+            return
+        values[self.present] = data
+        if inner is None:
+            np.logical_not(self.present, out=missing.view(np.bool_))
+        else:
+            missing[...] = depth
+            missing[self.present] = inner.missing
 
 
 class NullableNDBuffer(NDBuffer):
-    """zarr's own NDBuffer, which also knows what to allocate for nullable dtypes.
-
-    >>> NullableNDBuffer.create(shape=(2,), dtype="int8").as_ndarray_like()
-    array([0, 0], dtype=int8)
-    """
+    """zarr's own NDBuffer, which also knows what to allocate for nullable dtypes."""
 
     @classmethod
     def create(
@@ -43,18 +115,18 @@ class NullableNDBuffer(NDBuffer):
         order: Literal["C", "F"] = "C",
         fill_value: Any | None = None,
     ) -> Self:
-        layout = layout_of(dtype)
-        if layout is None:
+        element = element_type(dtype)
+        if element is None:
             return super().create(shape=shape, dtype=dtype, order=order, fill_value=fill_value)
-        made = NullableValues.full(tuple(shape), fill_value, layout, order)
+        made = NullableValues.full(tuple(shape), fill_value, element, order)
         return cast("Self", OptionalNDBuffer(made))
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], dtype: npt.DTypeLike, order: Literal["C", "F"] = "C") -> Self:
-        layout = layout_of(dtype)
-        if layout is None:
+        element = element_type(dtype)
+        if element is None:
             return super().empty(shape, dtype, order)
-        return cast("Self", OptionalNDBuffer(NullableValues.empty(tuple(shape), layout, order)))
+        return cast("Self", OptionalNDBuffer(NullableValues.empty(tuple(shape), element, order)))
 
     @classmethod
     def from_ndarray_like(cls, ndarray_like: NDArrayLike) -> Self:
@@ -64,11 +136,11 @@ class NullableNDBuffer(NDBuffer):
 
     def all_equal(self, other: Any, equal_nan: bool = True) -> bool:
         if isinstance(other, Null | Some):  # the fill value of a nullable array, whose values these become
-            return _all_equal(NullableValues.of(self._data), other, equal_nan)
+            return _all_equal(NullableValues.of(self.as_ndarray_like()), other, equal_nan)
         return super().all_equal(other, equal_nan)
 
 
-class OptionalNDBuffer(NullableNDBuffer):
+class OptionalNDBuffer(DeferredNDBuffer, NullableNDBuffer):
     """The memory of nullable data: `NullableValues`, or a chunk just decoded and not yet expanded.
 
     >>> from intarsia.nullable import optional_dtype
@@ -78,42 +150,33 @@ class OptionalNDBuffer(NullableNDBuffer):
     NullableValues([3, 3], dtype=int8)
     """
 
-    _compact: Compact | None = None
+    _gathered: Gathered | None = None
     _nullable: NullableValues | None = None
 
     def __init__(self, array: NullableValues) -> None:
         self._nullable = array
 
     @classmethod
-    def from_compact(cls, chunk: Compact) -> OptionalNDBuffer:
+    def from_gathered(cls, chunk: Gathered) -> OptionalNDBuffer:
         """A chunk whose elements are put in place when somebody looks, or into another buffer."""
         made = cls.__new__(cls)
-        made._compact = chunk
+        made._gathered = chunk
         return made
 
     @property
     def nullable(self) -> NullableValues:
         """The data."""
         if self._nullable is None:
-            assert self._compact is not None
-            self._nullable = self._compact.expanded()
-            self._compact = None
+            assert self._gathered is not None
+            self._nullable = self._gathered.expanded()
+            self._gathered = None
         return self._nullable
 
     @property
-    def _data(self) -> Any:
-        """Where zarr's own buffers look for the array of another one, and must find the nulls."""
-        return self.nullable
-
-    @_data.setter
-    def _data(self, array: Any) -> None:
-        self._nullable = array
-
-    @property
-    def layout(self) -> Layout:
+    def element(self) -> ElementType:
         """The plain dtype and the depth."""
-        compact = self._compact
-        return self.nullable.layout if compact is None else compact.layout
+        gathered = self._gathered
+        return self.nullable.element if gathered is None else gathered.element
 
     def as_ndarray_like(self) -> NDArrayLike:
         return cast("NDArrayLike", self.nullable)
@@ -130,8 +193,8 @@ class OptionalNDBuffer(NullableNDBuffer):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        compact = self._compact
-        return self.nullable.shape if compact is None else compact.shape
+        gathered = self._gathered
+        return self.nullable.shape if gathered is None else gathered.shape
 
     def reshape(self, newshape: tuple[int, ...] | Literal[-1]) -> Self:
         return type(self)(self.nullable.reshape((newshape,) if newshape == -1 else newshape))
@@ -143,17 +206,17 @@ class OptionalNDBuffer(NullableNDBuffer):
         return type(self)(self.nullable.astype(dtype, order=order))
 
     def __getitem__(self, key: Any) -> Self:
-        if self._compact is not None and _is_everything(key, self._compact.shape):
+        if self._gathered is not None and _is_everything(key, self._gathered.shape):
             return self
         return type(self)(self.nullable[key])
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(value, OptionalNDBuffer):
-            compact = value._compact
-            if compact is not None and compact.layout == self.layout and _is_box(key):
+            gathered = value._gathered
+            if gathered is not None and gathered.element == self.element and _is_box(key):
                 region = self.nullable[key]
-                if region.shape == compact.shape:
-                    compact.expand_into(region.values, region.missing)
+                if region.shape == gathered.shape:
+                    gathered.expand_into(region.values, region.missing)
                     return
             value = value.nullable
         elif isinstance(value, NDBuffer):
@@ -180,11 +243,7 @@ class OptionalNDBuffer(NullableNDBuffer):
 
 
 def nullable_of(buffer: Any, depth: int) -> NullableValues:
-    """What a buffer of any kind holds, as nullable data of `depth`.
-
-    >>> nullable_of(NullableNDBuffer.create(shape=(2,), dtype="int8"), 1)
-    NullableValues([0, 0], dtype=int8)
-    """
+    """What a buffer of any kind holds, as nullable data of `depth`."""
     if isinstance(buffer, OptionalNDBuffer):
         return buffer.nullable.at_depth(depth)
     return NullableValues.of(buffer.as_ndarray_like(), depth)

@@ -22,12 +22,10 @@ from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.codecs.synchronous import ChunkNamingCodec
 from intarsia.codecs.threads import in_own_thread
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
-from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, nullable_of
-from intarsia.nullable.compact import Compact, gather
+from intarsia.nullable.buffer import Gathered, NullableNDBuffer, OptionalNDBuffer, gather, nullable_of
 from intarsia.nullable.dtype import NAMES, OptionalDType, Spelling
-from intarsia.nullable.framing import HEADER, checked_mask, joined, split
-from intarsia.nullable.parts import Part
-from intarsia.nullable.scalars import Some
+from intarsia.nullable.elements import Some
+from intarsia.nullable.parts import HEADER, NestedCodecs, checked_mask, joined, split
 from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
@@ -146,8 +144,8 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         if data is None:
             data = (default_serializer(dtype.inner, self.name),)
         return type(self)(
-            mask_codecs=Part("mask", self.mask_codecs).evolved(mask_spec),
-            data_codecs=Part("data", data).evolved(data_spec),
+            mask_codecs=NestedCodecs("mask", self.mask_codecs).evolved(mask_spec),
+            data_codecs=NestedCodecs("data", data).evolved(data_spec),
             name=self.name,
         )
 
@@ -169,16 +167,16 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         raise NotImplementedError("the size depends on how many elements are null")
 
     @cached_property
-    def _mask(self) -> Part:
-        return Part("mask", self.mask_codecs)
+    def _mask(self) -> NestedCodecs:
+        return NestedCodecs("mask", self.mask_codecs)
 
     @cached_property
-    def _data(self) -> Part:
+    def _data(self) -> NestedCodecs:
         if self.data_codecs is None:
             raise CodecConfigurationError(
                 "codec 'optional': it has no data_codecs yet; create an array with it"
             )
-        return Part("data", self.data_codecs)
+        return NestedCodecs("data", self.data_codecs)
 
     @property
     def _sync_capable(self) -> bool:
@@ -221,7 +219,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
     ) -> tuple[NullableValues, np.ndarray[Any, Any], int]:
         dtype = _optional(chunk_spec.dtype)
         nullable = nullable_of(chunk_data, dtype.depth)
-        if nullable.values.dtype != dtype.layout.dtype:
+        if nullable.values.dtype != dtype.element.dtype:
             nullable = nullable.astype(dtype.to_native_dtype())
         if dtype.depth == 1:
             present = np.logical_not(nullable.missing.view(np.bool_))
@@ -292,17 +290,17 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
     def _combined(
         self, present: np.ndarray[Any, Any], count: int, data: NDBuffer | None, chunk_spec: ArraySpec
     ) -> NDBuffer:
-        layout = _optional(chunk_spec.dtype).layout
+        element = _optional(chunk_spec.dtype).element
         decoded: Any
         if data is None:
-            decoded = np.empty(0, dtype=layout.dtype)
-        elif layout.depth > 1:
-            decoded = nullable_of(data, layout.depth - 1)
+            decoded = np.empty(0, dtype=element.dtype)
+        elif element.depth > 1:
+            decoded = nullable_of(data, element.depth - 1)
         else:
             decoded = data.as_numpy_array()
-            if decoded.dtype != layout.dtype:
-                decoded = decoded.astype(layout.dtype)
-        return OptionalNDBuffer.from_compact(Compact(present, decoded, layout, count))
+            if decoded.dtype != element.dtype:
+                decoded = decoded.astype(element.dtype)
+        return OptionalNDBuffer.from_gathered(Gathered(present, decoded, element, count))
 
 
 def _optional(dtype: Any) -> OptionalDType:
@@ -316,11 +314,7 @@ def _optional(dtype: Any) -> OptionalDType:
 
 
 def default_serializer(inner: Any, name: Spelling = "optional") -> ArrayBytesCodec:
-    """What encodes values of the data type `inner` without compressing them.
-
-    >>> default_serializer(VariableLengthUTF8())
-    VLenUTF8Codec()
-    """
+    """What encodes values of the data type `inner` without compressing them."""
     if isinstance(inner, OptionalDType):
         return NullableCodec(name=name)
     if isinstance(inner, VariableLengthUTF8):

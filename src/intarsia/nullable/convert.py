@@ -1,23 +1,44 @@
-"""Anything people keep missing values in, as `NullableValues`."""
+"""Anything people keep missing values in, as `NullableValues`: exactly, or refused.
+
+What to do with lists of Python's objects is asked of the set of the elements' types, which is quick to find,
+so that a long list of numbers goes to NumPy as a whole.
+"""
 
 from __future__ import annotations
 
 import array
+import datetime
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.casting import cast, cast_values
 from intarsia.errors import DataTypeError
-from intarsia.nullable.layout import tagged
-from intarsia.nullable.objects import from_objects, is_element
+from intarsia.nullable.elements import NULL, Null, Some, beneath, tagged, unwrap
 from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from intarsia.casting import Casting
 
-__all__ = ["as_masked", "as_nullable"]
+__all__ = ["as_masked", "as_nullable", "from_objects"]
 
+type _Array = np.ndarray[Any, Any]
+
+_FAMILIES: dict[str, tuple[type, ...]] = {  # to Python a timedelta64 is an integer, hence the order
+    "text": (str,),
+    "bytes": (bytes,),
+    "time": (datetime.date, np.datetime64),
+    "span": (datetime.timedelta, np.timedelta64),
+    "number": (bool, int, float, complex, np.bool_, np.number),
+    "record": (tuple, np.void),
+}
+"""Types of elements that go together in one array."""
+
+_INTEGERS = (int, np.integer)
 _BUFFERS = (bytearray, memoryview, array.array)
 
 
@@ -37,13 +58,12 @@ def as_nullable(
     intarsia.errors.DataTypeError: the values are float64, and int16 cannot hold them all...
     """
     if dtype is None:
-        return _found(data, None, depth, casting)
+        return _taken(data, None, depth, casting)
     dtype = np.dtype(dtype)
-    found = _found(data, dtype, depth, casting)
-    return found.astype(tagged(dtype, depth), copy=False, casting=casting)
+    return _taken(data, dtype, depth, casting).astype(tagged(dtype, depth), copy=False, casting=casting)
 
 
-def _found(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Casting) -> NullableValues:
+def _taken(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Casting) -> NullableValues:
     if isinstance(data, NullableValues | np.ndarray) and data is not np.ma.masked:
         if isinstance(data, np.ndarray) and data.dtype == object:
             return from_objects(data, dtype, depth, casting=casting)
@@ -54,13 +74,13 @@ def _found(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Casting)
 
         return from_pandas(data).at_depth(depth)
     if library == "polars":  # also what from_polars refuses: to NumPy it is one object
-        from intarsia.nullable.polars import from_polars
+        from intarsia.nullable.arrow import from_polars
 
         return from_polars(data).at_depth(depth)
     read = getattr(data, "read_nullable", None)
     if read is not None:
         return NullableValues.of(read(), depth)
-    if is_element(type(data)):
+    if _is_element(type(data)):
         return from_objects(data, dtype, depth, casting=casting)
     if isinstance(data, Sequence) and not isinstance(data, _BUFFERS):
         return _of_sequence(data if isinstance(data, list | tuple) else list(data), dtype, depth, casting)
@@ -68,7 +88,7 @@ def _found(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Casting)
         # An array that is stored or computed somewhere; NumPy's conversion would drop its mask.
         read = data.compute() if hasattr(data, "compute") else data[...]
         if type(read) is not type(data):
-            return _found(read, dtype, depth, casting)
+            return _taken(read, dtype, depth, casting)
     elif library == "pyarrow" or hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_stream__"):
         # NumPy would make NaN of Arrow's nulls. Arrays of xarray are above: they export themselves as tables.
         from intarsia.nullable.arrow import from_arrow
@@ -80,7 +100,7 @@ def _found(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Casting)
             f"an object of type {type(data).__name__} is no array and has no place in one: give a list, "
             "a masked array, or a table or series of pandas, Arrow or Polars"
         )
-    return _found(plain, dtype, depth, casting)
+    return _taken(plain, dtype, depth, casting)
 
 
 def _of_sequence(
@@ -107,5 +127,187 @@ def as_masked(data: Any, *, collapse: bool = False) -> np.ma.MaskedArray[Any, An
     >>> print(as_masked(pd.Series([1, None], dtype="Int64")))
     [1 --]
     """
-    found = data if isinstance(data, NullableValues) else as_nullable(data)
-    return found.masked(collapse=collapse)
+    nullable = data if isinstance(data, NullableValues) else as_nullable(data)
+    return nullable.masked(collapse=collapse)
+
+
+def _is_element(kind: type) -> bool:
+    """Whether an object of this type is an element of an array, or a null."""
+    return _is_null(kind) or kind is Some or (not issubclass(kind, tuple) and _family(kind) is not None)
+
+
+def from_objects(
+    data: Any, dtype: np.dtype[Any] | None = None, depth: int = 1, *, casting: Casting = "same_kind"
+) -> NullableValues:
+    """Nested lists, an array of objects, or one object; None and what pandas has for it are null."""
+    if isinstance(data, np.ndarray) and data is not np.ma.masked:
+        flat, shape = list(np.ma.getdata(data).reshape(-1)), data.shape
+        if isinstance(data, np.ma.MaskedArray):
+            hidden = np.ma.getmaskarray(data).reshape(-1).tolist()
+            flat = [NULL if null else value for value, null in zip(flat, hidden, strict=True)]
+    else:
+        flat, shape = _flattened(data, records=dtype is not None and dtype.names is not None)
+    kinds = set(map(type, flat))
+    missing, present = _split(flat, kinds, depth)
+    converted = _array_of(present, dtype, casting)
+    if missing is None:
+        return NullableValues(converted.reshape(shape), None, depth)
+    values: _Array = np.empty(len(flat), dtype=converted.dtype)
+    values[...] = beneath(values.dtype)
+    values[missing == 0] = converted
+    return NullableValues(values.reshape(shape), missing.reshape(shape), depth)
+
+
+def _flattened(data: Any, *, records: bool) -> tuple[list[Any], tuple[int, ...]]:
+    """All elements of nested lists in a row, and the shape. Of records, tuples are elements."""
+    lists: Any = list if records else (list, tuple)
+    if not isinstance(data, lists):
+        return [data], ()
+    flat: list[Any] = list(data)
+    shape: tuple[int, ...] = (len(flat),)
+    while any(nested := [issubclass(kind, lists) for kind in set(map(type, flat))]):
+        lengths = set(map(len, flat)) if all(nested) else set()
+        if len(lengths) != 1:
+            raise DataTypeError("the lists are ragged: every row of an array has the same length")
+        shape = (*shape, *lengths)
+        flat = list(chain.from_iterable(flat))
+    return flat, shape
+
+
+def _split(
+    flat: list[Any], kinds: set[type], depth: int
+) -> tuple[np.ndarray[Any, np.dtype[np.uint8]] | None, list[Any]]:
+    """`missing`, or None if nothing is, and what is present."""
+    nulls = {kind for kind in kinds if _is_null(kind)}
+    if Some in kinds or any(issubclass(kind, np.ndarray) for kind in kinds - nulls):
+        pairs = [unwrap(_bare(value), depth) for value in flat]
+        missing = np.array([level for _, level in pairs], dtype=np.uint8)
+        return missing, [value for value, level in pairs if level == 0]
+    if not nulls:
+        return None, flat
+    if nulls == {type(None)}:
+        null = bytes([value is None for value in flat])
+        present = [value for value in flat if value is not None]
+    else:
+        null = bytes([type(value) in nulls for value in flat])
+        present = [value for value in flat if type(value) not in nulls]
+    return np.frombuffer(null, dtype=np.uint8) * np.uint8(depth), present
+
+
+def _is_null(kind: type) -> bool:
+    if kind is type(None) or kind is Null or kind is type(np.ma.masked):
+        return True
+    return kind.__name__ in ("NAType", "NaTType") and kind.__module__.startswith("pandas.")
+
+
+def _bare(value: Any) -> Any:
+    """An array without dimensions as its element, which may be masked."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    return NULL if _is_null(type(value)) else value
+
+
+def _family(kind: type) -> str | None:
+    return next((name for name, kinds in _FAMILIES.items() if issubclass(kind, kinds)), None)
+
+
+def _array_of(present: list[Any], dtype: np.dtype[Any] | None, casting: Casting) -> _Array:
+    """The objects as an array of `dtype`, or of what they have in common."""
+    if not present:
+        return np.empty(0, dtype=dtype)
+    kinds = set(map(type, present))
+    family, *others = {_family(kind) for kind in kinds}
+    named = f"the elements ({', '.join(sorted({kind.__name__ for kind in kinds}))})"
+    if others or family is None:
+        raise DataTypeError(f"{named} do not become {dtype or 'one data type'}")
+    if family == "text" and dtype is not None and dtype.kind == "M":
+        family = "time"
+    try:
+        if family == "record" and dtype is not None and dtype.names is not None:
+            return _records(present, dtype, casting)
+        made = _MAKERS[family](present, kinds)
+    except DataTypeError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataTypeError(f"{named} do not become {dtype or 'one data type'}: {error}") from error
+    return made if dtype is None else cast_values(made, dtype, casting=casting, what=named)
+
+
+def _numbers(present: list[Any], kinds: set[type]) -> _Array:
+    if kinds == {float}:
+        return np.array(present, dtype=np.float64)  # NumPy does not need to look for the type first
+    made = np.array(present)
+    if made.dtype == object:
+        raise OverflowError("an integer has more than 64 bits")
+    integers = {kind for kind in kinds if issubclass(kind, _INTEGERS)}
+    if made.dtype.kind not in "fc" or not integers:
+        return made
+    if all(issubclass(kind, (*_INTEGERS, np.bool_)) for kind in kinds):
+        # NumPy makes floats of integers that only int64 and uint64 together could hold, and also of some
+        # that uint64 holds alone.
+        return np.array([int(value) for value in present], dtype=np.uint64)
+    among = _numbers([value for value in present if isinstance(value, _INTEGERS)], integers)
+    cast(among, made.dtype, what="the integers among the elements")
+    return made
+
+
+def _texts(present: list[Any], kinds: set[type]) -> _Array:
+    return np.array(present, dtype=np.dtypes.StringDType())  # of fixed width, each would take the longest's
+
+
+def _bytes(present: list[Any], kinds: set[type]) -> _Array:
+    made = np.empty(len(present), dtype=object)
+    made[:] = present if kinds == {bytes} else [bytes(value) for value in present]
+    return made
+
+
+def _times(present: list[Any], kinds: set[type]) -> _Array:
+    """Times with a zone are meant in UTC, and do not mix with those that have none."""
+    zoned = {getattr(value, "tzinfo", None) is not None for value in present}
+    if len(zoned) > 1:
+        raise ValueError("some have a time zone, others have none")
+    if True in zoned:
+        present = [value.astimezone(datetime.UTC).replace(tzinfo=None) for value in present]
+    # NumPy would drop the nanoseconds of pandas' times.
+    own = (value.to_datetime64() if hasattr(value, "to_datetime64") else value for value in present)
+    return _in_one_unit(map(np.datetime64, own))
+
+
+def _spans(present: list[Any], kinds: set[type]) -> _Array:
+    own = (value.to_timedelta64() if hasattr(value, "to_timedelta64") else value for value in present)
+    return _in_one_unit(map(np.timedelta64, own))
+
+
+def _in_one_unit(scalars: Iterable[Any]) -> _Array:
+    """NumPy's times in the finest of their units; NumPy itself does not notice what is out of its range."""
+    listed = list(scalars)
+    units = {scalar.dtype for scalar in listed}
+    made: _Array = np.empty(len(listed), dtype=np.result_type(*units))
+    for unit in units:
+        places = [i for i, scalar in enumerate(listed) if scalar.dtype == unit]
+        made[places] = cast(np.array([listed[i] for i in places], dtype=unit), made.dtype)
+    return made
+
+
+def _voids(present: list[Any], kinds: set[type]) -> _Array:
+    return np.array(present)
+
+
+def _records(present: list[Any], dtype: np.dtype[Any], casting: Casting) -> _Array:
+    names = dtype.names or ()
+    if any(len(record) != len(names) for record in present):
+        raise ValueError(f"a record has the fields {', '.join(names)}")
+    made = np.empty(len(present), dtype=dtype)
+    for i, name in enumerate(names):
+        made[name] = _array_of([record[i] for record in present], dtype[name], casting)
+    return made
+
+
+_MAKERS: dict[str, Callable[[list[Any], set[type]], _Array]] = {
+    "text": _texts,
+    "bytes": _bytes,
+    "time": _times,
+    "span": _spans,
+    "number": _numbers,
+    "record": _voids,
+}

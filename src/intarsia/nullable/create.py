@@ -12,15 +12,14 @@ from intarsia._icechunk import safe_store
 from intarsia.codecs.chain import CodecLike, parse_codecs
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.errors import CodecConfigurationError, DataTypeError
-from intarsia.nullable.arithmetic import on_present_values
 from intarsia.nullable.array import NullableArray
 from intarsia.nullable.codec import NullableCodec, default_serializer
 from intarsia.nullable.convert import as_nullable
 from intarsia.nullable.dtype import OptionalDType, Spelling, optional_dtype
-from intarsia.nullable.layout import is_string, layout_of
-from intarsia.nullable.na_object import ATTRIBUTE, UNSET, attribute_of
+from intarsia.nullable.elements import NULL, element_type, is_string
 from intarsia.nullable.null_type import NullDType
-from intarsia.nullable.scalars import NULL
+from intarsia.nullable.nulls import ATTRIBUTE, UNSET, attribute_of
+from intarsia.nullable.sentinel import on_present_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -78,7 +77,7 @@ def create_array(
         if (
             na_object is UNSET
             and is_string(getattr(data, "dtype", np.dtype(bool)))
-            and layout_of(data.dtype) is None
+            and element_type(data.dtype) is None
         ):
             na_object = getattr(data.dtype, "na_object", UNSET)
     if shape is None or dtype is None:
@@ -94,7 +93,7 @@ def create_array(
         )
     kept = dict(attributes or {})
     if na_object is not UNSET:
-        if not is_string(data_type.layout.dtype):
+        if not is_string(data_type.element.dtype):
             raise DataTypeError(f"na_object is for strings; this array holds {data_type}")
         kept[ATTRIBUTE] = attribute_of(na_object)
     made = zarr.create_array(
@@ -118,7 +117,7 @@ def create_array(
 
 
 def _values_dtype(dtype: Any) -> np.dtype[Any] | None:
-    return None if dtype is None else optional_dtype(dtype).layout.dtype
+    return None if dtype is None else optional_dtype(dtype).element.dtype
 
 
 def _filters(filters: Iterable[CodecLike]) -> list[ArrayArrayCodec]:
@@ -135,12 +134,7 @@ def optional_codec(
     mask_codecs: Iterable[CodecLike] | None = None,
     data_codecs: Iterable[CodecLike] | None = None,
 ) -> NullableCodec:
-    """The `optional` codec for a data type, at all its levels.
-
-    >>> codec = optional_codec(optional_dtype("float32"), compressors=["gzip"])
-    >>> [type(nested).__name__ for nested in codec.data_codecs]
-    ['BytesCodec', 'GzipCodec']
-    """
+    """The `optional` codec for a data type, at all its levels."""
     if compressors == "auto":
         compressors = (ZstdCodec(),)
     packed = list(compressors or ())

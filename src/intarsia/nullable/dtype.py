@@ -1,33 +1,61 @@
-"""The `optional` data type: a value of another data type, or null. It nests."""
+"""The `optional` data type: a value of another data type, or null. It nests.
+
+zarr imports this module with the first data type that anybody asks for, so it imports little itself. What
+nulls need of zarr is set when the first data type with nulls is made, from whatever source; a process that
+meets none keeps zarr as it is. A choice that somebody made before is left alone.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeGuard
 
 import numpy as np
+import zarr
 from zarr.dtype import Struct, VariableLengthUTF8, ZDType, parse_dtype
 from zarr.errors import DataTypeValidationError
+from zarr.registry import register_codec, register_ndbuffer
 
 from intarsia._compat import HasItemSize
 from intarsia.errors import CodecConfigurationError, DataTypeError
-from intarsia.nullable.install import meet_nulls
-from intarsia.nullable.layout import MOST_LEVELS, Layout, layout_of, tagged
-from intarsia.nullable.scalars import NULL, Null, Some
+from intarsia.nullable.elements import MOST_LEVELS, NULL, ElementType, Null, Some, element_type, tagged
 
 if TYPE_CHECKING:
     from intarsia._compat import JSON, DTypeJSON, Resolver
 
-__all__ = ["NAMES", "OptionalDType", "Spelling", "optional_dtype"]
+__all__ = ["NAMES", "OptionalDType", "Spelling", "meet_nulls", "optional_dtype"]
 
 type Spelling = Literal["optional", "zarrs.optional"]
 
 NAMES: tuple[Spelling, ...] = ("optional", "zarrs.optional")
 """The name of the proposal, and the one that zarrs gave it while it is a proposal."""
 
+STOCK_NDBUFFERS = ("zarr.buffer.cpu.NDBuffer", "zarr.core.buffer.cpu.NDBuffer")
+NDBUFFER = "intarsia.nullable.buffer.NullableNDBuffer"
+
 type _ZDType = ZDType[Any, Any]
+
+
+@cache  # once: whoever chooses other classes afterwards keeps them
+def meet_nulls() -> None:
+    """Make zarr use `NullableNDBuffer`, and codecs for arithmetic that leave nulls alone.
+
+    Called for every data type with nulls.
+    """
+    from intarsia.nullable.buffer import NullableNDBuffer
+    from intarsia.nullable.sentinel import PresentCastValue, PresentScaleOffset
+
+    register_ndbuffer(NullableNDBuffer, NDBUFFER)
+    if zarr.config.get("ndbuffer") in STOCK_NDBUFFERS:
+        zarr.config.set({"ndbuffer": NDBUFFER})
+    for name, codec in (("scale_offset", PresentScaleOffset), ("cast_value", PresentCastValue)):
+        qualname = f"{codec.__module__}.{codec.__qualname__}"
+        register_codec(name, codec, qualname=qualname)
+        if zarr.config.get("codecs").get(name) is None:
+            zarr.config.set({f"codecs.{name}": qualname})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +110,9 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
         return self.inner.innermost if isinstance(self.inner, OptionalDType) else self.inner
 
     @property
-    def layout(self) -> Layout:
+    def element(self) -> ElementType:
         """How the data lies in memory."""
-        return Layout(self.innermost.to_native_dtype(), self.depth)
+        return ElementType(self.innermost.to_native_dtype(), self.depth)
 
     @property
     def item_size(self) -> int:
@@ -92,21 +120,12 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
         return int(self.innermost.to_native_dtype().itemsize)
 
     def with_name(self, name: Spelling) -> OptionalDType:
-        """The same data type spelled otherwise, at all levels.
-
-        >>> optional_dtype("int8", depth=2).with_name("zarrs.optional").to_json(zarr_format=3)["name"]
-        'zarrs.optional'
-        """
+        """The same data type spelled otherwise, at all levels."""
         inner = self.inner.with_name(name) if isinstance(self.inner, OptionalDType) else self.inner
         return replace(self, inner=inner, name=name)
 
     def with_innermost(self, dtype: _ZDType) -> OptionalDType:
-        """The same levels around another data type.
-
-        >>> from zarr.dtype import Int8
-        >>> optional_dtype("float64", depth=2).with_innermost(Int8())
-        optional[optional[int8]]
-        """
+        """The same levels around another data type."""
         inner = self.inner.with_innermost(dtype) if isinstance(self.inner, OptionalDType) else dtype
         return replace(self, inner=inner)
 
@@ -122,17 +141,17 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
 
     @classmethod
     def _check_native_dtype(cls, dtype: Any) -> TypeGuard[Any]:
-        return layout_of(dtype) is not None
+        return element_type(dtype) is not None
 
     @classmethod
     def from_native_dtype(cls, dtype: Any) -> Self:
-        layout = layout_of(dtype)
-        if layout is not None:
+        element = element_type(dtype)
+        if element is not None:
             # zarr's own data types match this dtype, too, and would drop the nulls silently.
             raise DataTypeError(
-                f"the dtype of a nullable array ({layout.dtype}, {layout.depth} level(s) of null) does not "
+                f"the dtype of a nullable array ({element.dtype}, {element.depth} level(s) of null) does not "
                 "say enough to make another one: give dtype=array.metadata.data_type for a nullable "
-                f"array, or np.dtype({str(layout.dtype)!r}) for a plain one"
+                f"array, or np.dtype({str(element.dtype)!r}) for a plain one"
             )
         raise DataTypeValidationError(f"Invalid data type: {dtype}. It is not nullable")
 
@@ -160,11 +179,11 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
         name = data.get("name") if isinstance(data, Mapping) else data
         if name not in NAMES:
             raise DataTypeValidationError(f"{data!r} is not an optional data type")
-        from intarsia import schemas  # zarr imports this module for everybody: keep it light
+        from intarsia import schemas
 
-        found = schemas.problems("data_types/optional", data)
-        if found:
-            raise DataTypeError(f"data type {name!r}: " + "; ".join(found))
+        problems = schemas.problems("data_types/optional", data)
+        if problems:
+            raise DataTypeError(f"data type {name!r}: " + "; ".join(problems))
         assert isinstance(data, Mapping)
         inner: Any = data["configuration"]
         # Most of zarr's data types have no configuration and are known by their bare name. The proposal
@@ -204,9 +223,9 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
         data = data.value if isinstance(data, Some) else data
         if not isinstance(self.inner, OptionalDType):
             try:
-                from intarsia.nullable.objects import from_objects
+                from intarsia.nullable.convert import from_objects
 
-                data = from_objects(data, self.layout.dtype).values[()]
+                data = from_objects(data, self.element.dtype).values[()]
             except DataTypeError as error:
                 raise DataTypeError(f"fill_value {data!r} of {self}: {error}") from error
         return Some(self.inner.cast_scalar(data))
@@ -255,8 +274,8 @@ def optional_dtype(dtype: Any, depth: int = 1, *, name: Spelling | None = None) 
     >>> optional_dtype("float32"), optional_dtype("optional[optional[string]]")
     (optional[float32], optional[optional[string]])
     """
-    if isinstance(dtype, str) and (found := re.fullmatch(r"\s*optional\[(.*)\]\s*", dtype)):
-        inside = found[1].strip()
+    if isinstance(dtype, str) and (match := re.fullmatch(r"\s*optional\[(.*)\]\s*", dtype)):
+        inside = match[1].strip()
         inner = optional_dtype(inside) if inside.startswith("optional[") else _parse(inside)
         made = OptionalDType(inner=inner)
     else:
@@ -275,8 +294,8 @@ def optional_dtype(dtype: Any, depth: int = 1, *, name: Spelling | None = None) 
 
 
 def _parse(dtype: Any) -> _ZDType:
-    if layout_of(dtype) is not None:
-        dtype = layout_of(dtype).dtype  # type: ignore[union-attr]
+    if element_type(dtype) is not None:
+        dtype = element_type(dtype).dtype  # type: ignore[union-attr]
     if isinstance(dtype, np.dtypes.StringDType):
         return VariableLengthUTF8()
     try:

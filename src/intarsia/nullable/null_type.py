@@ -17,9 +17,8 @@ from zarr.dtype import ZDType
 from zarr.errors import DataTypeValidationError
 
 from intarsia.errors import DataTypeError
-from intarsia.nullable.install import meet_nulls
-from intarsia.nullable.layout import Layout, tagged
-from intarsia.nullable.scalars import NULL, Null
+from intarsia.nullable.dtype import meet_nulls
+from intarsia.nullable.elements import NULL, ElementType, Null, tagged
 
 if TYPE_CHECKING:
     from intarsia._compat import JSON, DTypeJSON
@@ -55,20 +54,12 @@ class NullDType(ZDType[Any, Any]):
             )
 
     @property
-    def layout(self) -> Layout:
+    def element(self) -> ElementType:
         """Objects, so that no plain value can be mistaken for bytes to store."""
-        return Layout(np.dtype(object), 1)
+        return ElementType(np.dtype(object), 1)
 
     def check(self, data: NullableValues) -> None:
-        """Refuse data with anything present.
-
-        >>> from intarsia.nullable import as_nullable
-        >>> with zarr.config.set({"intarsia.experimental": True}):
-        ...     NullDType().check(as_nullable([None, 3]))
-        Traceback (most recent call last):
-        ...
-        intarsia.errors.DataTypeError: 1 of 2 elements are not null, and an array of 'null' takes nothing else
-        """
+        """Refuse data with anything present."""
         count = data.size - data.null_count
         if count:
             raise DataTypeError(

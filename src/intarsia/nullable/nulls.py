@@ -1,17 +1,31 @@
-"""Nullable data for those who have no null: NaN and NaT, masked arrays, or an error."""
+"""Nullable data for those who have no null: NaN and NaT, masked arrays, an `na_object`, or an error.
+
+`na_object` is what stands for null in NumPy's string arrays: a choice of the reader, never of the format.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from intarsia.errors import DataTypeError, NullsPresentError
+from intarsia.extras import extra
 
 if TYPE_CHECKING:
     from intarsia.nullable.values import NullableValues
 
-__all__ = ["NullsChoice", "dtype_without_nulls", "without_nulls"]
+__all__ = [
+    "ATTRIBUTE",
+    "UNSET",
+    "NullsChoice",
+    "attribute_of",
+    "check_na_object",
+    "dtype_without_nulls",
+    "from_attribute",
+    "strings",
+    "without_nulls",
+]
 
 type NullsChoice = Literal["nan", "masked", "raise"]
 
@@ -89,3 +103,70 @@ def _promoted(values: np.ndarray[Any, Any], missing: np.ndarray[Any, Any], what:
 def _check(nulls: object) -> None:
     if nulls is not None and nulls not in CHOICES:
         raise DataTypeError(f"nulls={nulls!r}: choose one of {', '.join(map(repr, CHOICES))}")
+
+
+ATTRIBUTE: Final = "na_object"
+"""The attribute of an array that names the `na_object` its readers are to use."""
+
+_NONE, _NAN, _NA = "None", "numpy.nan", "pandas.NA"
+
+
+class Unset:
+    """The type of `UNSET`: no `na_object` was chosen; None is one that can be."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+    def __reduce__(self) -> str:
+        return "UNSET"  # there is one, also after a pickle
+
+
+UNSET: Final = Unset()
+"""No `na_object` was chosen, so strings are read as masked arrays."""
+
+
+def check_na_object(na_object: Any) -> None:
+    """Refuse what cannot be told from a string."""
+    if isinstance(na_object, str):
+        raise DataTypeError(
+            f"na_object {na_object!r} is a string: NumPy takes such a null for that text, so it would be a "
+            "value again and equal to real ones.\n  Use None, numpy.nan or pandas.NA"
+        )
+
+
+def attribute_of(na_object: Any) -> str:
+    """How the attribute names an `na_object`; only these three mean the same everywhere."""
+    check_na_object(na_object)
+    if na_object is None:
+        return _NONE
+    if isinstance(na_object, float) and np.isnan(na_object):
+        return _NAN
+    if type(na_object).__module__.startswith("pandas.") and repr(na_object) == "<NA>":
+        return _NA
+    raise DataTypeError(
+        f"na_object {na_object!r} cannot be kept as an attribute: only None, numpy.nan and pandas.NA have a "
+        "name. Choose it when opening instead: open_array(…, na_object=…)"
+    )
+
+
+def from_attribute(name: Any) -> Any:
+    """The `na_object` that an attribute names."""
+    if name == _NONE:
+        return None
+    if name == _NAN:
+        return np.nan
+    if name == _NA:
+        return extra("pandas", "nullable").NA
+    raise DataTypeError(
+        f"the attribute {ATTRIBUTE!r} is {name!r}; it may be {_NONE!r}, {_NAN!r} or {_NA!r}.\n"
+        "  Override it: open_array(…, na_object=…)"
+    )
+
+
+def strings(data: NullableValues, na_object: Any) -> np.ndarray[Any, Any]:
+    """Strings as a plain array of `StringDType(na_object=…)`."""
+    check_na_object(na_object)
+    out: np.ndarray[Any, Any] = np.empty(data.shape, dtype=np.dtypes.StringDType(na_object=na_object))
+    out[...] = data.values
+    out[data.is_null()] = na_object
+    return out

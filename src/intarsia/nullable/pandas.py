@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.errors import DataTypeError, MissingExtraError
-from intarsia.nullable.arrow import from_arrow, stacked, to_arrow
-from intarsia.nullable.layout import is_string
-from intarsia.nullable.times import in_common_unit, without_nat
+from intarsia._compat import pandas_memory
+from intarsia.errors import DataTypeError
+from intarsia.extras import extra
+from intarsia.nullable.arrow import from_arrow, in_common_unit, stacked, to_arrow, with_one_null
+from intarsia.nullable.elements import is_string
 from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
@@ -18,14 +19,6 @@ if TYPE_CHECKING:
     import pandas
 
 __all__ = ["from_pandas", "to_pandas"]
-
-
-def _pandas() -> ModuleType:
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise MissingExtraError("pandas", "nullable") from error
-    return pd  # type: ignore[no-any-return]
 
 
 def to_pandas(
@@ -41,13 +34,8 @@ def to_pandas(
     2    <NA>
     dtype: Float64
     """
-    pd = _pandas()
-    if data.depth > 1:
-        raise DataTypeError(
-            f"pandas has one kind of null, and this data has {data.depth}: "
-            "lose the difference with collapse() first"
-        )
-    data = without_nat(data, nat_as_null=nat_as_null, where="pandas")
+    pd = extra("pandas", "nullable")
+    data = with_one_null(data, nat_as_null=nat_as_null, where="pandas")
     if data.ndim == 1:
         return pd.Series(_column(pd, data), name=name, copy=False)
     if data.ndim == 2:
@@ -95,7 +83,7 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
     >>> from_pandas(pd.Series([1, None], dtype="Int64"))
     NullableValues([1, NULL], dtype=int64)
     """
-    pd = _pandas()
+    pd = extra("pandas", "nullable")
     if isinstance(data, pd.DataFrame):
         columns = [from_pandas(data.iloc[:, j], nan_as_null=nan_as_null) for j in range(data.shape[1])]
         return stacked(columns, list(data.columns))
@@ -103,8 +91,7 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
         raise DataTypeError("an index of several levels has no equal in an array: give one level of it")
     array = data.array if isinstance(data, pd.Series | pd.Index) else data
     if isinstance(array, pd.arrays.BooleanArray | pd.arrays.IntegerArray | pd.arrays.FloatingArray):
-        # Both are pandas' own memory; its public accessors copy, or turn nulls into numbers.
-        return NullableValues(array._data, array._mask)
+        return NullableValues(*pandas_memory(array))
     if isinstance(array, pd.arrays.ArrowExtensionArray) and not isinstance(array.dtype, pd.StringDtype):
         return from_arrow(array.__arrow_array__())
     if isinstance(array.dtype, pd.StringDtype):

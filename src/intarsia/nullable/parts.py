@@ -1,18 +1,20 @@
-"""A codec chain nested in the `optional` codec, for its mask or for its values.
+"""The two parts of a chunk of nullable data, its mask and its values: how they are framed and encoded.
 
-Other than zarr's own chains it checks what it can before a nested codec allocates anything, and says
-which codec failed on which part.
+A chunk is two lengths, the encoded mask and the encoded values. Each part has a chain of codecs, nested in
+the `optional` codec. Other than zarr's own chains, one checks what it can before a nested codec allocates
+anything, and says which codec failed on which part.
 """
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from zarr.codecs import VLenBytesCodec, VLenUTF8Codec
 
 from intarsia._compat import ArraySpec, codec_supports_sync, codecs_from_list_unchecked, evolve_codecs
@@ -26,19 +28,54 @@ if TYPE_CHECKING:
     from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
     from zarr.core.buffer import Buffer, NDBuffer
 
-__all__ = ["Part"]
+__all__ = ["HEADER", "NestedCodecs", "checked_mask", "joined", "split"]
+
+
+HEADER = struct.Struct("<QQ")
+"""Length of the encoded mask and of the encoded data, in bytes."""
+
+
+def joined(mask: Buffer, data: Buffer | None, spec: ArraySpec) -> Buffer:
+    """The two encoded parts as one chunk."""
+    header = HEADER.pack(len(mask), 0 if data is None else len(data))
+    parts = [np.frombuffer(header, dtype=np.uint8), mask.as_numpy_array()]
+    if data is not None:
+        parts.append(data.as_numpy_array())
+    return spec.prototype.buffer.from_array_like(np.concatenate(parts))
+
+
+def split(chunk_data: Buffer) -> tuple[np.ndarray[Any, Any], int]:
+    """The chunk without its header, and where the mask ends. Nothing is allocated before this is right."""
+    raw = chunk_data.as_numpy_array()
+    if raw.size < HEADER.size:
+        raise ChunkDecodeError(
+            f"codec 'optional': {raw.size} bytes{named_chunk()}, but the header alone takes {HEADER.size}"
+        )
+    mask_length, data_length = HEADER.unpack_from(raw)
+    if mask_length + data_length != raw.size - HEADER.size:
+        raise ChunkDecodeError(
+            f"codec 'optional': the header{named_chunk()} says {mask_length} bytes of mask and {data_length} "
+            f"of data, but {raw.size - HEADER.size} follow"
+        )
+    return raw[HEADER.size :], mask_length
+
+
+def checked_mask(mask: NDBuffer) -> tuple[np.ndarray[Any, Any], int]:
+    """The mask as an array of bools, and how many are true; other bytes would be counted wrongly."""
+    present = mask.as_numpy_array()
+    octets = present.view(np.uint8)
+    if present.size and octets.max() > 1:
+        raise ChunkDecodeError(
+            f"codec 'optional': the mask{named_chunk()} holds bytes that are neither true nor false"
+        )
+    return present, int(np.count_nonzero(present))
 
 
 @dataclass(frozen=True)
-class Part:
-    """The codecs of one part of a chunk.
+class NestedCodecs:
+    """The codecs of one part of a chunk."""
 
-    >>> from zarr.codecs import BytesCodec
-    >>> Part("mask", (BytesCodec(),)).synchronous
-    True
-    """
-
-    name: str
+    part: str
     """What the part is called in errors: mask or data."""
 
     codecs: tuple[Codec, ...]
@@ -116,7 +153,7 @@ class Part:
             decoded = yield codec, decoded, codec_spec
         if decoded.shape != spec.shape:
             raise ChunkDecodeError(
-                f"codec 'optional': the {self.name} part{named_chunk()} has the shape {decoded.shape}, "
+                f"codec 'optional': the {self.part} part{named_chunk()} has the shape {decoded.shape}, "
                 f"but {spec.shape} is due"
             )
         return decoded
@@ -160,7 +197,7 @@ class Part:
             return error
         name = codec.to_dict().get("name", type(codec).__name__)
         return ChunkDecodeError(
-            f"codec 'optional': the {self.name} part{named_chunk()} is damaged: {name}: "
+            f"codec 'optional': the {self.part} part{named_chunk()} is damaged: {name}: "
             f"{error or type(error).__name__}"
         )
 
@@ -170,7 +207,7 @@ class Part:
             expected = codec.compute_encoded_size(expected, spec)
         if nbytes != expected:
             raise ChunkDecodeError(
-                f"codec 'optional': the {self.name} part{named_chunk()} has {nbytes} bytes, "
+                f"codec 'optional': the {self.part} part{named_chunk()} has {nbytes} bytes, "
                 f"but {prod(spec.shape)} elements of {spec.dtype.to_native_dtype()} take {expected}"
             )
 
@@ -180,13 +217,9 @@ class Part:
         count = struct.unpack_from("<I", raw)[0] if raw.size >= 4 else 0
         if count != expected:
             raise ChunkDecodeError(
-                f"codec 'optional': the {self.name} part{named_chunk()} says it has {count} elements, "
+                f"codec 'optional': the {self.part} part{named_chunk()} says it has {count} elements, "
                 f"but {expected} are due"
             )
-
-    def with_codecs(self, codecs: tuple[Codec, ...]) -> Part:
-        """The same part with other codecs."""
-        return replace(self, codecs=codecs)
 
 
 @dataclass(frozen=True, slots=True)

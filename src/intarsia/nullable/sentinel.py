@@ -1,4 +1,10 @@
-"""Reading files that mark missing values by a special number: the codec `intarsia.sentinel`."""
+"""Codecs in front of `optional`, or instead of it, which see nulls themselves.
+
+`intarsia.sentinel` reads files that mark missing values by a special number. zarr's `scale_offset` and
+`cast_value` need nothing among `data_codecs`, as only present values get there. In front of `optional` they
+see nullable data, which zarr's own classes refuse; ours work on the present values alone. On any other data
+type they turn themselves into zarr's own.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec
-from zarr.codecs import BytesCodec
+from zarr.codecs import BytesCodec, CastValue, ScaleOffset
 
 from intarsia._compat import codec_supports_sync
 from intarsia.codecs import configuration
@@ -15,9 +21,9 @@ from intarsia.codecs.chain import CodecLike, parse_codecs
 from intarsia.codecs.context import named_chunk
 from intarsia.codecs.synchronous import ChunkNamingCodec
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
-from intarsia.nullable.buffer import OptionalNDBuffer, nullable_of
+from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, gather, nullable_of
 from intarsia.nullable.dtype import OptionalDType
-from intarsia.nullable.scalars import Some
+from intarsia.nullable.elements import NULL, Some, beneath
 from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
 
     from intarsia._compat import JSON, ArraySpec
 
-__all__ = ["SentinelCodec"]
+__all__ = ["PresentCastValue", "PresentScaleOffset", "SentinelCodec", "on_present_values"]
 
 NAME = "intarsia.sentinel"
 
@@ -120,10 +126,11 @@ class SentinelCodec(ChunkNamingCodec, ArrayArrayCodec):
     def _is_sentinel(
         self, values: np.ndarray[Any, Any], inner: ZDType[Any, Any]
     ) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        found: np.ndarray[Any, np.dtype[np.bool_]] = np.zeros(values.shape, dtype=bool)
+        is_sentinel: np.ndarray[Any, np.dtype[np.bool_]] = np.zeros(values.shape, dtype=bool)
         for sentinel in self._scalars(inner):
-            found |= values != values if sentinel != sentinel else values == sentinel  # NaN is not itself
-        return found
+            # NaN is not itself.
+            is_sentinel |= values != values if sentinel != sentinel else values == sentinel
+        return is_sentinel
 
     def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         specs = self._specs(chunk_spec)
@@ -160,3 +167,91 @@ def _inner(dtype: ZDType[Any, Any]) -> ZDType[Any, Any]:
     if not isinstance(dtype, OptionalDType) or isinstance(dtype.inner, OptionalDType):
         raise CodecConfigurationError(f"codec {NAME!r}: it encodes optional data of one level, not {dtype}")
     return dtype.inner
+
+
+class _OnPresentValues(ArrayArrayCodec):
+    """Gives an element-wise codec of zarr the ability to meet nulls."""
+
+    def evolve_from_array_spec(self, array_spec: ArraySpec) -> Any:
+        evolved = super().evolve_from_array_spec(array_spec)
+        return evolved if isinstance(array_spec.dtype, OptionalDType) else _plain(evolved)
+
+    def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
+        if isinstance(dtype, OptionalDType):
+            dtype = dtype.innermost
+        super().validate(shape=shape, dtype=dtype, chunk_grid=chunk_grid)
+
+    def resolve_metadata(self, chunk_spec: ArraySpec) -> ArraySpec:
+        dtype = chunk_spec.dtype
+        if not isinstance(dtype, OptionalDType):
+            return super().resolve_metadata(chunk_spec)
+        value = chunk_spec.fill_value
+        while isinstance(value, Some):
+            value = value.value
+        is_null = value is NULL
+        inner = _inner_spec(chunk_spec, (), dtype.innermost.default_scalar() if is_null else value)
+        if is_null:
+            # The default of the inner type may be out of reach for the codec, and nobody needs it.
+            resolved = replace(inner, dtype=getattr(self, "dtype", inner.dtype))
+            fill = chunk_spec.fill_value
+        else:
+            resolved = super().resolve_metadata(inner)
+            fill = dtype.cast_scalar(resolved.fill_value)
+        return replace(chunk_spec, dtype=dtype.with_innermost(resolved.dtype), fill_value=fill)
+
+    def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer | None:
+        if not isinstance(chunk_spec.dtype, OptionalDType):
+            return super()._encode_sync(chunk_data, chunk_spec)  # type: ignore[misc, no-any-return]
+        return self._on_present(super()._encode_sync, chunk_data, chunk_spec)  # type: ignore[misc]
+
+    def _decode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+        if not isinstance(chunk_spec.dtype, OptionalDType):
+            return super()._decode_sync(chunk_data, chunk_spec)  # type: ignore[misc, no-any-return]
+        return self._on_present(super()._decode_sync, chunk_data, chunk_spec)  # type: ignore[misc]
+
+    def _on_present(self, work: Any, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+        dtype = chunk_spec.dtype
+        assert isinstance(dtype, OptionalDType)
+        nullable = nullable_of(chunk_data, dtype.depth)
+        present = nullable.missing == 0
+        count = int(np.count_nonzero(present))
+        taken = np.ascontiguousarray(gather(nullable.values, present, count))
+        spec = _inner_spec(chunk_spec, (count,), dtype.innermost.default_scalar())
+        worked = work(NullableNDBuffer(taken), spec).as_numpy_array()
+        values: np.ndarray[Any, Any] = np.empty(nullable.shape, dtype=worked.dtype)
+        values[...] = beneath(worked.dtype)
+        values[present] = worked
+        return OptionalNDBuffer(NullableValues(values, nullable.missing, dtype.depth))
+
+    async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer | None:
+        return self._encode_sync(chunk_data, chunk_spec)
+
+    async def _decode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+        return self._decode_sync(chunk_data, chunk_spec)
+
+
+class PresentScaleOffset(_OnPresentValues, ScaleOffset):
+    """`scale_offset` that leaves nulls alone."""
+
+
+class PresentCastValue(_OnPresentValues, CastValue):
+    """`cast_value` that leaves nulls alone: optional[float64] becomes optional of its `data_type`."""
+
+
+def on_present_values(codec: Any) -> Any:
+    """`codec`, as one that works in front of the `optional` codec, if it is one of zarr's two."""
+    for plain, ours in ((ScaleOffset, PresentScaleOffset), (CastValue, PresentCastValue)):
+        if type(codec) is plain:
+            return ours.from_dict(codec.to_dict())
+    return codec
+
+
+def _plain(codec: Any) -> Any:
+    plain = ScaleOffset if isinstance(codec, ScaleOffset) else CastValue
+    return plain.from_dict(codec.to_dict())
+
+
+def _inner_spec(spec: ArraySpec, shape: tuple[int, ...], fill: Any) -> ArraySpec:
+    dtype = spec.dtype
+    assert isinstance(dtype, OptionalDType)
+    return replace(spec, shape=shape, dtype=dtype.innermost, fill_value=fill)

@@ -10,17 +10,27 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
-from intarsia.casting import cast
+from intarsia.casting import cast_values
 from intarsia.errors import DataTypeError, NullsPresentError
-from intarsia.nullable.layout import MOST_LEVELS, Layout, beneath, is_string, layout_of, tagged
-from intarsia.nullable.scalars import Null, Some, scalar_of, unwrap
+from intarsia.nullable.elements import (
+    MOST_LEVELS,
+    ElementType,
+    Null,
+    Some,
+    beneath,
+    element_type,
+    is_string,
+    scalar_of,
+    tagged,
+    unwrap,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from intarsia.casting import Casting
 
-__all__ = ["NullableValues", "cast_values"]
+__all__ = ["NullableValues"]
 
 type Array = np.ndarray[Any, Any]
 type Order = Literal["K", "A", "C", "F"]
@@ -67,11 +77,11 @@ class NullableValues:
         if not 1 <= depth <= MOST_LEVELS:
             raise DataTypeError(f"depth {depth}: there are 1 to {MOST_LEVELS} levels of null")
         self.values = values if isinstance(values, np.ndarray) else np.asarray(values)
-        layout = layout_of(self.values.dtype)
-        if layout is not None:
+        element = element_type(self.values.dtype)
+        if element is not None:
             # NumPy has no view of strings; no element is the note itself, so none is null.
-            plain = self.values.astype if is_string(layout.dtype) else self.values.view
-            self.values = plain(layout.dtype)
+            plain = self.values.astype if is_string(element.dtype) else self.values.view
+            self.values = plain(element.dtype)
         if missing is None:
             missing = np.zeros(self.values.shape, dtype=np.uint8)
         missing = np.asarray(missing)
@@ -88,27 +98,19 @@ class NullableValues:
     # -- making
 
     @classmethod
-    def empty(cls, shape: tuple[int, ...], layout: Layout, order: Literal["C", "F"] = "C") -> Self:
-        """Memory of `shape`, not initialised.
-
-        >>> NullableValues.empty((2, 3), Layout(np.dtype("int8"), 1)).shape
-        (2, 3)
-        """
-        values: Array = np.empty(shape, dtype=layout.dtype, order=order)
-        if layout.dtype.kind in "mM":
-            values = values.view(layout.dtype)  # allocation drops the scale of a generic time unit
-        return cls(values, np.empty(shape, dtype=np.uint8, order=order), layout.depth)
+    def empty(cls, shape: tuple[int, ...], element: ElementType, order: Literal["C", "F"] = "C") -> Self:
+        """Memory of `shape`, not initialised."""
+        values: Array = np.empty(shape, dtype=element.dtype, order=order)
+        if element.dtype.kind in "mM":
+            values = values.view(element.dtype)  # allocation drops the scale of a generic time unit
+        return cls(values, np.empty(shape, dtype=np.uint8, order=order), element.depth)
 
     @classmethod
     def full(
-        cls, shape: tuple[int, ...], scalar: Any, layout: Layout, order: Literal["C", "F"] = "C"
+        cls, shape: tuple[int, ...], scalar: Any, element: ElementType, order: Literal["C", "F"] = "C"
     ) -> Self:
-        """Every element `scalar`: `NULL`, `Some(…)` or a bare value.
-
-        >>> NullableValues.full((2,), Some(4), Layout(np.dtype("int8"), 1))
-        NullableValues([4, 4], dtype=int8)
-        """
-        made = cls.empty(shape, layout, order)
+        """Every element `scalar`: `NULL`, `Some(…)` or a bare value."""
+        made = cls.empty(shape, element, order)
         made.fill(scalar)
         return made
 
@@ -139,9 +141,9 @@ class NullableValues:
     @classmethod
     def _of_strings(cls, array: Array) -> NullableValues:
         dtype: Any = array.dtype
-        if layout_of(dtype) is None:
+        if element_type(dtype) is None:
             missing = _is_na(array, dtype.na_object)
-        else:  # made by np.empty(…, dtype=z.dtype) or the like: no element is the layout itself
+        else:  # made by np.empty(…, dtype=z.dtype) or the like: no element is the note itself
             missing = np.zeros(array.shape, dtype=np.bool_)
         plain = np.empty(array.shape, dtype=np.dtypes.StringDType())
         present = ~missing
@@ -149,11 +151,7 @@ class NullableValues:
         return cls(plain, missing)
 
     def at_depth(self, depth: int) -> NullableValues:
-        """The same data with `depth` levels of null; which level a null goes to must be clear.
-
-        >>> NullableValues(np.array([1, 2])).at_depth(2).depth
-        2
-        """
+        """The same data with `depth` levels of null; which level a null goes to must be clear."""
         if depth == self.depth:
             return self
         if self.null_count:
@@ -176,9 +174,9 @@ class NullableValues:
     # -- looking
 
     @property
-    def layout(self) -> Layout:
+    def element(self) -> ElementType:
         """The plain dtype and the depth."""
-        return Layout(self.values.dtype, self.depth)
+        return ElementType(self.values.dtype, self.depth)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -227,11 +225,7 @@ class NullableValues:
         return int(np.count_nonzero(self.missing))
 
     def is_null(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """True where an element is null, at any level.
-
-        >>> NullableValues(np.arange(2), np.array([False, True])).is_null()
-        array([False,  True])
-        """
+        """True where an element is null, at any level."""
         return self.missing.view(np.bool_) if self.depth == 1 else self.missing != 0
 
     def __len__(self) -> int:
@@ -286,21 +280,13 @@ class NullableValues:
         return scalar_of(self.values.reshape(-1)[0], int(self.missing.reshape(-1)[0]), self.depth)
 
     def tolist(self) -> Any:
-        """Nested lists with None for null; levels of null become one.
-
-        >>> NullableValues(np.arange(2), np.array([False, True])).tolist()
-        [0, None]
-        """
+        """Nested lists with None for null; levels of null become one."""
         return self.masked(collapse=True).tolist()
 
     # -- leaving
 
     def masked(self, *, collapse: bool = False) -> np.ma.MaskedArray[Any, Any]:
-        """A NumPy masked array that shares this memory. Nested levels become one if `collapse`.
-
-        >>> print(NullableValues(np.arange(2), np.array([False, True])).masked())
-        [0 --]
-        """
+        """A NumPy masked array that shares this memory. Nested levels become one if `collapse`."""
         if self.depth > 1 and not collapse:
             raise DataTypeError(
                 f"a masked array has one kind of null, and this data has {self.depth}: "
@@ -355,12 +341,12 @@ class NullableValues:
         """A value that is there, as the values' dtype holds it; what would change is refused."""
         if isinstance(value, np.generic) and value.dtype == self.values.dtype:
             return value
-        from intarsia.nullable.objects import from_objects  # the other way round at import time
+        from intarsia.nullable.convert import from_objects  # the other way round at import time
 
-        found = from_objects(value, self.values.dtype)
-        if found.null_count:
+        converted = from_objects(value, self.values.dtype)
+        if converted.null_count:
             raise NullsPresentError(f"{value!r} is null where a value has to be")
-        return found.values[()]
+        return converted.values[()]
 
     def fill(self, value: Any) -> None:
         """Set every element."""
@@ -396,22 +382,22 @@ class NullableValues:
         NullableValues([1, NULL], dtype=int8)
         """
         dtype = np.dtype(dtype)
-        layout = layout_of(dtype)
-        casting = casting or ("unsafe" if layout is None else "same_kind")
-        layout = layout or Layout(dtype, self.depth)
-        source = self.at_depth(layout.depth)
-        if source.values.dtype == layout.dtype:
+        element = element_type(dtype)
+        casting = casting or ("unsafe" if element is None else "same_kind")
+        element = element or ElementType(dtype, self.depth)
+        source = self.at_depth(element.depth)
+        if source.values.dtype == element.dtype:
             return source.copy() if copy else source
         values: Array
         if source.null_count == 0:
-            values = cast_values(source.values, layout.dtype, casting=casting)
+            values = cast_values(source.values, element.dtype, casting=casting)
         else:
             # What lies beneath a null need not be convertible, so only the present are.
-            values = np.empty(source.shape, dtype=layout.dtype)
-            values[...] = beneath(layout.dtype)
+            values = np.empty(source.shape, dtype=element.dtype)
+            values[...] = beneath(element.dtype)
             present = source.missing == 0
-            values[present] = cast_values(source.values[present], layout.dtype, casting=casting)
-        return NullableValues(values, source.missing.copy() if copy else source.missing, layout.depth)
+            values[present] = cast_values(source.values[present], element.dtype, casting=casting)
+        return NullableValues(values, source.missing.copy() if copy else source.missing, element.depth)
 
     def view(self, dtype: Any = None) -> NullableValues:
         """Refused: the bytes of the values say nothing about the nulls."""
@@ -438,42 +424,8 @@ def _as_view(key: Any) -> Any:
 def _is_na(array: Array, na_object: object) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Where a StringDType array holds its `na_object`."""
     if isinstance(na_object, float) and np.isnan(na_object):
-        found: np.ndarray[Any, np.dtype[np.bool_]] = np.isnan(array)
-        return found
+        is_nan: np.ndarray[Any, np.dtype[np.bool_]] = np.isnan(array)
+        return is_nan
     objects = array.astype(object).reshape(-1)
     is_it = [element is na_object for element in objects]
     return np.array(is_it, dtype=np.bool_).reshape(array.shape)
-
-
-def cast_values(
-    values: Array, dtype: np.dtype[Any], *, casting: Casting = "same_kind", what: str = "the values"
-) -> Array:
-    """`intarsia.casting.cast`, also from and to the objects that bytes of any length are kept as.
-
-    >>> cast_values(np.array([b"ab"], dtype=object), np.dtype("S3"))
-    array([b'ab'], dtype='|S3')
-    """
-    if values.size == 0:
-        return np.empty(values.shape, dtype=dtype)
-    source, target = values.dtype.kind, dtype.kind
-    if casting == "unsafe" or "O" not in (source, target):
-        result = cast(values, dtype, casting=casting, what=what)
-        lengths = np.strings.str_len if casting != "unsafe" and source == "T" and target in "US" else None
-        if lengths is not None and bool((lengths(result) != lengths(values)).any()):
-            raise DataTypeError(f"{what} end with NUL in places, which {dtype} cannot hold")
-        return result
-    fixed = values.dtype if target == "O" else dtype
-    if source == target:
-        return values
-    if fixed.kind in "SV" and fixed.names is None:
-        result = values.astype(dtype)
-        if target == "O" or bool((result.astype(object) == values).all()):
-            return result
-        raise DataTypeError(
-            f"{what} are bytes, and {dtype} cannot hold them all: they would be cut or padded"
-        )
-    raise DataTypeError(
-        f"{what} are {values.dtype}, not bytes"
-        if target == "O"
-        else f"{what} are bytes, and the array holds {dtype}: decode them first"
-    )

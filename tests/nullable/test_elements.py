@@ -1,4 +1,4 @@
-"""`NULL` and `Some`."""
+"""`NULL` and `Some`, and the note on a dtype that says it is nullable."""
 
 import copy
 import math
@@ -9,8 +9,7 @@ import pytest
 
 from intarsia.errors import NullsPresentError
 from intarsia.nullable import NULL, Null, Some
-from intarsia.nullable.layout import tagged
-from intarsia.nullable.scalars import scalar_of, unwrap
+from intarsia.nullable.elements import ElementType, beneath, element_type, scalar_of, tagged, unwrap
 
 
 def test_there_is_one_null():
@@ -73,3 +72,46 @@ def test_scalars_become_arrays_of_nullable_types_only():
     assert Some(3).astype(tagged(np.dtype("i4"), 2)).item() == 3
     with pytest.raises(NullsPresentError, match="that type has no null"):
         NULL.astype("i4")
+
+
+DTYPES = ["?", "i1", ">i4", "f8", "c16", "M8[ns]", "m8[10us]", "S3", "U4", "V5", "O", [("a", "i4")]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_note_changes_nothing_else(dtype):
+    plain = np.dtype(dtype)
+    noted = tagged(plain, 3)
+    assert noted == plain
+    assert noted.name == plain.name
+    assert element_type(noted) == ElementType(plain, 3)
+    assert element_type(noted).dtype.metadata is None
+    assert element_type(pickle.loads(pickle.dumps(noted))) == ElementType(plain, 3)
+    assert np.empty(2, dtype=noted).dtype == plain
+
+
+def test_byte_orders_are_not_mixed_up():
+    assert element_type(tagged(np.dtype(">i4"), 1)).dtype.str == ">i4"
+    assert element_type(tagged(np.dtype("<i4"), 1)).dtype.str == "<i4"
+
+
+def test_strings_carry_it_as_their_na_object():
+    noted = tagged(np.dtypes.StringDType(), 2)
+    assert element_type(noted) == ElementType(np.dtypes.StringDType(), 2)
+    with pytest.raises(ValueError, match="string"):
+        np.asarray(["x", None], dtype=noted)  # never the text "None"
+
+
+@pytest.mark.parametrize(
+    "dtype", ["f8", np.dtype("f8"), np.dtypes.StringDType(na_object=None), "nonsense", None]
+)
+def test_other_dtypes_have_none(dtype):
+    assert element_type(dtype) is None
+    assert element_type(np.dtype("f8", metadata={"somebody": "else"})) is None
+
+
+def test_nothing_looks_like_a_number_where_that_is_possible():
+    assert np.isnan(beneath(np.dtype("f4")))
+    assert np.isnat(beneath(np.dtype("M8[s]")))
+    assert beneath(np.dtype("M8[s]")).dtype == np.dtype("M8[s]")
+    for dtype in DTYPES:
+        np.empty(2, dtype=dtype)[...] = beneath(np.dtype(dtype))

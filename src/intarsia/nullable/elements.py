@@ -1,18 +1,41 @@
-"""The scalars of nullable data: `NULL`, and `Some(value)` for a value that is present.
+"""An element of nullable data: a value or a null, as a scalar, in memory, and as a NumPy dtype.
 
 Zarr keeps an array's fill value as a scalar, and for nullable arrays that scalar may be a null, a
 value, or (nested) a value that is itself a null: `NULL`, `Some(3)`, `Some(NULL)`.
+
+zarr hands the dtype of an array, and nothing else, to whoever allocates its memory. So the dtype of
+a nullable array is the plain dtype with a note on it, an `ElementType`: NumPy's dtype metadata, or the
+`na_object` of a `StringDType`, which takes no metadata. The note changes nothing about the dtype otherwise.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Self
 
 import numpy as np
 
 from intarsia.errors import NullsPresentError
 
-__all__ = ["NULL", "Null", "Some", "scalar_of", "unwrap"]
+__all__ = [
+    "MOST_LEVELS",
+    "NULL",
+    "ElementType",
+    "Null",
+    "Some",
+    "beneath",
+    "element_type",
+    "is_string",
+    "scalar_of",
+    "tagged",
+    "unwrap",
+]
+
+_KEY = "intarsia.nullable"
+
+MOST_LEVELS = 255
+"""Levels of nesting that fit the `missing` byte of an element."""
 
 
 class Null:
@@ -114,13 +137,12 @@ def _key(value: Any) -> object:
 
 
 def _as_values(scalar: Null | Some, dtype: Any) -> Any:
-    from intarsia.nullable.layout import layout_of
     from intarsia.nullable.values import NullableValues  # the other way round at import time
 
-    layout = layout_of(np.dtype(dtype))
-    if layout is None:
+    element = element_type(np.dtype(dtype))
+    if element is None:
         raise NullsPresentError(f"{scalar!r} cannot become {np.dtype(dtype)}: that type has no null")
-    return NullableValues.full((), scalar, layout)
+    return NullableValues.full((), scalar, element)
 
 
 def unwrap(scalar: Any, depth: int) -> tuple[Any, int]:
@@ -151,3 +173,64 @@ def scalar_of(value: Any, missing: int, depth: int) -> Any:
     for _ in range(depth - missing):
         scalar = Some(scalar)
     return scalar
+
+
+@dataclass(frozen=True, slots=True)
+class ElementType:
+    """Values of `dtype` beside a `missing` byte each.
+
+    >>> element_type(tagged(np.dtype("float32"), 2))
+    ElementType(dtype=dtype('float32'), depth=2)
+    """
+
+    dtype: np.dtype[Any]
+    """The plain NumPy dtype of the values."""
+
+    depth: int
+    """How many levels of null there are; `missing` counts them from the inside."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def is_string(dtype: np.dtype[Any]) -> bool:
+    """Whether `dtype` is NumPy's variable-width string."""
+    return isinstance(dtype, np.dtypes.StringDType)
+
+
+@lru_cache(maxsize=256)
+def _tagged(dtype: np.dtype[Any], depth: int, text: str) -> np.dtype[Any]:
+    element = ElementType(dtype, depth)
+    if is_string(dtype):
+        # Without coerce=False a list with None in it would become the string "None".
+        return np.dtypes.StringDType(na_object=element, coerce=False)
+    return np.dtype(dtype, metadata={_KEY: element})
+
+
+def tagged(dtype: np.dtype[Any], depth: int) -> np.dtype[Any]:
+    """`dtype` with the note that it is the value part of nullable data."""
+    # Equal dtypes need not be the same (byte order of one byte, h5py's metadata), hence the text.
+    return _tagged(dtype, depth, dtype.str)
+
+
+def element_type(dtype: Any) -> ElementType | None:
+    """The note on `dtype`, or None for a plain dtype."""
+    if isinstance(dtype, np.dtype):
+        metadata = dtype.metadata
+        if metadata is not None:
+            return metadata.get(_KEY)
+        if dtype.kind == "T":  # a string; asked for every array of zarr, so the quick way
+            note = getattr(dtype, "na_object", None)
+            return note if isinstance(note, ElementType) else None
+    return None
+
+
+def beneath(dtype: np.dtype[Any]) -> Any:
+    """What lies in memory where nothing is: NaN or NaT if there is one, so that misuse shows."""
+    if dtype.kind in "fc":
+        return np.nan
+    if dtype.kind in "mM":
+        return np.array("NaT", dtype=dtype)[()]
+    if dtype.kind == "O":
+        return b""
+    return "" if dtype.kind in "UT" else np.zeros((), dtype=dtype)[()]
