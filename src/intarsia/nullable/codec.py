@@ -25,7 +25,7 @@ from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 from intarsia.nullable.buffer import Gathered, NullableNDBuffer, OptionalNDBuffer, gather, nullable_of
 from intarsia.nullable.dtype import NAMES, OptionalDType, Spelling
 from intarsia.nullable.elements import Some
-from intarsia.nullable.parts import HEADER, NestedCodecs, checked_mask, joined, split
+from intarsia.nullable.parts import HEADER, NestedCodecs, checked_mask, joined, now, split
 from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         raw, mask_length = split(data)
         mask_spec, _ = self._specs(spec, 0)
         mask = _bytes(raw[:mask_length], spec)
-        _, count = checked_mask(self._mask.decode(mask, mask_spec))
+        _, count = checked_mask(now(self._mask.decode(mask, mask_spec, wait=False)))
         parts = {"mask_codecs": (mask, mask_spec)}
         if self._has_data(raw.size - mask_length, count):
             parts["data_codecs"] = (_bytes(raw[mask_length:], spec), self._specs(spec, count)[1])
@@ -193,25 +193,24 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
     # -- encoding
 
     def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
-        nullable, present, count = self._present(chunk_data, chunk_spec)
-        mask_spec, data_spec = self._specs(chunk_spec, count)
-        mask = self._mask.encode(NullableNDBuffer(present), mask_spec)
-        raw = self._encode_raw(nullable, present, count, mask, data_spec)
-        if raw is not None:
-            return chunk_spec.prototype.buffer.from_array_like(raw)
-        data = self._data.encode(_taken(nullable, present, count), data_spec) if count else None
-        return joined(mask, data, chunk_spec)
+        return now(self._encoded(chunk_data, chunk_spec, wait=False))
 
     async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
         if self._sync_capable:
             run = in_own_thread if self.needs_chunk_index(chunk_spec) else asyncio.to_thread
             return await run(self._encode_sync, chunk_data, chunk_spec)
+        return await self._encoded(chunk_data, chunk_spec, wait=True)
+
+    async def _encoded(self, chunk_data: NDBuffer, chunk_spec: ArraySpec, *, wait: bool) -> Buffer:
         nullable, present, count = self._present(chunk_data, chunk_spec)
         mask_spec, data_spec = self._specs(chunk_spec, count)
-        mask = await self._mask.encode_later(NullableNDBuffer(present), mask_spec)
+        mask = await self._mask.encode(NullableNDBuffer(present), mask_spec, wait=wait)
+        raw = self._encode_raw(nullable, present, count, mask)
+        if raw is not None:
+            return _bytes(raw, chunk_spec)
         data = None
         if count:
-            data = await self._data.encode_later(_taken(nullable, present, count), data_spec)
+            data = await self._data.encode(_taken(nullable, present, count), data_spec, wait=wait)
         return joined(mask, data, chunk_spec)
 
     def _present(
@@ -228,12 +227,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         return nullable, np.ascontiguousarray(present), int(np.count_nonzero(present))
 
     def _encode_raw(
-        self,
-        nullable: NullableValues,
-        present: np.ndarray[Any, Any],
-        count: int,
-        mask: Buffer,
-        data_spec: ArraySpec,
+        self, nullable: NullableValues, present: np.ndarray[Any, Any], count: int, mask: Buffer
     ) -> np.ndarray[Any, Any] | None:
         """The whole chunk, if its values are stored as they lie in memory: gathered where they belong."""
         codec = self._data.only(BytesCodec)
@@ -256,27 +250,22 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
     # -- decoding
 
     def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        raw, mask_length = split(chunk_data)
-        mask_spec, _ = self._specs(chunk_spec, 0)
-        mask = self._mask.decode(_bytes(raw[:mask_length], chunk_spec), mask_spec)
-        present, count = checked_mask(mask)
-        data = None
-        if self._has_data(raw.size - mask_length, count):
-            _, data_spec = self._specs(chunk_spec, count)
-            data = self._data.decode(_bytes(raw[mask_length:], chunk_spec), data_spec)
-        return self._combined(present, count, data, chunk_spec)
+        return now(self._decoded(chunk_data, chunk_spec, wait=False))
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         if self._sync_capable:
             return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
+        return await self._decoded(chunk_data, chunk_spec, wait=True)
+
+    async def _decoded(self, chunk_data: Buffer, chunk_spec: ArraySpec, *, wait: bool) -> NDBuffer:
         raw, mask_length = split(chunk_data)
         mask_spec, _ = self._specs(chunk_spec, 0)
-        mask = await self._mask.decode_later(_bytes(raw[:mask_length], chunk_spec), mask_spec)
+        mask = await self._mask.decode(_bytes(raw[:mask_length], chunk_spec), mask_spec, wait=wait)
         present, count = checked_mask(mask)
         data = None
         if self._has_data(raw.size - mask_length, count):
             _, data_spec = self._specs(chunk_spec, count)
-            data = await self._data.decode_later(_bytes(raw[mask_length:], chunk_spec), data_spec)
+            data = await self._data.decode(_bytes(raw[mask_length:], chunk_spec), data_spec, wait=wait)
         return self._combined(present, count, data, chunk_spec)
 
     def _has_data(self, nbytes: int, count: int) -> bool:

@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.extras import extra
-
-if TYPE_CHECKING:
-    from intarsia.nullable.values import NullableValues
+from intarsia.nullable.elements import element_type
+from intarsia.nullable.values import NullableValues
 
 __all__ = [
     "ATTRIBUTE",
@@ -23,6 +22,7 @@ __all__ = [
     "check_na_object",
     "dtype_without_nulls",
     "from_attribute",
+    "from_strings",
     "strings",
     "without_nulls",
 ]
@@ -170,3 +170,24 @@ def strings(data: NullableValues, na_object: Any) -> np.ndarray[Any, Any]:
     out[...] = data.values
     out[data.is_null()] = na_object
     return out
+
+
+def from_strings(array: np.ndarray[Any, Any]) -> NullableValues:
+    """An array of `StringDType(na_object=…)` as nullable data."""
+    dtype: Any = array.dtype
+    if element_type(dtype) is None:
+        missing = _is_na(array, dtype.na_object)
+    else:  # made by np.empty(…, dtype=z.dtype) or the like: no element is the note itself
+        missing = np.zeros(array.shape, dtype=np.bool_)
+    plain = np.empty(array.shape, dtype=np.dtypes.StringDType())
+    plain[~missing] = array[~missing].astype(np.dtypes.StringDType())
+    return NullableValues(plain, missing)
+
+
+def _is_na(array: np.ndarray[Any, Any], na_object: object) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Where an array of strings holds its `na_object`."""
+    if isinstance(na_object, float) and np.isnan(na_object):
+        is_nan: np.ndarray[Any, np.dtype[np.bool_]] = np.isnan(array)
+        return is_nan
+    is_it = [element is na_object for element in array.astype(object).reshape(-1)]
+    return np.array(is_it, dtype=np.bool_).reshape(array.shape)

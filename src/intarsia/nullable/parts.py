@@ -23,13 +23,12 @@ from intarsia.codecs.context import named_chunk
 from intarsia.errors import ChunkDecodeError, has_panicked
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Coroutine
 
     from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
     from zarr.core.buffer import Buffer, NDBuffer
 
-__all__ = ["HEADER", "NestedCodecs", "checked_mask", "joined", "split"]
-
+__all__ = ["HEADER", "NestedCodecs", "checked_mask", "joined", "now", "split"]
 
 HEADER = struct.Struct("<QQ")
 """Length of the encoded mask and of the encoded data, in bytes."""
@@ -114,92 +113,64 @@ class NestedCodecs:
             spec = codec.resolve_metadata(spec)
         return before, spec
 
-    # Encoding and decoding are written once, as generators that yield calls to nested codecs; who drives
-    # them decides whether a call is made at once or awaited.
+    # Encoding and decoding are written once, as coroutines. Unless they are to wait for nested codecs that
+    # need an event loop, they never pause, and `now` runs them without one.
 
-    def _encoding(self, data: NDBuffer, spec: ArraySpec) -> Generator[Any, Any, Any]:
-        arrays: tuple[Any, ...]
-        compressors: tuple[Any, ...]
+    async def encode(self, data: NDBuffer, spec: ArraySpec, *, wait: bool) -> Buffer:
+        """The encoded part."""
         arrays, serializer, compressors = self._stages
         before, spec_bytes = self._specs(spec)
+        steps: list[tuple[Any, ArraySpec]] = [*zip(arrays, before, strict=True)]
+        steps += [(codec, spec_bytes) for codec in (serializer, *compressors)]
         encoded: Any = data
-        codec: Any
-        for codec, codec_spec in zip(arrays, before, strict=True):
-            encoded = yield codec, encoded, codec_spec
-        for codec in (serializer, *compressors):
-            encoded = yield codec, encoded, spec_bytes
-        return encoded
+        for codec, codec_spec in steps:
+            if wait:
+                encoded = await codec._encode_single(encoded, codec_spec)
+            else:
+                encoded = codec._encode_sync(encoded, codec_spec)
+        part: Buffer = encoded
+        return part
 
-    def _decoding(self, data: Buffer, spec: ArraySpec) -> Generator[Any, Any, Any]:
-        arrays: tuple[Any, ...]
-        compressors: tuple[Any, ...]
+    async def decode(self, data: Buffer, spec: ArraySpec, *, wait: bool) -> NDBuffer:
+        """The decoded part, of the shape `spec` says."""
         arrays, serializer, compressors = self._stages
         before, spec_bytes = self._specs(spec)
-        codec: Any
-        to_bytes: tuple[Any, ...] = (serializer, *compressors)
+        to_bytes: tuple[Codec, ...] = (serializer, *compressors)
         if all(codec.is_fixed_size for codec in to_bytes):
             self._check_size(len(data), to_bytes, spec_bytes)
         decoded: Any = data
         bounds = decoded_bounds(to_bytes, spec_bytes)
-        for codec, most in zip(reversed(compressors), reversed(bounds), strict=True):
-            decoded = yield _Bounded(codec, most), decoded, spec_bytes
+        for compressor, most in zip(reversed(compressors), reversed(bounds), strict=True):
+            decoded = await self._undone(_Bounded(compressor, most), decoded, spec_bytes, wait)
         if serializer.is_fixed_size:
             self._check_size(len(decoded), (serializer,), spec_bytes)
             decoded = _aligned(decoded, spec_bytes)
         elif isinstance(serializer, VLenUTF8Codec | VLenBytesCodec):
             self._check_count(decoded, prod(spec_bytes.shape))
-        decoded = yield serializer, decoded, spec_bytes
+        decoded = await self._undone(serializer, decoded, spec_bytes, wait)
         for codec, codec_spec in zip(reversed(arrays), reversed(before), strict=True):
-            decoded = yield codec, decoded, codec_spec
+            decoded = await self._undone(codec, decoded, codec_spec, wait)
         if decoded.shape != spec.shape:
             raise ChunkDecodeError(
                 f"codec 'optional': the {self.part} part{named_chunk()} has the shape {decoded.shape}, "
                 f"but {spec.shape} is due"
             )
-        return decoded
+        part: NDBuffer = decoded
+        return part
 
-    def encode(self, data: NDBuffer, spec: ArraySpec) -> Buffer:
-        """The encoded part."""
-        encoded: Buffer = _run(self._encoding(data, spec), _encode_now)
-        return encoded
-
-    def decode(self, data: Buffer, spec: ArraySpec) -> NDBuffer:
-        """The decoded part, of the shape `spec` says."""
-        decoded: NDBuffer = _run(self._decoding(data, spec), self._decode_now)
-        return decoded
-
-    async def encode_later(self, data: NDBuffer, spec: ArraySpec) -> Buffer:
-        """`encode` for chains with codecs that need an event loop."""
-        encoded: Buffer = await _await(self._encoding(data, spec), _encode_later)
-        return encoded
-
-    async def decode_later(self, data: Buffer, spec: ArraySpec) -> NDBuffer:
-        """`decode` for chains with codecs that need an event loop."""
-        decoded: NDBuffer = await _await(self._decoding(data, spec), self._decode_later)
-        return decoded
-
-    def _decode_now(self, codec: Any, data: Any, spec: ArraySpec) -> Any:
+    async def _undone(self, codec: Any, data: Any, spec: ArraySpec, wait: bool) -> Any:
+        """What one codec decodes; damage names the codec and the part."""
         try:
-            return codec._decode_sync(data, spec)
+            return await codec._decode_single(data, spec) if wait else codec._decode_sync(data, spec)
         except BaseException as error:
-            raise self._failed(codec, error) from error
-
-    async def _decode_later(self, codec: Any, data: Any, spec: ArraySpec) -> Any:
-        try:
-            return await codec._decode_single(data, spec)
-        except BaseException as error:
-            raise self._failed(codec, error) from error
-
-    def _failed(self, codec: Codec, error: BaseException) -> BaseException:
-        """What to raise instead of what a codec raised."""
-        passes = not isinstance(error, Exception) and not has_panicked(error)
-        if passes or isinstance(error, ChunkDecodeError):
-            return error
-        name = codec.to_dict().get("name", type(codec).__name__)
-        return ChunkDecodeError(
-            f"codec 'optional': the {self.part} part{named_chunk()} is damaged: {name}: "
-            f"{error or type(error).__name__}"
-        )
+            passes = not isinstance(error, Exception) and not has_panicked(error)
+            if passes or isinstance(error, ChunkDecodeError):
+                raise
+            name = codec.to_dict().get("name", type(codec).__name__)
+            raise ChunkDecodeError(
+                f"codec 'optional': the {self.part} part{named_chunk()} is damaged: {name}: "
+                f"{error or type(error).__name__}"
+            ) from error
 
     def _check_size(self, nbytes: int, codecs: tuple[Codec, ...], spec: ArraySpec) -> None:
         expected = prod(spec.shape) * spec.dtype.to_native_dtype().itemsize
@@ -242,32 +213,15 @@ class _Bounded:
         return self.codec.to_dict()
 
 
-def _encode_now(codec: Any, data: Any, spec: ArraySpec) -> Any:
-    return codec._encode_sync(data, spec)
-
-
-async def _encode_later(codec: Any, data: Any, spec: ArraySpec) -> Any:
-    return await codec._encode_single(data, spec)
-
-
-def _run(steps: Any, call: Callable[[Any, Any, ArraySpec], Any]) -> Any:
-    result = None
-    while True:
-        try:
-            codec, data, spec = steps.send(result)
-        except StopIteration as stop:
-            return stop.value
-        result = call(codec, data, spec)
-
-
-async def _await(steps: Any, call: Callable[[Any, Any, ArraySpec], Awaitable[Any]]) -> Any:
-    result = None
-    while True:
-        try:
-            codec, data, spec = steps.send(result)
-        except StopIteration as stop:
-            return stop.value
-        result = await call(codec, data, spec)
+def now[T](steps: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that pauses for nothing."""
+    try:
+        steps.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    steps.close()
+    raise RuntimeError("a codec that was to work at once waits for an event loop")
 
 
 def _aligned(data: Buffer, spec: ArraySpec) -> Buffer:

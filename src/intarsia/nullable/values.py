@@ -135,20 +135,10 @@ class NullableValues:
                 plain = cls(plain.values, plain.is_null() | mask if plain.null_count else mask)
             return plain.at_depth(depth)
         if is_string(array.dtype) and hasattr(array.dtype, "na_object"):
-            return cls._of_strings(array).at_depth(depth)
-        return cls(array, None, depth)
+            from intarsia.nullable.nulls import from_strings  # the other way round at import time
 
-    @classmethod
-    def _of_strings(cls, array: Array) -> NullableValues:
-        dtype: Any = array.dtype
-        if element_type(dtype) is None:
-            missing = _is_na(array, dtype.na_object)
-        else:  # made by np.empty(…, dtype=z.dtype) or the like: no element is the note itself
-            missing = np.zeros(array.shape, dtype=np.bool_)
-        plain = np.empty(array.shape, dtype=np.dtypes.StringDType())
-        present = ~missing
-        plain[present] = array[present].astype(np.dtypes.StringDType())
-        return cls(plain, missing)
+            return from_strings(array).at_depth(depth)
+        return cls(array, None, depth)
 
     def at_depth(self, depth: int) -> NullableValues:
         """The same data with `depth` levels of null; which level a null goes to must be clear."""
@@ -419,13 +409,3 @@ def _as_view(key: Any) -> Any:
     if isinstance(key, int | np.integer | slice):
         return (key, Ellipsis)
     return key
-
-
-def _is_na(array: Array, na_object: object) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Where a StringDType array holds its `na_object`."""
-    if isinstance(na_object, float) and np.isnan(na_object):
-        is_nan: np.ndarray[Any, np.dtype[np.bool_]] = np.isnan(array)
-        return is_nan
-    objects = array.astype(object).reshape(-1)
-    is_it = [element is na_object for element in objects]
-    return np.array(is_it, dtype=np.bool_).reshape(array.shape)
