@@ -1,6 +1,6 @@
 """Nullable data from and to Arrow, and Polars, which keeps its series as Arrow does.
 
-Values are not copied, and nulls are Arrow's validity bitmap. Null and NaN are as different as ours.
+Numbers are not copied, and nulls are Arrow's validity bitmap. Null and NaN are as different there as here.
 """
 
 from __future__ import annotations

@@ -91,14 +91,15 @@ class Gathered:
             values[...] = data.reshape(self.shape)
             missing[...] = 0 if inner is None else inner.missing.reshape(self.shape)
             return
+        # Filling all and overwriting the present is quicker than finding the nulls, too.
         values[...] = beneath(values.dtype)
         if self.count == 0:
             missing[...] = depth
             return
         values[self.present] = data
         if inner is None:
-            np.logical_not(self.present, out=missing.view(np.bool_))
-        else:
+            np.logical_not(self.present, out=missing.view(np.bool_))  # one level: 1 is null, 0 is not
+        else:  # null at the outermost level, or what the level within says
             missing[...] = depth
             missing[self.present] = inner.missing
 
