@@ -20,6 +20,7 @@ __all__ = [
     "place_text",
     "ratio_text",
     "size_text",
+    "storage_hint",
 ]
 
 REGION_COLUMNS = ("Region", "Codecs", "Chunks", "Size", "Stored", "Ratio", "Member")
@@ -140,3 +141,62 @@ def aligned(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: fro
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+STORAGE_HINTS = (
+    (
+        ("invalid snapshot timestamp ordering", "update timestamp is invalid"),
+        "The clock of this machine is behind that of the last writer's: set one of them right, "
+        "or wait until it has caught up.",
+    ),
+    (
+        ("snapshot timestamp is invalid",),
+        "The clock of this machine is too far from that of the storage: set it right.",
+    ),
+    (
+        ("connect", "dispatch failure", "timed out", "timeout", "dns"),
+        "Is the server up, and the endpoint right?",
+    ),
+    (("nosuchbucket", "bucket does not exist"), "Create the bucket first, or correct the URL."),
+    (
+        (
+            "accessdenied",
+            "access denied",
+            "invalidaccesskeyid",
+            "signaturedoesnotmatch",
+            "forbidden",
+            "credential",
+        ),
+        "Check the credentials: access_key_id and secret_access_key, or the AWS_… environment variables.",
+    ),
+    (
+        ("no space left", "os error 28", "quota", "os error 122"),
+        "The disk is full: make room, then try again.",
+    ),
+    (
+        ("file too large", "os error 27"),
+        "The file system or a limit of the process allows no file of that size.",
+    ),
+    (("permission denied", "os error 13"), "The process may not write there: check owner and permissions."),
+    (("read-only file system", "os error 30"), "The file system is mounted read-only."),
+    (
+        ("src size is incorrect", "unknown frame descriptor", "corrupt", "flatbuffer", "icechunk header"),
+        "A file of the repository is damaged, or was cut off on its way: try again, or use a copy.",
+    ),
+    (
+        ("range request not supported",),
+        "The web server ignores the header Range: use one that answers it with 206 Partial Content.",
+    ),
+)
+"""What the words of an error of storage mean for whoever reads it."""
+
+
+def storage_hint(message: str) -> str:
+    """What to do about an error of storage, as a line to put behind its message; empty where nobody knows.
+
+    >>> storage_hint("No space left on device")
+    '\\n  The disk is full: make room, then try again.'
+    """
+    text = message.lower()
+    hint = next((hint for words, hint in STORAGE_HINTS if any(word in text for word in words)), None)
+    return f"\n  {hint}" if hint else ""

@@ -9,6 +9,7 @@ import icechunk
 import numpy as np
 
 from intarsia._icechunk import chunk_batches
+from intarsia.words import storage_hint
 
 __all__ = ["origin", "reason"]
 
@@ -48,8 +49,8 @@ def reason(error: Exception, store: Any, path: str, index: tuple[int, ...] | Non
         text = f"{text} ({place})"
     refused = NOT_AUTHORISED.search(text)
     if refused:
-        text = (
+        return (
             f"{place or 'its source'} may not be read: nobody authorised the repository to read below "
             f"{refused[1]}.\n  If you trust it: repo = intarsia.authorize(repo, [{refused[1]!r}])"
         )
-    return text
+    return text + storage_hint(text)

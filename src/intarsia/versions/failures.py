@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import icechunk
 
 from intarsia.errors import ReadOnlyError, RepositoryError, RepositoryNotFoundError, VersionNotFoundError
+from intarsia.words import storage_hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,52 +17,6 @@ __all__ = ["clock_is_behind", "explained", "translated"]
 
 CLOCK = ("invalid snapshot timestamp ordering", "update timestamp is invalid")
 """What Icechunk says of a change that is older, by this machine's clock, than the one before it."""
-
-HINTS = (
-    (
-        CLOCK,
-        "The clock of this machine is behind that of the last writer's: set one of them right, "
-        "or wait until it has caught up.",
-    ),
-    (
-        ("snapshot timestamp is invalid",),
-        "The clock of this machine is too far from that of the storage: set it right.",
-    ),
-    (
-        ("connect", "dispatch failure", "timed out", "timeout", "dns"),
-        "Is the server up, and the endpoint right?",
-    ),
-    (("nosuchbucket", "bucket does not exist"), "Create the bucket first, or correct the URL."),
-    (
-        (
-            "accessdenied",
-            "access denied",
-            "invalidaccesskeyid",
-            "signaturedoesnotmatch",
-            "forbidden",
-            "credential",
-        ),
-        "Check the credentials: access_key_id and secret_access_key, or the AWS_… environment variables.",
-    ),
-    (
-        ("no space left", "os error 28", "quota", "os error 122"),
-        "The disk is full: make room, then try again.",
-    ),
-    (
-        ("file too large", "os error 27"),
-        "The file system or a limit of the process allows no file of that size.",
-    ),
-    (("permission denied", "os error 13"), "The process may not write there: check owner and permissions."),
-    (("read-only file system", "os error 30"), "The file system is mounted read-only."),
-    (
-        ("src size is incorrect", "unknown frame descriptor", "corrupt", "flatbuffer", "icechunk header"),
-        "A file of the repository is damaged, or was cut off on its way: try again, or use a copy.",
-    ),
-    (
-        ("range request not supported",),
-        "The web server ignores the header Range: use one that answers it with 206 Partial Content.",
-    ),
-)
 
 
 def clock_is_behind(error: icechunk.IcechunkError) -> bool:
@@ -88,9 +43,8 @@ def translated(error: icechunk.IcechunkError, where: str) -> Exception:
         return VersionNotFoundError(f"{where}: {cause}")
     if isinstance(error, icechunk.ReadOnlyError):
         return ReadOnlyError(f"{where} can only be read: {cause}")
-    known = " ".join([error.message, *getattr(error, "__notes__", ())]).lower()
-    hint = next((hint for words, hint in HINTS if any(word in known for word in words)), None)
-    return RepositoryError(f"{where}: {cause}" + (f"\n  {hint}" if hint else ""))
+    known = " ".join([error.message, *getattr(error, "__notes__", ())])
+    return RepositoryError(f"{where}: {cause}{storage_hint(known)}")
 
 
 @contextmanager
