@@ -81,7 +81,8 @@ from .interop.view import fused_view
 from .interop.writing import from_xarray
 from .nullable import NullableArray, NullableCodec, NullableValues, OptionalDType, as_masked
 from .progress import Progress
-from .report.write import region_map, write_report
+from .report.region_map import region_map
+from .report.write import write_report
 from .shards import (
     Compaction,
     SlotStats,

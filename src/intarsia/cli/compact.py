@@ -12,7 +12,7 @@ from intarsia.cli.output import print_json, show_table
 from intarsia.cli.place import Place, Version
 from intarsia.cli.verb import verb
 from intarsia.cli.waiting import waiting
-from intarsia.report.facts import read_facts
+from intarsia.report.members import read_facts
 from intarsia.words import size_text
 
 __all__ = ["compact"]

@@ -5,7 +5,7 @@ from intarsia.cli.output import print_json, say, show_facts, show_table
 from intarsia.cli.place import Place, Version
 from intarsia.cli.verb import verb
 from intarsia.cli.waiting import waiting
-from intarsia.report.palette import COLOURS
+from intarsia.report.drawing import COLOURS
 from intarsia.report.survey import survey
 from intarsia.words import PIPELINE_COLUMNS, ratio_text, size_text
 
@@ -68,15 +68,6 @@ def info(
     show_facts([*opened.info.fields, stored, ratio, *unused])
     if pipelines:
         say("")
-        rows = [
-            (
-                pipeline.label,
-                f"{pipeline.regions:,}",
-                size_text(pipeline.nbytes),
-                size_text(pipeline.stored),
-                ratio_text(pipeline.nbytes, pipeline.stored),
-            )
-            for pipeline in pipelines
-        ]
+        rows = [pipeline.cells() for pipeline in pipelines]
         show_table(PIPELINE_COLUMNS, rows, colours={0: [COLOURS[p.place] for p in pipelines]})
     say(*seen.problems)

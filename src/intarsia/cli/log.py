@@ -11,7 +11,7 @@ from intarsia.cli.place import Place, Version
 from intarsia.cli.tell import change_json
 from intarsia.cli.verb import verb
 from intarsia.cli.waiting import waiting
-from intarsia.report.timeline import change_lines
+from intarsia.report.write import change_lines
 from intarsia.versions import history
 from intarsia.versions.open import session_at
 from intarsia.words import size_text

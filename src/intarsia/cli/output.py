@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from intarsia.cli.exits import Exit, exit_of
-from intarsia.report.inert import plain
+from intarsia.report.escaping import plain
 from intarsia.words import aligned
 
 if TYPE_CHECKING:

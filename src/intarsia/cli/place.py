@@ -13,10 +13,10 @@ from zarr.storage import ZipStore
 
 import intarsia
 from intarsia._icechunk import safe_store
+from intarsia.array.hierarchy import logical_arrays
 from intarsia.cli.exits import CommandError
 from intarsia.cli.spelling import parse_options
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
-from intarsia.report.find import logical_arrays
 from intarsia.versions.open import as_repository, moment, session_at
 
 if TYPE_CHECKING:

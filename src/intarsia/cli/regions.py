@@ -9,7 +9,7 @@ from intarsia.cli.output import print_json, say, show_table
 from intarsia.cli.place import Place, Version
 from intarsia.cli.verb import verb
 from intarsia.cli.waiting import waiting
-from intarsia.report.palette import COLOURS
+from intarsia.report.drawing import COLOURS
 from intarsia.report.survey import survey
 from intarsia.words import REGION_COLUMNS, count_text
 

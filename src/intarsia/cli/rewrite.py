@@ -15,8 +15,8 @@ from intarsia.cli.output import print_json, say, show_table
 from intarsia.cli.place import Place, Version
 from intarsia.cli.verb import verb
 from intarsia.cli.waiting import waiting
-from intarsia.report.facts import read_facts
-from intarsia.report.masks import conditional_codecs
+from intarsia.report.member_sections import conditional_codecs
+from intarsia.report.members import read_facts
 from intarsia.words import size_text
 
 __all__ = ["rewrite"]

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import typer
 
 import intarsia
+from intarsia.array.hierarchy import logical_arrays
 from intarsia.cli.exits import CommandError
 from intarsia.cli.options import Allow, AsOf, Branch, Codec, Json, Snapshot, StorageOption, Store, Tag
 from intarsia.cli.output import print_json, say, show_table
 from intarsia.cli.place import Place, Version
 from intarsia.cli.spelling import parse_codec_list, parse_sizes
 from intarsia.cli.verb import verb
-from intarsia.report.find import logical_arrays
 
 __all__ = ["serve"]
 
