@@ -72,7 +72,6 @@ from .errors import (
     VersionNotFoundError,
     WritableSessionError,
 )
-from .interop.bar import progress_bar
 from .interop.fused import fuse, split
 from .interop.http import serve, serving
 from .interop.store import store_dask
@@ -80,7 +79,7 @@ from .interop.tensorstore import tensorstore_spec
 from .interop.view import fused_view
 from .interop.writing import from_xarray
 from .nullable import NullableArray, NullableCodec, NullableValues, OptionalDType, as_masked
-from .progress import Progress
+from .progress import Progress, progress_bar
 from .report.region_map import region_map
 from .report.write import write_report
 from .shards import (

@@ -11,10 +11,9 @@ import typer
 
 import intarsia
 from intarsia.array import LogicalArray
-from intarsia.cli.exits import CommandError
-from intarsia.cli.options import Json
+from intarsia.cli.arguments import Json
 from intarsia.cli.output import print_json, say, show_table
-from intarsia.cli.verb import verb
+from intarsia.cli.verb import CommandError, verb
 from intarsia.report.drawing import COLOURS
 from intarsia.report.survey import survey
 from intarsia.report.write import write_report

@@ -5,12 +5,10 @@ from typing import Annotated
 import typer
 
 import intarsia
-from intarsia.cli.exits import Exit
-from intarsia.cli.options import Allow, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
-from intarsia.cli.output import print_json, say, show_table
-from intarsia.cli.place import Place, Version
-from intarsia.cli.verb import verb
-from intarsia.cli.waiting import waiting
+from intarsia.cli.arguments import Allow, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.output import print_json, say, show_table, waiting
+from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.verb import Exit, verb
 from intarsia.versions.verify import repository_leftovers
 from intarsia.words import count_text
 
@@ -42,7 +40,7 @@ def verify(
     Example: intarsia verify data/store temperature
     """
     version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option, allow)
+    place = NamedStore.find(store, storage_option, allow)
     opened = place.store(version)
     paths = [array.strip("/")] if array else place.arrays(version)
     if not paths:
