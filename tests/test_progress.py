@@ -30,3 +30,11 @@ def test_a_file_shows_nothing():
     stream = io.StringIO()
     store(Console(file=stream, force_terminal=False))
     assert stream.getvalue() == ""
+
+
+def test_a_bar_with_patience_does_not_show_for_short_work():
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=80)
+    with intarsia.progress_bar("short", console=console, patience=1e6, counted=False) as progress:
+        progress(1, 1)
+    assert stream.getvalue() == ""
