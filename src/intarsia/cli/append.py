@@ -15,6 +15,7 @@ from intarsia.cli.arguments import (
     Codec,
     Json,
     Message,
+    OneArray,
     Shards,
     StorageOption,
     Store,
@@ -32,7 +33,7 @@ __all__ = ["append"]
 @verb
 def append(
     store: Store,
-    array: Annotated[str, typer.Argument(metavar="PATH", help="Path of the array in the store.")],
+    array: OneArray,
     data: Annotated[Path, typer.Argument(metavar="FILE", help="The data: a .npy or .csv file.")],
     codec: Codec = None,
     axis: Annotated[int, typer.Option("--axis", help="The axis that grows.")] = 0,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Allow",
+    "AnyArrays",
     "Array",
     "AsOf",
     "Branch",
@@ -24,6 +25,8 @@ __all__ = [
     "Codec",
     "Json",
     "Message",
+    "OneArray",
+    "Selection",
     "Shards",
     "Snapshot",
     "StorageOption",
@@ -53,6 +56,18 @@ Array = Annotated[
     typer.Argument(
         metavar="PATH",
         help="Path of the logical array in the store; may be left out if there is only one.",
+        show_default=False,
+    ),
+]
+OneArray = Annotated[str, typer.Argument(metavar="PATH", help="Path of the array in the store.")]
+AnyArrays = Annotated[
+    str, typer.Argument(metavar="PATH", help="One array; all of them if left out.", show_default=False)
+]
+Selection = Annotated[
+    str,
+    typer.Argument(
+        metavar="SELECTION",
+        help="As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.",
         show_default=False,
     ),
 ]

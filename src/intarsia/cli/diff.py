@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import intarsia
-from intarsia.cli.arguments import Allow, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.arguments import Allow, AsOf, Branch, Json, OneArray, Snapshot, StorageOption, Store, Tag
 from intarsia.cli.output import change_json, print_json, say, show_table, waiting
 from intarsia.cli.stores import NamedStore, Version
 from intarsia.cli.verb import CommandError, verb
@@ -18,7 +18,7 @@ __all__ = ["diff"]
 @verb
 def diff(
     store: Store,
-    array: Annotated[str, typer.Argument(metavar="PATH", help="Path of the array in the store.")],
+    array: OneArray,
     before: Annotated[
         str,
         typer.Argument(

@@ -1,9 +1,5 @@
 """`intarsia explain`: what a read would do, without doing it."""
 
-from typing import Annotated
-
-import typer
-
 import intarsia
 from intarsia.cli.arguments import (
     Allow,
@@ -11,6 +7,7 @@ from intarsia.cli.arguments import (
     AsOf,
     Branch,
     Json,
+    Selection,
     Snapshot,
     StorageOption,
     Store,
@@ -30,14 +27,7 @@ __all__ = ["explain"]
 def explain(
     store: Store,
     array: Array = "",
-    selection: Annotated[
-        str,
-        typer.Argument(
-            metavar="SELECTION",
-            help="As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.",
-            show_default=False,
-        ),
-    ] = "",
+    selection: Selection = "",
     branch: Branch = None,
     tag: Tag = None,
     snapshot: Snapshot = None,

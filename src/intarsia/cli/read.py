@@ -12,6 +12,7 @@ from intarsia.cli.arguments import (
     AsOf,
     Branch,
     Json,
+    Selection,
     Snapshot,
     StorageOption,
     Store,
@@ -32,14 +33,7 @@ __all__ = ["read"]
 def read(
     store: Store,
     array: Array = "",
-    selection: Annotated[
-        str,
-        typer.Argument(
-            metavar="SELECTION",
-            help="As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.",
-            show_default=False,
-        ),
-    ] = "",
+    selection: Selection = "",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Save to this .npy or .csv file instead of printing."),

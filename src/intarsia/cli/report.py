@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from intarsia.cli.arguments import Allow, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.arguments import Allow, AnyArrays, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
 from intarsia.cli.output import print_json, say, waiting
 from intarsia.cli.stores import NamedStore, Version
 from intarsia.cli.verb import verb
@@ -18,10 +18,7 @@ __all__ = ["report"]
 @verb
 def report(
     store: Store,
-    array: Annotated[
-        str,
-        typer.Argument(metavar="PATH", help="One array; all of them if left out.", show_default=False),
-    ] = "",
+    array: AnyArrays = "",
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path(
         "report.html"
     ),

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import intarsia
-from intarsia.cli.arguments import Allow, Branch, Json, Message, StorageOption, Store
+from intarsia.cli.arguments import Allow, Branch, Json, Message, OneArray, StorageOption, Store
 from intarsia.cli.output import print_json, say, waiting
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, verb
@@ -16,7 +16,7 @@ __all__ = ["restore"]
 @verb
 def restore(
     store: Store,
-    array: Annotated[str, typer.Argument(metavar="PATH", help="Path of the array in the store.")],
+    array: OneArray,
     to: Annotated[
         str, typer.Argument(metavar="VERSION", help="A snapshot's id, a tag, a branch or a time (ISO 8601).")
     ],

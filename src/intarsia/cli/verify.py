@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import intarsia
-from intarsia.cli.arguments import Allow, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.arguments import Allow, AnyArrays, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
 from intarsia.cli.output import print_json, say, show_table, waiting
 from intarsia.cli.stores import NamedStore, Version
 from intarsia.cli.verb import Exit, verb
@@ -18,10 +18,7 @@ __all__ = ["verify"]
 @verb
 def verify(
     store: Store,
-    array: Annotated[
-        str,
-        typer.Argument(metavar="PATH", help="One array; all of them if left out.", show_default=False),
-    ] = "",
+    array: AnyArrays = "",
     data: Annotated[
         bool, typer.Option("--data/--no-data", help="Read every stored chunk, or only the metadata.")
     ] = True,
