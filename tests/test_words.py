@@ -3,7 +3,7 @@
 import pytest
 
 import intarsia
-from intarsia.words import count_text, place_text, ratio_text, size_text
+from intarsia.words import codecs_text, count_text, place_text, ratio_text, size_text
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,12 @@ def test_a_store_that_can_only_be_read_says_so(tmp_path):
     store = zarr.storage.LocalStore(tmp_path / "s", read_only=True)
     with pytest.raises(intarsia.ReadOnlyError, match="can only be read"):
         intarsia.open(store, "a", mode="r+")
+
+
+def test_labels_tell_settings_and_nested_codecs():
+    nested = [
+        {"name": "shuffle", "configuration": {"element_size": 4}},
+        {"name": "zstd", "configuration": {"level": 3}},
+    ]
+    codecs = [{"name": "bytes"}, {"name": "conditional", "configuration": {"codecs": nested}}]
+    assert codecs_text(codecs, settings=True) == "conditional (shuffle element_size=4 + zstd level=3)"

@@ -72,7 +72,6 @@ from .errors import (
     VersionNotFoundError,
     WritableSessionError,
 )
-from .interop.bar import progress_bar
 from .interop.fused import fuse, split
 from .interop.http import serve, serving
 from .interop.store import store_dask
@@ -80,8 +79,9 @@ from .interop.tensorstore import tensorstore_spec
 from .interop.view import fused_view
 from .interop.writing import from_xarray
 from .nullable import NullableArray, NullableCodec, NullableValues, OptionalDType, as_masked
-from .progress import Progress
-from .report.write import region_map, write_report
+from .progress import Progress, progress_bar
+from .report.region_map import region_map
+from .report.write import write_report
 from .shards import (
     Compaction,
     SlotStats,

@@ -13,7 +13,7 @@ for somebody who waits for it. In Icechunk 2.3 four things do:
 - Pickling a store locks it for writing, although it only reads.
 
 So here a store says what it is without asking its session; listings and writes of a session take turns;
-chunks are iterated over in the thread that wants them (`chunk_batches`), never on an event loop; and what is
+chunks are iterated over in the thread that wants them (`chunk_table`), never on an event loop; and what is
 pickled is the session, which is locked for reading.
 """
 
@@ -26,16 +26,18 @@ import weakref
 from collections import deque
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import icechunk
+import numpy as np
 from zarr.storage import StorePath
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 
-__all__ = ["IcechunkStore", "chunk_batches", "safe_store", "session_bytes", "writing"]
+__all__ = ["ChunkTable", "IcechunkStore", "chunk_table", "safe_store", "session_bytes", "writing"]
 
 type Kind = bool
 LISTING, WRITING = False, True
@@ -270,10 +272,57 @@ def session_bytes(store: icechunk.IcechunkStore) -> bytes:
     return store._store.session.as_bytes()
 
 
-def chunk_batches(store: icechunk.IcechunkStore, path: str) -> list[Any]:
-    """What Icechunk knows of every stored chunk of an array, by columns, as `array_chunk_iterator` yields it.
+NATIVE, VIRTUAL, INLINE = 1, 2, 3
+"""Where a chunk lies: the values of `icechunk.ChunkType` that `array_chunk_iterator` speaks of."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkTable:
+    """What Icechunk knows of the stored chunks of an array, one row for each."""
+
+    index: np.ndarray[Any, np.dtype[np.int64]]
+    """Position in the grid of stored chunks; shape (chunks, dimensions)."""
+
+    kind: np.ndarray[Any, np.dtype[np.uint8]]
+    """In a file of the repository, in somebody else's, or inlined."""
+
+    location: list[str]
+    """Name of the chunk file, or URL of somebody else's."""
+
+    offset: np.ndarray[Any, np.dtype[np.int64]]
+    """First byte in the file."""
+
+    nbytes: np.ndarray[Any, np.dtype[np.int64]]
+    """Stored size."""
+
+    inlined: dict[int, bytes]
+    """The bytes of inlined chunks, by row."""
+
+
+def chunk_table(store: icechunk.IcechunkStore, path: str, ndim: int = 0) -> ChunkTable:
+    """The stored chunks of an array; `ndim` counts only where there are none.
 
     The session's lock is held meanwhile, and let go of at the end, whatever happens.
     """
     batches: Any = store.array_chunk_iterator(path)
-    return [*batches]
+    parts = [*batches]
+    location: list[str] = []
+    inlined: dict[int, bytes] = {}
+    for _, _, locations, _, _, contents in parts:
+        inlined |= {len(location) + row: content for row, content in contents.items()}
+        location += locations
+
+    def column(number: int, dtype: type[Any], *row_shape: int) -> Any:
+        return np.concatenate(
+            [np.empty((0, *row_shape), dtype), *(part[number] for part in parts)], dtype=dtype
+        )
+
+    dimensions = parts[0][0].shape[1] if parts else ndim
+    return ChunkTable(
+        column(0, np.int64, dimensions),
+        column(1, np.uint8),
+        location,
+        column(3, np.int64),
+        column(4, np.int64),
+        inlined,
+    )

@@ -1,10 +1,17 @@
-"""How a long operation tells how far it is: one small protocol for all of them, silent by default."""
+"""How a long operation tells how far it is: a small protocol, silent by default, and a progress bar."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import threading
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
 
-__all__ = ["Progress", "silent"]
+from intarsia.extras import extra
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Progress", "progress_bar", "silent"]
 
 
 class Progress(Protocol):
@@ -27,3 +34,62 @@ def silent(_done: int, _total: int, /) -> None:
 
     >>> silent(1, 4)
     """
+
+
+@contextmanager
+def progress_bar(
+    what: str = "", *, console: Any = None, patience: float = 0.0, counted: bool = True
+) -> Iterator[Progress]:
+    """A bar that is shown during a `with` block; give what it yields to the operation.
+
+    Made by rich, on the error stream unless a `rich.console.Console` is given. Where nobody looks (the stream
+    is a file or a pipe) nothing is shown. With `patience` the bar appears only after so many seconds, and is
+    gone at the end. Work that cannot count its steps (`counted=False`) gets a bar without an end, and the
+    time it takes.
+
+    >>> import dask.array as da, intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.progress_bar("store") as progress:
+    ...     snapshot = intarsia.store_dask(da.ones(10, chunks=5), repo, "ones", progress=progress)
+    """
+    rich = extra("rich.progress", "cli")
+    target = console or extra("rich.console", "cli").Console(stderr=True)
+    columns = [rich.TextColumn("{task.description}"), rich.BarColumn()]
+    if counted:
+        columns += [rich.MofNCompleteColumn(), rich.TimeRemainingColumn()]
+    else:
+        columns.append(rich.TimeElapsedColumn())
+    bars = rich.Progress(*columns, console=target, transient=patience > 0)
+    task = bars.add_task(what, total=None)
+
+    def show(done: int, total: int, /) -> None:
+        bars.update(task, completed=done, total=total)
+
+    with _shown(bars, patience) if target.is_terminal or target.is_jupyter else nullcontext():
+        yield show
+
+
+@contextmanager
+def _shown(bars: Any, patience: float) -> Iterator[None]:
+    """Show bars for the time of a `with` block, if it takes longer than `patience` seconds."""
+    lock, is_over = threading.Lock(), False
+
+    def start() -> None:
+        with lock:  # the block may end at this moment
+            if not is_over:
+                bars.start()
+
+    timer = threading.Timer(patience, start)
+    timer.daemon = True
+    if patience > 0:
+        timer.start()
+    else:
+        start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        with lock:
+            is_over = True
+            if bars.live.is_started:
+                bars.stop()

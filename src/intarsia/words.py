@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "EXPLAIN_COLUMNS",
@@ -14,6 +14,7 @@ __all__ = [
     "UNKNOWN",
     "aligned",
     "bounds_text",
+    "codecs_text",
     "count_text",
     "one_line",
     "percent_text",
@@ -34,6 +35,9 @@ EXPLAIN_COLUMNS = ("Region", "Codecs", "Chunks", "Fetched", "Stored", "Copied", 
 
 UNKNOWN = "?"
 """Stands where something was not measured or cannot be known."""
+
+TOLD = ("level", "clevel", "cname", "elementsize", "element_size", "offset", "scale", "order")
+"""Settings that tell one codec of a name from another, as far as a label has room."""
 
 UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -88,6 +92,43 @@ def bounds_text(bounds: Sequence[tuple[int, int]]) -> str:
     '[0:10, 5:20]'
     """
     return "[" + ", ".join(f"{a}:{b}" for a, b in bounds) + "]"
+
+
+def codecs_text(codecs: Sequence[Mapping[str, Any]], *, settings: bool = False) -> str:
+    """The codecs in a zarr.json in a few words, or with the settings that tell them apart.
+
+    Of a sharded array, those of the chunks inside the shards; the plain form of `bytes` is not worth a word.
+
+    >>> zstd = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
+    >>> nullable = {"name": "optional", "configuration": {"mask_codecs": [], "data_codecs": [zstd]}}
+    >>> [codecs_text(codecs) for codecs in ([{"name": "crc32c"}, zstd], [nullable], [{"name": "bytes"}])]
+    ['crc32c+zstd', 'optional(zstd)', 'raw']
+    >>> codecs_text([{"name": "crc32c"}, zstd], settings=True), codecs_text([nullable], settings=True)
+    ('crc32c + zstd level=3', 'optional (zstd level=3)')
+    """
+    while codecs and codecs[0].get("name") == "sharding_indexed":
+        codecs = codecs[0]["configuration"]["codecs"]
+    words = [_codec_text(codec, settings) for codec in codecs]
+    return (" + " if settings else "+").join(filter(None, words)) or "raw"
+
+
+def _codec_text(codec: Mapping[str, Any], settings: bool) -> str:
+    """One codec in words; empty if there is nothing to say."""
+    name, given = str(codec.get("name")), codec.get("configuration") or {}
+    values = given.get("data_codecs")
+    if not settings:
+        return f"optional({codecs_text(values)})" if values is not None else "" if name == "bytes" else name
+    if name == "bytes" and given.get("endian", "little") == "little":
+        return ""
+    told = [
+        f"{key}={value}"
+        for key, value in given.items()
+        if key in TOLD and isinstance(value, str | int | float | list)
+    ]
+    nested = values or given.get("codecs")
+    if isinstance(nested, list) and nested:
+        told.append(f"({codecs_text(nested, settings=True)})")
+    return " ".join([name, *told])
 
 
 def count_text(number: int, one: str, many: str | None = None) -> str:

@@ -65,7 +65,6 @@ def test_create_beside_others_and_in_a_plain_store(store, plain):
         (("new", "--shape", "4,4", "--chunks", "2", "--dtype", "f4"), 4),
         (("new", "--shape", "4", "--dtype", "f4", "-a", "x"), 2),
         (("new", "--shape", "4", "--dtype", "f4", "-a", "intarsia=1"), 2),
-        (("new", "--shape", "4", "--dtype", "f4", "--tag", "v1"), 4),
         (("new", "--shape", "4", "--dtype", "f4", "--branch", "nowhere"), 3),
         (("new", "--shape", "4", "--dtype", "i4", "--fill-value", "lots"), 2),
     ],
@@ -102,7 +101,6 @@ def test_append_chooses_for_me(store, tmp_path, data):
         ("good.npy", ("-c", "no-such-codec"), 2),
         ("good.npy", ("-c", "zstd:level"), 2),
         ("good.npy", ("--axis", "7"), 4),
-        ("good.npy", ("--snapshot", "AAAAAAAAAAAAAAAAAAAA"), 4),
         ("good.npy", ("--branch", "nowhere"), 3),
         ("objects.npy", (), 2),
     ],
@@ -142,8 +140,6 @@ def test_recode_in_a_plain_store(plain, data):
         (("-c", "zstd", "--bounds", "3:7, ..."), 4),
         (("-c", "zstd", "--bounds", "0:500, ..."), 4),
         (("-c", "zstd", "--bounds", "0, ..."), 2),
-        (("-c", "zstd", "--tag", "v1"), 4),
-        (("-c", "zstd", "--as-of", "2020-01-01"), 4),
     ],
 )
 def test_recode_refuses(store, arguments, code):
@@ -174,7 +170,7 @@ def test_rewrite_refuses(store, plain):
     assert "none of its 3 members" in failure("rewrite", store, "temperature", code=4)
     failure("rewrite", store, "nothing", code=3)
     failure("rewrite", plain, "", code=2)
-    failure("rewrite", plain, "temperature", "--tag", "v1", code=2)
+    failure("rewrite", plain, "temperature", "--branch", "main", code=2)
 
 
 def test_restore(store, data):
@@ -187,7 +183,6 @@ def test_restore_refuses(store, plain):
     failure("restore", store, "temperature", "v9", code=3)
     failure("restore", store, "nothing", "v1", code=3)
     failure("restore", plain, "temperature", "v1", code=2)
-    failure("restore", store, "temperature", "main", "--tag", "v1", code=4)
 
 
 def slotted(place):
@@ -221,8 +216,6 @@ def test_compact_refuses(plain, store):
     assert "Icechunk" in failure("compact", store, "temperature", code=4)
     failure("compact", plain, "", code=2)
     failure("compact", plain, "nothing", code=3)
-    failure("compact", store, "temperature", "--tag", "v1", code=4)
-    failure("compact", plain, "temperature", "--tag", "v1", code=2)
 
 
 def archive(folder, days):
@@ -273,5 +266,4 @@ def test_ingest_refuses(tmp_path, made):
     assert "bad.nc" in failure(*arguments, code=4)
     assert "1 added, 1 failed" in succeed(*arguments, "--skip-bad-files")
     failure("ingest", tmp_path / "new", folder / "none*.nc", "--concat-dim", "time", code=4)
-    failure("ingest", made[0], folder / "01.nc", "--concat-dim", "time", "--tag", "v1", code=4)
     failure("ingest", tmp_path / "new", folder / "01.nc", "--concat-dim", "time", "--copy", "maybe", code=4)

@@ -67,10 +67,21 @@ def test_there_is_no_such_version(verb, made):
     failure(verb, made[0], *LOOK[verb], "--tag", "v9", code=3)
 
 
-@pytest.mark.parametrize("verb", CHANGE)
-def test_the_past_cannot_be_changed(verb, store):
+NEW = {
+    "create": ("new", "--shape", "4", "--dtype", "f4"),
+    "ingest": ("01.nc", "--concat-dim", "time"),
+}
+
+
+@pytest.mark.parametrize("verb", CHANGE | NEW)
+@pytest.mark.parametrize(
+    "version", [("--tag", "v1"), ("--snapshot", "A" * 20), ("--as-of", "2020-01-01")], ids=lambda v: v[0]
+)
+def test_the_past_cannot_be_changed(verb, version, store):
     before = intarsia.open_repository(store).lookup_branch("main")
-    assert "nothing can change" in failure(verb, store, *CHANGE[verb], "--tag", "v1", code=4)
+    ran = run(verb, store, *(CHANGE | NEW)[verb], *version)
+    assert (ran.code, ran.out) == (2, "")
+    assert "No such option" in ran.err
     assert intarsia.open_repository(store).lookup_branch("main") == before
 
 
@@ -106,10 +117,13 @@ def test_every_verb_has_help_with_an_example(verb):
 
 
 @pytest.mark.parametrize("verb", [verb for verbs in VERBS.values() for verb in verbs if verb != "demo"])
-def test_every_verb_takes_every_version_and_json(verb):
+def test_verbs_that_look_take_every_version_and_those_that_change_take_a_branch(verb):
     text = " ".join(run(verb, "--help").out.split())
-    for option in ("--branch", "--tag", "--snapshot", "--as-of", "--json", "--storage-option"):
-        assert option in text
+    assert "--json" in text
+    assert "--storage-option" in text
+    assert ("--branch" in text) == (verb != "compact")  # which is for stores without versions
+    for option in ("--tag", "--snapshot", "--as-of"):
+        assert (option in text) == (verb in LOOK)
 
 
 def test_the_examples_of_the_help_are_understood():

@@ -8,12 +8,11 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.report.collect import report_of
-from intarsia.report.heat import heat_cells, heat_scale
-from intarsia.report.masks import mask_uses
+from intarsia.report.heat_map import heat_cells, heat_scale
+from intarsia.report.member_sections import mask_uses
 from intarsia.report.page import render_page
 from intarsia.report.survey import survey
-from intarsia.report.timeline import moments_of
+from intarsia.report.write import moments_of, report_of
 from tests.report import samples
 
 

@@ -7,7 +7,7 @@ import zarr
 from hypothesis import given, settings
 
 import intarsia
-from intarsia.report.stored import requests_needed
+from intarsia.report.members import requests_needed
 from intarsia.report.survey import harmonised, survey
 from tests.array.strategies import arrays
 from tests.report import samples
@@ -26,6 +26,16 @@ def test_a_survey_equals_the_regions_of_the_array(made):
         assert row.nbytes == region.nbytes
         assert row.stored == region.nbytes_stored
         assert row.member == region.name
+
+
+def test_nulls_are_told_with_the_codecs_of_their_values():
+    array = intarsia.create({}, "n", shape=(0,), chunks=(2,), dtype="optional[float32]")
+    array.append(np.ma.masked_equal(np.array([1, 2, 3, 4], dtype="f4"), 2), codecs=["zstd"])
+    array.append(np.ma.masked_equal(np.array([1, 2, 3, 4], dtype="f4"), 2), codecs=["gzip"], shards=(4,))
+    seen = survey(array)
+    assert [row.codecs for row in seen.rows()] == [region.codec_names for region in array.regions]
+    assert seen.labels == ("optional(gzip)", "optional(zstd)")
+    assert seen.rows()[1].detail == "optional (gzip level=5)"
 
 
 def stores(tmp_path):

@@ -10,7 +10,7 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import concurrent_map, sync
-from intarsia._icechunk import chunk_batches
+from intarsia._icechunk import VIRTUAL, chunk_table
 from intarsia.errors import ReadError
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from zarr.abc.store import Store
 
 __all__ = ["ChunkRefs", "Move", "chunk_refs", "copy_chunks", "grain"]
-
-NATIVE, VIRTUAL, INLINE = 1, 2, 3
-"""`icechunk.ChunkType`, as the chunk iterator gives it."""
 
 type Index = tuple[int, ...]
 
@@ -59,14 +56,20 @@ class ChunkRefs(NamedTuple):
 
 def chunk_refs(store: icechunk.IcechunkStore, path: str) -> ChunkRefs:
     """Every stored chunk of one array."""
-    found: dict[Index, tuple[int, str, int, int, bytes]] = {}
-    for coordinates, kinds, paths, offsets, lengths, inlined in chunk_batches(store, path):
-        columns = zip(
-            coordinates.tolist(), kinds.tolist(), paths, offsets.tolist(), lengths.tolist(), strict=True
-        )
-        for row, (index, kind, place, offset, length) in enumerate(columns):
-            found[tuple(index)] = (kind, place, offset, length, inlined.get(row, b""))
-    return ChunkRefs(found)
+    table = chunk_table(store, path)
+    columns = (
+        table.index.tolist(),
+        table.kind.tolist(),
+        table.location,
+        table.offset.tolist(),
+        table.nbytes.tolist(),
+    )
+    return ChunkRefs(
+        {
+            tuple(index): (kind, location, offset, nbytes, table.inlined.get(row, b""))
+            for row, (index, kind, location, offset, nbytes) in enumerate(zip(*columns, strict=True))
+        }
+    )
 
 
 def copy_chunks(source: zarr.Array[Any], target: zarr.Array[Any], moves: Sequence[Move]) -> None:

@@ -19,7 +19,7 @@ from intarsia.codecs import parse_codecs
 from intarsia.codecs.runtime import NO_OPTIONS, Options, options_of, with_codecs
 from intarsia.errors import MemberError, MissingMemberError, ShapeError
 from intarsia.parallel import check_store
-from intarsia.words import place_text
+from intarsia.words import codecs_text, place_text
 
 if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
@@ -144,21 +144,7 @@ def short_codecs(member: AnyArray) -> str:
     'gzip'
     """
     document: Any = member.metadata.to_dict()
-    codecs = document["codecs"]
-    if codecs[0]["name"] == "sharding_indexed":
-        codecs = codecs[0]["configuration"]["codecs"]
-    return _short(codecs)
-
-
-def _short(codecs: list[dict[str, Any]]) -> str:
-    names = []
-    for codec in codecs:
-        values = codec.get("configuration", {}).get("data_codecs")
-        if values is not None:
-            names.append(f"optional({_short(values)})")
-        elif codec["name"] != "bytes":
-            names.append(codec["name"])
-    return "+".join(names) or "raw"
+    return codecs_text(document["codecs"])
 
 
 def needed_shape(manifest: Manifest, row: Row) -> tuple[int, ...]:

@@ -6,9 +6,8 @@ import re
 from typing import Any
 
 import icechunk
-import numpy as np
 
-from intarsia._icechunk import chunk_batches
+from intarsia._icechunk import VIRTUAL, chunk_table
 from intarsia.words import storage_hint
 
 __all__ = ["origin", "reason"]
@@ -25,13 +24,11 @@ def origin(store: Any, path: str, index: tuple[int, ...] | None) -> str | None:
     if index is None or not isinstance(store, icechunk.IcechunkStore):
         return None
     try:
-        for coords, kinds, paths, *_ in chunk_batches(store, path):
-            found = np.flatnonzero((coords == index).all(axis=1))
-            if found.size and kinds[found[0]] == icechunk.ChunkType.virtual:
-                return str(paths[found[0]])
+        table = chunk_table(store, path, len(index))
+        virtual = ((table.index == index).all(axis=1) & (table.kind == VIRTUAL)).nonzero()[0]
+        return table.location[virtual[0]] if virtual.size else None
     except Exception:  # the message is about another error, and must not be lost for this one
         return None
-    return None
 
 
 def reason(error: Exception, store: Any, path: str, index: tuple[int, ...] | None) -> str:

@@ -6,7 +6,6 @@ and stands in no manifest counts as left behind. Whatever else users keep below 
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from zarr.storage import LocalStore
 
 from intarsia._compat import sync
-from intarsia.array.frame import Frame, open_group, read_key
+from intarsia.array.frame import Frame, open_group
+from intarsia.array.hierarchy import OURS, groups_below, is_logical, names_below, node_type
 from intarsia.array.logical import LogicalArray
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.errors import ReadOnlyError
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     import zarr
 
 __all__ = ["leftovers", "vacuum"]
-
-OURS = re.compile(r"[mt]-[0-9a-f]{32}\Z")
-"""Names that `new_name` makes."""
 
 UNFINISHED = re.compile(r".*\.[0-9a-f]{32}\.partial\Z")
 """Files that zarr's LocalStore writes before it gives them their name."""
@@ -58,14 +55,14 @@ def vacuum(target: Any, path: str = "", *, dry_run: bool = False) -> tuple[str, 
         if isinstance(target, LogicalArray)
         else open_group(target, path, mode)
     )
-    found: list[str] = []
-    for logical in _logical_arrays(group):
+    removed: list[str] = []
+    for logical in filter(is_logical, groups_below(group, inside_arrays=True)):
         frame = Frame.load(logical)
         remains = leftovers(frame)
         if remains and not dry_run:
             _remove(frame, remains)
-        found += (f"{logical.path}/{name}".lstrip("/") for name in remains)
-    return tuple(found)
+        removed += (f"{logical.path}/{name}".lstrip("/") for name in remains)
+    return tuple(removed)
 
 
 def _remove(frame: Frame, remains: list[str]) -> None:
@@ -83,18 +80,6 @@ def _remove(frame: Frame, remains: list[str]) -> None:
             sync((frame.group.store_path / name).delete())
 
 
-def _logical_arrays(group: zarr.Group) -> Iterator[zarr.Group]:
-    """The logical arrays at and below a group; one may stand below another."""
-    if MANIFEST_KEY not in group.metadata.attributes:
-        for _, child in sorted(group.groups()):
-            yield from _logical_arrays(child)
-        return
-    yield group
-    for name in _names(group):  # without opening its members, of which there may be thousands
-        if not OURS.match(name) and _node_type(group, name) == "group":
-            yield from _logical_arrays(open_group(group, name, "r" if group.store.read_only else "r+"))
-
-
 def leftovers(frame: Frame) -> list[str]:
     """What is left behind in a logical array's group: names of arrays, and paths of files never finished."""
     group = frame.group
@@ -102,8 +87,8 @@ def leftovers(frame: Frame) -> list[str]:
     needed = {*frame.manifest.members, document["regions"] if isinstance(document["regions"], str) else ""}
     found = [
         name
-        for name in _names(group)
-        if OURS.match(name) and name not in needed and _node_type(group, name) in ("array", None)
+        for name in names_below(group)
+        if OURS.match(name) and name not in needed and node_type(group, name) in ("array", None)
     ]
     return found + sorted(_unfinished(group, needed))
 
@@ -118,24 +103,3 @@ def _unfinished(group: zarr.Group, needed: set[str]) -> Iterator[str]:
         for file in (root / name).rglob("*.partial"):
             if UNFINISHED.match(file.name):
                 yield file.relative_to(root).as_posix()
-
-
-def _names(group: zarr.Group) -> list[str]:
-    """What stands right below a group, whatever it is; nothing where a store cannot list."""
-    store = group.store
-
-    async def collect() -> list[str]:
-        return [name async for name in store.list_dir(group.path)]
-
-    return sorted(sync(collect())) if store.supports_listing else []
-
-
-def _node_type(group: zarr.Group, name: str) -> str | None:
-    """What a child says that it is; None if it says nothing: an array that was removed in part."""
-    document = read_key(group.store, f"{group.path}/{name}/zarr.json".lstrip("/"))
-    if document is None:
-        return None
-    try:
-        return str(json.loads(document)["node_type"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return "damaged"

@@ -8,8 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import intarsia
-from intarsia.cli.exits import Exit
-from intarsia.cli.output import complain
+from intarsia.cli.verb import Exit, complain
 
 __all__ = ["VERBS", "app", "run"]
 

@@ -1,31 +1,30 @@
 """`intarsia append`: add data from a file after the end of an axis, in an encoding of its own."""
 
+import csv
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 import intarsia
-from intarsia.cli.datafile import load
-from intarsia.cli.options import (
+from intarsia.cli.arguments import (
     Allow,
-    AsOf,
     Branch,
     Chunks,
     Codec,
     Json,
     Message,
+    OneArray,
     Shards,
-    Snapshot,
     StorageOption,
     Store,
-    Tag,
+    parse_codec_list,
+    parse_sizes,
 )
-from intarsia.cli.output import print_json, say
-from intarsia.cli.place import Place, Version
-from intarsia.cli.spelling import parse_codec_list, parse_sizes
-from intarsia.cli.verb import verb
-from intarsia.cli.waiting import waiting
+from intarsia.cli.output import print_json, say, waiting
+from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.verb import CommandError, verb
 from intarsia.words import count_text, size_text
 
 __all__ = ["append"]
@@ -34,7 +33,7 @@ __all__ = ["append"]
 @verb
 def append(
     store: Store,
-    array: Annotated[str, typer.Argument(metavar="PATH", help="Path of the array in the store.")],
+    array: OneArray,
     data: Annotated[Path, typer.Argument(metavar="FILE", help="The data: a .npy or .csv file.")],
     codec: Codec = None,
     axis: Annotated[int, typer.Option("--axis", help="The axis that grows.")] = 0,
@@ -46,9 +45,6 @@ def append(
     ] = True,
     message: Message = None,
     branch: Branch = None,
-    tag: Tag = None,
-    snapshot: Snapshot = None,
-    as_of: AsOf = None,
     storage_option: StorageOption = None,
     allow: Allow = None,
     as_json: Json = False,
@@ -59,8 +55,7 @@ def append(
 
     Example: intarsia append data/store temperature may.npy -c shuffle:element_size=4 -c zstd:level=9
     """
-    version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option, allow)
+    place = NamedStore.find(store, storage_option, allow)
     options: dict[str, Any] = {
         "codecs": parse_codec_list(codec),
         "chunks": parse_sizes(chunks, "chunks"),
@@ -71,11 +66,10 @@ def append(
     commit = None
     with waiting(f"appending {size_text(values.nbytes)}", counted=False):
         if place.repo is None:
-            with place.changing(array, version, "") as edit:
-                edit.array.append(values, axis, **options)
-            made = edit.array
+            made = place.changeable(array, branch)
+            made.append(values, axis, **options)
         else:
-            to = version.for_writing()
+            to = branch or "main"
             name = place.one_array(array, Version(branch=to))
             words = message or f"append {data.name} to {name}"
             commit = intarsia.append(place.repo, name, values, axis, branch=to, message=words, **options)
@@ -96,3 +90,38 @@ def append(
     say(f"appended {values.shape} to {made.path or '/'}: now {made.shape} in {count}")
     if commit:
         say(f"snapshot {commit}")
+
+
+def load(file: Path) -> np.ndarray[Any, Any]:
+    """The array in a file; .npy files are mapped, not read.
+
+    >>> load(Path("data.xlsx"))
+    Traceback (most recent call last):
+    ...
+    intarsia.cli.verb.CommandError: data.xlsx: give a .npy or .csv file
+    """
+    if file.suffix not in (".npy", ".csv"):
+        raise CommandError(f"{file}: give a .npy or .csv file")
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no file {file}")
+    try:
+        if file.suffix == ".npy":
+            mapped: np.ndarray[Any, Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+            return mapped
+        return _load_csv(file)
+    except (ValueError, EOFError) as error:
+        raise CommandError(f"{file} cannot be read: {error}") from error
+
+
+def _load_csv(file: Path) -> np.ndarray[Any, Any]:
+    with file.open(newline="", encoding="utf-8") as stream:
+        rows = [row for row in csv.reader(stream) if row]
+    if len({len(row) for row in rows}) > 1:
+        raise ValueError("its rows have different lengths")
+    table = np.array(rows, dtype=np.str_)
+    for kind in (np.int64, np.float64):
+        try:
+            return table.astype(kind)
+        except ValueError:
+            continue
+    raise ValueError("it holds something that is not a number")

@@ -6,13 +6,11 @@ import typer
 import zarr
 
 import intarsia
-from intarsia.cli.exits import CommandError
-from intarsia.cli.options import Allow, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
-from intarsia.cli.output import print_json, show_table
-from intarsia.cli.place import Place, Version
-from intarsia.cli.verb import verb
-from intarsia.cli.waiting import waiting
-from intarsia.report.facts import read_facts
+from intarsia.cli.arguments import Allow, Json, StorageOption, Store
+from intarsia.cli.output import print_json, show_table, waiting
+from intarsia.cli.stores import NamedStore
+from intarsia.cli.verb import CommandError, verb
+from intarsia.report.members import read_facts
 from intarsia.words import size_text
 
 __all__ = ["compact"]
@@ -42,10 +40,6 @@ def compact(
             help="Also on a file system that is not known to be local: no other machine writes there.",
         ),
     ] = False,
-    branch: Branch = None,
-    tag: Tag = None,
-    snapshot: Snapshot = None,
-    as_of: AsOf = None,
     storage_option: StorageOption = None,
     allow: Allow = None,
     as_json: Json = False,
@@ -56,15 +50,12 @@ def compact(
 
     Example: intarsia compact run42.zarr images --decision compress_if_smaller
     """
-    version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option, allow)
+    place = NamedStore.find(store, storage_option, allow)
     if place.repo is not None:
-        version.for_writing()
         raise intarsia.SlotsUnsupportedError(
             f"{store} is an Icechunk repository, whose chunks never change: there are no slots to compact.\n"
             "  To join members of equal encoding: array.consolidate()"
         )
-    place.store(version)  # refuses versions that a plain store has not
     results = []
     for path, sharded in _sharded_arrays(place.writable, array.strip("/")):
         with waiting(f"compacting {path or '/'}") as progress:

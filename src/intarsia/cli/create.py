@@ -5,12 +5,19 @@ from typing import Annotated, Any
 import typer
 
 import intarsia
-from intarsia.cli.exits import CommandError
-from intarsia.cli.options import AsOf, Branch, Json, Message, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.arguments import (
+    Branch,
+    Json,
+    Message,
+    StorageOption,
+    Store,
+    parse_names,
+    parse_options,
+    parse_sizes,
+)
 from intarsia.cli.output import print_json, say
-from intarsia.cli.place import Place, Version
-from intarsia.cli.spelling import parse_attributes, parse_names, parse_sizes
-from intarsia.cli.verb import verb
+from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.verb import CommandError, verb
 
 __all__ = ["create"]
 
@@ -39,9 +46,6 @@ def create(
     ] = None,
     message: Message = None,
     branch: Branch = None,
-    tag: Tag = None,
-    snapshot: Snapshot = None,
-    as_of: AsOf = None,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
@@ -55,18 +59,18 @@ def create(
         "dtype": dtype,
         "fill_value": _fill_value(fill_value),
         "dimension_names": parse_names(dimension_names),
-        "attributes": parse_attributes(attribute),
+        "attributes": parse_options(attribute or (), "attribute"),
     }
-    to = Version(branch, tag, snapshot, as_of).for_writing()
-    place = Place.make(store, storage_option)
+    place = NamedStore.make(store, storage_option)
     commit = None
     try:
         if place.repo is None:
-            if branch:
-                place.store(Version(branch))
+            place.store(Version(branch))  # refuses what such a store has not
             made = intarsia.create(place.writable, array, **fields)
         else:
-            with intarsia.transaction(place.repo, to, message or f"create {array}") as transaction:
+            with intarsia.transaction(
+                place.repo, branch or "main", message or f"create {array}"
+            ) as transaction:
                 made = transaction.create(array, **fields)
             commit = transaction.snapshot_id
     except KeyError as error:  # an attribute that is not the user's

@@ -11,11 +11,10 @@ import typer
 
 import intarsia
 from intarsia.array import LogicalArray
-from intarsia.cli.exits import CommandError
-from intarsia.cli.options import Json
+from intarsia.cli.arguments import Json
 from intarsia.cli.output import print_json, say, show_table
-from intarsia.cli.verb import verb
-from intarsia.report.palette import COLOURS
+from intarsia.cli.verb import CommandError, verb
+from intarsia.report.drawing import COLOURS
 from intarsia.report.survey import survey
 from intarsia.report.write import write_report
 from intarsia.words import REGION_COLUMNS, ratio_text, size_text

@@ -5,13 +5,10 @@ from typing import Annotated
 import typer
 
 import intarsia
-from intarsia.cli.exits import CommandError
-from intarsia.cli.options import Allow, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
-from intarsia.cli.output import print_json, say, show_table
-from intarsia.cli.place import Place, Version
-from intarsia.cli.tell import change_json
-from intarsia.cli.verb import verb
-from intarsia.cli.waiting import waiting
+from intarsia.cli.arguments import Allow, AsOf, Branch, Json, OneArray, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.output import change_json, print_json, say, show_table, waiting
+from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.verb import CommandError, verb
 from intarsia.versions.open import session_at
 from intarsia.words import bounds_text, size_text
 
@@ -21,7 +18,7 @@ __all__ = ["diff"]
 @verb
 def diff(
     store: Store,
-    array: Annotated[str, typer.Argument(metavar="PATH", help="Path of the array in the store.")],
+    array: OneArray,
     before: Annotated[
         str,
         typer.Argument(
@@ -49,7 +46,7 @@ def diff(
     Example: intarsia diff data/store temperature 2024-05-01 main
     """
     version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option, allow)
+    place = NamedStore.find(store, storage_option, allow)
     if place.repo is None:
         raise CommandError(
             f"{store} is a plain Zarr store, which keeps no versions; an Icechunk repository does"

@@ -1,16 +1,22 @@
 """`intarsia explain`: what a read would do, without doing it."""
 
-from typing import Annotated
-
-import typer
-
 import intarsia
-from intarsia.cli.options import Allow, Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
-from intarsia.cli.output import print_json, say, show_table
-from intarsia.cli.place import Place, Version
-from intarsia.cli.spelling import parse_selection
+from intarsia.cli.arguments import (
+    Allow,
+    Array,
+    AsOf,
+    Branch,
+    Json,
+    Selection,
+    Snapshot,
+    StorageOption,
+    Store,
+    Tag,
+    parse_selection,
+)
+from intarsia.cli.output import print_json, say, show_table, waiting
+from intarsia.cli.stores import NamedStore, Version
 from intarsia.cli.verb import verb
-from intarsia.cli.waiting import waiting
 from intarsia.errors import BoundsError
 from intarsia.words import EXPLAIN_COLUMNS
 
@@ -21,14 +27,7 @@ __all__ = ["explain"]
 def explain(
     store: Store,
     array: Array = "",
-    selection: Annotated[
-        str,
-        typer.Argument(
-            metavar="SELECTION",
-            help="As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.",
-            show_default=False,
-        ),
-    ] = "",
+    selection: Selection = "",
     branch: Branch = None,
     tag: Tag = None,
     snapshot: Snapshot = None,
@@ -43,7 +42,7 @@ def explain(
     """
     chosen = parse_selection(selection)
     version = Version(branch, tag, snapshot, as_of)
-    opened = Place.find(store, storage_option, allow).open(array, version)
+    opened = NamedStore.find(store, storage_option, allow).open(array, version)
     outer = any(isinstance(entry, list) for entry in chosen)
     with waiting("planning", counted=False):
         try:

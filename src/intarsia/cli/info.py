@@ -1,11 +1,10 @@
 """`intarsia info`: what an array is, and how much of it is stored in which way."""
 
-from intarsia.cli.options import Allow, Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
-from intarsia.cli.output import print_json, say, show_facts, show_table
-from intarsia.cli.place import Place, Version
+from intarsia.cli.arguments import Allow, Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.output import print_json, say, show_facts, show_table, waiting
+from intarsia.cli.stores import NamedStore, Version
 from intarsia.cli.verb import verb
-from intarsia.cli.waiting import waiting
-from intarsia.report.palette import COLOURS
+from intarsia.report.drawing import COLOURS
 from intarsia.report.survey import survey
 from intarsia.words import PIPELINE_COLUMNS, ratio_text, size_text
 
@@ -29,7 +28,7 @@ def info(
     Example: intarsia info data/store temperature --as-of 2024-05-01
     """
     version = Version(branch, tag, snapshot, as_of)
-    opened = Place.find(store, storage_option, allow).open(array, version)
+    opened = NamedStore.find(store, storage_option, allow).open(array, version)
     with waiting("measuring stored chunks", counted=False):
         seen = survey(opened)
     pipelines = seen.pipelines()
@@ -68,15 +67,6 @@ def info(
     show_facts([*opened.info.fields, stored, ratio, *unused])
     if pipelines:
         say("")
-        rows = [
-            (
-                pipeline.label,
-                f"{pipeline.regions:,}",
-                size_text(pipeline.nbytes),
-                size_text(pipeline.stored),
-                ratio_text(pipeline.nbytes, pipeline.stored),
-            )
-            for pipeline in pipelines
-        ]
+        rows = [pipeline.cells() for pipeline in pipelines]
         show_table(PIPELINE_COLUMNS, rows, colours={0: [COLOURS[p.place] for p in pipelines]})
     say(*seen.problems)

@@ -5,13 +5,16 @@ from typing import Annotated, Any
 import typer
 
 import intarsia
-from intarsia.cli.exits import CommandError
-from intarsia.cli.options import AsOf, Branch, Json, Message, Snapshot, StorageOption, Store, Tag
-from intarsia.cli.output import print_json, say, show_table
-from intarsia.cli.place import Version
-from intarsia.cli.spelling import parse_options
-from intarsia.cli.verb import verb
-from intarsia.cli.waiting import waiting
+from intarsia.cli.arguments import (
+    Branch,
+    Json,
+    Message,
+    StorageOption,
+    Store,
+    parse_options,
+)
+from intarsia.cli.output import print_json, say, show_table, waiting
+from intarsia.cli.verb import CommandError, verb
 
 __all__ = ["ingest"]
 
@@ -56,9 +59,6 @@ def ingest(
     ] = None,
     message: Message = None,
     branch: Branch = None,
-    tag: Tag = None,
-    snapshot: Snapshot = None,
-    as_of: AsOf = None,
     storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
@@ -68,7 +68,6 @@ def ingest(
 
     Example: intarsia ingest data/store '/archive/2002/*.nc' --concat-dim time --dry-run
     """
-    to = Version(branch, tag, snapshot, as_of).for_writing()
     options: dict[str, Any] = {
         "concat_dim": concat_dim,
         "variables": variable or None,
@@ -78,7 +77,7 @@ def ingest(
         "missing": missing,
         "replace": replace,
         "storage_options": parse_options(source_option or (), "source option") or None,
-        "branch": to,
+        "branch": branch or "main",
         "message": message,
         "dry_run": dry_run,
     }

@@ -4,14 +4,11 @@ from typing import Annotated
 
 import typer
 
-from intarsia.cli.exits import CommandError
-from intarsia.cli.options import Allow, Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
-from intarsia.cli.output import print_json, say, show_table
-from intarsia.cli.place import Place, Version
-from intarsia.cli.tell import change_json
-from intarsia.cli.verb import verb
-from intarsia.cli.waiting import waiting
-from intarsia.report.timeline import change_lines
+from intarsia.cli.arguments import Allow, Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.output import change_json, print_json, say, show_table, waiting
+from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.verb import CommandError, verb
+from intarsia.report.write import change_lines
 from intarsia.versions import history
 from intarsia.versions.open import session_at
 from intarsia.words import size_text
@@ -39,7 +36,7 @@ def log(
     Example: intarsia log data/store temperature --limit 10
     """
     version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option, allow)
+    place = NamedStore.find(store, storage_option, allow)
     if place.repo is None:
         raise CommandError(
             f"{store} is a plain Zarr store, which keeps no history; an Icechunk repository does"

@@ -1,25 +1,41 @@
-"""What commands print: tables for people, one JSON document for machines, errors to the other stream."""
+"""What commands print: tables for people, one JSON document for machines, progress on the other stream."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
-import traceback
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from intarsia.cli.exits import Exit, exit_of
-from intarsia.report.inert import plain
+from intarsia.progress import progress_bar, silent
+from intarsia.report.escaping import plain
 from intarsia.words import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
-__all__ = ["NUMBERS", "complain", "is_terminal", "print_json", "say", "show_facts", "show_table", "stderr"]
+    from intarsia.progress import Progress
+    from intarsia.versions import ArrayChange
+
+__all__ = [
+    "NUMBERS",
+    "change_json",
+    "is_terminal",
+    "print_json",
+    "say",
+    "show_facts",
+    "show_table",
+    "stderr",
+    "waiting",
+]
+
+PATIENCE = 0.5
+"""Seconds before a bar appears: what is over sooner needs none."""
 
 NUMBERS = frozenset(
     ("Size", "Stored", "Ratio", "Regions", "Chunks", "Fetched", "Copied", "Bytes", "Files", "Stored before")
@@ -28,9 +44,6 @@ NUMBERS = frozenset(
 
 WHOLE = frozenset(("Snapshot", "Time (UTC)", "Kind", "Change"))
 """Columns that are not broken on a narrow terminal: what is in them is copied, or short."""
-
-TRACEBACK = "INTARSIA_TRACEBACK"
-"""Set this variable to see where an unexpected error comes from."""
 
 
 def _console(stream: Any) -> Console:
@@ -99,28 +112,30 @@ def show_facts(fields: Iterable[tuple[str, str]]) -> None:
         console.print(Text.assemble((f"{name:<{width}}", "bold"), ": ", value))
 
 
-def complain(error: BaseException, *, as_json: bool) -> Exit:
-    """Print an exception as an error message; returns the exit code."""
-    code = exit_of(error)
-    message = str(error) or type(error).__name__
-    if code is Exit.INTERRUPTED:
-        message = "interrupted: the data is as it was before"
-    elif code is Exit.UNEXPECTED:
-        message = (
-            f"{type(error).__name__}: {message}\n  Not expected: please report it ({TRACEBACK}=1 shows where)"
-        )
-        if os.environ.get(TRACEBACK):
-            traceback.print_exception(error, file=sys.stderr)
-    notes = getattr(error, "__notes__", ())
-    if "intarsia.authorize(" in message:
-        notes = (*notes, "  On the command line: --allow PREFIX, or --allow all")
-    if as_json:
-        document = {"type": type(error).__name__, "message": "\n".join([message, *notes]), "exit_code": code}
-        sys.stderr.write(json.dumps({"error": document}) + "\n")
-        return code
-    console = stderr()
-    first, *rest = [line for text in (message, *notes) for line in text.split("\n")]
-    console.print(Text.assemble(("intarsia: ", "bold red"), plain(first, 2000)))
-    for line in rest:
-        console.print(Text(plain(line, 2000)))
-    return code
+def waiting(what: str, *, counted: bool = True) -> AbstractContextManager[Progress]:
+    """A progress bar on the error stream, for whatever takes more than a moment; on a terminal only."""
+    if not sys.stderr.isatty():
+        return nullcontext(silent)
+    return progress_bar(what, console=stderr(), patience=PATIENCE, counted=counted)
+
+
+def change_json(change: ArrayChange) -> dict[str, Any]:
+    """What differs between two versions of an array, as `log --json` and `diff --json` print it."""
+    return {
+        "shape_before": None if change.shape_before is None else list(change.shape_before),
+        "shape_after": None if change.shape_after is None else list(change.shape_after),
+        "regions": [
+            {
+                "kind": region.kind,
+                "bounds": [list(pair) for pair in region.bounds],
+                "codecs_before": region.codecs_before,
+                "codecs_after": region.codecs_after,
+                "member_before": region.member_before,
+                "member_after": region.member_after,
+            }
+            for region in change.regions
+        ],
+        "attributes": list(change.attributes),
+        "bytes_written": change.bytes_written,
+        "bytes_referenced": change.bytes_referenced,
+    }

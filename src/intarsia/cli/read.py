@@ -6,14 +6,24 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from intarsia.cli.datafile import save
-from intarsia.cli.options import Allow, Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
-from intarsia.cli.output import print_json, say
-from intarsia.cli.place import Place, Version
-from intarsia.cli.spelling import parse_selection
-from intarsia.cli.verb import verb
-from intarsia.cli.waiting import waiting
+from intarsia.cli.arguments import (
+    Allow,
+    Array,
+    AsOf,
+    Branch,
+    Json,
+    Selection,
+    Snapshot,
+    StorageOption,
+    Store,
+    Tag,
+    parse_selection,
+)
+from intarsia.cli.output import print_json, say, waiting
+from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.verb import CommandError, verb
 from intarsia.errors import BoundsError
+from intarsia.report.write import whole_file
 from intarsia.words import size_text
 
 __all__ = ["read"]
@@ -23,14 +33,7 @@ __all__ = ["read"]
 def read(
     store: Store,
     array: Array = "",
-    selection: Annotated[
-        str,
-        typer.Argument(
-            metavar="SELECTION",
-            help="As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.",
-            show_default=False,
-        ),
-    ] = "",
+    selection: Selection = "",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Save to this .npy or .csv file instead of printing."),
@@ -52,7 +55,7 @@ def read(
     """
     chosen = parse_selection(selection)
     version = Version(branch, tag, snapshot, as_of)
-    opened = Place.find(store, storage_option, allow).open(array, version)
+    opened = NamedStore.find(store, storage_option, allow).open(array, version)
     with waiting("reading", counted=False):
         outer = any(isinstance(entry, list) for entry in chosen)
         try:
@@ -90,3 +93,27 @@ def _number(value: object) -> object:
     if isinstance(value, float) and np.isfinite(value):
         return float(value)
     return str(value)
+
+
+def save(file: Path, values: np.ndarray[Any, Any]) -> None:
+    """Write an array, whole or not at all; .csv takes one or two dimensions.
+
+    >>> save(Path("cube.csv"), np.zeros((2, 2, 2)))
+    Traceback (most recent call last):
+    ...
+    intarsia.cli.verb.CommandError: cube.csv: a table has at most two dimensions, and the selection has 3...
+    """
+    if file.suffix not in (".npy", ".csv"):
+        raise CommandError(f"{file}: the name must end in .npy or .csv")
+    if file.suffix == ".csv" and values.ndim > 2:
+        raise CommandError(
+            f"{file}: a table has at most two dimensions, and the selection has {values.ndim}; "
+            "select less, or write .npy"
+        )
+    with whole_file(file) as stream:
+        if file.suffix == ".npy":
+            np.save(stream, values, allow_pickle=False)
+        else:
+            table = values.reshape(-1, 1) if values.ndim < 2 else values
+            lines = (",".join(map(str, row)) + "\n" for row in table.tolist())
+            stream.writelines(line.encode() for line in lines)

@@ -5,27 +5,24 @@ from typing import Annotated, Any
 import typer
 
 import intarsia
-from intarsia.cli.exits import CommandError
-from intarsia.cli.options import (
+from intarsia.cli.arguments import (
     Allow,
     Array,
-    AsOf,
     Branch,
     Chunks,
     Codec,
     Json,
     Message,
     Shards,
-    Snapshot,
     StorageOption,
     Store,
-    Tag,
+    parse_bounds,
+    parse_codec_list,
+    parse_sizes,
 )
-from intarsia.cli.output import print_json, say
-from intarsia.cli.place import Place, Version
-from intarsia.cli.spelling import parse_bounds, parse_codec_list, parse_sizes
-from intarsia.cli.verb import verb
-from intarsia.cli.waiting import waiting
+from intarsia.cli.output import print_json, say, waiting
+from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.verb import CommandError, verb
 from intarsia.report.survey import survey
 from intarsia.words import bounds_text, size_text
 
@@ -45,9 +42,6 @@ def recode(
     shards: Shards = None,
     message: Message = None,
     branch: Branch = None,
-    tag: Tag = None,
-    snapshot: Snapshot = None,
-    as_of: AsOf = None,
     storage_option: StorageOption = None,
     allow: Allow = None,
     as_json: Json = False,
@@ -61,8 +55,7 @@ def recode(
     codecs = parse_codec_list(codec)
     if codecs is None:
         raise CommandError("say how to encode: --codec NAME, repeated; 'raw' for none, 'auto' for what suits")
-    version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option, allow)
+    place = NamedStore.find(store, storage_option, allow)
     options: dict[str, Any] = {
         "codecs": codecs,
         "chunks": parse_sizes(chunks, "chunks"),
@@ -71,13 +64,12 @@ def recode(
     commit = None
     with waiting("recoding", counted=False):
         if place.repo is None:
-            with place.changing(array, version, "") as edit:
-                box = parse_bounds(bounds, edit.array.shape)
-                before = survey(edit.array).total_stored
-                edit.array.recode(box, **options)
-            made = edit.array
+            made = place.changeable(array, branch)
+            box = parse_bounds(bounds, made.shape)
+            before = survey(made).total_stored
+            made.recode(box, **options)
         else:
-            to = version.for_writing()
+            to = branch or "main"
             old = place.open(array, Version(branch=to))
             box = parse_bounds(bounds, old.shape)
             before = survey(old).total_stored

@@ -4,12 +4,11 @@ from typing import Annotated
 
 import typer
 
-from intarsia.cli.options import Allow, Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
-from intarsia.cli.output import print_json, say, show_table
-from intarsia.cli.place import Place, Version
+from intarsia.cli.arguments import Allow, Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.output import print_json, say, show_table, waiting
+from intarsia.cli.stores import NamedStore, Version
 from intarsia.cli.verb import verb
-from intarsia.cli.waiting import waiting
-from intarsia.report.palette import COLOURS
+from intarsia.report.drawing import COLOURS
 from intarsia.report.survey import survey
 from intarsia.words import REGION_COLUMNS, count_text
 
@@ -36,7 +35,7 @@ def regions(
     Example: intarsia regions data/store temperature --tag v1
     """
     version = Version(branch, tag, snapshot, as_of)
-    opened = Place.find(store, storage_option, allow).open(array, version)
+    opened = NamedStore.find(store, storage_option, allow).open(array, version)
     with waiting("measuring stored chunks", counted=False):
         seen = survey(opened)
     order = seen.in_order()[:limit].tolist()

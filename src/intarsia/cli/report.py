@@ -5,11 +5,10 @@ from typing import Annotated
 
 import typer
 
-from intarsia.cli.options import Allow, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
-from intarsia.cli.output import print_json, say
-from intarsia.cli.place import Place, Version
+from intarsia.cli.arguments import Allow, AnyArrays, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.output import print_json, say, waiting
+from intarsia.cli.stores import NamedStore, Version
 from intarsia.cli.verb import verb
-from intarsia.cli.waiting import waiting
 from intarsia.report.write import MOST_VERSIONS, write_report
 from intarsia.words import size_text
 
@@ -19,10 +18,7 @@ __all__ = ["report"]
 @verb
 def report(
     store: Store,
-    array: Annotated[
-        str,
-        typer.Argument(metavar="PATH", help="One array; all of them if left out.", show_default=False),
-    ] = "",
+    array: AnyArrays = "",
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path(
         "report.html"
     ),
@@ -47,7 +43,7 @@ def report(
     Example: intarsia report data/store -o report.html
     """
     version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option, allow)
+    place = NamedStore.find(store, storage_option, allow)
     if place.repo is None:
         place.store(version)  # refuses versions that a plain store has not
     with waiting("writing the report") as progress:

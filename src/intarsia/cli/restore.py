@@ -5,12 +5,10 @@ from typing import Annotated
 import typer
 
 import intarsia
-from intarsia.cli.exits import CommandError
-from intarsia.cli.options import Allow, AsOf, Branch, Json, Message, Snapshot, StorageOption, Store, Tag
-from intarsia.cli.output import print_json, say
-from intarsia.cli.place import Place, Version
-from intarsia.cli.verb import verb
-from intarsia.cli.waiting import waiting
+from intarsia.cli.arguments import Allow, Branch, Json, Message, OneArray, StorageOption, Store
+from intarsia.cli.output import print_json, say, waiting
+from intarsia.cli.stores import NamedStore
+from intarsia.cli.verb import CommandError, verb
 
 __all__ = ["restore"]
 
@@ -18,15 +16,12 @@ __all__ = ["restore"]
 @verb
 def restore(
     store: Store,
-    array: Annotated[str, typer.Argument(metavar="PATH", help="Path of the array in the store.")],
+    array: OneArray,
     to: Annotated[
         str, typer.Argument(metavar="VERSION", help="A snapshot's id, a tag, a branch or a time (ISO 8601).")
     ],
     message: Message = None,
     branch: Branch = None,
-    tag: Tag = None,
-    snapshot: Snapshot = None,
-    as_of: AsOf = None,
     storage_option: StorageOption = None,
     allow: Allow = None,
     as_json: Json = False,
@@ -37,14 +32,13 @@ def restore(
 
     Example: intarsia restore data/store temperature 2024-05-01
     """
-    version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option, allow)
+    place = NamedStore.find(store, storage_option, allow)
     if place.repo is None:
         raise CommandError(f"{store} is a plain Zarr store, which keeps no versions")
     path = array.strip("/")
     with waiting("restoring", counted=False):
         commit = intarsia.restore(
-            place.repo, path, to, branch=version.for_writing(), message=message or f"restore {path} to {to}"
+            place.repo, path, to, branch=branch or "main", message=message or f"restore {path} to {to}"
         )
     if as_json:
         print_json({"store": store, "path": path, "version": to, "snapshot_id": commit})

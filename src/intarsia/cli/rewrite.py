@@ -9,14 +9,12 @@ import zarr
 import intarsia
 from intarsia.array.frame import open_group
 from intarsia.array.manifest import MANIFEST_KEY
-from intarsia.cli.exits import CommandError
-from intarsia.cli.options import Allow, AsOf, Branch, Json, Message, Snapshot, StorageOption, Store, Tag
-from intarsia.cli.output import print_json, say, show_table
-from intarsia.cli.place import Place, Version
-from intarsia.cli.verb import verb
-from intarsia.cli.waiting import waiting
-from intarsia.report.facts import read_facts
-from intarsia.report.masks import conditional_codecs
+from intarsia.cli.arguments import Allow, Branch, Json, Message, StorageOption, Store
+from intarsia.cli.output import print_json, say, show_table, waiting
+from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.verb import CommandError, verb
+from intarsia.report.member_sections import conditional_codecs
+from intarsia.report.members import read_facts
 from intarsia.words import size_text
 
 __all__ = ["rewrite"]
@@ -44,9 +42,6 @@ def rewrite(
     ] = "compress_if_smaller",
     message: Message = None,
     branch: Branch = None,
-    tag: Tag = None,
-    snapshot: Snapshot = None,
-    as_of: AsOf = None,
     storage_option: StorageOption = None,
     allow: Allow = None,
     as_json: Json = False,
@@ -57,14 +52,13 @@ def rewrite(
 
     Example: intarsia rewrite run42.zarr images --decision smallest
     """
-    version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option, allow)
+    place = NamedStore.find(store, storage_option, allow)
     commit, results = None, []
     changing: Any = nullcontext()
     if place.repo is not None:
-        changing = intarsia.transaction(place.repo, version.for_writing(), message or f"rewrite {array}")
-    elif version.is_given:
-        place.store(version)
+        changing = intarsia.transaction(place.repo, branch or "main", message or f"rewrite {array}")
+    else:
+        place.store(Version(branch))  # refuses what such a store has not
     with changing as transaction:
         target = place.writable if transaction is None else transaction.store
         for path, member in _conditional_arrays(target, array.strip("/")):

@@ -7,13 +7,23 @@ from typing import Annotated, Any
 import typer
 
 import intarsia
-from intarsia.cli.exits import CommandError
-from intarsia.cli.options import Allow, AsOf, Branch, Codec, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.array.hierarchy import logical_arrays
+from intarsia.cli.arguments import (
+    Allow,
+    AsOf,
+    Branch,
+    Codec,
+    Json,
+    Snapshot,
+    StorageOption,
+    Store,
+    Tag,
+    parse_codec_list,
+    parse_sizes,
+)
 from intarsia.cli.output import print_json, say, show_table
-from intarsia.cli.place import Place, Version
-from intarsia.cli.spelling import parse_codec_list, parse_sizes
-from intarsia.cli.verb import verb
-from intarsia.report.find import logical_arrays
+from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.verb import CommandError, verb
 
 __all__ = ["serve"]
 
@@ -63,7 +73,7 @@ def serve(
     Example: intarsia serve data/store temperature --port 8000
     """
     version = Version(branch, tag, snapshot, as_of)
-    opened = Place.find(store, storage_option, allow).store(version)
+    opened = NamedStore.find(store, storage_option, allow).store(version)
     chosen: Any = parse_codec_list(codec)
     if chosen == "auto":
         raise CommandError("codec 'auto' is for data that is stored; name the codecs, or none for fast zstd")

@@ -5,11 +5,10 @@ from typing import Annotated
 import typer
 
 import intarsia
-from intarsia.cli.exits import CommandError
-from intarsia.cli.options import Allow, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.arguments import Allow, Branch, Json, StorageOption, Store
 from intarsia.cli.output import print_json, say
-from intarsia.cli.place import Place, Version
-from intarsia.cli.verb import verb
+from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.verb import CommandError, verb
 from intarsia.words import count_text
 
 __all__ = ["vacuum"]
@@ -34,9 +33,6 @@ def vacuum(
         ),
     ] = None,
     branch: Branch = None,
-    tag: Tag = None,
-    snapshot: Snapshot = None,
-    as_of: AsOf = None,
     storage_option: StorageOption = None,
     allow: Allow = None,
     as_json: Json = False,
@@ -47,18 +43,17 @@ def vacuum(
 
     Example: intarsia vacuum data/store --dry-run
     """
-    version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option, allow)
+    place = NamedStore.find(store, storage_option, allow)
     if forget_before:
         _check_forget(place, dry_run=dry_run)
     commit = None
-    removed = intarsia.vacuum(place.store(version), array, dry_run=True)
+    removed = intarsia.vacuum(place.store(Version(branch)), array, dry_run=True)
     if not as_json:
         say(*removed)  # before it happens
     if place.repo is None and not dry_run:
         removed = intarsia.vacuum(place.writable, array)
     elif place.repo is not None and not dry_run:
-        with intarsia.transaction(place.repo, version.for_writing(), "vacuum") as transaction:
+        with intarsia.transaction(place.repo, branch or "main", "vacuum") as transaction:
             removed = intarsia.vacuum(transaction.store, array)
         commit = transaction.snapshot_id
     collected = None
@@ -84,7 +79,7 @@ def vacuum(
         say(f"{count_text(len(collected.expired), 'version')} forgotten: {collected}")
 
 
-def _check_forget(place: Place, *, dry_run: bool) -> None:
+def _check_forget(place: NamedStore, *, dry_run: bool) -> None:
     if place.repo is None:
         raise CommandError("--forget-before needs an Icechunk repository; a plain Zarr store has no versions")
     if dry_run:

@@ -5,12 +5,10 @@ from typing import Annotated
 import typer
 
 import intarsia
-from intarsia.cli.exits import Exit
-from intarsia.cli.options import Allow, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
-from intarsia.cli.output import print_json, say, show_table
-from intarsia.cli.place import Place, Version
-from intarsia.cli.verb import verb
-from intarsia.cli.waiting import waiting
+from intarsia.cli.arguments import Allow, AnyArrays, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.output import print_json, say, show_table, waiting
+from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.verb import Exit, verb
 from intarsia.versions.verify import repository_leftovers
 from intarsia.words import count_text
 
@@ -20,10 +18,7 @@ __all__ = ["verify"]
 @verb
 def verify(
     store: Store,
-    array: Annotated[
-        str,
-        typer.Argument(metavar="PATH", help="One array; all of them if left out.", show_default=False),
-    ] = "",
+    array: AnyArrays = "",
     data: Annotated[
         bool, typer.Option("--data/--no-data", help="Read every stored chunk, or only the metadata.")
     ] = True,
@@ -42,7 +37,7 @@ def verify(
     Example: intarsia verify data/store temperature
     """
     version = Version(branch, tag, snapshot, as_of)
-    place = Place.find(store, storage_option, allow)
+    place = NamedStore.find(store, storage_option, allow)
     opened = place.store(version)
     paths = [array.strip("/")] if array else place.arrays(version)
     if not paths:

@@ -40,10 +40,11 @@ def stored_indices(array: zarr.Array[Any]) -> Sequence[Index]:
     first = (0,) * len(shape)
     found: list[Index]
     if hasattr(store, "array_chunk_iterator"):  # Icechunk's own table: no request for each key
-        from intarsia._icechunk import chunk_batches  # which other stores do not need
+        from intarsia._icechunk import chunk_table  # which other stores do not need
 
-        batches = chunk_batches(cast("IcechunkStore", store), array.path)
-        found = [tuple(index) for coordinates, *_ in batches for index in coordinates.tolist()]
+        found = [
+            tuple(index) for index in chunk_table(cast("IcechunkStore", store), array.path).index.tolist()
+        ]
     elif store.supports_listing and grid.index_of(metadata.encode_chunk_key(first)) == first:
         found = sync(_listed(store, array.path, grid))
     else:

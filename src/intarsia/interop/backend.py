@@ -11,7 +11,8 @@ from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
 
 import intarsia.interop.xarray  # noqa: F401 (registers Dataset.intarsia)
 from intarsia.array import LogicalArray
-from intarsia.interop.dataset import GroupStore, groups_below
+from intarsia.array.hierarchy import groups_below, is_logical
+from intarsia.interop.dataset import GroupStore
 from intarsia.interop.source import group_of, is_repository_path
 from intarsia.interop.tokens import register_tokens
 
@@ -103,7 +104,13 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         version = {key: options.pop(key, None) for key in VERSION_OPTIONS}
         drop_variables, nulls = options.pop("drop_variables", None), options.pop("nulls", None)
         root = group_of(filename_or_obj, group or "", **version)
-        return {path: _dataset(found, drop_variables, nulls, **options) for path, found in groups_below(root)}
+        return {
+            "/" + below.path.removeprefix(root.path).lstrip("/"): _dataset(
+                below, drop_variables, nulls, **options
+            )
+            for below in groups_below(root)
+            if below is root or not is_logical(below)
+        }
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:
         """Every group of the hierarchy as a node of a tree."""

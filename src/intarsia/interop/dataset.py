@@ -10,19 +10,19 @@ from xarray.backends import AbstractDataStore
 from intarsia.array import LogicalArray
 from intarsia.array.attributes import with_floats
 from intarsia.array.frame import Frame
-from intarsia.array.manifest import MANIFEST_KEY
+from intarsia.array.hierarchy import is_logical
 from intarsia.array.travel import check_travels
 from intarsia.interop.source import variable_name
 from intarsia.interop.variables import plain_variables, variables_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from xarray import Variable
 
     from intarsia.nullable.nulls import NullsChoice
 
-__all__ = ["UNLIMITED_KEY", "GroupStore", "groups_below", "is_logical"]
+__all__ = ["UNLIMITED_KEY", "GroupStore"]
 
 UNLIMITED_KEY = "intarsia_unlimited_dims"
 """Attribute of a dataset's group: the dimensions that grow."""
@@ -107,18 +107,3 @@ def _with_coordinates(group: zarr.Group) -> dict[str, Any]:
             except FileNotFoundError:
                 continue
     return found
-
-
-def is_logical(child: Any) -> bool:
-    """Whether a node of the hierarchy is a logical array."""
-    return isinstance(child, zarr.Group) and MANIFEST_KEY in child.metadata.attributes
-
-
-def groups_below(group: zarr.Group, path: str = "/") -> Iterator[tuple[str, zarr.Group]]:
-    """The group and every group below it that is not a logical array, with its path."""
-    yield path, group
-    if is_logical(group):
-        return
-    for name, child in sorted(group.groups()):
-        if not is_logical(child):
-            yield from groups_below(child, f"{path.rstrip('/')}/{name}")

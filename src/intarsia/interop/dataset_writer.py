@@ -13,11 +13,12 @@ from xarray.backends import ZarrStore
 from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value
 
 from intarsia.array.frame import Frame, open_group
+from intarsia.array.hierarchy import is_logical
 from intarsia.array.logical import chosen_codecs
 from intarsia.array.member import Encoding
 from intarsia.errors import ShapeError
 from intarsia.interop.continuing import check_encoding, check_type, fitting
-from intarsia.interop.dataset import UNLIMITED_KEY, GroupStore, is_logical
+from intarsia.interop.dataset import UNLIMITED_KEY, GroupStore
 from intarsia.interop.jobs import carry_out, new_array, onto_axis
 
 if TYPE_CHECKING:

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from intarsia.report.inert import markup
-from intarsia.report.palette import COLOURS, LETTERS, STYLE, ink_on
+from intarsia.report.drawing import STYLE, swatch
+from intarsia.report.escaping import markup
+from intarsia.report.region_map import draw_map
 from intarsia.report.survey import survey
-from intarsia.report.svg import draw_map
-from intarsia.words import (
-    PIPELINE_COLUMNS,
-    REGION_COLUMNS,
-    count_text,
-    ratio_text,
-    size_text,
-)
+from intarsia.words import PIPELINE_COLUMNS, REGION_COLUMNS, count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -66,22 +60,7 @@ def notebook_html(array: LogicalArray) -> str:
 
 def legend_table(seen: Survey) -> str:
     """One line for every colour of the map."""
-    rows = []
-    for pipeline in seen.pipelines():
-        colour = COLOURS[pipeline.place]
-        swatch = (
-            f'<span style="background:{colour};color:{ink_on(colour)};padding:0 .4em;'
-            f'margin-right:.2em">{LETTERS[pipeline.place]}</span>'
-        )
-        rows.append(
-            (
-                f"{swatch} {markup(pipeline.label)}",
-                f"{pipeline.regions:,}",
-                size_text(pipeline.nbytes),
-                size_text(pipeline.stored),
-                ratio_text(pipeline.nbytes, pipeline.stored),
-            )
-        )
+    rows = [(swatch(kind.place, kind.label), *kind.cells()[1:]) for kind in seen.pipelines()]
     return html_table(PIPELINE_COLUMNS, rows, "legend") if rows else ""
 
 

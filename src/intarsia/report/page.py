@@ -9,19 +9,18 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from intarsia.report.heat import cell_text, draw_heat, heat_cells, heat_scale
-from intarsia.report.inert import embedded_json, markup, plain
+from intarsia.report.drawing import COLOURS
+from intarsia.report.escaping import embedded_json, markup, plain
+from intarsia.report.heat_map import cell_text, draw_heat, heat_cells, heat_scale
 from intarsia.report.notebook import html_table, legend_table, region_table
-from intarsia.report.palette import COLOURS
-from intarsia.report.svg import draw_map
+from intarsia.report.region_map import draw_map
 from intarsia.words import count_text, percent_text, ratio_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from intarsia.array.verify import Problem
-    from intarsia.report.masks import MaskUse
-    from intarsia.report.slots import SlotUse
+    from intarsia.report.member_sections import MaskUse, SlotUse
     from intarsia.report.survey import Survey
 
 __all__ = ["ArrayReport", "Moment", "render_page"]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from intarsia.array.table import Ints
 
-__all__ = ["Cell", "plane_axes", "project"]
+__all__ = ["Cell", "overlap", "own_edges", "plane_axes", "project"]
 
 type Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -78,7 +78,7 @@ def project(
         boxes_low, boxes_high = outlines[:, : len(chosen)], outlines[:, len(chosen) :]
         if not _cross(boxes_low, boxes_high):
             return _outlined(boxes_low, boxes_high, low, high, depth, group)
-    edges = [_edges(low[:, i], high[:, i], shape[axis]) for i, axis in enumerate(chosen)]
+    edges = [own_edges(low[:, i], high[:, i], shape[axis]) for i, axis in enumerate(chosen)]
     if prod(len(edge) - 1 for edge in edges) > most_cells:
         edges = _equal_edges([shape[axis] for axis in chosen], most_cells)
     return _gridded(edges, low, high, depth, group)
@@ -92,7 +92,8 @@ def _cross(low: Ints, high: Ints) -> bool:
     return False
 
 
-def _edges(low: Ints, high: Ints, size: int) -> Ints:
+def own_edges(low: Ints, high: Ints, size: int) -> Ints:
+    """Where boxes begin and end on an axis, and the ends of the axis."""
     edges: Ints = np.unique(np.concatenate([low, high, [0, size]]))
     return edges
 
@@ -126,7 +127,7 @@ def _outlined(
     return cells
 
 
-def _overlap(edges: Ints, low: Ints, high: Ints) -> Floats:
+def overlap(edges: Ints, low: Ints, high: Ints) -> Floats:
     """Length that every region has in every interval; shape (regions, intervals)."""
     reach = np.minimum(edges[None, 1:], high[:, None]) - np.maximum(edges[None, :-1], low[:, None])
     lengths: Floats = np.clip(reach, 0, None).astype(np.float64)
@@ -134,8 +135,12 @@ def _overlap(edges: Ints, low: Ints, high: Ints) -> Floats:
 
 
 def _gridded(edges: list[Ints], low: Ints, high: Ints, depth: Floats, group: Ints) -> list[Cell]:
-    """All cells of a grid with the volume of each group inside, by products of overlap lengths."""
-    lengths = [_overlap(edge, low[:, i], high[:, i]) for i, edge in enumerate(edges)]
+    """All cells of a grid with the share of each group inside.
+
+    The part of a region in a cell is a box: its rows times its columns, times its depth behind the plane. So
+    the sums over all regions, for all cells at once, are one product of matrices for each group.
+    """
+    lengths = [overlap(edge, low[:, i], high[:, i]) for i, edge in enumerate(edges)]
     if len(lengths) == 1:  # a line is a plane of one row
         edges = [np.array([0, 1]), edges[0]]
         lengths = [np.ones((len(low), 1)), lengths[0]]
@@ -155,12 +160,5 @@ def _gridded(edges: list[Ints], low: Ints, high: Ints, depth: Floats, group: Int
         shares = tuple(
             (g, min(1.0, float(filled[g, i, j]))) for g in range(groups) if filled[g, i, j] > SMALLEST_SHARE
         )
-        cells.append(
-            Cell(
-                first[1:] if line else first,
-                last[1:] if line else last,
-                shares,
-                behind,
-            )
-        )
+        cells.append(Cell(first[1:] if line else first, last[1:] if line else last, shares, behind))
     return cells

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.report.facts import MemberFacts, read_facts
-from intarsia.report.stored import StoredChunks, requests_needed, stored_chunks
+from intarsia.report.members import MemberFacts, StoredChunks, read_facts, requests_needed, stored_chunks
 from intarsia.words import REGION_COLUMNS, bounds_text, ratio_text, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from intarsia.array import LogicalArray
     from intarsia.array.manifest import Manifest
     from intarsia.array.table import Ints
 
-__all__ = ["Pipeline", "RegionRow", "Survey", "harmonised", "survey"]
+__all__ = ["Pipeline", "RegionRow", "Survey", "harmonised", "shown_chunks", "survey"]
 
 MOST_PIPELINES = 8
 """More kinds than this cannot be told apart by colour: they are named more coarsely, then put together."""
@@ -47,6 +46,11 @@ class Pipeline:
 
     stored: int | None
     """Bytes in the store; None if they were not measured."""
+
+    def cells(self) -> tuple[str, ...]:
+        """The row under `PIPELINE_COLUMNS`."""
+        sizes = (size_text(self.nbytes), size_text(self.stored), ratio_text(self.nbytes, self.stored))
+        return (self.label, f"{self.regions:,}", *sizes)
 
 
 @dataclass(frozen=True)
@@ -265,6 +269,21 @@ def harmonised(surveys: Sequence[Survey]) -> list[Survey]:
     return [replace(seen, group=part, labels=labels) for seen, part in zip(surveys, parts, strict=True)]
 
 
+def shown_chunks(
+    manifest: Manifest,
+    start: Ints,
+    stop: Ints,
+    facts: tuple[MemberFacts, ...],
+    chunks: tuple[StoredChunks, ...],
+) -> Iterator[tuple[int, int, Ints, Ints]]:
+    """For every region: its row, its member, its first element there, and the stored chunks that hold it."""
+    first = manifest.regions.member_start * np.array(manifest.chunk_shape, dtype=np.int64)
+    for i, member in enumerate(manifest.regions.member.tolist()):
+        grain = np.array(facts[member].grain, dtype=np.int64)
+        last = first[i] + stop[i] - start[i]
+        yield i, member, first[i], chunks[member].within(first[i] // grain, -(-last // grain))
+
+
 def _stored_bytes(
     manifest: Manifest,
     start: Ints,
@@ -275,15 +294,11 @@ def _stored_bytes(
     """Bytes of the stored chunks that hold each region (one that two regions share counts for both), and
     of those that hold any region of a member (each counted once)."""
     stored = np.zeros(len(start), dtype=np.int64)
-    used = [np.zeros(len(found.nbytes), dtype=bool) for found in chunks]
-    first = manifest.regions.member_start * np.array(manifest.chunk_shape, dtype=np.int64)
-    for i, member in enumerate(manifest.regions.member.tolist()):
-        grain = np.array(facts[member].grain, dtype=np.int64)
-        last = first[i] + stop[i] - start[i]
-        inside = chunks[member].within(first[i] // grain, -(-last // grain))
+    used = [np.zeros(len(of_member.nbytes), dtype=bool) for of_member in chunks]
+    for i, member, _, inside in shown_chunks(manifest, start, stop, facts, chunks):
         stored[i] = chunks[member].nbytes[inside].sum()
         used[member][inside] = True
-    of_members = [found.nbytes[mask].sum() for found, mask in zip(chunks, used, strict=True)]
+    of_members = [of_member.nbytes[mask].sum() for of_member, mask in zip(chunks, used, strict=True)]
     return stored, np.array(of_members, dtype=np.int64)
 
 

@@ -1,44 +1,47 @@
-"""Writing the report page, and the map as a picture of its own."""
+"""Writing the report page: what it says is gathered here, going on where a part of an array is damaged."""
 
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import tempfile
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
 
 from intarsia.array import open as open_plain
-from intarsia.errors import NotLogicalArrayError
+from intarsia.array.hierarchy import logical_arrays
+from intarsia.array.verify import Problem, verify
+from intarsia.errors import IntarsiaError, NotLogicalArrayError
 from intarsia.progress import silent
-from intarsia.report.collect import report_of
-from intarsia.report.find import logical_arrays
-from intarsia.report.page import render_page
-from intarsia.report.survey import survey
-from intarsia.report.svg import draw_map
-from intarsia.report.timeline import moments_of
-from intarsia.versions.open import as_repository, session_at
+from intarsia.report.member_sections import mask_uses, slot_uses
+from intarsia.report.page import ArrayReport, Moment, render_page
+from intarsia.report.survey import harmonised, survey
+from intarsia.versions.history import history
+from intarsia.versions.open import as_repository, open, session_at
+from intarsia.words import bounds_text, count_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import icechunk
+
     from intarsia.array import LogicalArray
     from intarsia.progress import Progress
+    from intarsia.versions import ArrayChange, HistoryEntry
 
-__all__ = ["MOST_VERSIONS", "region_map", "write_report"]
+__all__ = ["MOST_VERSIONS", "change_lines", "moments_of", "report_of", "whole_file", "write_report"]
 
 MOST_VERSIONS = 40
+MOST_ATTRIBUTES = 100
 
-
-def region_map(array: LogicalArray) -> str:
-    """The map of an array's regions as an SVG picture: drawn to scale, coloured by codec pipeline.
-
-    >>> import intarsia
-    >>> array = intarsia.create({}, "a", shape=(4, 4), chunks=(2, 2), dtype="f4")
-    >>> array.add_region(((0, 2), (0, 4)), codecs=["gzip"])
-    >>> intarsia.region_map(array).startswith("<svg")
-    True
-    """
-    return draw_map(survey(array))
+MOST_LINES = 8
+"""A commit that changes more regions than this is told in numbers."""
 
 
 def write_report(
@@ -93,20 +96,120 @@ def write_report(
     name = title or (str(store) if isinstance(store, str | os.PathLike) else "Logical arrays")
     page = render_page(name, about, reports)
     progress(len(paths), len(paths))
-    return _write_whole(Path(file), page)
+    with whole_file(Path(file)) as stream:
+        stream.write(page.encode("utf-8", "backslashreplace"))
+    return Path(file)
 
 
-def _write_whole(file: Path, text: str) -> Path:
-    """The file appears complete, or stays as it was."""
+def report_of(
+    array: LogicalArray, moments: Sequence[Moment] = (), *, read_data: bool = False, left_out: int = 0
+) -> ArrayReport:
+    """All there is to say about an array and its versions; without versions, about the array as it is.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
+    >>> report_of(array).problems
+    ()
+    """
+    shown = tuple(moments) or (Moment(survey(array)),)
+    facts = shown[-1].seen.facts
+    problems = list(verify(array, data=read_data))
+
+    def as_far_as_readable[T](what: str, uses: Callable[..., tuple[T, ...]]) -> tuple[T, ...]:
+        try:
+            return uses(array, facts)
+        except IntarsiaError as error:
+            problems.append(Problem("data", array.path or "/", f"{what} cannot be read: {error}"))
+            return ()
+
+    masks = as_far_as_readable("bitmasks", mask_uses)
+    slots = as_far_as_readable("slots", slot_uses)
+    attributes = tuple(
+        (str(key), json.dumps(value, ensure_ascii=False, default=str))
+        for key, value in sorted(array.attrs.items())[:MOST_ATTRIBUTES]
+    )
+    checked = "Manifest, members and leftovers were checked" + (
+        ", and every stored chunk was read." if read_data else "; stored chunks were not read."
+    )
+    return ArrayReport(
+        array.path, array.info.fields, attributes, shown, tuple(problems), checked, masks, slots, left_out
+    )
+
+
+def moments_of(repo: icechunk.Repository, path: str, snapshot_id: str, most: int) -> tuple[list[Moment], int]:
+    """The versions of an array up to a snapshot, oldest first, and how many were left out to show `most`.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2], codecs=["gzip"])
+    >>> moments, left_out = moments_of(repo, "t", tx.snapshot_id, 10)
+    >>> [(moment.message, moment.changes) for moment in moments]
+    [('create', ('created with shape (2,)', 'added [0:2] (gzip)'))]
+    """
+    entries = [
+        entry
+        for entry in reversed(history(repo, path, snapshot_id=snapshot_id))
+        if entry.changes and entry.changes[0].shape_after is not None
+    ]
+    chosen = _spread(entries, most)
+    moments = [
+        Moment(
+            survey(open(repo, path, snapshot_id=entry.snapshot_id)),
+            entry.message,
+            f"{entry.written_at:%Y-%m-%d %H:%M:%S} UTC",
+            entry.snapshot_id,
+            change_lines(entry.changes[0]),
+        )
+        for entry in chosen
+    ]
+    surveys = harmonised([moment.seen for moment in moments])
+    told = [replace(moment, seen=seen) for moment, seen in zip(moments, surveys, strict=True)]
+    return told, len(entries) - len(chosen)
+
+
+def _spread(entries: Sequence[HistoryEntry], most: int) -> list[HistoryEntry]:
+    """At most so many, evenly spaced, with the first and the last."""
+    if len(entries) <= most:
+        return list(entries)
+    places = np.unique(np.linspace(0, len(entries) - 1, max(most, 2)).round().astype(int))
+    return [entries[i] for i in places[-most:].tolist()]
+
+
+def change_lines(change: ArrayChange, most: int = MOST_LINES) -> tuple[str, ...]:
+    """What a commit did to an array, a line each."""
+    lines = []
+    if change.created:
+        lines.append(f"created with shape {change.shape_after}")
+    elif change.deleted:
+        lines.append("deleted")
+    elif change.shape_before != change.shape_after:
+        lines.append(f"shape {change.shape_before} to {change.shape_after}")
+    if len(change.regions) <= most:
+        lines.extend(str(region) for region in change.regions)
+    else:
+        kinds = sorted({region.kind for region in change.regions})
+        for kind in kinds:
+            boxes = change.bounds(kind)
+            lines.append(f"{kind} {count_text(len(boxes), 'box', 'boxes')}, first {bounds_text(boxes[0])}")
+    if change.attributes:
+        lines.append("attributes changed: " + ", ".join(change.attributes[:most]))
+    return tuple(lines)
+
+
+@contextmanager
+def whole_file(file: Path) -> Iterator[IO[bytes]]:
+    """A stream to write a file by: the file appears complete, or stays as it was."""
     if not file.parent.is_dir():
         raise FileNotFoundError(f"there is no directory {file.parent}")
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
-            stream.write(text)
-        os.chmod(name, 0o644)
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
+        mask = os.umask(0)  # there is no way to ask without setting it
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
         os.replace(name, file)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    return file

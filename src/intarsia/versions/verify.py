@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import icechunk
 from zarr.errors import GroupNotFoundError
@@ -10,17 +10,12 @@ from zarr.errors import GroupNotFoundError
 from intarsia import array
 from intarsia.array import LogicalArray, Problem
 from intarsia.array.frame import open_group
-from intarsia.array.manifest import MANIFEST_KEY
+from intarsia.array.hierarchy import logical_paths
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryError
 from intarsia.versions.collect import leftovers
 from intarsia.versions.failures import explained
 from intarsia.versions.open import as_repository, session_at
 from intarsia.versions.repository import describe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import zarr
 
 __all__ = ["repository_leftovers", "verify"]
 
@@ -66,7 +61,7 @@ def verify(
             return repository_leftovers(repo)  # nothing was ever created
         found = [
             problem
-            for inner in _logical_arrays(group)
+            for inner in logical_paths(group)
             for problem in array.verify(session.store, inner, data=data)
         ]
     return (*found, *repository_leftovers(repo))
@@ -82,12 +77,3 @@ def repository_leftovers(repo: icechunk.Repository) -> tuple[Problem, ...]:
         return ()
     what = f"{remains} that no version refers to"
     return (Problem("leftover", describe(repo), what, "intarsia.expire_and_collect removes them"),)
-
-
-def _logical_arrays(group: zarr.Group) -> Iterator[str]:
-    """Paths of the logical arrays at and below a group."""
-    if MANIFEST_KEY in group.metadata.attributes:
-        yield group.path
-        return
-    for _, child in sorted(group.groups()):
-        yield from _logical_arrays(child)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia._icechunk import chunk_batches
+from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, chunk_table
 from intarsia.array.pool import run
 from intarsia.parallel import check_store
 
@@ -17,12 +17,11 @@ if TYPE_CHECKING:
 
     from icechunk import IcechunkStore
 
+    from intarsia._icechunk import ChunkTable
     from intarsia.array.source import Source
     from intarsia.array.table import Ints
 
 __all__ = ["INLINE", "NATIVE", "VIRTUAL", "References", "load"]
-
-NATIVE, VIRTUAL, INLINE = 1, 2, 3  # the values of icechunk.ChunkType that `array_chunk_iterator` speaks of
 
 
 @dataclass(frozen=True)
@@ -75,43 +74,32 @@ def load(store: IcechunkStore, sources: Sequence[Source], at_a_time: int = 1) ->
 
     def ask(numbered: tuple[int, Source]) -> None:
         number, source = numbered
-        found[number] = _table(chunk_batches(store, source.path), source)
+        found[number] = _table(chunk_table(store, source.path, len(source.blob_grid)), source)
 
     run(lambda: next(left, None), ask, threads=min(at_a_time, len(sources)))
     return [found[number] for number in range(len(sources))]
 
 
-def _table(batches: list[Any], source: Source) -> References:
-    """Batches of the iterator as one table; what lies outside the array's grid is left out."""
-    columns: list[tuple[Any, ...]] = []
-    inlined_at: dict[int, bytes] = {}
-    for coords, kind, paths, offsets, lengths, inlined in batches:
-        grid = np.array(source.blob_grid, dtype=np.int64)
-        place = coords.astype(np.int64).reshape(len(kind), grid.size)
-        inside = (place < grid).all(axis=1)
-        blob = (
-            np.ravel_multi_index(tuple(place[inside].T), source.blob_grid)
-            if grid.size
-            else np.zeros(inside.sum())
-        )
-        names = np.array(
-            [p if k == NATIVE else "" for p, k in zip(paths, kind.tolist(), strict=True)], dtype="S"
-        )
-        columns.append((blob.astype(np.int64), kind[inside], names[inside], offsets[inside], lengths[inside]))
-        positions = np.cumsum(inside) - 1 + sum(len(c[0]) for c in columns[:-1])
-        inlined_at |= {int(positions[row]): data for row, data in inlined.items() if inside[row]}
-    if not columns:
-        nothing = np.empty(0, dtype=np.int64)
-        return References(nothing, nothing.astype(np.uint8), nothing.astype("S1"), nothing, nothing, {})
-    blob, kind, file, offset, nbytes = (np.concatenate(column) for column in zip(*columns, strict=True))
+def _table(chunks: ChunkTable, source: Source) -> References:
+    """Ordered by position; what lies outside the array's grid is left out."""
+    inside = np.flatnonzero((chunks.index < np.array(source.blob_grid, dtype=np.int64)).all(axis=1))
+    blob = np.zeros(inside.size, dtype=np.int64)  # where it stays if there are no axes
+    if source.blob_grid:
+        blob = np.ravel_multi_index(tuple(chunks.index[inside].T), source.blob_grid).astype(np.int64)
     order = np.argsort(blob, kind="stable")
-    row_of = np.empty_like(order)
-    row_of[order] = np.arange(order.size)
+    rows = inside[order]
+    kind = chunks.kind[rows]
+    names = [
+        chunks.location[row] if k == NATIVE else ""
+        for row, k in zip(rows.tolist(), kind.tolist(), strict=True)
+    ]
+    row_of = np.full(chunks.kind.size, -1, dtype=np.int64)
+    row_of[rows] = np.arange(rows.size)
     return References(
         blob[order],
-        kind[order],
-        file[order],
-        offset[order].astype(np.int64),
-        nbytes[order].astype(np.int64),
-        {int(row_of[at]): data for at, data in inlined_at.items()},
+        kind,
+        np.array(names, dtype="S"),
+        chunks.offset[rows],
+        chunks.nbytes[rows],
+        {int(row_of[row]): content for row, content in chunks.inlined.items() if row_of[row] >= 0},
     )

@@ -1,4 +1,4 @@
-"""Which nested codecs of a `conditional` member were applied to which of its chunks."""
+"""Sections of the page on members with more to tell: bitmasks of `conditional` codecs, slots of shards."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from zarr.storage import LocalStore
 
 from intarsia.codecs.bitmasks import masks_by_codec
-from intarsia.report.inert import markup
+from intarsia.report.drawing import COLOURS, swatch
+from intarsia.report.escaping import markup
 from intarsia.report.notebook import html_table
-from intarsia.report.palette import COLOURS, LETTERS, ink_on
 from intarsia.report.projection import plane_axes
-from intarsia.words import percent_text
+from intarsia.shards import SlotStats, slot_stats
+from intarsia.words import count_text, percent_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from intarsia.array import LogicalArray
-    from intarsia.report.facts import MemberFacts
+    from intarsia.report.members import MemberFacts
 
-__all__ = ["MaskUse", "conditional_codecs", "mask_uses"]
+__all__ = ["MaskUse", "SlotUse", "conditional_codecs", "mask_uses", "slot_uses"]
 
 MOST_ROWS, MOST_COLUMNS = 40, 64
-MOST_MEMBERS = 20
-"""A page shows this many members with a conditional codec; more are counted."""
+MOST_MASKED, MOST_SLOTTED = 20, 50
+"""A page shows this many members with a conditional codec, and with slots."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,16 +66,8 @@ class MaskUse:
         total = sum(counts.values())
         rows = []
         for i, (mask, number) in enumerate(counts.items()):
-            colour = COLOURS[min(i, len(COLOURS) - 1)]
-            letter = LETTERS[min(i, len(COLOURS) - 1)]
-            swatch = (
-                f'<span style="background:{colour};color:{ink_on(colour)};padding:0 .4em;margin-right:.2em">'
-                f"{letter}</span>"
-            )
             bits = f"{mask:0{len(self.nested)}b}"
-            rows.append(
-                (f"{swatch} {markup(self.words(mask))}", bits, f"{number:,}", percent_text(number / total))
-            )
+            rows.append((swatch(i, self.words(mask)), bits, f"{number:,}", percent_text(number / total)))
         if not rows:
             return f"<h3>Conditional codecs of {markup(self.member)}</h3><p>Nothing is stored yet.</p>"
         return "".join(
@@ -145,7 +139,7 @@ def _folded(counts: np.ndarray[Any, Any], axis: int, most: int) -> np.ndarray[An
 def conditional_codecs(facts: MemberFacts) -> tuple[Mapping[str, Any], ...]:
     """The codecs nested in a member's `conditional` codec; empty if it has none.
 
-    >>> from intarsia.report.facts import MemberFacts
+    >>> from intarsia.report.members import MemberFacts
     >>> conditional_codecs(MemberFacts.unknown("m", 1, "missing"))
     ()
     """
@@ -161,9 +155,62 @@ def mask_uses(array: LogicalArray, facts: Sequence[MemberFacts]) -> tuple[MaskUs
     uses: list[MaskUse] = []
     for fact in facts:
         nested = conditional_codecs(fact)
-        if nested and len(uses) < MOST_MEMBERS:
+        if nested and len(uses) < MOST_MASKED:
             names = tuple(str(codec.get("name")) for codec in nested)
-            found = masks_by_codec(array.members[fact.name])
-            first = next(bitmasks for path, bitmasks in found.items() if "." not in path)  # not one inside
+            by_codec = masks_by_codec(array.members[fact.name])
+            first = next(bitmasks for path, bitmasks in by_codec.items() if "." not in path)  # not one inside
             uses.append(MaskUse(fact.name, names, first))
     return tuple(uses)
+
+
+@dataclass(frozen=True)
+class SlotUse:
+    """The slots of one member.
+
+    >>> stats = SlotStats(shards=1, slotted=1, slots=8, slots_used=2, bytes_used=32, bytes_stored=260,
+    ...                   bytes_on_disk=8192, bytes_compacted=164, bytes_freed=4096)
+    >>> "2 of 8" in SlotUse("m-1", stats).html()
+    True
+    """
+
+    member: str
+    """Its name."""
+
+    stats: SlotStats
+    """In numbers."""
+
+    def html(self) -> str:
+        """A section of the report."""
+        stats = self.stats
+        share = stats.slots_used / stats.slots if stats.slots else 0.0
+        bar = (
+            '<svg role="img" width="320" height="14" '
+            f'aria-label="{markup(percent_text(share))} of the slots are used">'
+            '<rect width="320" height="14" fill="var(--hole)"/>'
+            f'<rect width="{320 * share:.4g}" height="14" fill="#4477aa"/></svg>'
+        )
+        rows = [
+            ("Slots used", f"{stats.slots_used:,} of {stats.slots:,}"),
+            ("Shards with slots", f"{stats.slotted:,} of {stats.shards:,}"),
+            ("Stored", size_text(stats.bytes_stored)),
+            ("On disk", size_text(stats.bytes_on_disk)),
+            ("Freed by compaction", size_text(stats.bytes_freed)),
+        ]
+        return (
+            f"<h3>Slots of <code>{markup(self.member)}</code></h3>{bar}"
+            + html_table(("", ""), [(markup(name), markup(value)) for name, value in rows], "slots")
+            + (
+                f'<p class="soft">intarsia compact makes {count_text(stats.slotted, "shard")} plain.</p>'
+                if stats.slotted
+                else ""
+            )
+        )
+
+
+def slot_uses(array: LogicalArray, facts: Sequence[MemberFacts]) -> tuple[SlotUse, ...]:
+    """The slots of every sharded member in a local store that has any."""
+    if not isinstance(array.store, LocalStore):
+        return ()
+    sharded = [fact.name for fact in facts if fact.is_sharded][:MOST_SLOTTED]
+    uses = (SlotUse(name, slot_stats(array.members[name])) for name in sharded)
+    return tuple(use for use in uses if use.stats.slotted)

@@ -1,12 +1,14 @@
-"""Shapes, selections, bounds, codecs and attributes as they are spelled on the command line."""
+"""What is written on a command line: arguments and options that commands share, and how texts are read."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from intarsia.cli.exits import CommandError
+import typer
+
+from intarsia.cli.verb import CommandError
 from intarsia.codecs import parse_codecs
 
 if TYPE_CHECKING:
@@ -14,13 +16,113 @@ if TYPE_CHECKING:
     from types import EllipsisType
 
 __all__ = [
-    "parse_attributes",
+    "Allow",
+    "AnyArrays",
+    "Array",
+    "AsOf",
+    "Branch",
+    "Chunks",
+    "Codec",
+    "Json",
+    "Message",
+    "OneArray",
+    "Selection",
+    "Shards",
+    "Snapshot",
+    "StorageOption",
+    "Store",
+    "Tag",
     "parse_bounds",
     "parse_codec_list",
     "parse_names",
     "parse_options",
     "parse_selection",
     "parse_sizes",
+]
+
+VERSION = "Store and version"
+"""Heading of the options that say how the store is reached, and which version is meant."""
+
+Store = Annotated[
+    str,
+    typer.Argument(
+        metavar="STORE",
+        help="Path or URL of an Icechunk repository (s3://, http://, file://) or of a Zarr store.",
+        show_default=False,
+    ),
+]
+Array = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH",
+        help="Path of the logical array in the store; may be left out if there is only one.",
+        show_default=False,
+    ),
+]
+OneArray = Annotated[str, typer.Argument(metavar="PATH", help="Path of the array in the store.")]
+AnyArrays = Annotated[
+    str, typer.Argument(metavar="PATH", help="One array; all of them if left out.", show_default=False)
+]
+Selection = Annotated[
+    str,
+    typer.Argument(
+        metavar="SELECTION",
+        help="As between brackets: '0:10, -1, ::2', '[3, 5], ...'; everything if left out.",
+        show_default=False,
+    ),
+]
+Branch = Annotated[
+    str | None,
+    typer.Option("--branch", help="The tip of this branch.", show_default="main", rich_help_panel=VERSION),
+]
+Tag = Annotated[str | None, typer.Option("--tag", help="This tag.", rich_help_panel=VERSION)]
+Snapshot = Annotated[
+    str | None, typer.Option("--snapshot", help="The snapshot with this id.", rich_help_panel=VERSION)
+]
+AsOf = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        metavar="TIME",
+        help="The newest version not younger than this time (ISO 8601, UTC unless it says otherwise).",
+        rich_help_panel=VERSION,
+    ),
+]
+StorageOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="KEY=VALUE",
+        help="For s3://: endpoint_url, region, anonymous, …; else the AWS_… environment variables count.",
+        rich_help_panel=VERSION,
+    ),
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="PREFIX",
+        help="Let the repository read source files below this URL prefix; 'all' for all that it names.",
+        rich_help_panel=VERSION,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Message = Annotated[str | None, typer.Option("--message", "-m", help="Message of the commit.")]
+Codec = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--codec",
+        "-c",
+        metavar="CODEC",
+        help="One codec, in order, repeated: a name, NAME:KEY=VALUE,… or a JSON object; 'raw' for none, "
+        "'auto' for what suits the data.",
+    ),
+]
+Chunks = Annotated[
+    str | None, typer.Option("--chunks", metavar="N,N,…", help="Chunk shape of the new member.")
+]
+Shards = Annotated[
+    str | None, typer.Option("--shards", metavar="N,N,…", help="Shard shape of the new member.")
 ]
 
 INTEGER = re.compile(r"[+-]?\d+\Z")
@@ -171,25 +273,16 @@ def parse_options(texts: Sequence[str], what: str) -> dict[str, Any]:
     >>> parse_options(["level=3", "cname=zstd", "anonymous=true"], "codec")
     {'level': 3, 'cname': 'zstd', 'anonymous': True}
     """
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise CommandError(f"{what}: {text!r} is not KEY=VALUE")
         try:
-            found[key.strip()] = json.loads(value)
+            options[key.strip()] = json.loads(value)
         except ValueError:
-            found[key.strip()] = value
-    return found
-
-
-def parse_attributes(texts: Sequence[str] | None) -> dict[str, Any]:
-    """Attributes as KEY=VALUE.
-
-    >>> parse_attributes(["units=K", "valid_range=[0, 400]"])
-    {'units': 'K', 'valid_range': [0, 400]}
-    """
-    return parse_options(texts or (), "attribute")
+            options[key.strip()] = value
+    return options
 
 
 def parse_names(text: str | None) -> tuple[str | None, ...] | None:

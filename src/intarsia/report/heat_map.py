@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.report.inert import markup
-from intarsia.report.palette import HEAT, HEAT_EDGES, heat_colour
-from intarsia.report.panes import LEFT, PLANE_WIDTH, RIGHT, draw_axes, panes
-from intarsia.report.projection import plane_axes
+from intarsia.report.drawing import LEFT, PLANE_WIDTH, RIGHT, cell_bounds, draw_axes, panes
+from intarsia.report.escaping import markup
+from intarsia.report.projection import overlap, own_edges, plane_axes
+from intarsia.report.survey import shown_chunks
 from intarsia.words import ratio_text, size_text
 
 if TYPE_CHECKING:
@@ -23,6 +23,12 @@ __all__ = ["HeatCell", "cell_text", "draw_heat", "heat_cells", "heat_scale"]
 
 MOST_ROWS, MOST_COLUMNS = 60, 80
 """Cells of the map: more than this cannot be told apart on a screen."""
+
+HEAT = ("#7f2704", "#b35806", "#e08214", "#fdb863", "#d8daeb", "#b2abd2", "#8073ac", "#542788")
+"""From chunks that grew (or hardly shrank) to chunks that nearly vanished."""
+
+HEAT_EDGES = (0.98, 1.25, 2.0, 3.0, 5.0, 10.0, 30.0)
+"""Ratios at which the heat colour changes; a header of a byte or two does not make a chunk "larger"."""
 
 EXACT_UP_TO = 20_000
 """More chunks than this are put where their middle lies, instead of being shared out between cells."""
@@ -61,17 +67,15 @@ def _boxes(survey: Survey) -> tuple[Ints, Ints, Ints, Ints]:
     """Every stored chunk as a box of the logical array, with its size in memory and in the store."""
     manifest = survey.manifest
     starts, stops, raw, stored = [], [], [], []
-    first = manifest.regions.member_start * np.array(manifest.chunk_shape, dtype=np.int64)
     assert survey.chunks is not None
-    for i, member in enumerate(manifest.regions.member.tolist()):
+    for i, member, first, rows in shown_chunks(
+        manifest, survey.start, survey.stop, survey.facts, survey.chunks
+    ):
         fact, chunks = survey.facts[member], survey.chunks[member]
         grain = np.array(fact.grain, dtype=np.int64)
-        last = first[i] + survey.stop[i] - survey.start[i]
-        rows = chunks.within(first[i] // grain, -(-last // grain))
-        low, high = chunks.index[rows] * grain, (chunks.index[rows] + 1) * grain
-        shift = survey.start[i] - first[i]
-        starts.append(np.maximum(low, first[i]) + shift)
-        stops.append(np.minimum(high, last) + shift)
+        shift = survey.start[i] - first  # from the member's elements to the array's
+        starts.append(np.maximum(chunks.index[rows] * grain + shift, survey.start[i]))
+        stops.append(np.minimum((chunks.index[rows] + 1) * grain + shift, survey.stop[i]))
         # A chunk at the member's edge is stored whole, so its whole size in memory is what was compressed.
         raw.append(np.full(len(rows), prod(fact.grain) * survey.itemsize, dtype=np.int64))
         stored.append(chunks.nbytes[rows])
@@ -122,7 +126,7 @@ def _plane(corner: Ints, axes: tuple[int, ...], whole: int = 0) -> Ints:
 
 
 def _edges(low: Ints, high: Ints, size: int, most: int) -> Ints:
-    own = np.unique(np.concatenate([low, high, [0, size]]))
+    own = own_edges(low, high, size)
     if len(own) - 1 <= most:
         return own
     equal: Ints = np.unique(np.linspace(0, size, most + 1).astype(np.int64))
@@ -143,18 +147,25 @@ def _sums(edges: list[Ints], low: Ints, high: Ints, raw: Ints, stored: Ints) -> 
         np.add.at(memory, at, raw)
         np.add.at(kept, at, stored)
         return counts, memory, kept
-    parts = []
-    for i in range(2):
-        reach = np.minimum(edges[i][None, 1:], high[:, None, i]) - np.maximum(
-            edges[i][None, :-1], low[:, None, i]
-        )
-        parts.append(np.clip(reach, 0, None) / np.maximum(high[:, None, i] - low[:, None, i], 1))
-    rows, columns = parts
+    # A chunk's bytes are shared out by area: the share of its rows in a cell times that of its columns.
+    rows, columns = (
+        overlap(edges[i], low[:, i], high[:, i]) / np.maximum(high[:, None, i] - low[:, None, i], 1)
+        for i in range(2)
+    )
     return (
         (rows > 0).T.astype(np.float64) @ (columns > 0),
         (rows * raw[:, None]).T @ columns,
         (rows * stored[:, None]).T @ columns,
     )
+
+
+def heat_colour(ratio: float) -> int:
+    """Which of the eight heat colours a compression ratio has.
+
+    >>> heat_colour(0.9), heat_colour(1.5), heat_colour(100)
+    (0, 2, 7)
+    """
+    return sum(ratio >= edge for edge in HEAT_EDGES)
 
 
 def draw_heat(survey: Survey, cells: list[HeatCell]) -> str:
@@ -183,11 +194,9 @@ def draw_heat(survey: Survey, cells: list[HeatCell]) -> str:
 
 def cell_text(survey: Survey, cell: HeatCell) -> str:
     """A cell in words."""
-    axes = plane_axes(survey.manifest.shape)
-    where = {axis: f"{a}:{b}" for axis, a, b in zip(axes, cell.start, cell.stop, strict=True)}
-    box = ", ".join(where.get(axis, ":") for axis in range(survey.manifest.ndim))
+    where = cell_bounds(survey, cell, plane_axes(survey.manifest.shape))
     return (
-        f"[{box}] Chunks {cell.chunks}, Size {size_text(round(cell.nbytes))}, "
+        f"{where} Chunks {cell.chunks}, Size {size_text(round(cell.nbytes))}, "
         f"Stored {size_text(round(cell.stored))}, "
         f"Ratio {ratio_text(round(cell.nbytes), round(cell.stored))}"
     )

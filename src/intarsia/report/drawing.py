@@ -1,11 +1,14 @@
-"""Where the planes and strips of a picture lie: scales, ticks, names of axes."""
+"""What every picture is drawn with: colours, and planes and strips with their scales, ticks and names.
+
+The colours are told apart by people with colour-blindness, on light and on dark ground; letters help.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from intarsia.report.inert import markup
+from intarsia.report.escaping import markup
 from intarsia.report.projection import plane_axes
 
 if TYPE_CHECKING:
@@ -13,7 +16,48 @@ if TYPE_CHECKING:
 
     from intarsia.report.survey import Survey
 
-__all__ = ["LEFT", "PLANE_WIDTH", "RIGHT", "TOP", "Pane", "axis_name", "draw_axes", "panes", "text"]
+__all__ = [
+    "COLOURS",
+    "LEFT",
+    "LETTERS",
+    "PLANE_WIDTH",
+    "RIGHT",
+    "STYLE",
+    "TOP",
+    "Pane",
+    "axis_name",
+    "cell_bounds",
+    "draw_axes",
+    "ink_on",
+    "panes",
+    "swatch",
+    "text",
+]
+
+# Tol's "muted" scheme, reordered so that neighbours in a legend differ most, made a little lighter or
+# darker where text of the page's colour has to be read on it.
+COLOURS = ("#4477aa", "#ddaa33", "#228833", "#cc6677", "#66ccee", "#aa3377", "#999933", "#8c7a6b")
+LETTERS = "ABCDEFGH"
+
+STYLE = """
+.intarsia{--ink:#1b1f24;--soft:#57606a;--line:#d0d7de;--hole:#eef1f4;--page:#fff;color:var(--ink);
+font:13px/1.45 system-ui,sans-serif;max-width:860px}
+@media (prefers-color-scheme:dark){.intarsia{--ink:#e6edf3;--soft:#9198a1;--line:#3d444d;--hole:#262c36;
+--page:#14181d}}
+:root[data-jp-theme-light=true] .intarsia,[data-theme=light] .intarsia,.vscode-light .intarsia{--ink:#1b1f24;
+--soft:#57606a;--line:#d0d7de;--hole:#eef1f4;--page:#fff}
+[data-jp-theme-light=false] .intarsia,[data-theme=dark] .intarsia,.vscode-dark .intarsia{--ink:#e6edf3;
+--soft:#9198a1;--line:#3d444d;--hole:#262c36;--page:#14181d}
+.intarsia svg{display:block;max-width:100%;height:auto}
+.intarsia table{border-collapse:collapse;margin:.4em 0;font-variant-numeric:tabular-nums}
+.intarsia th,.intarsia td{padding:.15em .8em .15em 0;text-align:left;border:0;background:none;color:inherit}
+.intarsia th{font-weight:600;color:var(--soft)}
+.intarsia td.n,.intarsia th.n{text-align:right;white-space:nowrap}
+.intarsia tbody tr:hover{background:var(--hole)}
+.intarsia summary{cursor:pointer;color:var(--soft)}
+.intarsia .w{overflow-x:auto}
+""".strip().replace("\n", "")
+"""What notebook output needs; everything below the class `intarsia`, so that nothing else changes."""
 
 LEFT, TOP, RIGHT = 78.0, 14.0, 34.0
 PLANE_WIDTH, PLANE_HEIGHT = 640.0, 400.0
@@ -79,17 +123,23 @@ def axis_name(survey: Survey, axis: int) -> str:
     return name or f"axis {axis}"
 
 
+def cell_bounds(survey: Survey, cell: Box, axes: tuple[int, ...]) -> str:
+    """The bounds of a cell as in a subscript; it reaches through all axes that are not shown."""
+    where = {axis: f"{a}:{b}" for axis, a, b in zip(axes, cell.start, cell.stop, strict=True)}
+    return "[" + ", ".join(where.get(axis, ":") for axis in range(survey.manifest.ndim)) + "]"
+
+
 def panes(shape: tuple[int, ...]) -> list[Pane]:
     """The plane of the two largest axes, and a strip for every other one."""
     axes = plane_axes(shape)
-    found = []
+    placed = []
     y = TOP
     if len(axes) == 2:
         rows, columns = shape[axes[0]], shape[axes[1]]
         scale = min(PLANE_WIDTH / columns, PLANE_HEIGHT / rows)
         width = min(PLANE_WIDTH, max(NARROWEST, columns * scale))
         height = min(PLANE_HEIGHT, max(FLATTEST, rows * scale))
-        found.append(Pane(LEFT, y, width, height, axes, shape))
+        placed.append(Pane(LEFT, y, width, height, axes, shape))
         y += height + 46
         strips = [axis for axis in range(len(shape)) if axis not in axes]
     elif axes:
@@ -97,9 +147,9 @@ def panes(shape: tuple[int, ...]) -> list[Pane]:
     else:
         return [Pane(LEFT, y, STRIP_HEIGHT * 2, STRIP_HEIGHT * 2, (), shape)]
     for axis in strips:
-        found.append(Pane(LEFT, y, PLANE_WIDTH, STRIP_HEIGHT, (axis,), shape))
+        placed.append(Pane(LEFT, y, PLANE_WIDTH, STRIP_HEIGHT, (axis,), shape))
         y += STRIP_HEIGHT + 40
-    return found
+    return placed
 
 
 def draw_axes(survey: Survey, pane: Pane, cells: Sequence[Box]) -> list[str]:
@@ -156,3 +206,20 @@ def text(
         f'<text x="{x:.5g}" y="{y:.5g}" text-anchor="{anchor}" font-size="{size}" fill="{colour}">'
         f"{markup(words, longest)}</text>"
     )
+
+
+def ink_on(colour: str) -> str:
+    """Black or white: what is read better on a colour.
+
+    >>> ink_on("#ddaa33"), ink_on("#4477aa")
+    ('#111', '#fff')
+    """
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#111" if 0.299 * red + 0.587 * green + 0.114 * blue > 150 else "#fff"
+
+
+def swatch(place: int, words: str) -> str:
+    """An entry of a legend: the colour with its letter, and what it stands for."""
+    at = min(place, len(COLOURS) - 1)
+    style = f"background:{COLOURS[at]};color:{ink_on(COLOURS[at])};padding:0 .4em;margin-right:.2em"
+    return f'<span style="{style}">{LETTERS[at]}</span> {markup(words)}'

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.cli.exits import CommandError
-from intarsia.cli.spelling import (
+from intarsia.cli.arguments import (
     parse_bounds,
     parse_codec_list,
     parse_names,
@@ -13,6 +12,7 @@ from intarsia.cli.spelling import (
     parse_selection,
     parse_sizes,
 )
+from intarsia.cli.verb import CommandError
 
 ENTRY = (
     st.integers(-9, 9)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import intarsia
+from intarsia.report.region_map import draw_map
 from intarsia.report.survey import survey
-from intarsia.report.svg import draw_map
 from tests.report import samples
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -7,7 +7,7 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.report.facts import MemberFacts, pipeline_label, read_facts
+from intarsia.report.members import MemberFacts, read_facts
 
 LAYOUTS = {
     "plain": {},
@@ -63,12 +63,3 @@ def test_a_missing_and_a_damaged_member_say_so():
     assert "missing" in facts[0].problem
     assert facts[0].names == "unknown"
     assert facts[2].name == good
-
-
-def test_labels_tell_settings_and_nested_codecs():
-    nested = [
-        {"name": "shuffle", "configuration": {"element_size": 4}},
-        {"name": "zstd", "configuration": {"level": 3}},
-    ]
-    codecs = [{"name": "bytes"}, {"name": "conditional", "configuration": {"codecs": nested}}]
-    assert pipeline_label(codecs) == "conditional (shuffle element_size=4 + zstd level=3)"

@@ -1,10 +1,9 @@
-"""From a path or URL on the command line to a store, its arrays, and a safe way to change them."""
+"""From a path or URL on the command line to a store, a version of it, and its arrays."""
 
 from __future__ import annotations
 
 import os
 import zipfile
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,20 +12,20 @@ from zarr.storage import ZipStore
 
 import intarsia
 from intarsia._icechunk import safe_store
-from intarsia.cli.exits import CommandError
-from intarsia.cli.spelling import parse_options
+from intarsia.array.hierarchy import logical_arrays
+from intarsia.cli.arguments import parse_options
+from intarsia.cli.verb import CommandError
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
-from intarsia.report.find import logical_arrays
 from intarsia.versions.open import as_repository, moment, session_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import icechunk
 
     from intarsia.array import LogicalArray
 
-__all__ = ["Edit", "Place", "Version"]
+__all__ = ["NamedStore", "Version"]
 
 SEVERAL = 20
 """This many arrays are named when one has to be chosen."""
@@ -66,31 +65,10 @@ class Version:
             raise CommandError(f"--as-of: {error}") from error
         return {"branch": self.branch, "tag": self.tag, "snapshot_id": self.snapshot, "as_of": as_of}
 
-    def for_writing(self) -> str:
-        """The branch to commit to."""
-        for name in ("tag", "snapshot", "as_of"):
-            if getattr(self, name):
-                raise ReadOnlyError(
-                    f"--{name.replace('_', '-')} names a version of the past, which nothing can change.\n"
-                    "  Only branches move: give --branch, or nothing for main"
-                )
-        return self.branch or "main"
-
-
-@dataclass
-class Edit:
-    """A change that is going on; afterwards it knows its snapshot."""
-
-    array: LogicalArray
-    """Open for writing."""
-
-    snapshot_id: str | None = None
-    """Of the commit; None for stores without versions, or if nothing changed."""
-
 
 @dataclass(frozen=True)
-class Place:
-    """A store that was found: a repository, or plain Zarr."""
+class NamedStore:
+    """The store that a command line names: a repository, or plain Zarr."""
 
     text: str
     """As the user wrote it."""
@@ -101,18 +79,18 @@ class Place:
     @classmethod
     def find(
         cls, text: str, options: Sequence[str] | None = None, allow: Sequence[str] | None = None
-    ) -> Place:
+    ) -> NamedStore:
         """What is at a path or URL; a repository may read sources below the prefixes in `allow`."""
-        place = cls._find(text, options)
+        named = cls._find(text, options)
         if not allow:
-            return place
-        if place.repo is None:
+            return named
+        if named.repo is None:
             raise CommandError(f"--allow is for repositories that refer to other files; {text} is plain Zarr")
         prefixes = None if "all" in allow else list(allow)
-        return cls(text, intarsia.authorize(place.repo, prefixes))
+        return cls(text, intarsia.authorize(named.repo, prefixes))
 
     @classmethod
-    def _find(cls, text: str, options: Sequence[str] | None) -> Place:
+    def _find(cls, text: str, options: Sequence[str] | None) -> NamedStore:
         given = parse_options(options or (), "storage option")
         if given:
             return cls(text, cls._opened(text, given))
@@ -124,7 +102,7 @@ class Place:
         return cls(text, repo)
 
     @classmethod
-    def make(cls, text: str, options: Sequence[str] | None = None) -> Place:
+    def make(cls, text: str, options: Sequence[str] | None = None) -> NamedStore:
         """What is at a path or URL; a new repository if nothing is."""
         given = parse_options(options or (), "storage option")
         local = "://" not in text
@@ -185,16 +163,16 @@ class Place:
         """The path, or the only one there is."""
         if path:
             return path.strip("/")
-        found = self.arrays(version)
-        if len(found) == 1:
-            return found[0]
-        if not found:
+        known = self.arrays(version)
+        if len(known) == 1:
+            return known[0]
+        if not known:
             raise NotLogicalArrayError(
                 f"there is no logical array in {self.text}.\n"
                 "  Create one: intarsia create STORE PATH --shape … --chunks … --dtype …"
             )
-        names = "\n    ".join(found[:SEVERAL]) + ("\n    …" if len(found) > SEVERAL else "")
-        raise CommandError(f"{self.text} holds {len(found)} logical arrays; say which:\n    {names}")
+        names = "\n    ".join(known[:SEVERAL]) + ("\n    …" if len(known) > SEVERAL else "")
+        raise CommandError(f"{self.text} holds {len(known)} logical arrays; say which:\n    {names}")
 
     def open(self, path: str, version: Version) -> LogicalArray:
         """A logical array for reading."""
@@ -210,18 +188,7 @@ class Place:
                 f"there is no logical array {name!r} in {self.text}.\n  It holds {listed}"
             ) from error
 
-    @contextmanager
-    def changing(self, path: str, version: Version, message: str) -> Iterator[Edit]:
-        """A logical array to change; in a repository everything inside is one commit, or nothing is."""
-        if self.repo is None:
-            if version.is_given:
-                self.store(version)
-            yield Edit(intarsia.open(self.writable, self.one_array(path, version), mode="r+"))
-            return
-        branch = version.for_writing()
-        at = Version(branch=branch)
-        name = self.one_array(path, at)
-        with intarsia.transaction(self.repo, branch, message) as transaction:
-            edit = Edit(transaction.open(name))
-            yield edit
-        edit.snapshot_id = transaction.snapshot_id
+    def changeable(self, path: str, branch: str | None) -> LogicalArray:
+        """A logical array of a store without versions, for writing."""
+        self.store(Version(branch))  # refuses what such a store has not
+        return intarsia.open(self.writable, self.one_array(path, Version()), mode="r+")

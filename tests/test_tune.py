@@ -5,8 +5,7 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.tune.candidates import candidates
-from intarsia.tune.sample import SAMPLE_BYTES, sample
+from intarsia.tune import SAMPLE_BYTES, candidates, sample
 from tests.array.stores import memory
 
 

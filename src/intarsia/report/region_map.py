@@ -6,18 +6,33 @@ import hashlib
 from math import prod
 from typing import TYPE_CHECKING
 
-from intarsia.report.inert import markup
-from intarsia.report.palette import COLOURS, LETTERS, STYLE, ink_on
-from intarsia.report.panes import LEFT, PLANE_WIDTH, RIGHT, TOP, Pane, draw_axes, panes, text
+from intarsia.report.drawing import (
+    COLOURS,
+    LEFT,
+    LETTERS,
+    PLANE_WIDTH,
+    RIGHT,
+    STYLE,
+    TOP,
+    Pane,
+    cell_bounds,
+    draw_axes,
+    ink_on,
+    panes,
+    text,
+)
+from intarsia.report.escaping import markup
 from intarsia.report.projection import Cell, project
+from intarsia.report.survey import survey as look_over
 from intarsia.words import bounds_text, count_text, percent_text, ratio_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from intarsia.array import LogicalArray
     from intarsia.report.survey import Survey
 
-__all__ = ["draw_map", "hover_lines"]
+__all__ = ["draw_map", "hover_lines", "region_map"]
 
 MOST_PLANE_CELLS = 240
 MOST_STRIP_CELLS = 160
@@ -27,6 +42,18 @@ LINE = 18.0
 MIXED = "Striped: several pipelines lie behind one another, or side by side too small to draw."
 STRIPES = 24
 """Width of one repeat of the stripes that show a mixture."""
+
+
+def region_map(array: LogicalArray) -> str:
+    """The map of an array's regions as an SVG picture: drawn to scale, coloured by codec pipeline.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4, 4), chunks=(2, 2), dtype="f4")
+    >>> array.add_region(((0, 2), (0, 4)), codecs=["gzip"])
+    >>> intarsia.region_map(array).startswith("<svg")
+    True
+    """
+    return draw_map(look_over(array))
 
 
 def hover_lines(survey: Survey, cell: Cell, axes: tuple[int, ...]) -> list[str]:
@@ -43,13 +70,11 @@ def hover_lines(survey: Survey, cell: Cell, axes: tuple[int, ...]) -> list[str]:
             f"Member {row.member}",
         ]
         return [*lines, f"Problem: {row.problem}"] if row.problem else lines
-    where = {axis: f"{a}:{b}" for axis, a, b in zip(axes, cell.start, cell.stop, strict=True)}
-    box = ", ".join(where.get(axis, ":") for axis in range(survey.manifest.ndim))
     nbytes = int(survey.nbytes[cell.regions].sum())
     stored = None if survey.stored is None else int(survey.stored[cell.regions].sum())
     empty = 1 - sum(share for _, share in cell.shares)
     return [
-        f"[{box}] {count_text(len(cell.regions), 'region')}",
+        f"{cell_bounds(survey, cell, axes)} {count_text(len(cell.regions), 'region')}",
         *(f"Codecs {survey.labels[g]}: {percent_text(share)}" for g, share in cell.shares),
         *([f"No region: {percent_text(empty)}"] if empty > 1e-6 else []),
         f"Size {size_text(nbytes)}",
@@ -59,15 +84,7 @@ def hover_lines(survey: Survey, cell: Cell, axes: tuple[int, ...]) -> list[str]:
 
 
 def draw_map(survey: Survey, *, standalone: bool = True) -> str:
-    """The map as one `<svg>` element; a standalone one carries its own colours and legend.
-
-    >>> import intarsia
-    >>> from intarsia.report.survey import survey
-    >>> array = intarsia.create({}, "a", shape=(4, 4), chunks=(2, 2), dtype="f4")
-    >>> array.add_region(((0, 2), (0, 4)), codecs=["gzip"])
-    >>> draw_map(survey(array)).count("<rect")
-    3
-    """
+    """The map as one `<svg>` element; a standalone one carries its own colours and legend."""
     shape = survey.manifest.shape
     parts: list[str] = []
     mixtures = _Mixtures(f"{shape} {survey.manifest.generation} {survey.manifest.members[:1]}")

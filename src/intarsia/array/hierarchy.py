@@ -1,0 +1,93 @@
+"""Walking over the groups of a hierarchy: which of them are logical arrays, what stands below them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import zarr
+
+from intarsia._compat import sync
+from intarsia.array.frame import open_group, read_key
+from intarsia.array.manifest import MANIFEST_KEY
+from intarsia.errors import NotLogicalArrayError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "OURS",
+    "groups_below",
+    "is_logical",
+    "logical_arrays",
+    "logical_paths",
+    "names_below",
+    "node_type",
+]
+
+OURS = re.compile(r"[mt]-[0-9a-f]{32}\Z")
+"""Names that `new_name` makes: what they belong to is a part of a logical array."""
+
+
+def is_logical(node: Any) -> bool:
+    """Whether a node of a hierarchy is a logical array."""
+    return isinstance(node, zarr.Group) and MANIFEST_KEY in node.metadata.attributes
+
+
+def groups_below(group: zarr.Group, *, inside_arrays: bool = False) -> Iterator[zarr.Group]:
+    """The group and every group below it, by name.
+
+    What users keep inside a logical array is visited only on request.
+    """
+    yield group
+    if not is_logical(group):
+        for _, child in sorted(group.groups()):
+            yield from groups_below(child, inside_arrays=inside_arrays)
+    elif inside_arrays:
+        for name in names_below(group):  # without opening its members, of which there may be thousands
+            if not OURS.match(name) and node_type(group, name) == "group":
+                child = open_group(group, name, "r" if group.store.read_only else "r+")
+                yield from groups_below(child, inside_arrays=True)
+
+
+def logical_paths(group: zarr.Group) -> list[str]:
+    """Paths of the logical arrays at and below a group."""
+    return sorted(child.path for child in groups_below(group) if is_logical(child))
+
+
+def logical_arrays(store: Any, path: str = "") -> list[str]:
+    """Paths of all logical arrays in a store, or below a path of it.
+
+    >>> import intarsia
+    >>> store = zarr.storage.MemoryStore()
+    >>> for name in ("b", "a/x"):
+    ...     _ = intarsia.create(store, name, shape=(4,), chunks=(2,), dtype="f4")
+    >>> logical_arrays(store)
+    ['a/x', 'b']
+    """
+    try:
+        return logical_paths(open_group(store, path, "r"))
+    except (FileNotFoundError, ValueError) as error:
+        raise NotLogicalArrayError(f"there is no Zarr group at {path or '/'}: {error}") from error
+
+
+def names_below(group: zarr.Group) -> list[str]:
+    """What stands right below a group, whatever it is; nothing where a store cannot list."""
+    store = group.store
+
+    async def collect() -> list[str]:
+        return [name async for name in store.list_dir(group.path)]
+
+    return sorted(sync(collect())) if store.supports_listing else []
+
+
+def node_type(group: zarr.Group, name: str) -> str | None:
+    """What a child says that it is; None if it says nothing: an array that was removed in part."""
+    document = read_key(group.store, f"{group.path}/{name}/zarr.json".lstrip("/"))
+    if document is None:
+        return None
+    try:
+        return str(json.loads(document)["node_type"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "damaged"
