@@ -75,7 +75,7 @@ def decoding(plain: float) -> str:
 def shuffles() -> dict[str, object]:
     data = np.random.default_rng(0).integers(0, 256, CHUNK_BYTES, dtype="u1")
     theirs = numcodecs.Shuffle(4)
-    ours = intarsia.ShuffleCodec(element_size=4)
+    ours = intarsia.codecs.ShuffleCodec(element_size=4)
     prototype = default_buffer_prototype()
     spec = ArraySpec((CHUNK_BYTES,), UInt8(), np.uint8(0), ArrayConfig.from_dict({}), prototype)
     buffer = prototype.buffer.from_array_like(data)

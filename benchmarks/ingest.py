@@ -74,7 +74,7 @@ def by_virtualizarr(paths: list[Path], target: Path) -> None:
     session.commit("all files")
 
 
-def by_intarsia(paths: list[Path], target: Path) -> intarsia.IngestReport:
+def by_intarsia(paths: list[Path], target: Path) -> intarsia.types.IngestReport:
     shutil.rmtree(target, ignore_errors=True)
     return intarsia.ingest(paths, target, concat_dim="time")
 
@@ -97,7 +97,7 @@ def run() -> str:
         return text + "\n" + _reading(by_intarsia(paths, root / "ours"))
 
 
-def _reading(report: intarsia.IngestReport) -> str:
+def _reading(report: intarsia.types.IngestReport) -> str:
     store = report.repository.readonly_session("main").store
     logical = intarsia.open(store, "sst")
     (name,) = logical.members

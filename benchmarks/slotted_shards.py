@@ -84,7 +84,7 @@ def fill(
                 first = me * share + offset
                 array[first : first + step] = data[offset : offset + step]
         if durable:
-            os.fsync(fd) if array is None else intarsia.flush_slots(array)
+            os.fsync(fd) if array is None else intarsia.shards.flush_slots(array)
         times.put((start, time.perf_counter()))
         if array is None:
             os.close(fd)

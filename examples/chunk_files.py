@@ -25,7 +25,7 @@ def main() -> None:
     print(f"{'codecs':<28} {'chunk file':<10} {'bytes':>8}  read by tifffile")
     for name, compression, compressors in (("plain", "none", []), ("zstd", "zstd", [ZstdCodec(level=9)])):
         path = OUTPUT / f"{name}.zarr"
-        header = intarsia.tiff_header(TILE, data.dtype, compression=compression)
+        header = intarsia.codecs.tiff_header(TILE, data.dtype, compression=compression)
         pad = intarsia.PadCodec(location="start", nbytes=len(header), padding_func=header)
         z = zarr.create(
             store=path,

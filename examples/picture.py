@@ -12,7 +12,7 @@ import intarsia
 OUTPUT = Path(__file__).parent.parent / "docs" / "assets" / "regions.svg"
 SHAPE, LATTICE = (600, 1200), (100, 100)
 
-SMOOTH = [intarsia.ShuffleCodec(element_size=4), ZstdCodec(level=9)]
+SMOOTH = [intarsia.codecs.ShuffleCodec(element_size=4), ZstdCodec(level=9)]
 CLASSES = [ZstdCodec(level=9)]
 HOT = [BloscCodec(cname="lz4", clevel=5, shuffle="shuffle", typesize=4)]
 RAW: list = []

@@ -69,7 +69,7 @@ def test_a_configuration_may_name_our_pipelines_before_any_codec_is_made(kind):
     ("thing", "key"),
     [
         (intarsia.PackBitsCodec(), "codec_pipeline.path"),
-        (intarsia.ShuffleCodec(element_size=2), "codec_pipeline.path"),
+        (intarsia.codecs.ShuffleCodec(element_size=2), "codec_pipeline.path"),
         (intarsia.nullable.optional_dtype("int8"), "ndbuffer"),
     ],
 )

@@ -81,12 +81,12 @@ def test_threads_share_the_store_itself():
 
 
 def test_memory_is_not_handed_to_other_processes(processes):
-    with pytest.raises(intarsia.UnsharedStorageError, match="memory of this process"):
+    with pytest.raises(intarsia.errors.UnsharedStorageError, match="memory of this process"):
         spread(processes, zarr.storage.MemoryStore(), write, [])
     repo = intarsia.open_repository("memory://", create=True)
     session = repo.writable_session("main")
     array_in(session.store)
-    with pytest.raises(intarsia.UnsharedStorageError, match="memory of another process"):
+    with pytest.raises(intarsia.errors.UnsharedStorageError, match="memory of another process"):
         spread(processes, session.store, write, [("a", 1)])
 
 
@@ -100,7 +100,9 @@ def test_a_chunk_that_cannot_be_read_from_here_is_noticed(repo, tmp_path):
     changes = pickle.dumps(store.session)
     for chunk in (tmp_path / "repo" / "chunks").iterdir():
         chunk.unlink()
-    with pytest.raises(intarsia.UnsharedStorageError, match="worker elsewhere:1 wrote the chunk a/c/0"):
+    with pytest.raises(
+        intarsia.errors.UnsharedStorageError, match="worker elsewhere:1 wrote the chunk a/c/0"
+    ):
         crew.take(Receipt("elsewhere:1", changes))
 
 
@@ -108,7 +110,7 @@ def test_an_executor_that_forks_is_refused_before_it_starts_a_process(repo, tmp_
     session = repo.writable_session("main")
     array_in(session.store)
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
-        with pytest.raises(intarsia.ForkedProcessError, match="spawn"):
+        with pytest.raises(intarsia.errors.ForkedProcessError, match="spawn"):
             spread(pool, session.store, write, [("a", 1)])
         assert not pool._processes
 
@@ -136,7 +138,7 @@ writable = tx.open("a")
 def said(call):
     try:
         return call()
-    except intarsia.ForkedProcessError:
+    except intarsia.errors.ForkedProcessError:
         return "refused"
 
 def write():

@@ -91,9 +91,9 @@ def test_codecs_auto_chooses_by_the_data():
 
 def test_nothing_to_try_is_an_error_that_says_so():
     array = intarsia.create({}, "a", shape=(10,), chunks=(5,), dtype="u1")
-    with pytest.raises(intarsia.ShapeError, match="no values"):
+    with pytest.raises(intarsia.errors.ShapeError, match="no values"):
         intarsia.advise(array)
-    with pytest.raises(intarsia.ShapeError, match="give a codec list"):
+    with pytest.raises(intarsia.errors.ShapeError, match="give a codec list"):
         array.add_region([(0, 5)], codecs="auto")
     with pytest.raises(ValueError, match="objective 'tiny' is not one of"):
         intarsia.advise(np.zeros(5), "tiny")

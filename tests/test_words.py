@@ -37,7 +37,7 @@ def test_places_and_messages_are_one_line_in_a_repository():
     array = intarsia.open(repo, "deep/t")
     assert place_text(array.group.store_path) == f"icechunk:{tx.snapshot_id}/deep/t"
     assert "\n" not in repr(array)
-    with pytest.raises(intarsia.NotLogicalArrayError) as caught:
+    with pytest.raises(intarsia.errors.NotLogicalArrayError) as caught:
         intarsia.open(repo, "nothing")
     assert "\n" not in str(caught.value)
 
@@ -47,7 +47,7 @@ def test_a_store_that_can_only_be_read_says_so(tmp_path):
 
     intarsia.create(tmp_path / "s", "a", shape=(4,), chunks=(2,), dtype="u1")
     store = zarr.storage.LocalStore(tmp_path / "s", read_only=True)
-    with pytest.raises(intarsia.ReadOnlyError, match="can only be read"):
+    with pytest.raises(intarsia.errors.ReadOnlyError, match="can only be read"):
         intarsia.open(store, "a", mode="r+")
 
 

@@ -15,38 +15,49 @@ ROOMS = {
     "array": "Logical arrays",
     "versions": "Repositories and versions",
     "codecs": "Codecs",
-    "nullable": "Nullable data",
     "shards": "Slotted shards",
     "tune": "Choosing encodings",
-    "ingest": "Archives of files",
+    "archives": "Archives of files",
     "interop": "xarray, dask and others",
     "report": "Pictures and reports",
     "progress": "Progress",
     "errors": "Errors",
 }
-"""Rooms of the package, as the reference calls them and in its order."""
+"""Where the names at the top come from, as the reference calls it and in its order."""
+
+NAMESPACES = {
+    "codecs": "Codecs, and what decides about them",
+    "nullable": "Missing values",
+    "shards": "Slotted shards",
+    "errors": "Everything that intarsia raises on purpose",
+    "types": "What functions return and take",
+}
+"""The namespaces below `intarsia`."""
 
 
-def public_names() -> dict[str, list[str]]:
-    """The names of the flat namespace by the room that they come from."""
-    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+def top_names() -> dict[str, list[str]]:
+    """The names at the top by the room that they come from."""
+    tree = ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
     rooms: dict[str, list[str]] = {room: [] for room in ROOMS}
     for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("intarsia."):
-            room = (node.module or "").split(".")[1]
+        if isinstance(node, ast.ImportFrom) and node.module:
+            room = node.module.split(".")[0]
             rooms.setdefault(room, []).extend(alias.name for alias in node.names)
     return {room: sorted(names, key=str.lower) for room, names in rooms.items() if names}
 
 
-def api_page(room: str, names: list[str]) -> str:
-    """The reference of one room."""
-    title = ROOMS.get(room, room)
-    entries = "\n\n".join(f"::: {_home('intarsia', name)}" for name in names)
-    inner = _inner_names(room)
-    if inner:
-        entries += f"\n\n## In `intarsia.{room}`\n\n"
-        entries += "\n\n".join(f"::: {_home(f'intarsia.{room}', n)}" for n in inner if n not in names)
-    return f"# {title}\n\nAll of these are in the namespace `intarsia`.\n\n{entries}\n"
+def api_pages() -> dict[str, str]:
+    """The reference: a page for the names at the top, and one for each namespace below."""
+    parts = ["# intarsia\n"]
+    for room, names in top_names().items():
+        parts.append(f"## {ROOMS.get(room, room)}\n")
+        parts.extend(f"::: {_home('intarsia', name)}\n" for name in names)
+    pages = {"intarsia": "\n".join(parts)}
+    for space, title in NAMESPACES.items():
+        names = sorted(import_module(f"intarsia.{space}").__all__, key=str.lower)
+        entries = "\n\n".join(f"::: {_home(f'intarsia.{space}', name)}" for name in names)
+        pages[space] = f"# intarsia.{space}\n\n{title}.\n\n{entries}\n"
+    return pages
 
 
 def _home(module: str, name: str) -> str:
@@ -54,17 +65,6 @@ def _home(module: str, name: str) -> str:
     thing = getattr(import_module(module), name)
     home, own = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
     return f"{home}.{own}" if home and own and home.startswith("intarsia.") else f"{module}.{name}"
-
-
-def _inner_names(room: str) -> list[str]:
-    """Names that users reach through the room itself: only `nullable` is such a room."""
-    if room != "nullable":
-        return []
-    tree = ast.parse((PACKAGE / room / "__init__.py").read_text(encoding="utf-8"))
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            return sorted(ast.literal_eval(node.value), key=str.lower)
-    return []
 
 
 def cli_page() -> str:
@@ -124,7 +124,7 @@ def schema_pages() -> dict[str, str]:
 
 def generated() -> dict[str, str]:
     """Every page that is made rather than written."""
-    pages = {f"reference/api/{room}.md": api_page(room, names) for room, names in public_names().items()}
+    pages = {f"reference/api/{name}.md": text for name, text in api_pages().items()}
     if not (ROOT / "docs" / "benchmarks.md").exists():
         pages["benchmarks.md"] = "# Benchmarks\n\n`make bench` measures, and writes this page.\n"
     return {**pages, "reference/cli.md": cli_page(), **schema_pages()}

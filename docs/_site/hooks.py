@@ -11,7 +11,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).parent))
-from generated import generated, public_names
+from generated import NAMESPACES, generated
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -24,7 +24,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_config(config: Any) -> Any:
     """Replace `folder/*` in the navigation by the pages of the folder that are not listed by name."""
     listed = set(re.findall(r"[\w/.-]+\.md", json.dumps(config.nav)))
-    made = [f"reference/api/{room}.md" for room in public_names()]
+    made = [f"reference/api/{name}.md" for name in ("intarsia", *NAMESPACES)]
 
     def expanded(entries: list[Any]) -> list[Any]:
         result: list[Any] = []

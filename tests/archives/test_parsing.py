@@ -106,7 +106,7 @@ def test_kerchunk_references(tmp_path):
         assert np.array_equal(sst[...], dataset.sst.values, equal_nan=True)
     later = files[1].stat().st_mtime + 5
     os.utime(files[1], (later, later))
-    with pytest.raises(intarsia.ReadError, match=r"1\.nc"):  # the file behind the references changed
+    with pytest.raises(intarsia.errors.ReadError, match=r"1\.nc"):  # the file behind the references changed
         sst[...]
 
 

@@ -74,9 +74,9 @@ def test_headers_are_those_of_the_append_or_it_is_refused(opened):
     for _ in range(3):
         opened().append(ROWS[:6], codecs=["zstd", padding()])
     assert heads(opened()) == [b"LEN"] * 3
-    with pytest.raises(intarsia.ChunkEncodeError, match="with_padding"):
+    with pytest.raises(intarsia.errors.ChunkEncodeError, match="with_padding"):
         opened().append(ROWS)
-    with pytest.raises(intarsia.ChunkEncodeError, match="with_padding"):
+    with pytest.raises(intarsia.errors.ChunkEncodeError, match="with_padding"):
         opened()[...] = 1
     assert opened().shape == (18, 64)
     assert (opened()[...] == 7).all()

@@ -54,9 +54,9 @@ def test_a_damaged_chunk_is_named():
     store, array, _ = flipped()
     member = array.regions[0].name
     store._store_dict[f"a/{member}/c/1/2"] = cpu.Buffer.from_bytes(b"\x0d" + bytes(11))
-    with pytest.raises(intarsia.ReadError, match=rf"{member}, chunk \(1, 2\): chunk starts with 13"):
+    with pytest.raises(intarsia.errors.ReadError, match=rf"{member}, chunk \(1, 2\): chunk starts with 13"):
         array[...]
-    with pytest.raises(intarsia.ReadError, match=r"chunk \(1, 2\)"):
+    with pytest.raises(intarsia.errors.ReadError, match=r"chunk \(1, 2\)"):
         array.vindex[[0, 3], [0, 8]]
 
 
@@ -75,7 +75,7 @@ def test_missing_chunks_may_be_refused():
         array.add_region(((0, 4),), codecs=[])
         array[:2] = 1
         assert array[:2].tolist() == [1, 1]
-        with pytest.raises(intarsia.ReadError, match=r"chunk \(1,\)"):
+        with pytest.raises(intarsia.errors.ReadError, match=r"chunk \(1,\)"):
             array[:]
 
 

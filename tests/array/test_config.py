@@ -79,11 +79,13 @@ def test_a_logical_array_remembers_a_decision(tmp_path):
     with zarr.config.set({"intarsia.decision": "never_apply"}):
         again[...] = 9
     assert masks(again) == [[1] * 4]
-    with pytest.raises(intarsia.CodecConfigurationError, match="cannot be remembered"):
+    with pytest.raises(intarsia.errors.CodecConfigurationError, match="cannot be remembered"):
         intarsia.with_decision(again, lambda codec: True, remember=True)
 
 
 def test_a_plan_is_for_one_member():
     array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
-    with pytest.raises(intarsia.CodecConfigurationError, match="every member of a logical array has its own"):
+    with pytest.raises(
+        intarsia.errors.CodecConfigurationError, match="every member of a logical array has its own"
+    ):
         intarsia.with_decision(array, [0, 1])

@@ -152,7 +152,7 @@ def test_tiles_of_a_plane_become_one():
 def test_a_read_only_array_is_refused():
     store = memory()
     series([2, 2], store=store)
-    with pytest.raises(intarsia.ReadOnlyError):
+    with pytest.raises(intarsia.errors.ReadOnlyError):
         intarsia.open(store, "a").consolidate()
 
 

@@ -117,7 +117,7 @@ def test_an_array_of_another_type_in_its_place_is_refused(store):
     stale = intarsia.open(store, "a", mode="r+")
     assert stale[0] == 0
     intarsia.create(store, "a", shape=(0,), chunks=(10,), dtype="f8", overwrite=True).append(np.zeros(40))
-    with pytest.raises(intarsia.DataTypeError, match=r"float64 of shape \(40,\) now, and was int32"):
+    with pytest.raises(intarsia.errors.DataTypeError, match=r"float64 of shape \(40,\) now, and was int32"):
         stale[...]
 
 
@@ -126,7 +126,7 @@ def test_an_array_that_is_gone_is_refused():
     stale = filled(store)
     assert stale[0] == 0
     store._store_dict.clear()
-    with pytest.raises(intarsia.NotLogicalArrayError, match="is gone"):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError, match="is gone"):
         stale[...]
 
 
@@ -135,7 +135,7 @@ def test_a_handle_that_outlives_its_transaction_says_so():
     with intarsia.transaction(repo, message="one") as tx:
         array = filled(tx.store)
     for change in (lambda: array.append([1]), lambda: array.__setitem__(0, 1)):
-        with pytest.raises(intarsia.ReadOnlyError, match=r"transaction .* has ended"):
+        with pytest.raises(intarsia.errors.ReadOnlyError, match=r"transaction .* has ended"):
             change()
     assert array[3] == 3
 

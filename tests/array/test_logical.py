@@ -346,7 +346,7 @@ def test_regions_keep_their_members_when_the_layout_changes():
     array.recode(first.bounds, codecs=["gzip"])
     np.testing.assert_array_equal(second.member[...], data[500:])
     assert second.codec_names == "gzip"
-    with pytest.raises(intarsia.MissingMemberError):
+    with pytest.raises(intarsia.errors.MissingMemberError):
         assert pickle.loads(pickle.dumps(first)).member
 
 
@@ -368,7 +368,7 @@ def test_one_codec_is_a_list_of_one(codecs):
 
 
 def test_a_negative_shape_is_named():
-    with pytest.raises(intarsia.ShapeError, match=r"shape \(-4,\): no axis can be shorter than 0"):
+    with pytest.raises(intarsia.errors.ShapeError, match=r"shape \(-4,\): no axis can be shorter than 0"):
         intarsia.create({}, "a", shape=(-4,), chunks=(2,), dtype="i4")
 
 

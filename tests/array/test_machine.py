@@ -79,7 +79,7 @@ class LogicalArrayMachine(RuleBasedStateMachine):
             generation = self.array.generation
             try:
                 self.array.add_region(bounds, codecs=codecs, data=values)
-            except intarsia.OverlapError:
+            except intarsia.errors.OverlapError:
                 assert self.array.generation == generation
                 return
             raise AssertionError("an overlapping region was added")

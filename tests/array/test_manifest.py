@@ -48,15 +48,17 @@ def test_a_table_is_measured_before_it_is_read(document):
     attributes["intarsia"]["regions"] = "t-x"
     rewrite(store, attributes)
     group.create_array("t-x", shape=(10**12, 7), chunks=(10**6, 7), dtype="i8")
-    with pytest.raises(intarsia.ManifestError, match="1000000000000 rows, but there is room for 10 regions"):
+    with pytest.raises(
+        intarsia.errors.ManifestError, match="1000000000000 rows, but there is room for 10 regions"
+    ):
         intarsia.open(store, "a")
     group.create_array("t-x", shape=(8, 7), chunks=(8, 7), dtype="i8", overwrite=True)
-    with pytest.raises(intarsia.ManifestError, match="'t-x' cannot be read"):  # no chunk is stored
+    with pytest.raises(intarsia.errors.ManifestError, match="'t-x' cannot be read"):  # no chunk is stored
         intarsia.open(store, "a")
     attributes["intarsia"] |= {"shape": [1 << 40, 10]}
     rewrite(store, attributes)
     group.create_array("t-x", shape=(10**12, 7), chunks=(10**6, 7), dtype="i8", overwrite=True)
-    with pytest.raises(intarsia.ManifestError, match="10000000 are the most"):
+    with pytest.raises(intarsia.errors.ManifestError, match="10000000 are the most"):
         intarsia.open(store, "a")
 
 
@@ -65,7 +67,7 @@ def test_metadata_nested_without_end_is_refused(document):
     deep = '{"zarr_format": 3, "node_type": "group", "attributes": {"intarsia": ' + "[" * 100_000
     deep += "]" * 100_000 + "}}"
     store._store_dict["a/zarr.json"] = zarr.core.buffer.cpu.Buffer.from_bytes(deep.encode())
-    with pytest.raises(intarsia.ManifestError, match="nested too deeply"):
+    with pytest.raises(intarsia.errors.ManifestError, match="nested too deeply"):
         intarsia.open(store, "a")
     assert [problem.kind for problem in intarsia.verify(store, "a")] == ["manifest"]
 
@@ -235,7 +237,7 @@ def test_a_manifest_edited_by_hand_is_refused_and_the_field_is_named(name, docum
     store, attributes = document
     fields, match = DAMAGE[name]
     rewrite(store, damaged(attributes, **fields))
-    with pytest.raises(intarsia.ManifestError, match=match):
+    with pytest.raises(intarsia.errors.ManifestError, match=match):
         intarsia.open(store, "a")
     problems = intarsia.verify(store, "a")
     assert problems
@@ -246,7 +248,7 @@ def test_all_problems_are_listed_at_once(document):
     store, attributes = document
     bad = damaged(attributes, generation=-1, members=["../x", "/y"], dimension_names=[1, 2])
     rewrite(store, bad)
-    with pytest.raises(intarsia.ManifestError) as caught:
+    with pytest.raises(intarsia.errors.ManifestError) as caught:
         intarsia.open(store, "a")
     text = str(caught.value)
     for field in ("generation", "members[0]", "members[1]", "dimension_names"):
@@ -258,7 +260,7 @@ def test_an_unknown_version_is_refused_and_says_what_reads_it(version, document)
     store, attributes = document
     rewrite(store, damaged(attributes, version=version))
     with pytest.raises(
-        intarsia.ManifestVersionError, match=f"has version {version}.*\n.*reads version {version}"
+        intarsia.errors.ManifestVersionError, match=f"has version {version}.*\n.*reads version {version}"
     ):
         intarsia.open(store, "a")
 
@@ -269,7 +271,7 @@ def test_an_unknown_version_is_refused_and_says_what_reads_it(version, document)
 def test_junk_is_refused_with_a_short_message(junk, document):
     store, attributes = document
     rewrite(store, {**attributes, "intarsia": junk})
-    with pytest.raises(intarsia.ManifestError) as caught:
+    with pytest.raises(intarsia.errors.ManifestError) as caught:
         intarsia.open(store, "a")
     assert len(str(caught.value)) < 5000
 
@@ -281,7 +283,7 @@ def test_a_missing_member_is_an_error_that_names_region_and_member(document):
         del store._store_dict[key]
     array = intarsia.open(store, "a")
     assert array[0, 0] == 1
-    with pytest.raises(intarsia.MissingMemberError, match=f"member '{name}'.* is missing"):
+    with pytest.raises(intarsia.errors.MissingMemberError, match=f"member '{name}'.* is missing"):
         array[5, 0]
     assert [problem.kind for problem in intarsia.verify(array)] == ["member"]
 
@@ -294,7 +296,7 @@ def test_a_member_that_does_not_fit_is_an_error(shape, dtype, match, document):
     name = attributes["intarsia"]["members"][1]
     zarr.create_array(store, name=f"a/{name}", shape=shape, dtype=dtype, overwrite=True)
     array = intarsia.open(store, "a")
-    with pytest.raises(intarsia.MemberError, match=rf"cannot back the region \[4:10, 0:5\].*{match}"):
+    with pytest.raises(intarsia.errors.MemberError, match=rf"cannot back the region \[4:10, 0:5\].*{match}"):
         array[5, 0]
     assert [problem.kind for problem in intarsia.verify(array)] == ["member"]
 
@@ -308,7 +310,7 @@ def test_a_damaged_chunk_is_an_error_that_names_region_member_and_chunk(document
     np.testing.assert_array_equal(array[0:2], np.ones((2, 10)))
     for read in (lambda: array[...], lambda: array[3, 9], lambda: array.vindex[[2, 3], [1, 8]]):
         with pytest.raises(
-            intarsia.ReadError, match=rf"region \[0:4, 0:10\] .*member {name}, chunk \(1, 1\)"
+            intarsia.errors.ReadError, match=rf"region \[0:4, 0:10\] .*member {name}, chunk \(1, 1\)"
         ):
             read()
     assert [problem.kind for problem in intarsia.verify(array)] == ["data"]
@@ -375,7 +377,7 @@ def test_a_store_that_cannot_delete_keeps_leftovers_and_vacuum_says_so(tmp_path)
         array.recode(codecs=["gzip"])
         assert array.regions[0].codec_names == "gzip"
         assert array[...].tolist() == list(range(8))
-        with pytest.raises(intarsia.ReadOnlyError, match="from which nothing can be removed"):
+        with pytest.raises(intarsia.errors.ReadOnlyError, match="from which nothing can be removed"):
             intarsia.vacuum(store)
         store.close()
     with zarr.storage.ZipStore(tmp_path / "z.zip", mode="r") as store:

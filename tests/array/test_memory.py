@@ -223,7 +223,7 @@ def test_codecs_as_a_whole_or_of_the_values():
         (["gzip"], ["optional(gzip)"]),
         ([{"name": "transpose", "configuration": {"order": [1, 0]}}], ["transpose+optional(raw)"]),
         ([{"name": "shuffle", "configuration": {"element_size": 8}}, "gzip"], ["optional(shuffle+gzip)"]),
-        ([intarsia.NullableCodec(), "gzip"], ["optional(raw)+gzip"]),
+        ([intarsia.nullable.NullableCodec(), "gzip"], ["optional(raw)+gzip"]),
         ([{"name": "scale_offset", "configuration": {"offset": 1}}, "gzip"], ["optional(scale_offset+gzip)"]),
     ):
         array = intarsia.create({}, "a", shape=(0, 3), chunks=(2, 3), dtype="optional[float64]")

@@ -20,125 +20,129 @@ def case():
 REFUSALS = {
     "a write across regions": (
         lambda a: a.__setitem__(np.s_[450:550, 0:1000], 1),
-        intarsia.CrossRegionWriteError,
+        intarsia.errors.CrossRegionWriteError,
         r"the write to \[450:550, 0:1000\] touches 2 regions: \[0:500, 0:1000\] \(m-\w{4}, zstd\) and "
         r"\[500:800, 0:1000\] \(m-\w{4}, gzip\)\.\n  Write them one by one, or allow it: "
         r"arr\.with_config\(cross_region_writes=True\)",
     ),
     "a write to points across regions": (
         lambda a: a.vindex.__setitem__(([1, 700], [2, 3]), 1),
-        intarsia.CrossRegionWriteError,
+        intarsia.errors.CrossRegionWriteError,
         "touches 2 regions",
     ),
     "a write into a hole": (
         lambda a: a.__setitem__(np.s_[850:860], 1),
-        intarsia.NoRegionError,
+        intarsia.errors.NoRegionError,
         r"10000 of 10000\.\n  Add a region there first: arr\.add_region",
     ),
     "a write half into a hole": (
         lambda a: a.with_config(cross_region_writes=True).__setitem__(np.s_[790:810], 1),
-        intarsia.NoRegionError,
+        intarsia.errors.NoRegionError,
         "10000 of 20000",
     ),
     "bounds off the lattice": (
         lambda a: a.add_region(((810, 950), (0, 1000)), codecs=[]),
-        intarsia.AlignmentError,
+        intarsia.errors.AlignmentError,
         r"nearest aligned bounds around them are \[800:1000, 0:1000\]",
     ),
     "a recode off the lattice": (
         lambda a: a.recode(((0, 150), (0, 1000)), codecs=[]),
-        intarsia.AlignmentError,
+        intarsia.errors.AlignmentError,
         r"\[0:200, 0:1000\]",
     ),
     "an overlapping region": (
         lambda a: a.add_region(((700, 900), (0, 1000)), codecs=[]),
-        intarsia.OverlapError,
+        intarsia.errors.OverlapError,
         r"overlap 1 regions: \[500:800, 0:1000\] \(m-\w{4}, gzip\)",
     ),
     "fractions into integers": (
         lambda a: a.__setitem__(np.s_[0, 0], 1.5),
-        intarsia.DataTypeError,
+        intarsia.errors.DataTypeError,
         r"the values are float64, and int16 cannot hold them all.*\n  Convert them first",
     ),
     "integers that do not fit": (
         lambda a: a.append(np.full((1, 1000), 70_000)),
-        intarsia.DataTypeError,
+        intarsia.errors.DataTypeError,
         "cannot hold them all",
     ),
     "text into numbers": (
         lambda a: a.append(np.full((1, 1000), "1")),
-        intarsia.DataTypeError,
+        intarsia.errors.DataTypeError,
         "cannot hold them all",
     ),
     "data of the wrong shape": (
         lambda a: a.add_region(((800, 900), (0, 1000)), codecs=[], data=np.ones((99, 1000), dtype="i2")),
-        intarsia.ShapeError,
+        intarsia.errors.ShapeError,
         r"the data has shape \(99, 1000\), but the region \[800:900, 0:1000\] has shape \(100, 1000\)",
     ),
     "values that do not broadcast": (
         lambda a: a.__setitem__(np.s_[0:10, 0:10], np.ones((3, 10), dtype="i2")),
-        intarsia.ShapeError,
+        intarsia.errors.ShapeError,
         r"values of shape \(3, 10\) do not fit the selection, whose shape is \(10, 10\)",
     ),
     "an append of the wrong shape": (
         lambda a: a.append(np.ones((5, 999), dtype="i2")),
-        intarsia.ShapeError,
+        intarsia.errors.ShapeError,
         r"\(5, 999\), but what is appended on axis 0 has shape \(5, 1000\)",
     ),
     "an append of the wrong dimensions": (
         lambda a: a.append(np.ones(1000, dtype="i2")),
-        intarsia.ShapeError,
+        intarsia.errors.ShapeError,
         "the data has 1 dimensions, but the array has 2",
     ),
     "an axis that is not there": (
         lambda a: a.append(np.ones((5, 1000), dtype="i2"), axis=2),
-        intarsia.BoundsError,
+        intarsia.errors.BoundsError,
         "axis 2 is out of bounds",
     ),
     "bounds outside": (
         lambda a: a.add_region(((800, 1100), (0, 1000)), codecs=[]),
-        intarsia.BoundsError,
+        intarsia.errors.BoundsError,
         r"outside the array, whose shape is \(1000, 1000\)",
     ),
     "bounds of too few axes": (
         lambda a: a.add_region(((800, 900),), codecs=[]),
-        intarsia.ShapeError,
+        intarsia.errors.ShapeError,
         r"give a pair of integers \(start, stop\) for each of the 2 axes",
     ),
     "bounds that are slices": (
         lambda a: a.recode(np.s_[0:100, 0:100], codecs=[]),
-        intarsia.ShapeError,
+        intarsia.errors.ShapeError,
         r"give a pair of integers \(start, stop\) for each of the 2 axes",
     ),
     "bounds that are fractions": (
         lambda a: a.recode(((0, 100.5), (0, 1000)), codecs=[]),
-        intarsia.ShapeError,
+        intarsia.errors.ShapeError,
         "a pair of integers",
     ),
     "attributes that are no JSON": (lambda a: a.attrs.update(x=object()), TypeError, "JSON"),
     "empty bounds": (
         lambda a: a.drop_region(((800, 800), (0, 1000))),
-        intarsia.BoundsError,
+        intarsia.errors.BoundsError,
         "empty or outside",
     ),
     "dropping a hole": (
         lambda a: a.drop_region(((800, 900), (0, 1000))),
-        intarsia.NoRegionError,
+        intarsia.errors.NoRegionError,
         "nothing to drop",
     ),
     "recoding a hole": (
         lambda a: a.recode(((800, 900), (0, 1000)), codecs=[]),
-        intarsia.NoRegionError,
+        intarsia.errors.NoRegionError,
         "nothing to recode",
     ),
     "an index outside": (lambda a: a[1000, 0], IndexError, "out of bounds"),
     "too many indices": (lambda a: a[0, 0, 0], IndexError, "too many indices"),
     "an ambiguous selection": (lambda a: a[[0, 1], [True] * 1000], IndexError, r"array\.oindex"),
-    "a shape of other dimensions": (lambda a: a.resize((10,)), intarsia.ShapeError, "does not have 2 sizes"),
-    "a negative shape": (lambda a: a.resize((10, -1)), intarsia.ShapeError, "at least 0"),
+    "a shape of other dimensions": (
+        lambda a: a.resize((10,)),
+        intarsia.errors.ShapeError,
+        "does not have 2 sizes",
+    ),
+    "a negative shape": (lambda a: a.resize((10, -1)), intarsia.errors.ShapeError, "at least 0"),
     "codecs out of order": (
         lambda a: a.recode(((0, 500), (0, 1000)), codecs=["gzip", "bytes"]),
-        intarsia.CodecConfigurationError,
+        intarsia.errors.CodecConfigurationError,
         "out of order",
     ),
     "an unknown codec": (
@@ -148,15 +152,19 @@ REFUSALS = {
     ),
     "chunks of too few axes": (
         lambda a: a.recode(((0, 500), (0, 1000)), codecs=[], chunks=(10,)),
-        intarsia.ShapeError,
+        intarsia.errors.ShapeError,
         "needs 2 sizes",
     ),
     "a member that is not there": (
         lambda a: a.add_region(((800, 900), (0, 1000)), member="m-nothing"),
-        intarsia.MissingMemberError,
+        intarsia.errors.MissingMemberError,
         "m-nothing",
     ),
-    "a region index outside": (lambda a: a.region_at((0, 1000)), intarsia.BoundsError, "out of bounds"),
+    "a region index outside": (
+        lambda a: a.region_at((0, 1000)),
+        intarsia.errors.BoundsError,
+        "out of bounds",
+    ),
 }
 
 
@@ -176,7 +184,7 @@ def test_dimensions_in_another_order_are_refused():
     xr = pytest.importorskip("xarray")
     array = intarsia.create({}, "a", shape=(0, 2), chunks=(2, 2), dtype="i8", dimension_names=("time", "x"))
     turned = xr.DataArray([[0, 1], [2, 3]], dims=("x", "time"))
-    with pytest.raises(intarsia.ShapeError, match=r"data.transpose\('time', 'x'\)"):
+    with pytest.raises(intarsia.errors.ShapeError, match=r"data.transpose\('time', 'x'\)"):
         array.append(turned)
     array.append(turned.transpose("time", "x"))
     assert array[...].tolist() == [[0, 2], [1, 3]]
@@ -186,13 +194,13 @@ def test_dimensions_in_another_order_are_refused():
 def test_values_that_would_change_are_taken_only_if_asked_for(dtype):
     array = intarsia.create({}, "a", shape=(8,), chunks=(2,), dtype=dtype)
     changing = np.array([2**24 + 1, 0])
-    with pytest.raises(intarsia.DataTypeError, match="16777217 would become"):
+    with pytest.raises(intarsia.errors.DataTypeError, match="16777217 would become"):
         array.add_region([(0, 2)], data=changing)
     array.add_region([(0, 2)], data=changing, casting="unsafe")
-    with pytest.raises(intarsia.DataTypeError, match="16777217 would become"):
+    with pytest.raises(intarsia.errors.DataTypeError, match="16777217 would become"):
         array.append(changing)
     array.append(changing, casting="unsafe")
-    with pytest.raises(intarsia.DataTypeError, match="16777217 would become"):
+    with pytest.raises(intarsia.errors.DataTypeError, match="16777217 would become"):
         array[8:] = changing
     array.with_config(casting="unsafe")[8:] = changing
     assert array[0] == array[8] == 2**24
@@ -215,7 +223,7 @@ READ_ONLY = {
 def test_an_array_opened_for_reading_refuses_changes(name, case):
     store, _ = case
     before = stored(store)
-    with pytest.raises(intarsia.ReadOnlyError, match=r"opened for reading\.\n  Open it for writing"):
+    with pytest.raises(intarsia.errors.ReadOnlyError, match=r"opened for reading\.\n  Open it for writing"):
         READ_ONLY[name](intarsia.open(store, "a", mode="r"))
     assert stored(store) == before
 
@@ -225,9 +233,13 @@ def test_a_member_of_another_data_type_is_refused(case):
     array.group.create_array("m-float", shape=(100, 1000), dtype="f4")
     array.group.create_array("m-small", shape=(10, 1000), dtype="i2")
     before = stored(store)
-    with pytest.raises(intarsia.DataTypeError, match="decodes to float32, but the logical array is int16"):
+    with pytest.raises(
+        intarsia.errors.DataTypeError, match="decodes to float32, but the logical array is int16"
+    ):
         array.add_region(((800, 900), (0, 1000)), member="m-float")
-    with pytest.raises(intarsia.MemberError, match=r"shape is \(10, 1000\), but its regions need at least"):
+    with pytest.raises(
+        intarsia.errors.MemberError, match=r"shape is \(10, 1000\), but its regions need at least"
+    ):
         array.add_region(((800, 900), (0, 1000)), member="m-small")
     assert stored(store) == before
 
@@ -235,10 +247,14 @@ def test_a_member_of_another_data_type_is_refused(case):
 @pytest.mark.parametrize(
     ("what", "error", "match"),
     [
-        ({"shape": (4,), "chunks": (0,)}, intarsia.ShapeError, "at least 1"),
-        ({"shape": (4,), "chunks": (2, 2)}, intarsia.ShapeError, "as many axes"),
-        ({"shape": (-4,), "chunks": (2,)}, intarsia.ShapeError, "shape"),
-        ({"shape": (4,), "chunks": (2,), "dimension_names": ("x", "y")}, intarsia.ShapeError, "one entry"),
+        ({"shape": (4,), "chunks": (0,)}, intarsia.errors.ShapeError, "at least 1"),
+        ({"shape": (4,), "chunks": (2, 2)}, intarsia.errors.ShapeError, "as many axes"),
+        ({"shape": (-4,), "chunks": (2,)}, intarsia.errors.ShapeError, "shape"),
+        (
+            {"shape": (4,), "chunks": (2,), "dimension_names": ("x", "y")},
+            intarsia.errors.ShapeError,
+            "one entry",
+        ),
         ({"shape": (4,), "chunks": (2,), "attributes": {"intarsia": 1}}, KeyError, "belongs to intarsia"),
     ],
 )
@@ -251,17 +267,19 @@ def test_create_refuses_nonsense_before_writing(what, error, match):
 
 def test_opening_what_is_not_there_says_so(tmp_path):
     store = memory()
-    with pytest.raises(intarsia.NotLogicalArrayError, match="no logical array at 'a'"):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError, match="no logical array at 'a'"):
         intarsia.open(store, "a")
     zarr.create_group(store, path="g")
-    with pytest.raises(intarsia.NotLogicalArrayError, match=r"is a Zarr group, but not a logical array"):
+    with pytest.raises(
+        intarsia.errors.NotLogicalArrayError, match=r"is a Zarr group, but not a logical array"
+    ):
         intarsia.open(store, "g")
     zarr.create_array(store, name="z", shape=3, dtype="u1")
-    with pytest.raises(intarsia.NotLogicalArrayError, match="'z'"):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError, match="'z'"):
         intarsia.open(store, "z")
     with pytest.raises(ValueError, match="mode 'a' is not"):
         intarsia.open(store, "a", mode="a")
-    with pytest.raises(intarsia.NotLogicalArrayError):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError):
         intarsia.open(tmp_path / "nowhere", "a")
     assert not (tmp_path / "nowhere").exists()
 
@@ -289,7 +307,7 @@ def test_a_write_that_fails_midway_leaves_no_member_behind(case, monkeypatch):
 
 def test_masked_values_are_refused_where_there_is_no_null():
     array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="int16")
-    with pytest.raises(intarsia.NullsPresentError, match="1 of 2 values are masked"):
+    with pytest.raises(intarsia.errors.NullsPresentError, match="1 of 2 values are masked"):
         array.append(np.ma.masked_array([1, 2], mask=[0, 1]))
     array.append(np.ma.masked_array([1, 2], mask=[0, 0]))
     assert array[...].tolist() == [1, 2]
@@ -298,7 +316,7 @@ def test_masked_values_are_refused_where_there_is_no_null():
 @pytest.mark.parametrize("values", [["a", None], np.array(["a", None], dtype=object)])
 def test_texts_that_are_not_there_are_refused_where_there_is_no_null(values):
     array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="string")
-    with pytest.raises(intarsia.NullsPresentError, match="1 of 2 values"):
+    with pytest.raises(intarsia.errors.NullsPresentError, match="1 of 2 values"):
         array.append(values)
-    with pytest.raises(intarsia.DataTypeError, match="int, str"):
+    with pytest.raises(intarsia.errors.DataTypeError, match="int, str"):
         array.append(["a", 1])

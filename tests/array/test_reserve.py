@@ -60,7 +60,7 @@ def test_regions_that_overlap_are_refused_before_anything_is_made():
     array = intarsia.create(store, "a", shape=(8,), chunks=(2,), dtype="i4")
     before = dict(store)
     layout = [(((0, 6),), Encoding()), (((4, 8),), Encoding())]
-    with pytest.raises(intarsia.OverlapError, match=r"\[0:6\] and \[4:8\] overlap"):
+    with pytest.raises(intarsia.errors.OverlapError, match=r"\[0:6\] and \[4:8\] overlap"):
         reserve_regions(array._frame, layout)
     assert store == before
 
@@ -70,7 +70,7 @@ def test_a_member_that_cannot_be_made_takes_the_others_with_it():
     array = intarsia.create(store, "a", shape=(8,), chunks=(2,), dtype="i4")
     before = dict(store)
     layout = [(((0, 4),), Encoding()), (((4, 8),), Encoding(chunks=(2, 2)))]
-    with pytest.raises(intarsia.ShapeError):
+    with pytest.raises(intarsia.errors.ShapeError):
         reserve_regions(array._frame, layout)
     assert store == before
 
@@ -78,5 +78,5 @@ def test_a_member_that_cannot_be_made_takes_the_others_with_it():
 def test_a_box_that_regions_do_not_cover_is_refused():
     array = intarsia.create({}, "a", shape=(8,), chunks=(2,), dtype="i4")
     array.add_region(((0, 4),), codecs=[])
-    with pytest.raises(intarsia.NoRegionError, match="2 of the 4 elements"):
+    with pytest.raises(intarsia.errors.NoRegionError, match="2 of the 4 elements"):
         covered(array._frame, ((2, 6),))

@@ -40,7 +40,7 @@ def changes(draw):
                 array.recode(bounds, codecs=["gzip"])
             else:
                 array.add_region(bounds, codecs=["gzip"])
-        except (intarsia.NoRegionError, intarsia.OverlapError):
+        except (intarsia.errors.NoRegionError, intarsia.errors.OverlapError):
             continue
     return before, array.manifest
 

@@ -103,7 +103,7 @@ def test_a_damaged_index_names_the_chunk_that_needs_it():
     store, array = sharded()
     replaced(store, lambda raw: raw.__setitem__(-10, raw[-10] ^ 1))
     for there in (array, intarsia.open(AsyncOnly(store), "a")):
-        with pytest.raises(intarsia.ReadError, match=r"\[0:32, 0:32\].*member m, chunk \(1, 5\)"):
+        with pytest.raises(intarsia.errors.ReadError, match=r"\[0:32, 0:32\].*member m, chunk \(1, 5\)"):
             there[4:9, 20:24]
         np.testing.assert_array_equal(there[16:], DATA[16:])
 
@@ -113,7 +113,7 @@ def test_an_index_that_points_outside_its_shard_is_an_error(offset):
     store, array = sharded(index_codecs=[BytesCodec()])
     replaced(store, lambda raw: raw.__setitem__(slice(-256, -248), offset.to_bytes(8, "little")))
     for there in (array, intarsia.open(AsyncOnly(store), "a")):
-        with pytest.raises(intarsia.ReadError, match=r"chunk \(0, 4\)"):
+        with pytest.raises(intarsia.errors.ReadError, match=r"chunk \(0, 4\)"):
             there[0, 16]
         assert there[0, 20] == DATA[0, 20]
 
@@ -122,7 +122,7 @@ def test_a_shard_that_is_cut_off_is_an_error():
     store, array = sharded(location="start")
     replaced(store, lambda raw: raw.__delitem__(slice(-50, None)))
     for there in (array, intarsia.open(AsyncOnly(store), "a")):
-        with pytest.raises(intarsia.ReadError, match=r"member m, chunk"):
+        with pytest.raises(intarsia.errors.ReadError, match=r"member m, chunk"):
             there[:16, 16:]
 
 

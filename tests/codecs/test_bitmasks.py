@@ -11,15 +11,8 @@ from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, Trans
 from zarr.storage import MemoryStore, WrapperStore
 
 import intarsia
-from intarsia import (
-    ChunkDecodeError,
-    CodecConfigurationError,
-    ConditionalCodec,
-    OffsetCodec,
-    PadCodec,
-    masks,
-    nullable,
-)
+from intarsia import ConditionalCodec, OffsetCodec, PadCodec, masks, nullable
+from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
 LITTLE = BytesCodec(endian="little")
 LOCK = threading.Lock()

@@ -229,7 +229,9 @@ def test_arrays_say_which_codec_met_damage_in_which_chunk(kind, pipeline):
             name = compressor.to_dict()["name"]
             tracemalloc.start()
             try:
-                with pytest.raises(intarsia.ChunkDecodeError, match=rf"(?s)(?=.*{name})(?=.*\(0,\)).*{said}"):
+                with pytest.raises(
+                    intarsia.errors.ChunkDecodeError, match=rf"(?s)(?=.*{name})(?=.*\(0,\)).*{said}"
+                ):
                     z[:]
                 assert tracemalloc.get_traced_memory()[1] < 48 << 20
             finally:
@@ -252,7 +254,7 @@ def test_the_engine_decodes_no_bomb():
         store[key] = BUFFER.from_bytes(raw)
         tracemalloc.start()
         try:
-            with pytest.raises(intarsia.ReadError, match="more than"):
+            with pytest.raises(intarsia.errors.ReadError, match="more than"):
                 array[:]
             assert tracemalloc.get_traced_memory()[1] < 16 << 20
         finally:

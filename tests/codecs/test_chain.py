@@ -3,7 +3,8 @@
 import pytest
 from zarr.codecs import BytesCodec, GzipCodec, TransposeCodec, ZstdCodec
 
-from intarsia import PackBitsCodec, parse_codecs
+from intarsia import PackBitsCodec
+from intarsia.codecs import parse_codecs
 from intarsia.errors import CodecConfigurationError
 
 

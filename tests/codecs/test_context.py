@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
-from intarsia import ChunkDecodeError, ChunkIndexUnknownError, ConditionalCodec, PadCodec
+from intarsia import ConditionalCodec, PadCodec
 from intarsia.codecs.context import BatchedPipeline, FusedPipeline, current_chunk_index, working_on
 from intarsia.codecs.place import Grid, InnerPlace, StoredPlace
 from intarsia.codecs.route import only_route
+from intarsia.errors import ChunkDecodeError, ChunkIndexUnknownError
 
 LITTLE = BytesCodec(endian="little")
 

@@ -5,9 +5,9 @@ from contextvars import copy_context
 
 import pytest
 
-from intarsia import ChunkIndexUnknownError
 from intarsia.codecs import context, current_chunk
 from intarsia.codecs.current_chunk import asks_for, current_chunk_index, named_chunk, working_on
+from intarsia.errors import ChunkIndexUnknownError
 
 
 def test_blocks_nest_and_end():

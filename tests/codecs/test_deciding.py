@@ -13,18 +13,10 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, 
 from zarr.storage import MemoryStore
 
 import intarsia
-from intarsia import (
-    CodecConfigurationError,
-    ConditionalCodec,
-    OptionalCodec,
-    PadCodec,
-    decision_of,
-    masks,
-    nullable,
-    with_decision,
-    with_padding,
-)
+from intarsia import ConditionalCodec, PadCodec, masks, nullable, with_decision, with_padding
+from intarsia.codecs import OptionalCodec, decision_of
 from intarsia.codecs.decisions import AlwaysApply, NeverApply
+from intarsia.errors import CodecConfigurationError
 
 LITTLE = BytesCodec(endian="little")
 SHARDED = pytest.mark.parametrize("sharded", [False, True], ids=["plain", "sharded"])
@@ -240,7 +232,7 @@ def test_a_nullable_array_remembers_too(tmp_path):
     assert small < 600 < 4000 < (tmp_path / "c/0").stat().st_size
 
 
-@pytest.mark.parametrize("decision", [odd, [0, 1] * 8, intarsia.Sampled(samples=9)])
+@pytest.mark.parametrize("decision", [odd, [0, 1] * 8, intarsia.codecs.Sampled(samples=9)])
 def test_only_names_are_remembered(decision, tmp_path):
     z = create(tmp_path / "a")
     with pytest.raises(CodecConfigurationError, match=r"cannot be remembered(.|\n)*compress_if_smaller"):
@@ -254,7 +246,7 @@ def test_what_an_array_remembers_but_nobody_knows_stops_writers_not_readers(tmp_
     z.attrs["intarsia_decision"] = "by the moon"
     again = zarr.open_array(tmp_path / "a")
     assert again[:].tolist() == [7] * 16
-    with pytest.raises(intarsia.ChunkEncodeError, match="remembers the decision 'by the moon'"):
+    with pytest.raises(intarsia.errors.ChunkEncodeError, match="remembers the decision 'by the moon'"):
         again[:] = 8
     with_decision(again, "never_apply")[:] = 8
 
@@ -288,7 +280,7 @@ def test_padding_is_refused_where_it_has_no_place_or_two():
 
 def test_an_append_that_is_refused_leaves_the_array_as_it_was(tmp_path):
     z = create(tmp_path / "a", shape=10, chunks=10)
-    with pytest.raises(intarsia.ChunkEncodeError, match="give a plan that covers the chunk grid"):
+    with pytest.raises(intarsia.errors.ChunkEncodeError, match="give a plan that covers the chunk grid"):
         with_decision(z, [1]).append(np.ones(10, "u1"))
     assert zarr.open_array(tmp_path / "a").shape == (10,)
     assert with_decision(z, [1, 0]).append(np.ones(10, "u1")) == (20,)
@@ -304,7 +296,7 @@ def test_nullable_arrays_take_both(made, tmp_path):
     assert b"HEAD\x01" in expected
     if not made:
         a = nullable.open_array(tmp_path, mode="r+")
-        with pytest.raises(intarsia.ChunkEncodeError, match="nobody says which 4 bytes"):
+        with pytest.raises(intarsia.errors.ChunkEncodeError, match="nobody says which 4 bytes"):
             a[:] = 7
         a = with_padding(with_decision(a, "always_apply"), head)
     a[:] = 8

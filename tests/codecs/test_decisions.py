@@ -7,15 +7,10 @@ import pytest
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
 
-from intarsia import (
-    ChunkEncodeError,
-    CodecConfigurationError,
-    ConditionalCodec,
-    ShuffleCodec,
-    masks,
-    with_decision,
-)
+from intarsia import ConditionalCodec, masks, with_decision
+from intarsia.codecs import ShuffleCodec
 from intarsia.codecs.decisions import DecisionFunction, NeverApply, Plan, named_decisions, parse_decision
+from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 
 LITTLE = BytesCodec(endian="little")
 

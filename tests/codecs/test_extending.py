@@ -10,18 +10,9 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, Sharding
 from zarr.storage import MemoryStore, WrapperStore
 
 import intarsia
-from intarsia import (
-    ChunkDecodeError,
-    CodecConfigurationError,
-    ConditionalCodec,
-    ReadOnlyError,
-    decision_of,
-    extend_codecs,
-    masks,
-    nullable,
-    rewrite,
-    with_decision,
-)
+from intarsia import ConditionalCodec, extend_codecs, masks, nullable, rewrite, with_decision
+from intarsia.codecs import decision_of
+from intarsia.errors import ChunkDecodeError, CodecConfigurationError, ReadOnlyError
 
 LITTLE = BytesCodec(endian="little")
 
@@ -154,7 +145,7 @@ def test_nullable_and_logical_arrays():
     array = extend_codecs(array, ["zstd"])
     rewrite(array, 0b10)
     assert masks(array).tolist() == [2, 2]
-    assert intarsia.as_masked(array[:]).tolist() == [1, None, 3, 4]
+    assert intarsia.nullable.as_masked(array[:]).tolist() == [1, None, 3, 4]
 
     logical = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="u1")
     logical.append(np.arange(4, dtype="u1"), codecs=["gzip"])

@@ -13,9 +13,10 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.dtype import UInt8
 
 import intarsia
-from intarsia import ChunkDecodeError, ChunkEncodeError, PadCodec
+from intarsia import PadCodec
 from intarsia.codecs.context import working_on
 from intarsia.codecs.nested import Chain, NamedCodec
+from intarsia.errors import ChunkDecodeError, ChunkEncodeError
 
 SPEC = ArraySpec((4,), UInt8(), np.uint8(0), ArrayConfig.from_dict({}), default_buffer_prototype())
 DATA = SPEC.prototype.buffer.from_bytes(b"data")
@@ -123,5 +124,5 @@ def test_a_panic_of_any_codec_names_the_chunk(kind, monkeypatch):
             z = zarr.create(store={}, shape=8, chunks=4, dtype="f8", codecs=codecs)
             z[:] = np.arange(8)
         monkeypatch.setattr(CastValue, "_decode_sync", panic)
-        with pytest.raises((ChunkDecodeError, intarsia.ReadError), match=r"chunk \(1,\).*oh"):
+        with pytest.raises((ChunkDecodeError, intarsia.errors.ReadError), match=r"chunk \(1,\).*oh"):
             z[4:]

@@ -7,8 +7,9 @@ import pytest
 import zarr
 from zarr.codecs import BytesCodec
 
-from intarsia import CodecConfigurationError, ConditionalCodec, OptionalCodec, with_decision
-from intarsia.codecs import optional
+from intarsia import ConditionalCodec, with_decision
+from intarsia.codecs import OptionalCodec, optional
+from intarsia.errors import CodecConfigurationError
 
 FIELDS = {"codecs": [{"name": "zstd", "configuration": {"level": 5, "checksum": False}}], "header_bits": 16}
 

@@ -12,7 +12,8 @@ import pytest
 import zarr
 from jsonschema import Draft202012Validator
 
-from intarsia import OffsetCodec, PackBitsCodec, PadCodec, ShuffleCodec, schemas
+from intarsia import OffsetCodec, PackBitsCodec, PadCodec, schemas
+from intarsia.codecs import ShuffleCodec
 
 CODECS = [
     ["bytes", PadCodec(location="start", nbytes=3, padding=b"abc")],

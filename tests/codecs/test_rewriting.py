@@ -22,19 +22,10 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, ObjectStore, WrapperStore
 
 import intarsia
-from intarsia import (
-    ChunkDecodeError,
-    ChunkEncodeError,
-    CodecConfigurationError,
-    ConditionalCodec,
-    PadCodec,
-    ReadOnlyError,
-    Rewritten,
-    ShuffleCodec,
-    masks,
-    rewrite,
-    with_decision,
-)
+from intarsia import ConditionalCodec, PadCodec, masks, rewrite, with_decision
+from intarsia.codecs import ShuffleCodec
+from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError, ReadOnlyError
+from intarsia.types import Rewritten
 
 LITTLE = BytesCodec(endian="little")
 NESTED = [ShuffleCodec(element_size=4), ZstdCodec(level=1)]
@@ -401,7 +392,7 @@ def test_headers_are_written_anew_or_nothing_is(tmp_path):
     zarr.create(store=tmp_path, shape=100, dtype="u1", codecs=chain)[:] = 7
     before = (tmp_path / "c/0").read_bytes()
     again = zarr.open_array(tmp_path)
-    with pytest.raises(intarsia.ChunkEncodeError, match="with_padding"):
+    with pytest.raises(intarsia.errors.ChunkEncodeError, match="with_padding"):
         rewrite(again, "always_apply")
     assert (tmp_path / "c/0").read_bytes() == before
     rewrite(intarsia.with_padding(again, length), "always_apply")
@@ -415,7 +406,7 @@ def test_workers_get_what_the_codecs_were_made_with(tmp_path):
     with_decision(z, "never_apply")[:] = 7
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         with pytest.raises(
-            intarsia.CodecConfigurationError, match=r"cannot be pickled(.|\n)*top of a module"
+            intarsia.errors.CodecConfigurationError, match=r"cannot be pickled(.|\n)*top of a module"
         ):
             rewrite(z, lambda codec: True, client=pool)
         assert rewrite(z, client=pool).rewritten == 1
@@ -492,7 +483,7 @@ def test_codecs_inside_the_codec_of_nulls_are_decided_anew(sharded):
         f"{inside}.mask_codecs[1]": [1, None, 1, 1],
         f"{inside}.data_codecs[1]": [1, None, 1, 1],
     }
-    np.testing.assert_array_equal(intarsia.as_masked(z[:]).filled(-1), values.filled(-1))
+    np.testing.assert_array_equal(intarsia.nullable.as_masked(z[:]).filled(-1), values.filled(-1))
 
 
 @pytest.mark.parametrize("where", ["plain", "transaction"])

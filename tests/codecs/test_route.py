@@ -5,7 +5,8 @@ import pytest
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
-from intarsia import ConditionalCodec, ShuffleCodec
+from intarsia import ConditionalCodec
+from intarsia.codecs import ShuffleCodec
 from intarsia.codecs.deciding import grid_shape
 from intarsia.codecs.route import only_route, routes
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec
 from zarr.storage import MemoryStore
 
-from intarsia import ChunkDecodeError
 from intarsia.codecs.shard_layout import ShardLayout
+from intarsia.errors import ChunkDecodeError
 
 LITTLE = BytesCodec(endian="little")
 CHECKED = (LITTLE, Crc32cCodec())

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 
-from intarsia import ShuffleCodec
+from intarsia.codecs import ShuffleCodec
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError
 
 LITTLE = BytesCodec(endian="little")

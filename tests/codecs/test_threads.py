@@ -103,7 +103,7 @@ def test_decisions_that_ask_for_nothing_may_read_arrays_too(kind):
         other = zarr.create(store={}, shape=64, chunks=1, dtype="u1")
         other[:] = 1
 
-        class Mine(intarsia.Decision):
+        class Mine(intarsia.codecs.Decision):
             def encode(self, data, chain):
                 return (1, chain.encode(0, data)) if other[:].all() else (0, data)
 
@@ -121,7 +121,7 @@ def test_whoever_waits_for_a_slot_does_not_stop_the_decision_that_holds_it(kind,
         other = zarr.create(store={{}}, shape=64, chunks=1, dtype="u1")
         other[:] = 1
 
-        class Mine(intarsia.Decision):
+        class Mine(intarsia.codecs.Decision):
             bounds_size = True
 
             def encode(self, data, chain):

@@ -225,7 +225,7 @@ def test_a_version_of_something_without_versions_is_refused(store):
 
 def test_a_group_that_is_not_there_says_so(repo):
     intarsia.from_xarray(weather(), repo)
-    with pytest.raises(intarsia.NotLogicalArrayError, match="'nowhere'"):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError, match="'nowhere'"):
         open_dataset(repo, group="nowhere")
 
 
@@ -235,7 +235,7 @@ def test_dropped_variables_are_not_even_looked_at(dataset):
     document = dict(zarr.open_group(store, path="n").attrs)
     del document["intarsia"]["members"]
     zarr.open_group(store, path="n").attrs.put(document)  # damaged
-    with pytest.raises(intarsia.ManifestError):
+    with pytest.raises(intarsia.errors.ManifestError):
         open_dataset(store)
     xr.testing.assert_identical(open_dataset(store, drop_variables="n").load(), dataset.drop_vars("n"))
 
@@ -270,7 +270,7 @@ def test_the_dataset_of_a_writable_session_does_not_travel_and_says_what_to_use(
     intarsia.from_xarray(dataset, repo)
     opened = open_dataset(repo.writable_session("main"))
     for data in (opened, opened.chunk(), opened["t"].chunk().data):
-        with pytest.raises(intarsia.WritableSessionError, match=r"use intarsia\.store_dask"):
+        with pytest.raises(intarsia.errors.WritableSessionError, match=r"use intarsia\.store_dask"):
             pickle.dumps(data)
     opened.copy(deep=True).load()  # while copies within the process are no problem
 

@@ -153,10 +153,10 @@ def test_a_block_that_fails_is_tried_again_and_then_leaves_nothing(client, repo,
 
 def test_memory_of_this_process_is_refused(client):
     source = da.from_array(numbers(20, 10), chunks=(5, 10))
-    with pytest.raises(intarsia.UnsharedStorageError, match="memory of this process"):
+    with pytest.raises(intarsia.errors.UnsharedStorageError, match="memory of this process"):
         intarsia.store_dask(source, zarr.storage.MemoryStore(), "a")
     repo = intarsia.open_repository("memory://", create=True)
-    with pytest.raises(intarsia.UnsharedStorageError, match="memory of another process"):
+    with pytest.raises(intarsia.errors.UnsharedStorageError, match="memory of another process"):
         intarsia.store_dask(source, repo, "a")
     assert len(list(repo.ancestry(branch="main"))) == 1
 

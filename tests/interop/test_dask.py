@@ -92,7 +92,7 @@ def test_errors_of_a_read_come_through():
     del array.group[array.regions[1].name]
     lazy = intarsia.open(array.store, "a").to_dask()
     assert lazy[:10].sum().compute() == np.arange(60).sum()
-    with pytest.raises(intarsia.MissingMemberError):
+    with pytest.raises(intarsia.errors.MissingMemberError):
         lazy.sum().compute()
 
 
@@ -105,5 +105,5 @@ def test_a_nullable_array_becomes_masked_arrays():
     assert (lazy * 2).compute().tolist() == [2, None, 6, None, 10]
     assert lazy.sum().compute() == 9
     nested = intarsia.create({}, "a", shape=(2,), chunks=(2,), dtype="optional[optional[int16]]")
-    with pytest.raises(intarsia.DataTypeError, match="several levels"):
+    with pytest.raises(intarsia.errors.DataTypeError, match="several levels"):
         nested.to_dask()

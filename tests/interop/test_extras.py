@@ -20,7 +20,7 @@ for call in (
 ):
     try:
         call()
-    except intarsia.MissingExtraError as error:
+    except intarsia.errors.MissingExtraError as error:
         print(error)
 """
 

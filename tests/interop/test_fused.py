@@ -90,7 +90,7 @@ def test_what_cannot_be_fused_is_refused_with_the_reason(options, match):
     array.append(np.arange(8), codecs=["zstd"])
     array.append(np.arange(8), **options)
     before = stored(store)
-    with pytest.raises(intarsia.CodecConfigurationError, match=match):
+    with pytest.raises(intarsia.errors.CodecConfigurationError, match=match):
         intarsia.fuse(array)
     assert stored(store) == before
 
@@ -100,6 +100,8 @@ def test_what_cannot_be_split_is_refused_with_the_reason():
     codecs = [BytesCodec(), intarsia.ConditionalCodec(codecs=[ZstdCodec()]), Crc32cCodec()]
     z = zarr.create(store=store, path="z", shape=4, dtype="u1", codecs=codecs)
     before = stored(store)
-    with pytest.raises(intarsia.CodecConfigurationError, match="last codec of the array is Crc32cCodec"):
+    with pytest.raises(
+        intarsia.errors.CodecConfigurationError, match="last codec of the array is Crc32cCodec"
+    ):
         intarsia.split(z)
     assert stored(store) == before

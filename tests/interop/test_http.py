@@ -257,14 +257,14 @@ def test_metadata_that_is_damaged_later_is_an_error(tmp_path):
 
 def test_what_cannot_be_shown_is_refused_before_anything_is_served(tmp_path):
     array, _ = made(tmp_path)
-    with pytest.raises(intarsia.ShapeError):
+    with pytest.raises(intarsia.errors.ShapeError):
         intarsia.serving(array, chunks=(1,))
     document = json.loads((tmp_path / "t" / "zarr.json").read_text())
     document["attributes"]["intarsia"]["shape"] = None
     (tmp_path / "t" / "zarr.json").write_text(json.dumps(document))
-    with pytest.raises(intarsia.ManifestError):
+    with pytest.raises(intarsia.errors.ManifestError):
         intarsia.serving(tmp_path)
-    with pytest.raises(intarsia.NotLogicalArrayError):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError):
         intarsia.serving(tmp_path, "nothing")
 
 
@@ -333,7 +333,7 @@ array = intarsia.create({}, "a", shape=(2,), chunks=(2,), dtype="u1")
 for call in (intarsia.serve, intarsia.serving):
     try:
         call(array)
-    except intarsia.MissingExtraError as error:
+    except intarsia.errors.MissingExtraError as error:
         print(error)
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

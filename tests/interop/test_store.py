@@ -108,7 +108,7 @@ def test_masked_arrays_become_nullable_ones(repo):
     intarsia.store_dask(masked[3:], repo, "a", axis=0, codecs=["gzip"])
     assert intarsia.open(repo, "a")[7:].tolist() == [3, None, 5, 6]
     intarsia.store_dask(da.from_array(numbers(7), chunks=3), repo, "b")
-    with pytest.raises(intarsia.NullsPresentError, match=r"1 of . values are masked"):
+    with pytest.raises(intarsia.errors.NullsPresentError, match=r"1 of . values are masked"):
         intarsia.store_dask(masked, repo, "b", axis=0)
     assert intarsia.open(repo, "b").shape == (7,)
 
@@ -197,11 +197,11 @@ def test_a_wrong_axis_or_shape_is_refused_and_nothing_changes(repo):
     before = repo.lookup_branch("main")
     data = da.from_array(numbers(2, 3), chunks=2)
     for axis, source, error in (
-        ("z", data, intarsia.BoundsError),
-        (2, data, intarsia.BoundsError),
-        (1, data, intarsia.ShapeError),
-        (0, data[0], intarsia.ShapeError),
-        (0, data.astype("f8") + 0.5, intarsia.DataTypeError),
+        ("z", data, intarsia.errors.BoundsError),
+        (2, data, intarsia.errors.BoundsError),
+        (1, data, intarsia.errors.ShapeError),
+        (0, data[0], intarsia.errors.ShapeError),
+        (0, data.astype("f8") + 0.5, intarsia.errors.DataTypeError),
     ):
         with pytest.raises(error):
             intarsia.store_dask(source, repo, "a", axis=axis)
@@ -244,16 +244,16 @@ def test_boxes_that_make_no_sense_are_refused(repo):
         tx.create("a", shape=(8,), chunks=(2,), dtype="i4").add_region(((0, 4),), codecs=["gzip"])
     data = da.from_array(numbers(4), chunks=2)
     for bounds, options, error, message in (
-        (((6, 10),), {}, intarsia.BoundsError, "outside the array"),
-        (((0, 3),), {}, intarsia.ShapeError, r"the data has shape \(4,\)"),
-        (((2, 6),), {}, intarsia.NoRegionError, "2 of the 4 elements"),
-        (((0, 4),), {"codecs": ["zstd"]}, intarsia.OverlapError, r"arr\.recode"),
+        (((6, 10),), {}, intarsia.errors.BoundsError, "outside the array"),
+        (((0, 3),), {}, intarsia.errors.ShapeError, r"the data has shape \(4,\)"),
+        (((2, 6),), {}, intarsia.errors.NoRegionError, "2 of the 4 elements"),
+        (((0, 4),), {"codecs": ["zstd"]}, intarsia.errors.OverlapError, r"arr\.recode"),
         (((0, 4),), {"axis": 0}, TypeError, "not both"),
         (((0, 4),), {"regions": {}}, TypeError, "for a new array"),
     ):
         with pytest.raises(error, match=message):
             intarsia.store_dask(data, repo, "a", bounds=bounds, **options)
-    with pytest.raises(intarsia.NotLogicalArrayError, match="to fill a box of"):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError, match="to fill a box of"):
         intarsia.store_dask(data, repo, "b", bounds=((0, 4),))
 
 
@@ -265,13 +265,13 @@ def test_what_cannot_be_stored_is_refused(repo):
         intarsia.store_dask(numbers(3), repo, "a")
     unknown = da.from_array(numbers(9), chunks=3)
     unknown = unknown[unknown > 4]
-    with pytest.raises(intarsia.ShapeError, match="compute_chunk_sizes"):
+    with pytest.raises(intarsia.errors.ShapeError, match="compute_chunk_sizes"):
         intarsia.store_dask(unknown, repo, "a")
-    with pytest.raises(intarsia.NoRegionError, match="hold 2 of the 4 elements"):
+    with pytest.raises(intarsia.errors.NoRegionError, match="hold 2 of the 4 elements"):
         intarsia.store_dask(da.zeros(4, chunks=2), repo, "a", regions={((0, 2),): []})
-    with pytest.raises(intarsia.OverlapError):
+    with pytest.raises(intarsia.errors.OverlapError):
         intarsia.store_dask(da.zeros(4, chunks=2), repo, "a", regions={((0, 4),): [], ((2, 4),): []})
-    with pytest.raises(intarsia.ReadOnlyError, match="repository itself"):
+    with pytest.raises(intarsia.errors.ReadOnlyError, match="repository itself"):
         intarsia.store_dask(da.zeros(4, chunks=2), repo.readonly_session("main"), "a")
     assert len(list(repo.ancestry(branch="main"))) == 1
 
@@ -356,13 +356,13 @@ def test_blocks_are_written_with_the_options_of_the_call(kind, tmp_path):
     assert array.shape == (136, 64)
     assert written_with_options(array)
     box = [(16, 48), (0, 64)]
-    with pytest.raises(intarsia.ChunkEncodeError, match="with_padding"):
+    with pytest.raises(intarsia.errors.ChunkEncodeError, match="with_padding"):
         intarsia.store_dask(data, target, "x", bounds=box)
-    with pytest.raises(intarsia.OverlapError):
+    with pytest.raises(intarsia.errors.OverlapError):
         intarsia.store_dask(data, target, "x", bounds=box, codecs=[PAD])
     intarsia.store_dask(data + 1, target, "x", bounds=box, codecs=[DECIDING, PAD])  # those that are there
     assert written_with_options(intarsia.open(target, "x"))
     assert (intarsia.open(target, "x")[16:48] == 2).all()
-    with pytest.raises(intarsia.ChunkEncodeError, match="with_padding"):
+    with pytest.raises(intarsia.errors.ChunkEncodeError, match="with_padding"):
         intarsia.store_dask(data, target, "x", axis=0)
     assert intarsia.open(target, "x").shape == (136, 64)

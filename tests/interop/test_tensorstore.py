@@ -163,7 +163,7 @@ def test_dimensions_keep_their_names(tmp_path):
 
 def test_two_dimensions_of_one_name_are_refused(tmp_path):
     array = intarsia.create(tmp_path, "a", shape=(2, 2), chunks=(2, 2), dtype="u1", dimension_names="xx")
-    with pytest.raises(intarsia.UnreachableMembersError, match="one name"):
+    with pytest.raises(intarsia.errors.UnreachableMembersError, match="one name"):
         intarsia.tensorstore_spec(array)
 
 
@@ -276,7 +276,7 @@ def test_members_that_tensorstore_cannot_reach_are_refused_with_a_way_out():
     with intarsia.transaction(repo, message="x") as tx:
         filled(tx.store)
     for array, kind in ((intarsia.open(repo, "g/a"), "IcechunkStore"), (filled({}), "MemoryStore")):
-        with pytest.raises(intarsia.UnreachableMembersError, match=rf"{kind}[\s\S]*intarsia\.serving"):
+        with pytest.raises(intarsia.errors.UnreachableMembersError, match=rf"{kind}[\s\S]*intarsia\.serving"):
             intarsia.tensorstore_spec(array)
         with intarsia.serving(array) as server:  # as the message says
             seen = tensorstore.open({"driver": "zarr3", "kvstore": server.url}).result()
@@ -286,13 +286,13 @@ def test_members_that_tensorstore_cannot_reach_are_refused_with_a_way_out():
 def test_codecs_and_data_types_that_tensorstore_does_not_know_are_refused(tmp_path):
     array = filled(tmp_path)
     array.recode([(0, 2), (0, 4)], codecs=[{"name": "conditional", "configuration": {"codecs": []}}])
-    with pytest.raises(intarsia.UnreachableMembersError, match="'conditional'"):
+    with pytest.raises(intarsia.errors.UnreachableMembersError, match="'conditional'"):
         intarsia.tensorstore_spec(array)
     array.recode([(0, 2), (0, 4)], codecs=["gzip"])
     np.testing.assert_array_equal(values_of(array), array[...])
     for dtype in ("str", "optional[int8]", "M8[s]"):
         other = intarsia.create(tmp_path, dtype[:3], shape=(2,), chunks=(2,), dtype=dtype)
-        with pytest.raises(intarsia.UnreachableMembersError, match="data type"):
+        with pytest.raises(intarsia.errors.UnreachableMembersError, match="data type"):
             intarsia.tensorstore_spec(other)
 
 
@@ -302,7 +302,7 @@ def test_a_member_that_is_gone_is_an_error(tmp_path):
     (tmp_path / "g" / "a" / array.regions[0].name / "zarr.json").unlink()
     with pytest.raises(ValueError, match="NOT_FOUND"):
         tensorstore.open(spec).result()[:4].read().result()
-    with pytest.raises(intarsia.MissingMemberError):
+    with pytest.raises(intarsia.errors.MissingMemberError):
         intarsia.tensorstore_spec(intarsia.open(tmp_path, "g/a"))
 
 

@@ -126,14 +126,14 @@ def test_nullable_logical_arrays_are_treated_like_plain_ones():
     assert masked["i_missing"].values.tolist() == [False, True, False, True]
     picked = {"x": xr.DataArray([3, 0], dims="p")}
     np.testing.assert_array_equal(opened(store, nulls="nan")["i"].isel(picked), [np.nan, 1])
-    with pytest.raises(intarsia.NullsPresentError):
+    with pytest.raises(intarsia.errors.NullsPresentError):
         opened(store)["i"].load()
 
 
 def test_nulls_become_nan_where_the_type_has_one_and_an_error_elsewhere(nulls):
     dataset = opened(nulls)
     np.testing.assert_array_equal(dataset["f"].values, [1.5, np.nan, 3.0])
-    with pytest.raises(intarsia.NullsPresentError, match=r"variable 'i' are null.*nulls=\"nan\""):
+    with pytest.raises(intarsia.errors.NullsPresentError, match=r"variable 'i' are null.*nulls=\"nan\""):
         dataset["i"].load()
     assert dataset["i"][[2, 0]].values.tolist() == [3, 1]
 
@@ -155,7 +155,7 @@ def test_nulls_get_a_variable_that_tells_them_if_asked_for(nulls):
 
 
 def test_nulls_are_an_error_if_asked_for(nulls):
-    with pytest.raises(intarsia.NullsPresentError):
+    with pytest.raises(intarsia.errors.NullsPresentError):
         opened(nulls, nulls="raise")["f"].load()
-    with pytest.raises(intarsia.DataTypeError, match="nulls='zero'"):
+    with pytest.raises(intarsia.errors.DataTypeError, match="nulls='zero'"):
         opened(nulls, nulls="zero")

@@ -249,7 +249,7 @@ def test_nothing_can_be_written():
     ):
         with pytest.raises((ValueError, NotImplementedError)):
             attempt()
-    with pytest.raises(intarsia.ReadOnlyError, match="can only be read"):
+    with pytest.raises(intarsia.errors.ReadOnlyError, match="can only be read"):
         view[0, 0] = 5
     assert stored(array.store) == before
 
@@ -295,10 +295,10 @@ def test_damage_is_an_error_and_never_the_fill_value(kind, tmp_path):
         if file.is_file():
             file.write_bytes(file.read_bytes()[:7])
     view = intarsia.fused_view(source, "t")
-    with pytest.raises(intarsia.ReadError, match="chunk"):
+    with pytest.raises(intarsia.errors.ReadError, match="chunk"):
         view[0]
     assert view.metadata.shape == values.shape
-    with pytest.raises(intarsia.ReadError):
+    with pytest.raises(intarsia.errors.ReadError):
         listed(view.store)
 
 
@@ -311,7 +311,7 @@ def test_a_chunk_that_is_gone_from_a_repository_is_an_error(tmp_path):
         file.unlink()
     view = intarsia.fused_view(tmp_path, "t")
     for look in (lambda: view[0], lambda: sync(view.store.exists("c/0/0")), lambda: get(view.store, "c/0/0")):
-        with pytest.raises(intarsia.ReadError, match="chunk"):
+        with pytest.raises(intarsia.errors.ReadError, match="chunk"):
             look()
 
 
@@ -320,15 +320,15 @@ def test_a_member_that_is_gone_and_a_manifest_that_is_damaged_are_errors(tmp_pat
     file = tmp_path / "t" / array.regions[0].name / "zarr.json"
     file.unlink()
     view = intarsia.fused_view(tmp_path)
-    with pytest.raises(intarsia.MissingMemberError):
+    with pytest.raises(intarsia.errors.MissingMemberError):
         view["t"][0]
     document = json.loads((tmp_path / "t" / "zarr.json").read_text())
     document["attributes"]["intarsia"]["shape"] = None
     (tmp_path / "t" / "zarr.json").write_text(json.dumps(document))
-    with pytest.raises(intarsia.ManifestError):
+    with pytest.raises(intarsia.errors.ManifestError):
         view["t"]
     (tmp_path / "t" / "zarr.json").write_text("{")
-    with pytest.raises(intarsia.ReadError, match="damaged"):
+    with pytest.raises(intarsia.errors.ReadError, match="damaged"):
         view["t"]
 
 
@@ -426,7 +426,7 @@ def test_a_layout_that_changes_during_a_read_does_not_look_like_fill_values(tmp_
     np.testing.assert_array_equal(view[:2, :2], values[:2, :2])
     assert looks == [(0, 0)] * 3
     monkeypatch.setattr(Whole, "_values", lambda self, index: array.recode(codecs=["gzip"]))
-    with pytest.raises(intarsia.ReadError, match="faster"):
+    with pytest.raises(intarsia.errors.ReadError, match="faster"):
         view[:2, :2]
 
 
@@ -439,7 +439,7 @@ def test_uncommitted_changes_show_in_a_view_of_their_session():
         array[0, 0] = 50
         assert view["t"][0, 0] == 50
         np.testing.assert_array_equal(intarsia.fused_view(tx.session, "t")[...], array[...])
-        with pytest.raises(intarsia.WritableSessionError):
+        with pytest.raises(intarsia.errors.WritableSessionError):
             pickle.dumps(view.store)
 
 
@@ -486,13 +486,13 @@ def test_decisions_that_read_a_view_do_not_wait_for_each_other(tmp_path):
 
 def test_what_is_not_there_and_what_makes_no_sense():
     array, _ = two_codecs(memory())
-    with pytest.raises(intarsia.NotLogicalArrayError, match="'nothing'"):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError, match="'nothing'"):
         intarsia.fused_view(array.store, "nothing")
-    with pytest.raises(intarsia.ShapeError, match="one logical array"):
+    with pytest.raises(intarsia.errors.ShapeError, match="one logical array"):
         intarsia.fused_view(array.store, chunks=(2, 2))
-    with pytest.raises(intarsia.ShapeError):
+    with pytest.raises(intarsia.errors.ShapeError):
         intarsia.fused_view(array, chunks=(2,))
     with pytest.raises(TypeError, match="repository"):
         intarsia.fused_view(array.store, branch="main")
-    with pytest.raises(intarsia.CodecConfigurationError):
+    with pytest.raises(intarsia.errors.CodecConfigurationError):
         intarsia.fused_view(array, codecs=["gzip", BytesCodec()])

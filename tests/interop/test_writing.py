@@ -296,7 +296,7 @@ def test_what_would_not_make_one_dataset_is_refused_before_anything_is_written()
             intarsia.from_xarray(changed, store, append_dim="time")
         assert store._store_dict.keys() == before.keys()
         assert xr.open_dataset(store, engine="intarsia").sizes["time"] == 17
-    with pytest.raises(intarsia.ShapeError, match="'depth' is not a dimension"):
+    with pytest.raises(intarsia.errors.ShapeError, match="'depth' is not a dimension"):
         intarsia.from_xarray(more, store, append_dim="depth")
 
 
@@ -318,7 +318,7 @@ def test_names_that_nobody_has_are_refused():
         intarsia.from_xarray(weather(), {}, codecs={"temperature": ["gzip"]})
     with pytest.raises(ValueError, match="cannot be the name"):
         intarsia.from_xarray(xr.Dataset({"a/b": ("x", [1])}), {})
-    with pytest.raises(intarsia.ShapeError, match="unlimited_dims"):
+    with pytest.raises(intarsia.errors.ShapeError, match="unlimited_dims"):
         intarsia.from_xarray(weather(), {}, unlimited_dims=["depth"])
     with pytest.raises(ValueError, match="unexpected encoding"):
         intarsia.from_xarray(weather(), {}, encoding={"lat": {"zlib": True}})

@@ -8,9 +8,9 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from intarsia import NullableArray, nullable
+from intarsia import nullable
 from intarsia.errors import DataTypeError, NullsPresentError
-from intarsia.nullable import NULL, NullableValues, Some
+from intarsia.nullable import NULL, NullableArray, NullableValues, Some
 
 STRING = np.dtypes.StringDType()
 DTYPES = {

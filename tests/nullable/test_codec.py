@@ -14,9 +14,9 @@ from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec, TransposeCodec, Zs
 from zarr.core.buffer.cpu import Buffer
 from zarr.registry import get_codec_class
 
-from intarsia import ConditionalCodec, NullableCodec, PackBitsCodec, nullable
+from intarsia import ConditionalCodec, PackBitsCodec, nullable
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
-from intarsia.nullable import NULL, NullableValues, Some, optional_dtype
+from intarsia.nullable import NULL, NullableCodec, NullableValues, Some, optional_dtype
 
 BYTES = [{"name": "bytes"}]
 DATA = [1, None, 3, None, None, 6]

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as stn
 
 import intarsia
-from intarsia import as_masked, nullable
+from intarsia import nullable
 from intarsia.errors import DataTypeError
-from intarsia.nullable import NULL, NullableValues, Some, as_nullable
+from intarsia.nullable import NULL, NullableValues, Some, as_masked, as_nullable
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zarr.codecs import BytesCodec, CastValue, ScaleOffset
 
-from intarsia import NullableCodec, nullable
+from intarsia import nullable
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
-from intarsia.nullable import NULL, SentinelCodec, Some, optional_dtype
+from intarsia.nullable import NULL, NullableCodec, SentinelCodec, Some, optional_dtype
 from intarsia.nullable.sentinel import PresentCastValue, PresentScaleOffset
 
 

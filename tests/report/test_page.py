@@ -168,7 +168,7 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
 
 def test_a_report_without_arrays_and_with_versions_that_are_not_there(tmp_path):
-    with pytest.raises(intarsia.NotLogicalArrayError):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError):
         intarsia.write_report(zarr.storage.MemoryStore(), tmp_path / "r.html")
     with pytest.raises(TypeError, match="need an Icechunk repository"):
         intarsia.write_report(samples.two_codecs().store, tmp_path / "r.html", tag="v1")

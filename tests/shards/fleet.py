@@ -189,7 +189,7 @@ def rebuild_for_ever(path, outbox):
     while True:
         intarsia.compact(array)
         outbox.send("compacted")
-        intarsia.reslot(array)
+        intarsia.shards.reslot(array)
         outbox.send("slotted")
 
 
@@ -246,4 +246,4 @@ def compact_array(path):
 
 def reslot_array(path, options):
     """Reslot, returning nothing."""
-    intarsia.reslot(zarr.open_array(path, mode="r+"), **options)
+    intarsia.shards.reslot(zarr.open_array(path, mode="r+"), **options)

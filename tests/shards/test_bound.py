@@ -55,17 +55,19 @@ def test_a_conditional_codec_adds_its_header_whatever_decides(decision):
 @pytest.mark.parametrize("codec", [ZstdCodec(), GzipCodec(), zarr.codecs.BloscCodec()])
 def test_a_compressor_is_named_with_what_to_do(codec):
     with pytest.raises(
-        intarsia.NoSlotBoundError, match=r"nothing limits.*\n.*ConditionalCodec.*compress later"
+        intarsia.errors.NoSlotBoundError, match=r"nothing limits.*\n.*ConditionalCodec.*compress later"
     ):
         bound([BytesCodec(), codec])
 
 
 def test_what_cannot_be_nested_is_not_told_to_be():
     delta = zarr.codecs.numcodecs.Delta(dtype="<u2")
-    with pytest.raises(intarsia.NoSlotBoundError, match=r"delta(.|\n)*only bytes -> bytes codecs can be"):
+    with pytest.raises(
+        intarsia.errors.NoSlotBoundError, match=r"delta(.|\n)*only bytes -> bytes codecs can be"
+    ):
         bound([delta, BytesCodec()])
 
 
 def test_elements_of_different_sizes_have_no_bound():
-    with pytest.raises(intarsia.NoSlotBoundError, match="differ in size"):
+    with pytest.raises(intarsia.errors.NoSlotBoundError, match="differ in size"):
         bound([zarr.codecs.VLenUTF8Codec()], dtype="str")

@@ -60,7 +60,7 @@ def test_an_index_that_makes_no_sense_is_not_put_right(tmp_path, array):
         lambda: slots.__setitem__((0, 0), 2),
         lambda: intarsia.compact(array),
     ):
-        with pytest.raises(intarsia.ChunkDecodeError, match="makes no sense"):
+        with pytest.raises(intarsia.errors.ChunkDecodeError, match="makes no sense"):
             action()
 
 

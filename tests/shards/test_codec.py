@@ -23,7 +23,7 @@ CHAINS = {
     "bare": fleet.BARE,
     "crc32c": fleet.CHECKED,
     "big endian": (BytesCodec(endian="big"),),
-    "shuffle and crc32c": (BytesCodec(), intarsia.ShuffleCodec(element_size=4), fleet.CHECKED[1]),
+    "shuffle and crc32c": (BytesCodec(), intarsia.codecs.ShuffleCodec(element_size=4), fleet.CHECKED[1]),
     "odd padding": (BytesCodec(), intarsia.PadCodec(location="start", nbytes=3)),
     "conditional": (
         BytesCodec(),
@@ -303,7 +303,7 @@ def test_an_encoding_that_breaks_its_promise_is_refused_before_anything_is_writt
         tmp_path, shape=32, chunks=16, shards=32, codecs=(BytesCodec(), Liar()), dtype="u1"
     )
     slots = intarsia.slotted(array)
-    with pytest.raises(intarsia.ChunkEncodeError, match="promised"):
+    with pytest.raises(intarsia.errors.ChunkEncodeError, match="promised"):
         slots[16:32] = 1
     assert not array[:].any()
 
@@ -358,7 +358,7 @@ def test_an_update_that_somebody_forestalls_is_made_again(tmp_path):
 
 
 def test_it_can_be_given_to_zarr_when_an_array_is_created(tmp_path):
-    codec = intarsia.SlottedSharding(chunk_shape=(8,), codecs=["bytes", "crc32c"])
+    codec = intarsia.shards.SlottedSharding(chunk_shape=(8,), codecs=["bytes", "crc32c"])
     array = zarr.create_array(tmp_path, shape=64, chunks=32, dtype="u1", serializer=codec, compressors=None)
     array[8:16] = 1
     assert intarsia.slot_stats(array).slotted == 1
@@ -366,18 +366,18 @@ def test_it_can_be_given_to_zarr_when_an_array_is_created(tmp_path):
 
 
 def test_where_there_are_no_files_it_refuses_instead_of_writing_something_else():
-    codec = intarsia.SlottedSharding(chunk_shape=(8,), codecs=["bytes", "crc32c"])
+    codec = intarsia.shards.SlottedSharding(chunk_shape=(8,), codecs=["bytes", "crc32c"])
     array = zarr.create_array({}, shape=64, chunks=32, dtype="u1", serializer=codec, compressors=None)
-    with pytest.raises(intarsia.SlotsUnsupportedError, match="MemoryStore"):
+    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="MemoryStore"):
         array[8:16] = 1
     nested = ShardingCodec(chunk_shape=(16,), codecs=[codec])
     array = zarr.create_array({}, shape=64, chunks=32, dtype="u1", serializer=nested, compressors=None)
-    with pytest.raises(intarsia.SlotsUnsupportedError, match=r"never as a whole|inside another"):
+    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match=r"never as a whole|inside another"):
         array[8:16] = 1
 
 
 def test_a_store_for_reading_only_is_not_written(tmp_path, array):
     slots = intarsia.slotted(zarr.open_array(tmp_path, mode="r"))
-    with pytest.raises(intarsia.ReadOnlyError, match="reading only"):
+    with pytest.raises(intarsia.errors.ReadOnlyError, match="reading only"):
         slots[0:4, 0:8] = 1
     assert not Path(tmp_path, "c").exists()

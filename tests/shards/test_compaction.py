@@ -108,10 +108,10 @@ def test_a_compacted_shard_that_somebody_else_rewrote_is_refused(tmp_path):
     slots[:24] = 1
     intarsia.compact(slots)
     array[:8] = 2
-    with pytest.raises(intarsia.SlotsGoneError, match=r"intarsia\.reslot"):
+    with pytest.raises(intarsia.errors.SlotsGoneError, match=r"intarsia\.reslot"):
         slots[8:16] = 3
     # The same if the file was rewritten in place, as some programs do, and kept its extended attributes.
-    intarsia.reslot(array)
+    intarsia.shards.reslot(array)
     intarsia.compact(slots)
     data = (tmp_path / "c/0").read_bytes()
     array[:] = 3
@@ -120,7 +120,7 @@ def test_a_compacted_shard_that_somebody_else_rewrote_is_refused(tmp_path):
     (tmp_path / "c/0").write_bytes(data)
     os.setxattr(tmp_path / "c/0", swap.MARK, b"of another index")
     (tmp_path / "c/0").write_bytes(other)
-    with pytest.raises(intarsia.SlotsGoneError):
+    with pytest.raises(intarsia.errors.SlotsGoneError):
         slots[8:16] = 3
 
 
@@ -133,9 +133,9 @@ def test_without_extended_attributes_reslot_has_to_be_called(tmp_path, monkeypat
     slots = intarsia.slotted(array)
     slots[:24] = 1
     intarsia.compact(slots)
-    with pytest.raises(intarsia.SlotsGoneError):
+    with pytest.raises(intarsia.errors.SlotsGoneError):
         slots[8:16] = 3
-    intarsia.reslot(slots)
+    intarsia.shards.reslot(slots)
     slots[8:16] = 3
     assert array[:].tolist() == [*[1] * 8, *[3] * 8, *[1] * 8, *[0] * 40]
 
@@ -160,7 +160,7 @@ def test_an_index_that_leads_out_of_the_file_is_not_compacted_away(tmp_path):
     before = bytearray((tmp_path / "c/0").read_bytes())
     before[-16:-8] = (1 << 40).to_bytes(8, "little")
     (tmp_path / "c/0").write_bytes(before)
-    with pytest.raises(intarsia.ChunkDecodeError, match=r"\(7,\).*damaged"):
+    with pytest.raises(intarsia.errors.ChunkDecodeError, match=r"\(7,\).*damaged"):
         intarsia.compact(array)
     assert (tmp_path / "c/0").read_bytes() == before
 
@@ -195,7 +195,7 @@ def test_progress_goes_shard_by_shard(tmp_path):
 def test_an_array_for_reading_only_is_not_compacted(tmp_path):
     array = fleet.make_array(tmp_path, shape=96, chunks=8, shards=32)
     intarsia.slotted(array)[:] = 1
-    with pytest.raises(intarsia.ReadOnlyError):
+    with pytest.raises(intarsia.errors.ReadOnlyError):
         intarsia.compact(zarr.open_array(tmp_path, mode="r"))
 
 
@@ -270,7 +270,7 @@ def test_a_damaged_chunk_stays_when_the_others_are_compressed(tmp_path, ingested
 
 def test_a_decision_needs_a_codec_that_decides(tmp_path):
     array = fleet.make_array(tmp_path, shape=32, chunks=8, shards=32)
-    with pytest.raises(intarsia.CodecConfigurationError, match="no conditional codec"):
+    with pytest.raises(intarsia.errors.CodecConfigurationError, match="no conditional codec"):
         intarsia.compact(array, decision="compress_if_smaller")
 
 

@@ -49,6 +49,6 @@ def test_a_file_that_ends_too_early_is_an_error(tmp_path):
     with (
         (tmp_path / "old").open("rb") as old,
         (tmp_path / "new").open("w+b") as new,
-        pytest.raises(intarsia.ChunkDecodeError, match="shorter"),
+        pytest.raises(intarsia.errors.ChunkDecodeError, match="shorter"),
     ):
         copy_pieces(old.fileno(), new.fileno(), [Piece(1, 9, 0, None)])

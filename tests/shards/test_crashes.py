@@ -126,7 +126,7 @@ def test_a_compaction_that_dies_loses_nothing(tmp_path, kind, safe_readers, shar
             assert stale(array)
         else:
             assert np.array_equal(values, expected)
-        (intarsia.reslot if action == "compact" else intarsia.compact)(slots)
+        (intarsia.shards.reslot if action == "compact" else intarsia.compact)(slots)
         assert intarsia.verify(array) == ()
         assert np.array_equal(array[:], expected)
     assert np.array_equal(array[:], expected)

@@ -54,7 +54,7 @@ def test_a_file_system_without_hard_links_is_refused(tmp_path, monkeypatch):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", unable)
-    with pytest.raises(intarsia.SlotsUnsupportedError, match="hard links"):
+    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="hard links"):
         files.create(tmp_path / "0", LAYOUT)
     assert os.listdir(tmp_path) == []
 
@@ -69,7 +69,7 @@ def test_short_writes_and_reads_are_finished(tmp_path, monkeypatch):
     with (tmp_path / "file").open("w+b") as file:
         assert files.write_all(file.fileno(), data, 3) == 193
         assert files.read_exactly(file.fileno(), 190, 3) == b"".join(data)
-        with pytest.raises(intarsia.ChunkDecodeError, match="3 bytes too early"):
+        with pytest.raises(intarsia.errors.ChunkDecodeError, match="3 bytes too early"):
             files.read_exactly(file.fileno(), 193, 3)
 
 
@@ -111,6 +111,6 @@ def test_a_truncated_shard_says_so(tmp_path):
     slots = intarsia.slotted(array)
     slots[:] = 1
     os.truncate(tmp_path / "c/0", 20)
-    with pytest.raises(intarsia.ChunkDecodeError, match="20 bytes, but its index alone has 132"):
+    with pytest.raises(intarsia.errors.ChunkDecodeError, match="20 bytes, but its index alone has 132"):
         slots[:8] = 2
     assert [p.what for p in intarsia.verify(array)] == ["the file has 20 bytes, but its index alone has 132"]

@@ -18,9 +18,11 @@ def test_memory_and_archives_are_refused(tmp_path):
     archive = ZipStore(tmp_path / "a.zip", mode="w")
     for store in (MemoryStore(), archive, LoggingStore(LocalStore(tmp_path / "a"))):
         array = zarr.create_array(store, **SHARDED)
-        with pytest.raises(intarsia.SlotsUnsupportedError, match=f"{type(store).__name__}.*as a whole"):
+        with pytest.raises(
+            intarsia.errors.SlotsUnsupportedError, match=f"{type(store).__name__}.*as a whole"
+        ):
             intarsia.slotted(array)
-        with pytest.raises(intarsia.SlotsUnsupportedError):
+        with pytest.raises(intarsia.errors.SlotsUnsupportedError):
             intarsia.compact(array)
     archive.close()
 
@@ -28,14 +30,16 @@ def test_memory_and_archives_are_refused(tmp_path):
 def test_object_stores_are_refused(tmp_path):
     obstore = pytest.importorskip("obstore")
     store = zarr.storage.ObjectStore(obstore.store.MemoryStore())
-    with pytest.raises(intarsia.SlotsUnsupportedError, match=r"ObjectStore.*object stores"):
+    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match=r"ObjectStore.*object stores"):
         intarsia.slotted(zarr.create_array(store, **SHARDED))
 
 
 def test_icechunk_is_refused_with_a_pointer_to_members():
     repository = icechunk.Repository.create(icechunk.in_memory_storage())
     array = zarr.create_array(repository.writable_session("main").store, **SHARDED)
-    with pytest.raises(intarsia.SlotsUnsupportedError, match=r"immutable(.|\n)*members.*intarsia.append"):
+    with pytest.raises(
+        intarsia.errors.SlotsUnsupportedError, match=r"immutable(.|\n)*members.*intarsia.append"
+    ):
         intarsia.slotted(array)
 
 
@@ -51,16 +55,18 @@ def test_network_file_systems_are_refused(tmp_path, monkeypatch, kind):
         f"23 22 0:40 / {place} rw,relatime shared:2 - {kind} server:/data rw,vers=4.2\n"
     )
     monkeypatch.setattr(filesystem, "MOUNTS", mounts)
-    with pytest.raises(intarsia.SlotsUnsupportedError, match=f"on a {kind} file system.*locks") as caught:
+    with pytest.raises(
+        intarsia.errors.SlotsUnsupportedError, match=f"on a {kind} file system.*locks"
+    ) as caught:
         intarsia.slotted(array)
     assert "local disk" in str(caught.value)
-    for action in (intarsia.compact, intarsia.reslot):
-        with pytest.raises(intarsia.SlotsUnsupportedError, match="any_filesystem=True"):
+    for action in (intarsia.compact, intarsia.shards.reslot):
+        with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="any_filesystem=True"):
             action(array)
     slots = intarsia.slotted(array, any_filesystem=True)
     slots[:8] = 1
     assert intarsia.compact(slots).replaced == 1  # it has been said
-    assert intarsia.reslot(array, any_filesystem=True) == 1
+    assert intarsia.shards.reslot(array, any_filesystem=True) == 1
     assert intarsia.compact(array, any_filesystem=True).replaced == 1
     assert intarsia.slot_stats(array).shards == 1  # who only looks is not asked
     assert intarsia.verify(array) == ()
@@ -85,5 +91,5 @@ def test_the_mount_that_counts_is_the_innermost_and_the_last(tmp_path, monkeypat
 def test_without_a_list_of_mounts_nothing_is_known(monkeypatch):
     monkeypatch.setattr(filesystem, "MOUNTS", Path("/no/such/file"))
     assert filesystem.filesystem_type(Path("/")) is None
-    with pytest.raises(intarsia.SlotsUnsupportedError, match="an unknown file system"):
+    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="an unknown file system"):
         filesystem.refuse_network(Path("/"))

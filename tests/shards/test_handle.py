@@ -20,7 +20,7 @@ def test_an_array_without_shards_is_refused(tmp_path):
         zarr.create_array(tmp_path / "a", shape=64, chunks=8, dtype="u2"),
         zarr.create_array(tmp_path / "b", shape=64, chunks=8, dtype="u2", zarr_format=2),
     ):
-        with pytest.raises(intarsia.SlotsUnsupportedError, match="no shards"):
+        with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="no shards"):
             intarsia.slotted(array)
 
 
@@ -34,13 +34,13 @@ def test_codecs_around_the_shard_are_refused(tmp_path):
         serializer=ShardingCodec(chunk_shape=(8,)),
         compressors="auto",
     )
-    with pytest.raises(intarsia.SlotsUnsupportedError, match="codecs around them"):
+    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="codecs around them"):
         intarsia.slotted(array)
 
 
 def test_a_logical_array_is_refused_with_a_pointer_to_members(tmp_path):
     array = intarsia.create(str(tmp_path), "a", shape=(4,), chunks=(2,), dtype="f4")
-    with pytest.raises(intarsia.SlotsUnsupportedError, match=r"LogicalArray.*arr\.members"):
+    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match=r"LogicalArray.*arr\.members"):
         intarsia.slotted(array)
 
 
@@ -50,7 +50,7 @@ def test_shards_that_differ_in_shape_are_refused(tmp_path):
             tmp_path, shape=12, chunks=[[4, 8]], dtype="u2", serializer=ShardingCodec(chunk_shape=(4,)),
             compressors=None,
         )  # fmt: skip
-        with pytest.raises(intarsia.SlotsUnsupportedError, match="regular grid"):
+        with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="regular grid"):
             intarsia.slotted(array)
 
 
@@ -58,7 +58,7 @@ def test_a_pipeline_with_a_sharding_of_its_own_is_refused(tmp_path):
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=32)
     with (
         zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}),
-        pytest.raises(intarsia.SlotsUnsupportedError, match=r"ZarrsCodecPipeline(.|\n)*may read"),
+        pytest.raises(intarsia.errors.SlotsUnsupportedError, match=r"ZarrsCodecPipeline(.|\n)*may read"),
     ):
         intarsia.slotted(array)
 
@@ -82,7 +82,7 @@ class Slow(BytesBytesCodec):
 
 def test_a_codec_that_only_works_in_an_event_loop_is_refused(tmp_path):
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=32, codecs=(BytesCodec(), Slow()))
-    with pytest.raises(intarsia.SlotsUnsupportedError, match="event loop"):
+    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="event loop"):
         intarsia.slotted(array)
 
 
@@ -144,9 +144,9 @@ def test_two_slots_are_the_default_and_a_shard_with_one_is_refused(tmp_path):
     array = fleet.make_array(tmp_path, shape=640, chunks=80, shards=640)
     one = intarsia.slotted(array, safe_readers=False)
     one[:] = 1
-    with pytest.raises(intarsia.SlotsGoneError, match="2 slots of 328 bytes"):
+    with pytest.raises(intarsia.errors.SlotsGoneError, match="2 slots of 328 bytes"):
         intarsia.slotted(array)[:80] = 3
-    assert intarsia.reslot(array) == 1
+    assert intarsia.shards.reslot(array) == 1
     intarsia.slotted(array)[:80] = 2
     one[80:160] = 3
     assert array[:240].sum() == 80 * 6
@@ -211,7 +211,7 @@ def test_without_fsync_nothing_waits_for_the_disk_until_it_is_flushed(tmp_path, 
     slots = intarsia.slotted(array)
     slots[:] = 1
     assert not [call for call in calls if "sync" in call]
-    assert intarsia.flush_slots(slots) == 2
+    assert intarsia.shards.flush_slots(slots) == 2
     assert {"fsync 0", "fsync 1", "fsync c", "fsync zarr.json", "fsync a"} <= set(calls)
 
 

@@ -55,7 +55,7 @@ def test_a_damaged_or_short_index_is_noticed():
     stored = bytearray(form.encode(form.empty()))
     stored[3] ^= 1
     assert not form.decode(bytes(stored))[1]
-    with pytest.raises(intarsia.ChunkDecodeError, match="truncated"):
+    with pytest.raises(intarsia.errors.ChunkDecodeError, match="truncated"):
         form.decode(bytes(stored[:-1]))
 
 
@@ -63,7 +63,7 @@ def test_other_index_codecs_are_refused_by_name():
     codec = ShardingCodec(
         chunk_shape=(2,), index_codecs=[BytesCodec(), intarsia.PadCodec(location="end", nbytes=4)]
     )
-    with pytest.raises(intarsia.SlotsUnsupportedError, match="'pad'"):
+    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="'pad'"):
         IndexForm.of(codec, (8,))
     with pytest.raises(ValueError, match="fixed-size"):
         ShardingCodec(chunk_shape=(2,), index_codecs=[BytesCodec(), GzipCodec()])

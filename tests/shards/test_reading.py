@@ -33,7 +33,7 @@ def test_damage_is_named_with_shard_and_chunk(tmp_path):
     with (tmp_path / "c/0").open("r+b") as file:
         file.seek(-3 * 16, os.SEEK_END)
         file.write((1 << 50).to_bytes(8, "little"))
-    with pytest.raises(intarsia.ChunkDecodeError, match=r"inner chunk \(5,\) of .*c/0 cannot be read"):
+    with pytest.raises(intarsia.errors.ChunkDecodeError, match=r"inner chunk \(5,\) of .*c/0 cannot be read"):
         slots[:]
     assert (slots[:40] == 1).all()
 

@@ -40,12 +40,13 @@ def test_a_shard_that_another_program_rewrote_is_refused_until_it_has_slots_agai
     writer(tmp_path, values)
     before = (tmp_path / "c/0/0").read_bytes()
     with pytest.raises(
-        intarsia.SlotsGoneError, match=r"c/0/0 does not have 2 slots of 72 bytes(.|\n)*intarsia\.reslot"
+        intarsia.errors.SlotsGoneError,
+        match=r"c/0/0 does not have 2 slots of 72 bytes(.|\n)*intarsia\.reslot",
     ):
         slots[4:8, 4:8] = 5
     assert (tmp_path / "c/0/0").read_bytes() == before
     slots[12:16, 12:16] = 6  # the other shards still have theirs
-    assert intarsia.reslot(slots) == 1
+    assert intarsia.shards.reslot(slots) == 1
     slots[4:8, 4:8] = values[4:8, 4:8] = 5
     assert np.array_equal(array[:12, :12], values)
     assert intarsia.slot_stats(array).slotted == 4
@@ -65,7 +66,7 @@ def test_a_write_that_another_program_undoes_at_that_moment_does_not_pass_for_do
         return pwritev(*args)
 
     monkeypatch.setattr(os, "pwritev", meanwhile)
-    with pytest.raises(intarsia.SlotsGoneError, match=r"the write is lost(.|\n)*reslot"):
+    with pytest.raises(intarsia.errors.SlotsGoneError, match=r"the write is lost(.|\n)*reslot"):
         slots[0:4, 0:4] = 5
     assert (array[:12, :12] == 2).all()
 
@@ -73,13 +74,13 @@ def test_a_write_that_another_program_undoes_at_that_moment_does_not_pass_for_do
 def test_it_changes_between_one_and_two_slots_a_chunk(array):
     one, two = intarsia.slotted(array, safe_readers=False), intarsia.slotted(array, safe_readers=True)
     one[:] = 1
-    with pytest.raises(intarsia.SlotsGoneError, match="2 slots of 72 bytes a chunk"):
+    with pytest.raises(intarsia.errors.SlotsGoneError, match="2 slots of 72 bytes a chunk"):
         two[0, 0] = 2
-    assert intarsia.reslot(array, safe_readers=True) == 4
+    assert intarsia.shards.reslot(array, safe_readers=True) == 4
     two[0, 0] = 2
     one[0, 1] = 2  # who asks for less than there is gets more
     assert array[:].sum() == 24 * 24 + 2
-    assert intarsia.reslot(two) == 0
+    assert intarsia.shards.reslot(two) == 0
 
 
 def test_chunks_that_are_too_large_for_a_slot_are_named(tmp_path):
@@ -89,15 +90,15 @@ def test_chunks_that_are_too_large_for_a_slot_are_named(tmp_path):
     )
     array[:] = np.random.default_rng(0).integers(0, 256, 32)  # eight bytes grow under zstd
     before = (tmp_path / "c/0").read_bytes()
-    with pytest.raises(intarsia.SlotsUnsupportedError, match=r"chunk \(0,\).*slot only 9"):
-        intarsia.reslot(array)
+    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match=r"chunk \(0,\).*slot only 9"):
+        intarsia.shards.reslot(array)
     assert (tmp_path / "c/0").read_bytes() == before
     intarsia.rewrite(array, "compress_if_smaller")
-    assert intarsia.reslot(array) == 1
+    assert intarsia.shards.reslot(array) == 1
 
 
 def test_progress_goes_shard_by_shard(array):
     array[:] = 1
     steps = []
-    assert intarsia.reslot(array, progress=lambda done, total: steps.append((done, total))) == 4
+    assert intarsia.shards.reslot(array, progress=lambda done, total: steps.append((done, total))) == 4
     assert steps == [(n, 4) for n in range(5)]

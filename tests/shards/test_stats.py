@@ -9,7 +9,7 @@ from tests.shards import fleet
 def test_an_array_without_files_has_nothing(tmp_path):
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=32)
     stats = intarsia.slot_stats(array)
-    assert stats == intarsia.SlotStats(*[0] * 9)
+    assert stats == intarsia.types.SlotStats(*[0] * 9)
 
 
 def test_shards_with_and_without_slots_are_told_apart(tmp_path):
@@ -45,6 +45,6 @@ def test_the_cost_is_that_of_what_is_stored_not_of_the_grid(tmp_path):
     intarsia.slotted(array)[10**14 : 10**14 + 8] = 1
     assert intarsia.slot_stats(array).shards == 1
     assert intarsia.verify(array) == ()
-    assert intarsia.flush_slots(array) == 1
+    assert intarsia.shards.flush_slots(array) == 1
     assert intarsia.compact(array).replaced == 1
-    assert intarsia.reslot(array) == 1
+    assert intarsia.shards.reslot(array) == 1

@@ -49,7 +49,7 @@ def follow_old_entries(directory, monkeypatch, codecs, location, safe_readers, w
     if way == "compact":
         intarsia.compact(array)
     else:
-        intarsia.reslot(array, safe_readers=safe_readers)
+        intarsia.shards.reslot(array, safe_readers=safe_readers)
     assert intarsia.verify(array) == ()
     data = path.read_bytes()
     wrong = []
@@ -113,5 +113,5 @@ def test_compaction_of_a_shard_that_disappears_does_nothing(tmp_path, monkeypatc
     monkeypatch.setattr(ShardedArray, "files", lambda self: iter(found))
     os.unlink(tmp_path / "c/0")
     assert intarsia.compact(array).replaced == 0
-    assert intarsia.reslot(array) == 0
+    assert intarsia.shards.reslot(array) == 0
     assert intarsia.slot_stats(array).shards == 0

@@ -98,11 +98,13 @@ def test_a_chunk_left_half_overwritten_fails_until_it_is_written_as_a_whole(tmp_
         with pytest.raises(MemoryError):
             slots[8:16] = 2
     for action in (lambda: slots[8:16], lambda: slots.__setitem__(9, 3)):
-        with pytest.raises(intarsia.ChunkDecodeError, match=r"chunk \(1,\).*Write the whole chunk again"):
+        with pytest.raises(
+            intarsia.errors.ChunkDecodeError, match=r"chunk \(1,\).*Write the whole chunk again"
+        ):
             action()
     (problem,) = intarsia.verify(array)
     assert problem.where == "c/0 chunk (1,)"
-    for replace in (intarsia.compact, intarsia.reslot, intarsia.compact):
+    for replace in (intarsia.compact, intarsia.shards.reslot, intarsia.compact):
         replace(array)
         assert [problem.where for problem in intarsia.verify(array)] == ["c/0 chunk (1,)"]
         for program in OTHERS:

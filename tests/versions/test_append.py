@@ -96,13 +96,13 @@ def test_a_location_is_as_good_as_a_repository(tmp_path):
 def test_what_cannot_be_appended_is_refused_before_anything_is_uploaded(uploads):
     repo = memory()
     tip = create(repo)
-    with pytest.raises(intarsia.ShapeError):
+    with pytest.raises(intarsia.errors.ShapeError):
         intarsia.append(repo, "a", np.zeros((1, 5), "int32"))
-    with pytest.raises(intarsia.DataTypeError):
+    with pytest.raises(intarsia.errors.DataTypeError):
         intarsia.append(repo, "a", np.zeros((1, 4), "float64"))
-    with pytest.raises(intarsia.BoundsError):
+    with pytest.raises(intarsia.errors.BoundsError):
         intarsia.append(repo, "a", rows(1), axis=2)
-    with pytest.raises(intarsia.NotLogicalArrayError, match=r"tx\.create"):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError, match=r"tx\.create"):
         intarsia.append(repo, "nowhere", rows(1))
     assert repo.lookup_branch("main") == tip
     assert not uploads
@@ -136,7 +136,7 @@ def test_retries_upload_nothing_again(meddle, uploads):
     create(repo)
     uploads.clear()
     meddle(*[lambda i=i: _plain_append(repo, i) for i in range(4)])
-    intarsia.append(repo, "a", rows(77, 78), codecs=["zstd"], backoff=intarsia.Backoff(first_wait=0.0))
+    intarsia.append(repo, "a", rows(77, 78), codecs=["zstd"], backoff=intarsia.types.Backoff(first_wait=0.0))
     assert sorted(first_column(repo)) == [0, 1, 2, 3, 77, 78]
     assert len(uploads) == 1
 
@@ -207,7 +207,7 @@ def test_an_array_that_is_gone_meanwhile_is_an_error(meddle):
             del zarr.open_group(store)["a"]
 
     meddle(remove)
-    with pytest.raises(intarsia.NotLogicalArrayError):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError):
         intarsia.append(repo, "a", rows(1), codecs=["gzip"])
 
 
@@ -215,8 +215,8 @@ def test_it_gives_up_after_the_attempts_it_was_given(meddle):
     repo = memory()
     create(repo)
     meddle(*[lambda i=i: _plain_append(repo, i) for i in range(3)])
-    with pytest.raises(intarsia.ConcurrentUpdateError, match="others were faster in 3 attempts"):
-        intarsia.append(repo, "a", rows(9), codecs=["zstd"], backoff=intarsia.Backoff(3, 0.0))
+    with pytest.raises(intarsia.errors.ConcurrentUpdateError, match="others were faster in 3 attempts"):
+        intarsia.append(repo, "a", rows(9), codecs=["zstd"], backoff=intarsia.types.Backoff(3, 0.0))
     assert first_column(repo) == [0, 1, 2]
 
 
@@ -362,7 +362,7 @@ def test_every_append_writes_with_its_own_options(merge, rows, tmp_path):
             key = f"{member.path}/{member.metadata.encode_chunk_key((i, 0))}"
             assert sync(member.store.get(key, default_buffer_prototype())).to_bytes()[:3] == b"LEN"
     assert (array[...] == 7).all()
-    with pytest.raises(intarsia.ChunkEncodeError, match="with_padding"):
+    with pytest.raises(intarsia.errors.ChunkEncodeError, match="with_padding"):
         intarsia.append(repo, "x", np.full((8, 64), 7, "u2"))
     assert intarsia.open(repo, "x").shape == (3 * rows, 64)
 

@@ -33,7 +33,7 @@ def repo():
 def test_a_young_cut_off_is_refused_and_says_why(repo):
     now = datetime.datetime.now(datetime.UTC)
     for young in (NOW, datetime.timedelta(hours=23), now, now - MINIMUM_AGE / 2, now.isoformat()):
-        with pytest.raises(intarsia.CutOffError, match=r"younger than 24 hours.*\n.*force=True"):
+        with pytest.raises(intarsia.errors.CutOffError, match=r"younger than 24 hours.*\n.*force=True"):
             intarsia.expire_and_collect(repo, young)
     assert len(list(repo.ancestry(branch="main"))) == 5
 
@@ -44,7 +44,7 @@ def test_what_the_refusal_prevents_is_real(repo):
     intarsia.open(session.store, "a", mode="r+").append(rows(4))
     intarsia.expire_and_collect(repo, NOW, force=True)
     session.commit("too late")
-    with pytest.raises(intarsia.ReadError):
+    with pytest.raises(intarsia.errors.ReadError):
         intarsia.open(repo, "a")[...]
 
 
@@ -56,7 +56,7 @@ def test_old_versions_go_and_the_current_one_stays(repo):
     assert collected.chunks == 3  # those of the encoding before
     assert collected.nbytes > 3 * 1600
     assert intarsia.open(repo, "a")[:, 0].tolist() == [1, 2, 3]
-    with pytest.raises(intarsia.VersionNotFoundError):
+    with pytest.raises(intarsia.errors.VersionNotFoundError):
         intarsia.open(repo, "a", snapshot_id=first)
     assert intarsia.verify(repo) == ()
     assert intarsia.expire_and_collect(repo, NOW, force=True).is_empty
@@ -94,7 +94,7 @@ COLLECT = """
     when = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
     try:
         intarsia.expire_and_collect(repo, when)
-    except intarsia.CutOffError as error:
+    except intarsia.errors.CutOffError as error:
         print(error)
     print(len(intarsia.expire_and_collect(repo, when, force=True).expired), "expired")
     print(len(intarsia.expire_and_collect(repo, when).expired), "expired, as nothing is left")
@@ -145,7 +145,7 @@ def test_nobody_commits_while_the_list_of_snapshots_is_written(local, monkeypatc
         try:
             with intarsia.commit_lock(local, timeout=0.05):
                 return True
-        except intarsia.LockTimeoutError:
+        except intarsia.errors.LockTimeoutError:
             return False
 
     async def watched(self, *arguments, **options):

@@ -93,7 +93,7 @@ def test_a_conflict_that_cannot_be_looked_into_is_no_reason_to_try_again(monkeyp
 
     monkeypatch.setattr(icechunk.Session, "commit", conflict)
     monkeypatch.setattr(icechunk.Repository, "ancestry", unreachable)
-    with pytest.raises(intarsia.RepositoryError, match="no route to host"):
+    with pytest.raises(intarsia.errors.RepositoryError, match="no route to host"):
         intarsia.append(repo, "a", rows(1), codecs=["gzip"])
 
 
@@ -124,8 +124,10 @@ def test_who_is_far_behind_is_told_so_at_once(shared, host, tmp_path):
         lambda: intarsia.append(shared, "a", rows(1), merge=False),
         lambda: intarsia.write(shared, "a", (0, 0), 1),
     ):
-        with pytest.raises(intarsia.RepositoryError, match=r"seconds from now.*\n.*Set the clock right"):
+        with pytest.raises(
+            intarsia.errors.RepositoryError, match=r"seconds from now.*\n.*Set the clock right"
+        ):
             change()
-    with pytest.raises(intarsia.RepositoryError, match="clock of this machine is behind"):
+    with pytest.raises(intarsia.errors.RepositoryError, match="clock of this machine is behind"):
         intarsia.expire_and_collect(shared, datetime.timedelta(days=1))
     assert intarsia.open(shared, "a")[:, 0].tolist() == [9]

@@ -10,16 +10,32 @@ import intarsia
 from intarsia.versions.failures import explained
 
 CASES = [
-    (icechunk.RepositoryNotFoundError("gone"), intarsia.RepositoryNotFoundError, "create=True"),
-    (icechunk.RefNotFoundError("ref not found `x`"), intarsia.VersionNotFoundError, "ref not found `x`"),
-    (icechunk.SnapshotNotFoundError("no snapshot"), intarsia.VersionNotFoundError, "no snapshot"),
-    (icechunk.ReadOnlyError("read only"), intarsia.ReadOnlyError, "can only be read"),
-    (icechunk.StorageError("dispatch failure: timed out"), intarsia.RepositoryError, "Is the server up"),
-    (icechunk.StorageError("NoSuchBucket"), intarsia.RepositoryError, "Create the bucket first"),
-    (icechunk.StorageError("SignatureDoesNotMatch"), intarsia.RepositoryError, "Check the credentials"),
-    (icechunk.StorageError("Permission denied (os error 13)"), intarsia.RepositoryError, "check owner"),
-    (icechunk.StorageError("(os error 30)"), intarsia.RepositoryError, "mounted read-only"),
-    (icechunk.FormatError("something new"), intarsia.RepositoryError, "something new"),
+    (icechunk.RepositoryNotFoundError("gone"), intarsia.errors.RepositoryNotFoundError, "create=True"),
+    (
+        icechunk.RefNotFoundError("ref not found `x`"),
+        intarsia.errors.VersionNotFoundError,
+        "ref not found `x`",
+    ),
+    (icechunk.SnapshotNotFoundError("no snapshot"), intarsia.errors.VersionNotFoundError, "no snapshot"),
+    (icechunk.ReadOnlyError("read only"), intarsia.errors.ReadOnlyError, "can only be read"),
+    (
+        icechunk.StorageError("dispatch failure: timed out"),
+        intarsia.errors.RepositoryError,
+        "Is the server up",
+    ),
+    (icechunk.StorageError("NoSuchBucket"), intarsia.errors.RepositoryError, "Create the bucket first"),
+    (
+        icechunk.StorageError("SignatureDoesNotMatch"),
+        intarsia.errors.RepositoryError,
+        "Check the credentials",
+    ),
+    (
+        icechunk.StorageError("Permission denied (os error 13)"),
+        intarsia.errors.RepositoryError,
+        "check owner",
+    ),
+    (icechunk.StorageError("(os error 30)"), intarsia.errors.RepositoryError, "mounted read-only"),
+    (icechunk.FormatError("something new"), intarsia.errors.RepositoryError, "something new"),
 ]
 
 
@@ -33,7 +49,7 @@ def test_each_becomes_one_of_ours_and_says_what_to_do(error, kind, says):
 
 def test_the_chain_of_calls_is_left_out():
     error = icechunk.StorageError("broken\n\ncontext:\n   0: icechunk::refs::fetch_branch")
-    with pytest.raises(intarsia.RepositoryError) as caught, explained("here"):
+    with pytest.raises(intarsia.errors.RepositoryError) as caught, explained("here"):
         raise error
     assert str(caught.value) == "here: broken"
 

@@ -29,9 +29,9 @@ def through(proxy, server):
 
 def test_a_server_that_is_down_from_the_start(tmp_path):
     down = S3Server("down", None, 9)
-    with pytest.raises(intarsia.RepositoryError, match=r"s3://bucket/prefix: .*\n  Is the server up"):
+    with pytest.raises(intarsia.errors.RepositoryError, match=r"s3://bucket/prefix: .*\n  Is the server up"):
         intarsia.open_repository("s3://bucket/prefix", **down.options)
-    with pytest.raises(intarsia.RepositoryError, match="Is the server up"):
+    with pytest.raises(intarsia.errors.RepositoryError, match="Is the server up"):
         intarsia.open_repository("s3://bucket/prefix", create=True, **down.options)
 
 
@@ -49,13 +49,13 @@ def test_a_server_that_goes_down_before_and_within_a_transaction(moto_server):
                 proxy.close()
                 tx.open("a").append(rows(2, 400))
 
-        with pytest.raises(intarsia.RepositoryError, match="Is the server up"):
+        with pytest.raises(intarsia.errors.RepositoryError, match="Is the server up"):
             change()
-        with pytest.raises(intarsia.RepositoryError, match="Is the server up"):
+        with pytest.raises(intarsia.errors.RepositoryError, match="Is the server up"):
             intarsia.append(repo, "a", rows(3, 400))
-        with pytest.raises(intarsia.RepositoryError, match="Is the server up"):
+        with pytest.raises(intarsia.errors.RepositoryError, match="Is the server up"):
             intarsia.history(repo, "a")
-        with pytest.raises(intarsia.RepositoryError, match="Is the server up"):
+        with pytest.raises(intarsia.errors.RepositoryError, match="Is the server up"):
             intarsia.open(repo, "a")
     assert intarsia.open(direct, "a")[:, 0].tolist() == [1]
     intarsia.append(direct, "a", rows(4, 400))
@@ -69,7 +69,7 @@ def test_a_server_that_goes_down_right_before_the_commit(moto_server, meddle):
     with in_front_of(moto_server) as proxy:
         repo = intarsia.open_repository(location, **through(proxy, moto_server))
         meddle(proxy.close)
-        with pytest.raises(intarsia.RepositoryError, match="Is the server up"):
+        with pytest.raises(intarsia.errors.RepositoryError, match="Is the server up"):
             intarsia.append(repo, "a", rows(1), codecs=["gzip"])
     assert intarsia.open(direct, "a").shape == (0, 4)
     assert not [p for p in intarsia.verify(direct) if p.kind != "leftover"]
@@ -79,16 +79,16 @@ def test_wrong_credentials(seaweedfs_server):
     location = seaweedfs_server.new_location()
     create(intarsia.open_repository(location, create=True, **seaweedfs_server.options))
     for wrong in ({"secret_access_key": "wrong"}, {"access_key_id": "nobody"}):
-        with pytest.raises(intarsia.RepositoryError, match="Check the credentials"):
+        with pytest.raises(intarsia.errors.RepositoryError, match="Check the credentials"):
             intarsia.open_repository(location, **{**seaweedfs_server.options, **wrong})
 
 
 @pytest.mark.parametrize("kind", ["moto", "seaweedfs"])
 def test_a_bucket_that_is_missing(kind, request):
     server = request.getfixturevalue(f"{kind}_server")
-    with pytest.raises(intarsia.RepositoryNotFoundError, match="s3://no-such-bucket-here/prefix"):
+    with pytest.raises(intarsia.errors.RepositoryNotFoundError, match="s3://no-such-bucket-here/prefix"):
         intarsia.open_repository("s3://no-such-bucket-here/prefix", **server.options)
-    with pytest.raises(intarsia.RepositoryError, match="Create the bucket first"):
+    with pytest.raises(intarsia.errors.RepositoryError, match="Create the bucket first"):
         intarsia.open_repository("s3://no-such-bucket-here/prefix", create=True, **server.options)
 
 
@@ -116,7 +116,7 @@ FULL = """
     for attempt in (lambda: intarsia.append(repo, "a", big), in_a_transaction):
         try:
             attempt()
-        except intarsia.RepositoryError as error:
+        except intarsia.errors.RepositoryError as error:
             print(error)
         else:
             raise SystemExit("that should not have worked")
@@ -158,7 +158,7 @@ def fill(repo):
 def test_a_disk_that_is_full(small_disk):
     repo = intarsia.open_repository(small_disk / "r", create=True)
     create(repo, shape=(0, 100_000), chunks=(1, 100_000))
-    with pytest.raises(intarsia.RepositoryError, match="The disk is full"):
+    with pytest.raises(intarsia.errors.RepositoryError, match="The disk is full"):
         fill(repo)
     done = intarsia.open(repo, "a").shape[0]
     assert done > 1
@@ -206,7 +206,7 @@ READ_ONLY = """
     for attempt in attempts:
         try:
             attempt()
-        except intarsia.RepositoryError as error:
+        except intarsia.errors.RepositoryError as error:
             print(error)
         else:
             raise SystemExit("that should not have worked")

@@ -88,9 +88,9 @@ def test_more_workers_than_chunks_leave_some_without_work():
 def test_writing_outside_the_share_is_refused_at_once():
     with intarsia.transaction(memory()) as tx:
         first, _ = prepared(tx).fork_for(2)
-        with pytest.raises(intarsia.ForkError, match=r"\(4,\) of m-"):
+        with pytest.raises(intarsia.errors.ForkError, match=r"\(4,\) of m-"):
             first[3:5] = 1
-        with pytest.raises(intarsia.ForkError):
+        with pytest.raises(intarsia.errors.ForkError):
             first[np.array([0, 7])] = 1
         first[np.array([0, 3])] = 1
         assert first[...].tolist() == [1, 0, 0, 1, 0, 0, 0, 0]
@@ -102,7 +102,7 @@ def test_what_was_written_outside_the_share_all_the_same_is_refused_when_merged(
         first, second = array.fork_for(2)
         first.array[5] = 1
         second[5] = 2
-        with pytest.raises(intarsia.ForkError, match="not in its share"):
+        with pytest.raises(intarsia.errors.ForkError, match="not in its share"):
             tx.merge(second, first)
         assert array[...].tolist() == [0] * 8  # nothing was merged
 
@@ -112,7 +112,7 @@ def test_a_share_is_merged_once():
         first, second = prepared(tx).fork_for(2)
         first[0], second[7] = 1, 7
         tx.merge(first)
-        with pytest.raises(intarsia.ForkError, match="two workers wrote the same chunks"):
+        with pytest.raises(intarsia.errors.ForkError, match="two workers wrote the same chunks"):
             tx.merge(second, first)
         tx.merge(second)
 
@@ -121,7 +121,7 @@ def test_a_worker_must_not_change_the_layout():
     with intarsia.transaction(memory()) as tx:
         (share,) = prepared(tx).fork_for(1)
         share.array.append([1], codecs=["gzip"])
-        with pytest.raises(intarsia.ForkError, match="more than values"):
+        with pytest.raises(intarsia.errors.ForkError, match="more than values"):
             tx.merge(share)
 
 
@@ -131,7 +131,7 @@ def test_work_given_out_for_another_layout_is_refused():
         (share,) = array.fork_for(1)
         share[0] = 1
         array.recode([(0, 4)], codecs=["zstd"])
-        with pytest.raises(intarsia.ForkError, match="layout of 't' changed"):
+        with pytest.raises(intarsia.errors.ForkError, match="layout of 't' changed"):
             tx.merge(share)
 
 
@@ -143,7 +143,7 @@ def test_work_for_an_array_that_was_made_anew_is_refused():
         (share,) = tx.open("t").fork_for(1)
         share[0] = 1
         intarsia.create(tx.store, "t", shape=(8,), chunks=(1,), dtype="int64", overwrite=True)
-        with pytest.raises(intarsia.ForkError, match="removed or made anew"):
+        with pytest.raises(intarsia.errors.ForkError, match="removed or made anew"):
             tx.merge(share)
 
 
@@ -154,7 +154,7 @@ def test_icechunks_own_forks_are_checked_too():
         forks = [tx.session.fork() for _ in range(2)]
         for i, fork in enumerate(forks):
             zarr.open_array(fork.store, path=f"t/{member}")[0] = i + 1
-        with pytest.raises(intarsia.ForkError, match="same chunks"):
+        with pytest.raises(intarsia.errors.ForkError, match="same chunks"):
             tx.merge(*forks)
         tx.merge(forks[0])
     assert intarsia.open(repo, "t")[0] == 1
@@ -177,7 +177,9 @@ def test_a_chunk_that_the_transaction_wrote_itself_since_is_not_overwritten(repo
         array[0:2] = 50
         one[2:4] = 7  # other values of the same chunk
         other[4:6] = 8
-        with pytest.raises(intarsia.ForkError, match=r"written after the work was given out, \(0,\) of"):
+        with pytest.raises(
+            intarsia.errors.ForkError, match=r"written after the work was given out, \(0,\) of"
+        ):
             tx.merge(other, one)
         tx.merge(other)
     assert intarsia.open(repo, "t")[...].tolist() == [50, 50, 2, 3, 8, 8, 6, 7]
@@ -189,7 +191,7 @@ def test_a_chunk_that_others_committed_since_is_not_overwritten(repo):
     one[0:2], other[4:6] = 7, 8
     intarsia.write(repo, "t", slice(2, 4), 99)
     with intarsia.transaction(repo) as tx:
-        with pytest.raises(intarsia.ForkError, match="written after the work was given out"):
+        with pytest.raises(intarsia.errors.ForkError, match="written after the work was given out"):
             tx.merge(one)
         tx.merge(other)
     assert intarsia.open(repo, "t")[...].tolist() == [0, 1, 99, 99, 8, 8, 6, 7]
@@ -202,21 +204,21 @@ def test_icechunks_own_forks_do_not_overwrite_either(tmp_path):
         fork = tx.session.fork()
         zarr.open_array(fork.store, path=f"t/{array.regions[0].name}")[0] = 1
         array[0] = 2
-        with pytest.raises(intarsia.ForkError, match="written after the work was given out"):
+        with pytest.raises(intarsia.errors.ForkError, match="written after the work was given out"):
             tx.merge(fork)
     assert intarsia.open(repo, "t")[0] == 2
 
 
 def test_forks_need_a_transaction():
     array = intarsia.create({}, "t", shape=(4,), chunks=(1,), dtype="u1")
-    with pytest.raises(intarsia.ForkError, match="not in one"):
+    with pytest.raises(intarsia.errors.ForkError, match="not in one"):
         array.fork_for(2)
     repo = memory()
     with intarsia.transaction(repo) as tx:
         prepared(tx)
-        with pytest.raises(intarsia.ForkError, match="at least 1"):
+        with pytest.raises(intarsia.errors.ForkError, match="at least 1"):
             tx.open("t").fork_for(0)
-    with pytest.raises(intarsia.ForkError, match="not in one"):
+    with pytest.raises(intarsia.errors.ForkError, match="not in one"):
         intarsia.open(repo, "t").fork_for(2)
 
 

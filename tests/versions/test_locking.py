@@ -78,7 +78,7 @@ def test_where_the_lock_is_must_be_known(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     for _ in range(2):
-        with pytest.raises(intarsia.RepositoryError, match="relative path 'r'"):
+        with pytest.raises(intarsia.errors.RepositoryError, match="relative path 'r'"):
             create(repo, "b")
         with intarsia.commit_lock(intarsia.open_repository("r", create=True)):
             pass
@@ -88,7 +88,10 @@ def test_where_the_lock_is_must_be_known(tmp_path, monkeypatch):
 
 def test_who_waits_too_long_is_told_which_file(holder):
     repo, _, _ = holder
-    with pytest.raises(intarsia.LockTimeoutError, match=r"\.lock"), intarsia.commit_lock(repo, timeout=0.05):
+    with (
+        pytest.raises(intarsia.errors.LockTimeoutError, match=r"\.lock"),
+        intarsia.commit_lock(repo, timeout=0.05),
+    ):
         pass
 
 
@@ -124,7 +127,7 @@ def test_the_lock_of_a_killed_process_is_free(holder):
 def test_a_repository_opened_by_icechunk_itself_is_locked_too(holder):
     repo, _, _ = holder
     own = icechunk.Repository.open(repo.storage)
-    with pytest.raises(intarsia.LockTimeoutError), intarsia.commit_lock(own, timeout=0.05):
+    with pytest.raises(intarsia.errors.LockTimeoutError), intarsia.commit_lock(own, timeout=0.05):
         pass
 
 
@@ -136,7 +139,7 @@ def test_a_thread_may_take_it_twice_and_another_one_waits(tmp_path):
         try:
             with intarsia.commit_lock(repo, timeout=0.05):
                 pass
-        except intarsia.LockTimeoutError:
+        except intarsia.errors.LockTimeoutError:
             refused.append(True)
 
     with intarsia.commit_lock(repo), intarsia.commit_lock(repo):

@@ -41,7 +41,7 @@ def test_branch_tag_snapshot_and_time(repo):
 
 def test_versions_that_are_not_there_are_named(repo):
     for version in ({"branch": "x"}, {"tag": "x"}, {"snapshot_id": "1" * 20}, {"as_of": "1999-01-01"}):
-        with pytest.raises(intarsia.VersionNotFoundError):
+        with pytest.raises(intarsia.errors.VersionNotFoundError):
             lengths(repo, **version)
 
 
@@ -62,14 +62,14 @@ def test_readers_keep_their_version(repo):
 
 
 def test_repositories_are_read_only_here(repo):
-    with pytest.raises(intarsia.ReadOnlyError, match=r"intarsia\.transaction"):
+    with pytest.raises(intarsia.errors.ReadOnlyError, match=r"intarsia\.transaction"):
         intarsia.open(repo, "a", mode="r+")
-    with pytest.raises(intarsia.ReadOnlyError):
+    with pytest.raises(intarsia.errors.ReadOnlyError):
         intarsia.open(repo, "a").append([[1, 1, 1, 1]])
 
 
 def test_no_such_array(repo):
-    with pytest.raises(intarsia.NotLogicalArrayError, match="nowhere"):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError, match="nowhere"):
         intarsia.open(repo, "nowhere")
 
 
@@ -105,6 +105,6 @@ def test_a_repository_at_a_path_is_recognised(tmp_path):
 
 
 def test_what_is_nowhere_makes_no_directory(tmp_path):
-    with pytest.raises(intarsia.NotLogicalArrayError):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError):
         intarsia.open(tmp_path / "nowhere", "a")
     assert list(tmp_path.iterdir()) == []

@@ -50,7 +50,7 @@ def test_a_named_memory_is_shared_within_the_process():
     name = f"memory://{os.urandom(8).hex()}"
     create(intarsia.open_repository(name, create=True))
     assert intarsia.open(name, "a").shape == (0, 4)
-    with pytest.raises(intarsia.RepositoryNotFoundError):
+    with pytest.raises(intarsia.errors.RepositoryNotFoundError):
         intarsia.open_repository("memory://")
 
 
@@ -76,11 +76,11 @@ def test_http_is_for_reading(served):
     remote = intarsia.open_repository(f"{url}/r")
     assert intarsia.open(remote, "a")[...].tolist() == [[1, 2, 3, 4]]
     assert intarsia.verify(remote) == ()
-    with pytest.raises(intarsia.ReadOnlyError, match="can only be read"):
+    with pytest.raises(intarsia.errors.ReadOnlyError, match="can only be read"):
         intarsia.append(remote, "a", [[1, 2, 3, 4]])
-    with pytest.raises(intarsia.ReadOnlyError, match="no repository can be created over HTTP"):
+    with pytest.raises(intarsia.errors.ReadOnlyError, match="no repository can be created over HTTP"):
         intarsia.open_repository(f"{url}/new", create=True)
-    with pytest.raises(intarsia.RepositoryNotFoundError):
+    with pytest.raises(intarsia.errors.RepositoryNotFoundError):
         intarsia.open_repository(f"{url}/nowhere")
 
 
@@ -97,7 +97,7 @@ def test_s3_takes_its_settings_from_the_environment(moto_server, monkeypatch):
 
 
 def test_nothing_there_says_how_to_create_it(tmp_path):
-    with pytest.raises(intarsia.RepositoryNotFoundError, match="create=True"):
+    with pytest.raises(intarsia.errors.RepositoryNotFoundError, match="create=True"):
         intarsia.open_repository(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
 
@@ -105,7 +105,7 @@ def test_nothing_there_says_how_to_create_it(tmp_path):
 def test_a_directory_with_other_things_in_it_is_left_alone(tmp_path):
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "mine.txt").write_text("mine")
-    with pytest.raises(intarsia.RepositoryError, match="clean"):
+    with pytest.raises(intarsia.errors.RepositoryError, match="clean"):
         intarsia.open_repository(tmp_path / "r", create=True)
     assert [p.name for p in (tmp_path / "r").iterdir()] == ["mine.txt"]
 

@@ -93,7 +93,7 @@ def test_an_array_that_was_removed_comes_back(repo):
         del zarr.open_group(tx.store)["t"]
 
     intarsia.retry(repo, delete, message="remove")
-    with pytest.raises(intarsia.NotLogicalArrayError):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError):
         intarsia.open(repo, "t")
     intarsia.restore(repo, "t", first)
     array = intarsia.open(repo, "t")
@@ -122,7 +122,7 @@ def test_restoring_what_is_there_is_no_commit(repo):
 
 
 def test_a_version_that_has_no_such_array_is_an_error(repo):
-    with pytest.raises(intarsia.NotLogicalArrayError, match="was no logical array at 'nowhere'"):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError, match="was no logical array at 'nowhere'"):
         intarsia.restore(repo, "nowhere", "main")
 
 
@@ -154,7 +154,7 @@ def damage(repo):
 def test_a_damaged_manifest_can_be_left(repo):
     first = repo.lookup_branch("main")
     damage(repo)
-    with pytest.raises(intarsia.ManifestError):
+    with pytest.raises(intarsia.errors.ManifestError):
         intarsia.open(repo, "t")
     intarsia.restore(repo, "t", first)
     array = intarsia.open(repo, "t")
@@ -172,7 +172,7 @@ def test_a_manifest_of_a_later_intarsia_is_not_taken_for_damaged(repo):
     group = zarr.open_group(session.store, path="t", mode="r+")
     group.attrs["intarsia"] = {**group.attrs["intarsia"], "version": 99}
     session.commit("from the future")
-    with pytest.raises(intarsia.ManifestVersionError):
+    with pytest.raises(intarsia.errors.ManifestVersionError):
         intarsia.restore(repo, "t", first)
 
 

@@ -61,7 +61,7 @@ def test_write_across_regions_must_be_allowed():
     repo = memory()
     make(repo)
     intarsia.append(repo, "t", np.zeros(2, "int64"), codecs=["zstd"])
-    with pytest.raises(intarsia.CrossRegionWriteError):
+    with pytest.raises(intarsia.errors.CrossRegionWriteError):
         intarsia.write(repo, "t", slice(7, 9), 1)
     intarsia.write(repo, "t", slice(7, 9), 1, cross_region_writes=True)
     assert values(repo)[7:9] == [1, 1]
@@ -200,8 +200,8 @@ def test_recode_gives_up_after_the_attempts_it_was_given(during_upload):
     repo = memory()
     make(repo)
     during_upload(*[lambda i=i: intarsia.write(repo, "t", 0, i + 1) for i in range(3)])
-    with pytest.raises(intarsia.ConcurrentUpdateError, match="changed in 3 attempts"):
-        intarsia.recode(repo, "t", codecs=["zstd"], backoff=intarsia.Backoff(3, 0.0))
+    with pytest.raises(intarsia.errors.ConcurrentUpdateError, match="changed in 3 attempts"):
+        intarsia.recode(repo, "t", codecs=["zstd"], backoff=intarsia.types.Backoff(3, 0.0))
     assert values(repo)[0] == 3
 
 
@@ -284,7 +284,7 @@ def keep_counting(place, worker, count):
                     array = tx.open("t")
                     array[0] = array[0] + 1  # one chunk for all
                     array[worker] = i  # and one of its own
-            except intarsia.ConcurrentUpdateError:
+            except intarsia.errors.ConcurrentUpdateError:
                 refused += 1
             else:
                 break
@@ -313,7 +313,7 @@ def test_workers_of_an_executor_recode_with_the_options_of_the_call(tmp_path):
     codec = intarsia.ConditionalCodec(codecs=["zstd"])
     nobody = intarsia.PadCodec(location="start", nbytes=8, padding_func=lambda encoded: b"")
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        with pytest.raises(intarsia.CodecConfigurationError, match="cannot be pickled"):
+        with pytest.raises(intarsia.errors.CodecConfigurationError, match="cannot be pickled"):
             intarsia.recode(repo, "x", codecs=[codec, nobody], client=pool)
         with zarr.config.set({"intarsia.decision": "always_apply"}):  # of this process alone
             intarsia.recode(repo, "x", codecs=[codec, pad], client=pool)
@@ -331,10 +331,10 @@ def test_a_write_brings_what_decides_and_how_to_cast():
     intarsia.write(repo, "t", slice(0, 100), np.full(100, 7, "u1"), decision="always_apply")
     (member,) = intarsia.open(repo, "t").members.values()
     assert intarsia.masks(member).tolist() == [1, 0]
-    with pytest.raises(intarsia.DataTypeError):
+    with pytest.raises(intarsia.errors.DataTypeError):
         intarsia.write(repo, "t", slice(0, 100), np.full(100, 7.5))
     intarsia.write(repo, "t", slice(0, 100), np.full(100, 7.5), casting="unsafe")
-    with pytest.raises(intarsia.DataTypeError):
+    with pytest.raises(intarsia.errors.DataTypeError):
         intarsia.append(repo, "t", np.full(100, 7.5))
     intarsia.append(repo, "t", np.full(100, 7.5), casting="unsafe")
     assert intarsia.open(repo, "t")[...].tolist() == [7] * 100 + [1] * 100 + [7] * 100

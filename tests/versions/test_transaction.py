@@ -101,7 +101,10 @@ def test_a_transaction_works_on_any_branch(repo):
 
 
 def test_an_unknown_branch_is_named(repo):
-    with pytest.raises(intarsia.VersionNotFoundError, match="nowhere"), intarsia.transaction(repo, "nowhere"):
+    with (
+        pytest.raises(intarsia.errors.VersionNotFoundError, match="nowhere"),
+        intarsia.transaction(repo, "nowhere"),
+    ):
         pass
 
 
@@ -228,14 +231,16 @@ CLASHING = {
 @pytest.mark.parametrize("case", CLASHING)
 def test_changes_that_do_not_fit_raise_and_theirs_stay(repo, case):
     ours, theirs = CLASHING[case]
-    with pytest.raises(intarsia.ConcurrentUpdateError, match=r"'ours' was not committed to branch 'main'"):
+    with pytest.raises(
+        intarsia.errors.ConcurrentUpdateError, match=r"'ours' was not committed to branch 'main'"
+    ):
         race(repo, ours, theirs)
     assert commits(repo)[0] == "theirs"
     assert intarsia.verify(intarsia.open(repo, "t")) == ()
 
 
 def test_the_error_names_what_changed_and_travels_between_processes(repo):
-    with pytest.raises(intarsia.ConcurrentUpdateError) as caught:
+    with pytest.raises(intarsia.errors.ConcurrentUpdateError) as caught:
         race(repo, write(0, 90), write(1, 91))
     member = intarsia.open(repo, "t").regions[0].name
     assert caught.value.changed == [f"/t/{member}: chunks (0,)"]
@@ -244,7 +249,7 @@ def test_the_error_names_what_changed_and_travels_between_processes(repo):
 
 
 def test_a_half_recoded_region_is_named_with_its_bounds(repo):
-    with pytest.raises(intarsia.ConcurrentUpdateError, match=r"/t: \[0:4\] has another layout now"):
+    with pytest.raises(intarsia.errors.ConcurrentUpdateError, match=r"/t: \[0:4\] has another layout now"):
         race(repo, write(0, 90), recode((0, 2)))
 
 
@@ -266,7 +271,7 @@ def test_a_branch_that_was_reset_is_named(repo):
             tx.open("t")[0] = 90
             repo.reset_branch("main", first)
 
-    with pytest.raises(intarsia.ConcurrentUpdateError, match="reset"):
+    with pytest.raises(intarsia.errors.ConcurrentUpdateError, match="reset"):
         change()
 
 
@@ -284,7 +289,7 @@ def test_many_rounds_of_others_are_survived(repo):
     session = repo.writable_session("main")
     base = session.snapshot_id
     intarsia.open(session.store, "t", mode="r+")[0] = 90
-    settled = settle(commit, session, base, intarsia.Backoff(first_wait=0.0))
+    settled = settle(commit, session, base, intarsia.types.Backoff(first_wait=0.0))
     assert settled == repo.lookup_branch("main")
     assert len(rounds) == 5
     assert values(repo)[0] == 90
@@ -298,8 +303,8 @@ def test_a_branch_that_never_rests_ends_in_an_error(repo):
 
     session = repo.writable_session("main")
     intarsia.open(session.store, "t", mode="r+")[0] = 90
-    with pytest.raises(intarsia.ConcurrentUpdateError, match="moved 3 times"):
-        settle(Meddled(repo, "main", "ours"), session, session.snapshot_id, intarsia.Backoff(3, 0.0))
+    with pytest.raises(intarsia.errors.ConcurrentUpdateError, match="moved 3 times"):
+        settle(Meddled(repo, "main", "ours"), session, session.snapshot_id, intarsia.types.Backoff(3, 0.0))
 
 
 def test_retry_repeats_the_change_until_it_fits(repo):
@@ -312,7 +317,7 @@ def test_retry_repeats_the_change_until_it_fits(repo):
         if len(calls) < 4:
             intarsia.write(repo, "t", 0, 100 * len(calls))
 
-    intarsia.retry(repo, add_one, message="count", backoff=intarsia.Backoff(first_wait=0.0))
+    intarsia.retry(repo, add_one, message="count", backoff=intarsia.types.Backoff(first_wait=0.0))
     assert calls == [0, 100, 200, 300]
     assert values(repo)[0] == 301
 
@@ -322,8 +327,8 @@ def test_retry_gives_up_and_says_so(repo):
         tx.open("t")[0] = 1
         intarsia.write(repo, "t", 0, 2)
 
-    with pytest.raises(intarsia.ConcurrentUpdateError, match="gave up after 3 attempts"):
-        intarsia.retry(repo, change, message="never", backoff=intarsia.Backoff(3, 0.0))
+    with pytest.raises(intarsia.errors.ConcurrentUpdateError, match="gave up after 3 attempts"):
+        intarsia.retry(repo, change, message="never", backoff=intarsia.types.Backoff(3, 0.0))
     assert values(repo)[0] == 2
 
 

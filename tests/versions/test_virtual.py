@@ -82,14 +82,14 @@ def test_a_file_that_changes_afterwards_is_an_error_as_before(series):
     intarsia.retry(repo, lambda tx: tx.open("t").consolidate())
     (files / "1.bin").write_bytes(b"\1" * 8 * CHUNK)
     os.utime(files / "1.bin", (4_000_000_000, 4_000_000_000))
-    with pytest.raises(intarsia.ReadError, match=r"(?i)modified|changed"):
+    with pytest.raises(intarsia.errors.ReadError, match=r"(?i)modified|changed"):
         intarsia.open(repo, "t")[...]
 
 
 def test_a_file_that_changed_before_cannot_be_joined(series):
     repo, files = series
     os.utime(files / "1.bin", None)
-    with pytest.raises(intarsia.RepositoryError, match=r"(?i)modified|changed"):
+    with pytest.raises(intarsia.errors.RepositoryError, match=r"(?i)modified|changed"):
         intarsia.retry(repo, lambda tx: tx.open("t").consolidate())
     assert len(intarsia.open(repo, "t").members) == 3
 

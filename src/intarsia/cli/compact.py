@@ -52,7 +52,7 @@ def compact(
     """
     place = NamedStore.find(store, storage_option, allow)
     if place.repo is not None:
-        raise intarsia.SlotsUnsupportedError(
+        raise intarsia.errors.SlotsUnsupportedError(
             f"{store} is an Icechunk repository, whose chunks never change: there are no slots to compact.\n"
             "  To join members of equal encoding: array.consolidate()"
         )
@@ -97,15 +97,19 @@ def _sharded_arrays(store: Any, path: str) -> list[tuple[str, zarr.Array[Any]]]:
     try:
         found = zarr.open(store, path=path, mode="r+", zarr_format=3)
     except FileNotFoundError as error:
-        raise intarsia.NotLogicalArrayError(f"there is neither an array nor a group at {path!r}") from error
+        raise intarsia.errors.NotLogicalArrayError(
+            f"there is neither an array nor a group at {path!r}"
+        ) from error
     if isinstance(found, zarr.Array):
         return [(path, found)]
     try:
         logical = intarsia.open(found, mode="r+")
-    except intarsia.NotLogicalArrayError as error:
+    except intarsia.errors.NotLogicalArrayError as error:
         raise CommandError(f"{path or '/'} is a group: name a sharded array, or a logical array") from error
     facts = read_facts(logical.group, logical.manifest.members, logical.ndim)
     names = [fact.name for fact in facts if fact.is_sharded]
     if not names:
-        raise intarsia.SlotsUnsupportedError(f"none of the {len(facts)} members of {path or '/'} has shards")
+        raise intarsia.errors.SlotsUnsupportedError(
+            f"none of the {len(facts)} members of {path or '/'} has shards"
+        )
     return [(f"{logical.path}/{name}".lstrip("/"), logical.members[name]) for name in names]

@@ -168,7 +168,7 @@ def _build(place: Path, data: dict[str, np.ndarray[Any, Any]], tell: Any) -> tup
 
 def _expect(array: LogicalArray, values: np.ndarray[Any, Any], what: str) -> None:
     if not np.array_equal(array[...].view("u4"), values.view("u4")):
-        raise intarsia.ReadError(f"{what} does not hold the values that were written")
+        raise intarsia.errors.ReadError(f"{what} does not hold the values that were written")
 
 
 def _verdict(array: LogicalArray, values: np.ndarray[Any, Any]) -> list[tuple[str, int, float]]:

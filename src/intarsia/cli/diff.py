@@ -60,7 +60,7 @@ def diff(
     with waiting("comparing versions", counted=False):
         change = intarsia.diff(place.repo, path, before, later)
     if change.shape_before is None and change.shape_after is None:
-        raise intarsia.NotLogicalArrayError(f"there is no logical array at {path!r} in either version")
+        raise intarsia.errors.NotLogicalArrayError(f"there is no logical array at {path!r} in either version")
     if as_json:
         print_json(
             {"store": store, "path": path, "before": before, "after": later, "change": change_json(change)}

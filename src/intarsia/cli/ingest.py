@@ -130,7 +130,7 @@ def _repository(store: str, options: list[str] | None, *, dry_run: bool) -> Any:
     given = parse_options(options or (), "storage option")
     try:
         return intarsia.open_repository(store, create=not dry_run, **given)
-    except intarsia.RepositoryNotFoundError:
+    except intarsia.errors.RepositoryNotFoundError:
         if dry_run:
             return None
         raise

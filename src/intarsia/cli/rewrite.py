@@ -108,7 +108,9 @@ def _conditional_arrays(store: Any, path: str) -> list[tuple[str, zarr.Array[Any
     try:
         group = open_group(store, path, "r+")
     except FileNotFoundError as error:
-        raise intarsia.NotLogicalArrayError(f"there is neither an array nor a group at {path!r}") from error
+        raise intarsia.errors.NotLogicalArrayError(
+            f"there is neither an array nor a group at {path!r}"
+        ) from error
     if MANIFEST_KEY not in group.metadata.attributes:
         raise CommandError(
             f"{path or '/'} is a group: name an array with a conditional codec, or a logical array"
@@ -117,7 +119,7 @@ def _conditional_arrays(store: Any, path: str) -> list[tuple[str, zarr.Array[Any
     facts = read_facts(group, logical.manifest.members, logical.ndim)
     found = [fact.name for fact in facts if conditional_codecs(fact)]
     if not found:
-        raise intarsia.CodecConfigurationError(
+        raise intarsia.errors.CodecConfigurationError(
             f"cannot rewrite {path or '/'}: none of its {len(facts)} members has a conditional codec.\n"
             "  To give them other codecs: intarsia recode"
         )

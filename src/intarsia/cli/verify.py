@@ -41,9 +41,9 @@ def verify(
     opened = place.store(version)
     paths = [array.strip("/")] if array else place.arrays(version)
     if not paths:
-        raise intarsia.NotLogicalArrayError(f"there is no logical array in {store}")
+        raise intarsia.errors.NotLogicalArrayError(f"there is no logical array in {store}")
     with waiting("reading every chunk" if data else "checking") as progress:
-        problems: list[intarsia.Problem] = []
+        problems: list[intarsia.types.Problem] = []
         for done, path in enumerate(paths):
             progress(done, len(paths))
             problems += intarsia.verify(opened, path, data=data)

@@ -8,7 +8,7 @@ from .extending import extend_codecs
 from .header import OffsetCodec, PadCodec
 from .optional import OptionalCodec
 from .packbits import PackBitsCodec
-from .rewriting import Rewritten, rewrite
+from .rewriting import rewrite
 from .runtime import PaddingFunction
 from .shuffle import ShuffleCodec
 from .trials import Sampled, Smallest
@@ -24,7 +24,6 @@ __all__ = [
     "PackBitsCodec",
     "PadCodec",
     "PaddingFunction",
-    "Rewritten",
     "Sampled",
     "ShuffleCodec",
     "Smallest",

@@ -133,8 +133,8 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
         """Asked by zarr's `bytes` codec alone, which cannot encode this data type."""
         raise CodecConfigurationError(
             f"the data type {self} cannot be encoded by the codec 'bytes' by itself: nulls have no bytes.\n"
-            "  Use the codec 'optional', serializer=intarsia.NullableCodec(), and codecs for the values "
-            "among its data_codecs; intarsia.nullable.create_array does so"
+            "  Use the codec 'optional', serializer=intarsia.nullable.NullableCodec(), and codecs of "
+            "the values among its data_codecs; intarsia.nullable.create_array does so"
         )
 
     # -- NumPy

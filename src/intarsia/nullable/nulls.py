@@ -112,7 +112,11 @@ _NONE, _NAN, _NA = "None", "numpy.nan", "pandas.NA"
 
 
 class Unset:
-    """The type of `UNSET`: no `na_object` was chosen; None is one that can be."""
+    """The type of `UNSET`: no `na_object` was chosen; None is one that can be.
+
+    >>> UNSET
+    UNSET
+    """
 
     def __repr__(self) -> str:
         return "UNSET"

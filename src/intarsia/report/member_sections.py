@@ -13,7 +13,7 @@ from intarsia.report.drawing import COLOURS, swatch
 from intarsia.report.escaping import markup
 from intarsia.report.notebook import html_table
 from intarsia.report.projection import plane_axes
-from intarsia.shards import SlotStats, slot_stats
+from intarsia.shards.stats import SlotStats, slot_stats
 from intarsia.words import count_text, percent_text, size_text
 
 if TYPE_CHECKING:

@@ -3,17 +3,14 @@
 A slotted shard is a valid `sharding_indexed` shard whose inner chunks lie at fixed offsets.
 """
 
-from intarsia.shards.check import ShardProblem, check_shards
+from intarsia.shards.check import check_shards
 from intarsia.shards.codec import SlottedSharding
-from intarsia.shards.compaction import Compaction, compact
+from intarsia.shards.compaction import compact
 from intarsia.shards.handle import flush_slots, slotted
 from intarsia.shards.reslot import reslot
-from intarsia.shards.stats import SlotStats, slot_stats
+from intarsia.shards.stats import slot_stats
 
 __all__ = [
-    "Compaction",
-    "ShardProblem",
-    "SlotStats",
     "SlottedSharding",
     "check_shards",
     "compact",

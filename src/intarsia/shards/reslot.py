@@ -32,7 +32,7 @@ def reslot(
     >>> directory = tempfile.TemporaryDirectory()
     >>> z = zarr.create_array(directory.name, shape=64, chunks=8, shards=64, dtype="u2", compressors=None)
     >>> z[:] = 1  # plain zarr: a shard without slots
-    >>> intarsia.reslot(z)
+    >>> intarsia.shards.reslot(z)
     1
     >>> intarsia.slotted(z)[8:16] = 2
     >>> directory.cleanup()

@@ -127,7 +127,7 @@ def _gone(path: Path, form: SlotForm) -> str:
     return (
         f"the shard {path} does not have {wanted}: it was written without intarsia.slotted, or with other "
         "settings, and writing into it would harm other chunks. Nothing was written.\n"
-        "  Stop whoever writes it otherwise, then give it slots: intarsia.reslot(array)"
+        "  Stop whoever writes it otherwise, then give it slots: intarsia.shards.reslot(array)"
     )
 
 
@@ -179,7 +179,7 @@ class _Slots:
             raise SlotsGoneError(
                 f"the shard {self.path} was replaced or removed while it was written, by a program that "
                 "knows nothing of slots: the write is lost.\n"
-                "  Stop that program, then intarsia.reslot(array), and write again"
+                "  Stop that program, then intarsia.shards.reslot(array), and write again"
             )
 
     def _place(self, number: int) -> int:

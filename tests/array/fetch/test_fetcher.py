@@ -85,7 +85,7 @@ def test_a_damaged_chunk_is_named_and_the_others_are_read(place, tmp_path, shard
         raw[17] ^= 1
     stored[path] = type(value).from_bytes(bytes(raw))
     with places.moved(array, place, tmp_path) as there:
-        with pytest.raises(intarsia.ReadError) as failure:
+        with pytest.raises(intarsia.errors.ReadError) as failure:
             there[...]
         text = str(failure.value)
         assert "[20:40, 0:30]" in text
@@ -108,7 +108,7 @@ def test_a_chunk_that_is_cut_off_is_an_error(place, tmp_path):
         folder.mkdir()
         if place == "by zarr" and codecs == ["blosc"]:
             continue  # zarr reads past the end of it
-        named = pytest.raises(intarsia.ReadError, match=r"chunk \(0,\)")
+        named = pytest.raises(intarsia.errors.ReadError, match=r"chunk \(0,\)")
         with places.moved(array, place, folder) as there, named:
             there[...]
 

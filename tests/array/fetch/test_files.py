@@ -32,7 +32,7 @@ def test_a_file_that_cannot_be_opened_is_an_error_and_one_that_is_not_there_is_n
     (folder / "1").unlink()
     assert array[8:22].tolist() == [8, 9] + [0] * 10 + [20, 21]
     (folder / "1").mkdir()
-    with pytest.raises(intarsia.ReadError, match=r"chunk \(1,\)"):
+    with pytest.raises(intarsia.errors.ReadError, match=r"chunk \(1,\)"):
         array[:]
 
 
@@ -72,5 +72,5 @@ def test_what_the_system_reads_in_pieces_is_read_whole(tmp_path, codecs, monkeyp
     assert array[4990:].tolist() == values[4990:].tolist()
     (chunk,) = (tmp_path / "a" / array.regions[0].name / "c").iterdir()
     chunk.write_bytes(chunk.read_bytes()[:-1])
-    with pytest.raises(intarsia.ReadError):
+    with pytest.raises(intarsia.errors.ReadError):
         array[:]

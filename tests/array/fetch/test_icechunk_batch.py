@@ -78,7 +78,7 @@ def test_a_chunk_that_cannot_be_read_is_no_missing_chunk(repository, tmp_path):
     assert answers == [None] * 5
     for session in (repository.writable_session("main"), repository.readonly_session("main")):
         array = intarsia.open(session.store, "a")
-        with pytest.raises(intarsia.ReadError, match=r"chunk \(0,\).*not found"):
+        with pytest.raises(intarsia.errors.ReadError, match=r"chunk \(0,\).*not found"):
             array[:]
         np.testing.assert_array_equal(array[400:], np.zeros(100))
 

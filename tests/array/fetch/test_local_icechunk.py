@@ -154,7 +154,7 @@ def test_a_chunk_file_that_is_gone_is_an_error(repository, tmp_path, codec):
         file.rename(file.with_suffix(".away"))
     array = opened(repository)
     for _ in range(2):
-        with pytest.raises(intarsia.ReadError, match=r"chunk \(0, 0\): .*not found"):
+        with pytest.raises(intarsia.errors.ReadError, match=r"chunk \(0, 0\): .*not found"):
             array[codec]
     for file in chunk_files(tmp_path):
         file.rename(file.with_suffix(""))
@@ -165,9 +165,9 @@ def test_a_chunk_file_that_is_cut_off_is_an_error(repository, tmp_path):
     for file in chunk_files(tmp_path):
         os.truncate(file, file.stat().st_size // 2)
     array = opened(repository)
-    with pytest.raises(intarsia.ReadError, match=r"chunk \(1, 0\): its file is cut off"):
+    with pytest.raises(intarsia.errors.ReadError, match=r"chunk \(1, 0\): its file is cut off"):
         array[1]
-    with pytest.raises(intarsia.ReadError, match=r"chunk \(2, 0\): its file is cut off"):
+    with pytest.raises(intarsia.errors.ReadError, match=r"chunk \(2, 0\): its file is cut off"):
         array[5]
 
 
@@ -176,7 +176,7 @@ def test_a_repository_that_moved_is_read_through_icechunk(repository, tmp_path):
     array = opened(repository)
     array[0]
     (tmp_path / "dépôt 1").rename(tmp_path / "elsewhere")
-    with pytest.raises(intarsia.ReadError, match=r"chunk \(0, 0\)"):
+    with pytest.raises(intarsia.errors.ReadError, match=r"chunk \(0, 0\)"):
         array[0]
 
 
@@ -224,6 +224,6 @@ def test_virtual_chunks_are_read_beside_native_ones(tmp_path):
     np.testing.assert_array_equal(array[...], VALUES)
     np.testing.assert_array_equal(array[1:5, ::7], VALUES[1:5, ::7])
     (outside / "data.bin").unlink()
-    with pytest.raises(intarsia.ReadError, match=r"chunk \(0, 0\)"):
+    with pytest.raises(intarsia.errors.ReadError, match=r"chunk \(0, 0\)"):
         array[0]
     np.testing.assert_array_equal(array[2:], VALUES[2:])

@@ -63,7 +63,7 @@ def test_stores_are_told_apart():
 
 def test_a_failure_names_its_chunk_and_others_are_read():
     array = intarsia.open(Failing(filled()), "a")
-    with pytest.raises(intarsia.ReadError, match=r"chunk \(1,\): not for you") as failure:
+    with pytest.raises(intarsia.errors.ReadError, match=r"chunk \(1,\): not for you") as failure:
         array[:]
     assert isinstance(failure.value.__cause__, PermissionError)
     assert array[20:].tolist() == list(range(20, 40))

@@ -1,0 +1,37 @@
+"""Types of what functions return and take, for annotations and `isinstance`; nobody needs them to begin."""
+
+from intarsia.archives import FileReport, IngestReport, Run, Runs
+from intarsia.array import Explanation, LogicalConfig, Manifest, PartExplanation, Problem
+from intarsia.codecs.rewriting import Rewritten
+from intarsia.progress import Progress
+from intarsia.shards.check import ShardProblem
+from intarsia.shards.compaction import Compaction
+from intarsia.shards.stats import SlotStats
+from intarsia.tune import Advice, Change
+from intarsia.versions import ArrayChange, Backoff, Collected, HistoryEntry, RegionChange, Share, Transaction
+
+__all__ = [
+    "Advice",
+    "ArrayChange",
+    "Backoff",
+    "Change",
+    "Collected",
+    "Compaction",
+    "Explanation",
+    "FileReport",
+    "HistoryEntry",
+    "IngestReport",
+    "LogicalConfig",
+    "Manifest",
+    "PartExplanation",
+    "Problem",
+    "Progress",
+    "RegionChange",
+    "Rewritten",
+    "Run",
+    "Runs",
+    "ShardProblem",
+    "Share",
+    "SlotStats",
+    "Transaction",
+]
