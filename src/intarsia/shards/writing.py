@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+import random
+import time
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,9 @@ __all__ = ["Payload", "SlotWrite", "write_slots"]
 WORTH_ALLOCATING = 64 << 10
 """From this size on, having the file system allocate a slot before writing it pays: the write holds the
 file's own lock for a shorter time."""
+
+MOST_DOUBLINGS = 5
+"""How often the pause of a writer that was forestalled doubles: up to some thirty encodings."""
 
 type Payload = tuple[bytes | memoryview, ...]
 """What is stored of a chunk, in parts that need not be joined in memory."""
@@ -69,11 +74,13 @@ def write_slots(
     updates = {write.number: write for write in writes if write.partial}
     encoded = {write.number: write.encode(None) for write in writes if not write.partial}
     merged: dict[int, bytes | None] = {}  # what the updates were merged with
+    rests = _Rests()
 
     def merge(stored: dict[int, bytes | None]) -> None:
-        for number, write in updates.items():
-            if number not in merged or merged[number] != stored[number]:
-                encoded[number], merged[number] = write.encode(stored[number]), stored[number]
+        with rests.worked():
+            for number, write in updates.items():
+                if number not in merged or merged[number] != stored[number]:
+                    encoded[number], merged[number] = write.encode(stored[number]), stored[number]
 
     while True:
         slots, stored = None, dict[int, bytes | None].fromkeys(updates)
@@ -90,6 +97,8 @@ def write_slots(
         if fd is not None and slots is None:
             _make_slots(path, form, restore) if sound else _mend(path, form)
             continue
+        if merged and rests.take():
+            continue
         merge(stored)
         if fd is None:
             if all(data is None for data in encoded.values()):
@@ -97,6 +106,35 @@ def write_slots(
             files.create(path, form.new)
     if form.fsync:
         files.sync_names(path, form.durable)
+
+
+class _Rests:
+    """Pauses of those who were forestalled, before they encode once more.
+
+    Many who replace parts of one chunk would otherwise encode in vain again and again, all but one of them.
+    A pause is as long as some encodings take, more of them each time, and by chance different for each.
+    """
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._forestalled = 0
+        self._rested = False
+
+    @contextmanager
+    def worked(self) -> Iterator[None]:
+        """Notes how long encoding takes."""
+        begin = time.monotonic()
+        yield
+        self._seconds, self._rested = time.monotonic() - begin, False
+
+    def take(self) -> bool:
+        """Pause, once after each time; whether there was a pause, and what is stored has to be read anew."""
+        if self._rested:
+            return False
+        self._forestalled += 1
+        self._rested = True
+        time.sleep(random.uniform(0, self._seconds * 2 ** min(self._forestalled, MOST_DOUBLINGS)))
+        return True
 
 
 def _find_slots(path: Path, fd: int, form: SlotForm, numbers: Sequence[int]) -> tuple[_Slots | None, bool]:
