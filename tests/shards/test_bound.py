@@ -5,7 +5,7 @@ import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 import intarsia
-from intarsia.nullable import optional_dtype
+from intarsia.nullable import NullableCodec, optional_dtype
 from intarsia.shards.array import ShardedArray
 from intarsia.shards.bound import EncodedBound, encoded_bound
 from tests.shards import fleet
@@ -61,18 +61,18 @@ INDEX = 16 * 5 + 4
         ([nested(BytesCodec())], "u2", 50 + INDEX),
         ([nested(BytesCodec(), CONDITIONAL, Crc32cCodec()), CONDITIONAL], "u2", 5 * 15 + INDEX + 1),
         ([nested(nested(BytesCodec(), shape=(1, 1)))], "u2", 5 * (10 + INDEX) + INDEX),
-        ([intarsia.NullableCodec()], optional_dtype("uint16"), 16 + 4 + 50),
+        ([NullableCodec()], optional_dtype("uint16"), 16 + 4 + 50),
         (
             [
-                intarsia.NullableCodec(
+                NullableCodec(
                     mask_codecs=[BytesCodec(), Crc32cCodec()], data_codecs=[BytesCodec(), CONDITIONAL]
                 )
             ],
             optional_dtype("uint16"),
             16 + 25 + 4 + 50 + 1,
         ),
-        ([intarsia.NullableCodec()], optional_dtype("uint16", depth=2), 16 + 4 + 16 + 4 + 50),
-        ([nested(intarsia.NullableCodec())], optional_dtype("uint16"), 5 * (16 + 1 + 10) + INDEX),
+        ([NullableCodec()], optional_dtype("uint16", depth=2), 16 + 4 + 16 + 4 + 50),
+        ([nested(NullableCodec())], optional_dtype("uint16"), 5 * (16 + 1 + 10) + INDEX),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
@@ -91,12 +91,15 @@ def test_only_a_checksum_over_all_parts_shows_that_some_are_old():
 
 
 def test_what_has_no_bound_inside_is_named():
-    with pytest.raises(intarsia.NoSlotBoundError, match="'zstd'"):
+    with pytest.raises(intarsia.errors.NoSlotBoundError, match="'zstd'"):
         bound([nested(BytesCodec(), ZstdCodec())])
-    with pytest.raises(intarsia.NoSlotBoundError, match="'gzip'"):
-        bound([intarsia.NullableCodec(data_codecs=[BytesCodec(), GzipCodec()])], optional_dtype("uint16"))
-    with pytest.raises(intarsia.NoSlotBoundError, match="string differ in size"):
-        bound([intarsia.NullableCodec()], optional_dtype("str"))
+    with pytest.raises(intarsia.errors.NoSlotBoundError, match="'gzip'"):
+        bound(
+            [NullableCodec(data_codecs=[BytesCodec(), GzipCodec()])],
+            optional_dtype("uint16"),
+        )
+    with pytest.raises(intarsia.errors.NoSlotBoundError, match="string differ in size"):
+        bound([NullableCodec()], optional_dtype("str"))
 
 
 @pytest.mark.parametrize("decision", [None, "compress_if_smaller", "always_apply", lambda codec: True])

@@ -126,7 +126,10 @@ def test_every_write_does_what_numpy_does(data, geometry):
     }
     with (
         tempfile.TemporaryDirectory() as directory,
-        zarr.config.set({"codec_pipeline.path": PIPELINES[pipeline]}),
+        # zarr reads parts of nested shards with its own memory class only, not where nullable data was met.
+        zarr.config.set(
+            {"codec_pipeline.path": PIPELINES[pipeline], "ndbuffer": "zarr.core.buffer.cpu.NDBuffer"}
+        ),
     ):
         array = fleet.make_array(directory, shape=shape, chunks=chunks, shards=shards, **more)
         slots = intarsia.slotted(array, **options)

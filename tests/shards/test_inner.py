@@ -53,7 +53,7 @@ def test_damage_in_a_nested_shard_names_the_chunk(tmp_path, our_pipeline):
     shard = (tmp_path / "c/0").read_bytes()
     place = shard.index(b"\0\1\1\0\1\1", 1)  # the second inner chunk, and its two chunks
     (tmp_path / "c/0").write_bytes(shard[: place + 3] + b"\7" + shard[place + 4 :])
-    with pytest.raises(intarsia.ChunkDecodeError, match=r"of chunk \(3,\)"):
+    with pytest.raises(intarsia.errors.ChunkDecodeError, match=r"of chunk \(3,\)"):
         slots[4:8]
     (problem,) = intarsia.verify(array)
     assert "c/0 chunk (1,)" in str(problem)
@@ -108,7 +108,7 @@ def slots_spec(array):
 
 
 def nullable_array(path, decision=None, **more):
-    codec = intarsia.NullableCodec(
+    codec = intarsia.nullable.NullableCodec(
         mask_codecs=[intarsia.PackBitsCodec(), deciding(decision)],
         data_codecs=[BytesCodec(), deciding(decision)],
     )

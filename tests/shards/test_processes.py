@@ -114,7 +114,7 @@ MANY = intarsia.ConditionalCodec(
 )
 TURNED = TransposeCodec(order=(1, 0))
 NESTED = ShardingCodec(chunk_shape=(2, 2), codecs=fleet.CHECKED)
-NULLABLE = intarsia.NullableCodec(data_codecs=[*fleet.BARE, MANY])
+NULLABLE = intarsia.nullable.NullableCodec(data_codecs=[*fleet.BARE, MANY])
 SHARDS = {
     "transposed chunks": ({"codecs": (TURNED, *fleet.CHECKED)}, OTHERS),
     "transposed shards": ({"codecs": fleet.CHECKED, "order": (1, 0)}, OTHERS),
@@ -159,7 +159,7 @@ def test_processes_share_every_kind_of_shard_with_bounded_chunks(tmp_path, what,
     check(slotted=2)
     intarsia.compact(slots)
     check(slotted=0)
-    assert intarsia.reslot(slots) == 2
+    assert intarsia.shards.reslot(slots) == 2
     check(slotted=2)
     if not others:
         intarsia.compact(array, decision="compress_if_smaller")
