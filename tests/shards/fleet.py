@@ -8,9 +8,10 @@ from contextlib import contextmanager
 
 import numpy as np
 import zarr
-from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
+from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec
 
 import intarsia
+from intarsia.shards.array import ShardedArray
 
 # A server that has everything imported forks the workers: real processes, without a second of imports each.
 processes = multiprocessing.get_context("forkserver")
@@ -21,15 +22,19 @@ BARE = (BytesCodec(),)
 
 
 def make_array(
-    directory, *, shape, chunks, shards, codecs=CHECKED, index_codecs=CHECKED, location="end", **more
-):
-    """A sharded array in a local directory."""
+    directory, *, shape, chunks, shards, codecs=CHECKED, index_codecs=CHECKED, location="end", order=None,
+    **more,
+):  # fmt: skip
+    """A sharded array in a local directory; with an `order`, a transpose stands before the shard."""
     serializer = ShardingCodec(
-        chunk_shape=chunks, codecs=codecs, index_codecs=index_codecs, index_location=location
+        chunk_shape=chunks if order is None else tuple(chunks[axis] for axis in order),
+        codecs=codecs,
+        index_codecs=index_codecs,
+        index_location=location,
     )
     return zarr.create_array(
         store=str(directory), shape=shape, chunks=shards, serializer=serializer, compressors=None,
-        filters=None, **({"dtype": "int32"} | more),
+        filters=None if order is None else [TransposeCodec(order=order)], **({"dtype": "int32"} | more),
     )  # fmt: skip
 
 
@@ -122,6 +127,31 @@ def write_rounds(path, options, plan, barrier):
             array[start:stop] = np.full(stop - start, value, dtype=array.dtype)
         barrier.wait()  # everybody has written
         barrier.wait()  # everything has been looked at
+
+
+def decide_by_index(codec, chunk_index):
+    """A decision of a user's: chunk by chunk."""
+    return sum(chunk_index) % 2 == 0
+
+
+def write_boxes(array, own, turns, barrier):
+    """Write whole chunks and parts of chunks of an array with two axes, given by their index."""
+    high, wide = ShardedArray(array).chunk_spec.shape
+    barrier.wait()
+    for turn in range(turns):
+        for row, column in own:
+            y, x = row * high, column * wide
+            array[y : y + high, x : x + wide] = turn
+            array[y : y + high - 1, x + 1 : x + wide] = 1000 * row + column
+
+
+def boxes_written(shape, high, wide, turns):
+    """What a crew that shares all chunks leaves behind."""
+    expected = np.full(shape, turns - 1, dtype="int32")
+    for y, x in np.ndindex(shape):
+        if y % high < high - 1 and x % wide:
+            expected[y, x] = 1000 * (y // high) + x // wide
+    return expected
 
 
 def count_up(path, options, own, stop):

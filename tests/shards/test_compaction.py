@@ -108,7 +108,7 @@ def test_a_compacted_shard_that_somebody_else_rewrote_is_refused(tmp_path):
     slots[:24] = 1
     intarsia.compact(slots)
     array[:8] = 2
-    with pytest.raises(intarsia.errors.SlotsGoneError, match=r"intarsia\.reslot"):
+    with pytest.raises(intarsia.errors.SlotsGoneError, match=r"intarsia\.shards\.reslot"):
         slots[8:16] = 3
     # The same if the file was rewritten in place, as some programs do, and kept its extended attributes.
     intarsia.shards.reslot(array)

@@ -38,6 +38,32 @@ def test_codecs_around_the_shard_are_refused(tmp_path):
         intarsia.slotted(array)
 
 
+@pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
+def test_a_transpose_before_the_shard_takes_one_of_our_pipelines(tmp_path):
+    array = fleet.make_array(tmp_path, shape=(8, 8), chunks=(2, 4), shards=(4, 8), order=(1, 0))
+    ours = intarsia.slotted(array)
+    with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.FusedCodecPipeline"}):
+        with pytest.raises(intarsia.errors.SlotsUnsupportedError, match=r"as a whole(.|\n)*BatchedPipeline"):
+            intarsia.slotted(array)
+        ours[0:2, 0:4] = 1  # what was made before goes on
+        again = ours.with_config({"write_empty_chunks": True})  # which makes another pipeline
+        with pytest.raises(intarsia.errors.SlotsUnsupportedError, match=r"slot by slot(.|\n)*Batched"):
+            again[2:4, 0:4] = 1
+    assert array[:].sum() == 8
+    assert intarsia.slot_stats(array).slots_used == 1
+
+
+@pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
+def test_other_codecs_before_a_transposed_shard_are_refused(tmp_path):
+    delta = zarr.codecs.numcodecs.Delta(dtype="<u2")
+    array = zarr.create_array(
+        tmp_path, shape=64, chunks=32, dtype="u2", filters=[delta],
+        serializer=ShardingCodec(chunk_shape=(8,)), compressors=None,
+    )  # fmt: skip
+    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="'transpose' may stand before"):
+        intarsia.slotted(array)
+
+
 def test_a_logical_array_is_refused_with_a_pointer_to_members(tmp_path):
     array = intarsia.create(str(tmp_path), "a", shape=(4,), chunks=(2,), dtype="f4")
     with pytest.raises(intarsia.errors.SlotsUnsupportedError, match=r"LogicalArray.*arr\.members"):

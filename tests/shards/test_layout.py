@@ -4,11 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
-from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec
+from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec, TransposeCodec
 
 import intarsia
+from intarsia._compat import morton_order_coords
 from intarsia.shards.bound import EncodedBound
-from intarsia.shards.layout import ABSENT, TORN, IndexForm, SlotLayout, chunk_order
+from intarsia.shards.layout import ABSENT, TORN, IndexForm, SlotLayout, chunk_order, from_the_array
 from tests.shards import fleet
 
 FORMS = [
@@ -102,3 +103,15 @@ def test_only_chunks_in_their_own_slots_are_taken_for_slotted():
 def test_the_order_of_chunks_is_cached_and_cannot_be_spoilt():
     with pytest.raises(ValueError, match="read-only"):
         chunk_order((2, 2))[0] = 1
+
+
+def test_behind_a_transpose_chunks_are_numbered_as_the_shard_has_them():
+    transposes = [TransposeCodec(order=(1, 2, 0)), TransposeCodec(order=(0, 2, 1))]
+    codec, axes = from_the_array(transposes, ShardingCodec(chunk_shape=(1, 1, 1)))
+    form = IndexForm.of(codec, (2, 3, 4), axes)
+    shard = np.arange(24).reshape(2, 3, 4).transpose(1, 2, 0).transpose(0, 2, 1)
+    assert form.grid == shard.shape
+    for number, place in enumerate(morton_order_coords(shard.shape)):
+        coordinates = np.unravel_index(shard[place], (2, 3, 4))
+        assert form.number(coordinates) == number
+        assert form.coordinates(number) == coordinates

@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 import tensorstore
 import zarr
+from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 import intarsia
+from intarsia.nullable import optional_dtype
 from tests.conftest import PIPELINES
 from tests.shards import fleet
 
 CHUNKS, SIZE = 64, 256
+OTHERS = ("zarrs", "tensorstore")
 
 KINDS = {
     "checked chunks": {"codecs": fleet.CHECKED, "index_codecs": fleet.CHECKED},
@@ -49,14 +52,17 @@ def any_kind(request):
     return KINDS[request.param]
 
 
-def readers(path):
-    """The array as each of four programs reads it."""
+def readers(path, others=OTHERS):
+    """The array as zarr's two pipelines read it, and `others` that know its codecs."""
     pipelines = {name: PIPELINES[name] for name in ("zarr's batched", "zarr's fused")}
-    for name, pipeline in (pipelines | {"zarrs": "zarrs.ZarrsCodecPipeline"}).items():
+    if "zarrs" in others:
+        pipelines["zarrs"] = "zarrs.ZarrsCodecPipeline"
+    for name, pipeline in pipelines.items():
         with zarr.config.set({"codec_pipeline.path": pipeline}):
             yield name, zarr.open_array(path, mode="r")[...]
-    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(path)}}
-    yield "tensorstore", tensorstore.open(spec).result().read().result()
+    if "tensorstore" in others:
+        spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(path)}}
+        yield "tensorstore", tensorstore.open(spec).result().read().result()
 
 
 def write_together(path, options, members, rounds, seed):
@@ -100,6 +106,67 @@ def test_the_same_processes_with_plain_zarr_lose_chunks(tmp_path):
     """Shows that the test above can fail."""
     fleet.make_array(tmp_path, shape=CHUNKS * SIZE, chunks=SIZE, shards=CHUNKS * SIZE)
     assert write_together(str(tmp_path), None, members=4, rounds=2, seed=1)
+
+
+MANY = intarsia.ConditionalCodec(
+    codecs=[intarsia.ConditionalCodec(codecs=[ZstdCodec()], decision=fleet.decide_by_index), Crc32cCodec()],
+    decision=fleet.decide_by_index,
+)
+TURNED = TransposeCodec(order=(1, 0))
+NESTED = ShardingCodec(chunk_shape=(2, 2), codecs=fleet.CHECKED)
+NULLABLE = intarsia.nullable.NullableCodec(data_codecs=[*fleet.BARE, MANY])
+SHARDS = {
+    "transposed chunks": ({"codecs": (TURNED, *fleet.CHECKED)}, OTHERS),
+    "transposed shards": ({"codecs": fleet.CHECKED, "order": (1, 0)}, OTHERS),
+    "nested shards": ({"codecs": (NESTED,)}, OTHERS),
+    "nested shards, all transposed": (
+        {"codecs": (TURNED, NESTED), "order": (1, 0)},
+        ("zarrs", "tensorstore"),
+    ),
+    "conditional in conditional": ({"codecs": (*fleet.BARE, MANY), "order": (1, 0)}, ()),
+    "nullable": ({"codecs": (NULLABLE,), "dtype": optional_dtype("int32")}, ()),
+    "nullable, transposed, nested": (
+        {
+            "codecs": (ShardingCodec(chunk_shape=(4, 2), codecs=(TURNED, NULLABLE)), *fleet.CHECKED[1:]),
+            "dtype": optional_dtype("int32"),
+            "order": (1, 0),
+        },
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SHARDS)
+@pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
+def test_processes_share_every_kind_of_shard_with_bounded_chunks(tmp_path, what, our_pipeline):
+    kind, others = SHARDS[what]
+    array = fleet.make_array(tmp_path, shape=(16, 32), chunks=(4, 8), shards=(16, 16), **kind)
+    slots = intarsia.slotted(array)
+    everything = list(np.ndindex(4, 4))
+    barrier = fleet.processes.Barrier(4)
+    with fleet.crew(*((fleet.write_boxes, slots, everything[i::4], 3, barrier) for i in range(4))) as crew:
+        for member in crew:
+            member.result()
+    expected = fleet.boxes_written((16, 32), 4, 8, turns=3)
+
+    def check(*, slotted):
+        for name, values in (("slots", slots[...]), *readers(tmp_path, others)):
+            assert np.array_equal(getattr(values, "values", values), expected), name
+        stats = intarsia.slot_stats(array)
+        assert (stats.shards, stats.slotted, stats.slots_used) == (2, slotted, 8 * slotted)
+        assert intarsia.verify(array) == ()
+
+    check(slotted=2)
+    intarsia.compact(slots)
+    check(slotted=0)
+    assert intarsia.shards.reslot(slots) == 2
+    check(slotted=2)
+    if not others:
+        intarsia.compact(array, decision="compress_if_smaller")
+        check(slotted=0)
+    slots[3, 5] = expected[3, 5] = 77  # makes slots again where compaction took them
+    slots[9:, 20:] = expected[9:, 20:] = 78
+    check(slotted=2)
 
 
 def after_a_kill(path, options, settled, in_flight):

@@ -41,7 +41,7 @@ def test_a_shard_that_another_program_rewrote_is_refused_until_it_has_slots_agai
     before = (tmp_path / "c/0/0").read_bytes()
     with pytest.raises(
         intarsia.errors.SlotsGoneError,
-        match=r"c/0/0 does not have 2 slots of 72 bytes(.|\n)*intarsia\.reslot",
+        match=r"c/0/0 does not have 2 slots of 72 bytes(.|\n)*intarsia\.shards\.reslot",
     ):
         slots[4:8, 4:8] = 5
     assert (tmp_path / "c/0/0").read_bytes() == before

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import zarr
-from zarr.codecs import ShardingCodec
+from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.errors import BaseZarrError
 from zarr.registry import get_pipeline_class, register_pipeline
@@ -106,6 +106,16 @@ def names_chunks(codec: Codec) -> bool:
     return bool(getattr(codec, "names_chunks", False)) or any(map(names_chunks, inside))
 
 
+def _taken_together(codecs: tuple[Codec, ...]) -> tuple[Codec, ...]:
+    """The chain, in which a codec that can do the work of those before it does so; it says so with `behind`.
+
+    zarr's pipelines read and write a part of a stored object only through a codec that stands alone.
+    """
+    *before, last = codecs
+    behind = getattr(last, "behind", None) if all(isinstance(c, TransposeCodec) for c in before) else None
+    return codecs if behind is None else (behind(tuple(before)),)
+
+
 def _is_about_a_chunk(error: BaseException) -> bool:
     """Whether reading failed in a way that can be told with the chunk's name."""
     return isinstance(error, ValueError | ChunkIndexUnknownError) or has_panicked(error)
@@ -133,7 +143,7 @@ class _TellsTheIndex:
 
         So arrays without codecs of ours never notice that the pipeline was switched.
         """
-        chain = tuple(codecs)
+        chain = _taken_together(tuple(codecs))
         if any(map(names_chunks, chain)):
             return super().from_codecs(chain, **options)  # type: ignore[misc]
         return cls.zarrs_own.from_codecs(chain, **options)
@@ -146,7 +156,7 @@ class _TellsTheIndex:
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
         if not isinstance(array_metadata, ArrayV3Metadata) or not any(
-            map(names_chunks, array_metadata.codecs)
+            map(names_chunks, _taken_together(array_metadata.codecs))
         ):
             raise NotImplementedError  # zarr then asks `from_codecs`
         # zarr imports this module for everybody: the rest waits for an array that has codecs of ours.

@@ -58,6 +58,13 @@ class Divided(Protocol):
     def chains(self) -> Mapping[str, tuple[Codec, ...]]:
         """The codecs of each part, by the part's name."""
 
+    @property
+    def frame_bytes(self) -> int:
+        """What a chunk has beside its parts."""
+
+    def largest_parts(self, spec: ArraySpec) -> list[tuple[tuple[Codec, ...], ArraySpec]]:
+        """The codecs of each part, with what they are told of the largest that a chunk may have."""
+
     def open_parts(self, data: Buffer, spec: ArraySpec) -> dict[str, tuple[Buffer, ArraySpec]]:
         """The encoded parts that a chunk has, each with what its codecs are told of it."""
 

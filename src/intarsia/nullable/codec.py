@@ -135,6 +135,15 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         """A chunk of these encoded parts."""
         return joined(parts["mask_codecs"], parts.get("data_codecs"), spec)
 
+    # -- what slots ask of it: see `intarsia.shards.bound`
+
+    frame_bytes = HEADER.size
+    """What a chunk has beside its parts."""
+
+    def largest_parts(self, spec: ArraySpec) -> list[tuple[tuple[Codec, ...], ArraySpec]]:
+        """The codecs of its parts, each with what they are told of a chunk without nulls."""
+        return list(zip(self.chains.values(), self._specs(spec, prod(spec.shape)), strict=True))
+
     # -- fitting the codecs to the data
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:

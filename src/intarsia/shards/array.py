@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import zarr
+from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.metadata.v3 import RegularChunkGridMetadata
 
@@ -16,13 +17,13 @@ from intarsia.codecs.stored import stored_indices
 from intarsia.errors import NoSlotBoundError, SlotsUnsupportedError
 from intarsia.shards.bound import encoded_bound, has_checksum
 from intarsia.shards.filesystem import local_root, refuse_network
-from intarsia.shards.layout import IndexForm, SlotLayout
+from intarsia.shards.layout import IndexForm, SlotLayout, from_the_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from zarr.codecs import ShardingCodec
+    from zarr.abc.codec import Codec
 
 __all__ = ["ShardedArray"]
 
@@ -45,13 +46,14 @@ class ShardedArray:
         if not isinstance(self.array, zarr.Array):
             raise SlotsUnsupportedError(
                 f"slots belong to a sharded zarr.Array, but this is a {type(self.array).__name__}; of a "
-                "logical array, take a member: arr.members[name]"
+                "logical array, take a member: arr.members[name]; of a nullable one, arr.zarr_array"
             )
         metadata = self.array.metadata
-        if not isinstance(metadata, ArrayV3Metadata) or metadata.sharding_codec is None:
+        if not isinstance(metadata, ArrayV3Metadata) or not _has_shards(metadata.codecs):
             raise SlotsUnsupportedError(
                 f"the array {self.array.path!r} has no shards, or codecs around them; slots are places "
-                "inside a shard. Create it with shards=..., and with filters and compressors inside only"
+                "inside a shard. Create it with shards=..., and with filters and compressors inside only; "
+                "'transpose' may stand before the shard"
             )
         if not isinstance(metadata.chunk_grid, RegularChunkGridMetadata):
             raise SlotsUnsupportedError(
@@ -65,17 +67,32 @@ class ShardedArray:
         return self.array.metadata
 
     @cached_property
+    def transposes(self) -> tuple[Codec, ...]:
+        """The codecs before the shard."""
+        return self.metadata.codecs[:-1]
+
+    @cached_property
     def codec(self) -> ShardingCodec:
-        """The array's only codec."""
-        assert self.metadata.sharding_codec is not None
-        return self.metadata.sharding_codec
+        """The array's sharding, as zarr.json has it."""
+        codec = self.metadata.codecs[-1]
+        assert isinstance(codec, ShardingCodec)
+        return codec
+
+    @cached_property
+    def _seen(self) -> tuple[ShardingCodec, tuple[int, ...] | None]:
+        return from_the_array(self.transposes, self.codec)
+
+    @property
+    def inner_codecs(self) -> tuple[Codec, ...]:
+        """What encodes an inner chunk, in the array's axes."""
+        return self._seen[0].codecs
 
     @cached_property
     def shard_spec(self) -> ArraySpec:
         """What zarr tells codecs about one shard of this array."""
-        assert self.metadata.shards is not None
+        assert isinstance(self.metadata.chunk_grid, RegularChunkGridMetadata)
         return ArraySpec(
-            shape=self.metadata.shards,
+            shape=self.metadata.chunk_grid.chunk_shape,
             dtype=self.metadata.data_type,
             fill_value=self.metadata.fill_value,
             config=config_of(self.array),
@@ -85,18 +102,19 @@ class ShardedArray:
     @cached_property
     def chunk_spec(self) -> ArraySpec:
         """What zarr tells codecs about one inner chunk of this array."""
-        return self.codec._get_chunk_spec(self.shard_spec)
+        return self._seen[0]._get_chunk_spec(self.shard_spec)
 
     @cached_property
     def form(self) -> IndexForm:
         """How the shards store their index."""
-        return IndexForm.of(self.codec, self.shard_spec.shape)
+        codec, axes = self._seen
+        return IndexForm.of(codec, self.shard_spec.shape, axes)
 
     @cached_property
     def layouts(self) -> tuple[SlotLayout, ...]:
         """How a shard with slots would be laid out; nothing if chunks have no largest size."""
         try:
-            bound = encoded_bound(self.codec.codecs, self.chunk_spec)
+            bound = encoded_bound(self.inner_codecs, self.chunk_spec)
         except NoSlotBoundError:
             return ()
         return SlotLayout(self.form, bound, 1), SlotLayout(self.form, bound, 2)
@@ -104,17 +122,18 @@ class ShardedArray:
     @cached_property
     def transform(self) -> Any:
         """zarr's own coder of single inner chunks: `encode_chunk` and `decode_chunk`."""
-        return self.codec._get_inner_chunk_transform(self.shard_spec)
+        return self._seen[0]._get_inner_chunk_transform(self.shard_spec)
 
     @property
     def grid(self) -> tuple[int, ...]:
         """How many inner chunks a shard has along each axis."""
-        return self.form.grid
+        shapes = zip(self.shard_spec.shape, self.chunk_spec.shape, strict=True)
+        return tuple(shard // chunk for shard, chunk in shapes)
 
     @cached_property
     def checksum(self) -> bool:
         """Whether damage inside a chunk shows when it is read."""
-        return has_checksum(self.codec.codecs)
+        return has_checksum(self.inner_codecs)
 
     @cached_property
     def directory(self) -> Path:
@@ -136,3 +155,8 @@ class ShardedArray:
         """The index over the whole array of an inner chunk, given by its number in its shard."""
         inner = self.form.coordinates(number)
         return tuple(s * n + i for s, n, i in zip(shard, self.grid, inner, strict=True))
+
+
+def _has_shards(codecs: tuple[Codec, ...]) -> bool:
+    *before, last = codecs
+    return isinstance(last, ShardingCodec) and all(isinstance(codec, TransposeCodec) for codec in before)

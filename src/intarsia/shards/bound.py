@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
 from zarr.abc.codec import BytesBytesCodec
+from zarr.codecs import ShardingCodec
 
 from intarsia.codecs.conditional import ConditionalCodec
+from intarsia.codecs.shard_layout import ShardLayout
 from intarsia.errors import NoSlotBoundError
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
     from zarr.abc.codec import Codec
     from zarr.core.array_spec import ArraySpec
+
+    from intarsia.codecs.route import Divided
 
 __all__ = ["EncodedBound", "encoded_bound", "has_checksum"]
 
@@ -58,8 +62,8 @@ class EncodedBound:
 def encoded_bound(codecs: Iterable[Codec], chunk_spec: ArraySpec) -> EncodedBound:
     """The bound of a codec chain for chunks like `chunk_spec`; `NoSlotBoundError` if there is none.
 
-    That of a `conditional` codec holds where no nested codec applies: whoever decides otherwise must see to
-    it that the chunk still fits.
+    That of a `conditional` codec, in whatever codec it stands, holds where no nested codec applies: whoever
+    decides otherwise must see to it that the chunk still fits.
 
     >>> import zarr
     >>> from intarsia.shards.array import ShardedArray
@@ -81,6 +85,14 @@ def encoded_bound(codecs: Iterable[Codec], chunk_spec: ArraySpec) -> EncodedBoun
     for codec in codecs:
         if isinstance(codec, ConditionalCodec):
             nbytes, fixed = nbytes + codec.header_bytes, False
+        elif isinstance(codec, ShardingCodec):  # which leaves chunks of the fill value out
+            layout = ShardLayout(codec, spec.shape)
+            inner = encoded_bound(codec.codecs, replace(spec, shape=codec.chunk_shape))
+            nbytes, fixed = math.prod(layout.grid) * inner.nbytes + layout.index_bytes, False
+        elif hasattr(codec, "chains"):
+            divided = cast("Divided", codec)
+            parts = (encoded_bound(*part).nbytes for part in divided.largest_parts(spec))
+            nbytes, fixed = divided.frame_bytes + sum(parts), False
         elif codec.is_fixed_size:
             nbytes = codec.compute_encoded_size(nbytes, spec)
         else:
@@ -91,6 +103,9 @@ def encoded_bound(codecs: Iterable[Codec], chunk_spec: ArraySpec) -> EncodedBoun
 
 def has_checksum(codecs: Iterable[Codec]) -> bool:
     """Whether a chunk of this chain that is half old and half new fails to decode.
+
+    A checksum inside a nested shard, or inside a part of nullable data, does not do: all the parts may be
+    whole, and some of them old.
 
     >>> from zarr.codecs import BytesCodec, Crc32cCodec
     >>> has_checksum([BytesCodec()]), has_checksum([BytesCodec(), Crc32cCodec()])

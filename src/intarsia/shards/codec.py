@@ -24,13 +24,16 @@ from intarsia.codecs.context import needs_chunk_index
 from intarsia.codecs.current_chunk import at_place, current_place
 from intarsia.codecs.place import InnerPlace
 from intarsia.codecs.recode import array_codecs
+from intarsia.codecs.runtime import all_codecs
+from intarsia.codecs.synchronous import ChunkNamingCodec
 from intarsia.codecs.threads import in_own_thread
 from intarsia.errors import ReadOnlyError, SlotsUnsupportedError
 from intarsia.shards.bound import encoded_bound
 from intarsia.shards.filesystem import local_root
 from intarsia.shards.form import SlotForm
 from intarsia.shards.holding import in_batches
-from intarsia.shards.layout import CHECKSUM, IndexForm, checksum_of
+from intarsia.shards.inner import placed, raw
+from intarsia.shards.layout import CHECKSUM, IndexForm, checksum_of, from_the_array
 from intarsia.shards.reading import read_chunks
 from intarsia.shards.swap import restore_slots
 from intarsia.shards.writing import SlotWrite, write_slots
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from zarr.abc.codec import Codec
     from zarr.core.array_spec import ArraySpec
     from zarr.core.buffer import Buffer, NDBuffer
 
@@ -46,7 +50,10 @@ if TYPE_CHECKING:
     from intarsia.shards.bound import EncodedBound
     from intarsia.shards.writing import Payload
 
-__all__ = ["SlottedSharding"]
+__all__ = ["OURS", "SlottedSharding"]
+
+OURS = "zarr.config.set({'codec_pipeline.path': 'intarsia.codecs.context.BatchedPipeline'})"
+"""How to choose a pipeline that can write parts of a shard behind a transpose."""
 
 
 @dataclass(frozen=True, init=False)
@@ -132,17 +139,25 @@ class SlottedSharding(ShardingCodec):
                 "an inner codec of these shards works only inside an event loop, where nobody can wait for a "
                 "lock; slots need codecs that can be called directly (_encode_sync and _decode_sync)"
             )
-        index = IndexForm.of(self, shard_spec.shape)
+        index = self._index_form(shard_spec)
         chunk_spec = self._get_chunk_spec(shard_spec)
         bound = encoded_bound(self.codecs, chunk_spec)
+        decides = any(isinstance(codec, ConditionalCodec) for codec in all_codecs(self.codecs))
         functions = any(needs_chunk_index(codec, chunk_spec) for codec in self.codecs)
         return SlotForm(
             index,
             bound,
             safe_readers=self.safe_readers,
             fsync=self.fsync,
-            quick=bound.fixed and not functions,
+            quick=not (decides or functions),
         )
+
+    def _index_form(self, shard_spec: ArraySpec) -> IndexForm:
+        return IndexForm.of(self, shard_spec.shape)
+
+    def behind(self, transposes: tuple[Codec, ...]) -> SlottedSharding:
+        """What does the work of `transposes` and of this codec; our pipelines ask for it."""
+        return TransposedSharding.of_both(transposes, self) if transposes else self
 
     def _encode_partial_sync(
         self, byte_setter: Any, value: NDBuffer, selection: Any, shard_spec: ArraySpec
@@ -234,17 +249,18 @@ class SlottedSharding(ShardingCodec):
     def _ends_in_checksum(self) -> bool:
         return type(self.codecs[-1]) is Crc32cCodec
 
-    def _payload_encoder(self, shard_spec: ArraySpec, *, raw: bool = False) -> ChunkTransform:
+    def _payload_encoder(self, shard_spec: ArraySpec, *, apply: bool = True) -> ChunkTransform:
         """Encodes chunks but for a crc32c at the end, to which zarr's codec would copy the whole chunk.
 
-        If `raw`, a `conditional` codec applies none of its codecs.
+        Unless `apply`, a `conditional` codec applies none of its codecs.
         """
-        codecs = self.codecs[:-1] if self._ends_in_checksum else self.codecs
-        if raw:
-            codecs = tuple(
-                _Raw.of(codec) if isinstance(codec, ConditionalCodec) else codec for codec in codecs
-            )
-        return ChunkTransform(codecs=evolve_codecs(codecs, self._get_chunk_spec(shard_spec)))
+        codecs = placed(self.codecs[:-1] if self._ends_in_checksum else self.codecs)
+        codecs = evolve_codecs(codecs if apply else raw(codecs), self._get_chunk_spec(shard_spec))
+        return ChunkTransform(codecs=codecs)
+
+    def _get_inner_chunk_transform(self, shard_spec: ArraySpec) -> ChunkTransform:
+        chunk_spec = self._get_chunk_spec(shard_spec)
+        return ChunkTransform(codecs=evolve_codecs(placed(self.codecs), chunk_spec))
 
     def _fitting(
         self, shard_spec: ArraySpec, bound: EncodedBound
@@ -257,7 +273,7 @@ class SlottedSharding(ShardingCodec):
             encoded = encoder.encode_chunk(chunk, chunk_spec)
             if encoded is None or len(encoded) <= most or bound.fixed:
                 return encoded
-            return self._payload_encoder(shard_spec, raw=True).encode_chunk(chunk, chunk_spec)
+            return self._payload_encoder(shard_spec, apply=False).encode_chunk(chunk, chunk_spec)
 
         return encode
 
@@ -272,23 +288,38 @@ class SlottedSharding(ShardingCodec):
 
     def _encode_sync(self, _shard_array: NDBuffer, _shard_spec: ArraySpec) -> Buffer | None:
         raise SlotsUnsupportedError(
-            "a slotted shard is written slot by slot and never as a whole; SlottedSharding must be the "
-            "only codec of its array"
+            "a slotted shard is written slot by slot and never as a whole; SlottedSharding must be the only "
+            f"codec of its array. Only 'transpose' may stand before it, and then under our pipelines: {OURS}"
         )
 
     async def _encode_single(self, shard_array: NDBuffer, shard_spec: ArraySpec) -> Buffer | None:
         return self._encode_sync(shard_array, shard_spec)
 
 
-class _Raw(ConditionalCodec):
-    """A `conditional` codec none of whose codecs applies, whatever anybody has decided."""
+@dataclass(frozen=True, init=False)
+class TransposedSharding(ChunkNamingCodec, SlottedSharding):
+    """A slotted shard and the transposes before it, as one codec of a pipeline; it never stands in zarr.json.
+
+    zarr's pipelines have shards behind another codec written as a whole. So our pipelines put this in the
+    place of both.
+    """
+
+    axes: tuple[int, ...] | None = None
+    """Which axis of the array each axis of the shard is."""
+
+    def __init__(self, *, axes: tuple[int, ...] | None, **settings: Any) -> None:
+        super().__init__(**settings)
+        object.__setattr__(self, "axes", axes)
 
     @classmethod
-    def of(cls, codec: ConditionalCodec) -> _Raw:
-        return cls(codecs=codec.codecs, header_bits=codec.header_bits, name=codec.name)
+    def of_both(cls, transposes: tuple[Codec, ...], codec: SlottedSharding) -> TransposedSharding:
+        """One codec for all of them."""
+        seen, axes = from_the_array(transposes, codec)
+        settings = {field.name: getattr(seen, field.name) for field in fields(SlottedSharding)}
+        return cls(axes=axes, **settings)
 
-    def effective_decision(self, _chunk_spec: ArraySpec) -> None:
-        """Nobody decides."""
+    def _index_form(self, shard_spec: ArraySpec) -> IndexForm:
+        return IndexForm.of(self, shard_spec.shape, self.axes)
 
 
 def _file_of(place: Any, *, write: bool = False) -> Path:

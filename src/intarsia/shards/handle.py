@@ -11,7 +11,7 @@ import zarr
 from intarsia.errors import SlotsUnsupportedError
 from intarsia.shards import files
 from intarsia.shards.array import ShardedArray
-from intarsia.shards.codec import SlottedSharding
+from intarsia.shards.codec import OURS, SlottedSharding
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,8 @@ def slotted(
     costs no more than that chunk. The metadata stays as it is, and what is written is an ordinary shard for
     every reader. The array must be sharded, in a local directory, and its inner codecs must bound the size of
     an encoded chunk: none that compresses, or a `conditional` codec, whatever decides: a chunk that would not
-    fit its slot is stored raw.
+    fit its slot is stored raw. Inner chunks may be shards themselves, or nullable data, and `transpose` may
+    stand before the shard. Of a nullable array, give `zarr_array`.
 
     A chunk has two slots, so that other programs can read it at any time and a writer that dies leaves the
     old value, for twice the room once it has been rewritten. `safe_readers=False` gives it one: then another
@@ -59,8 +60,8 @@ def slotted(
     codec = SlottedSharding.of(
         sharded.codec, safe_readers=safe_readers, fsync=fsync, any_filesystem=any_filesystem
     )
-    codec.slot_form(sharded.shard_spec)  # raises unless chunks have a largest size
-    metadata = replace(sharded.metadata, codecs=(codec,))
+    codec.behind(sharded.transposes).slot_form(sharded.shard_spec)  # raises unless chunks have a largest size
+    metadata = replace(sharded.metadata, codecs=(*sharded.transposes, codec))
     made = zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config=array.config)
     if not isinstance(getattr(made.codec_pipeline, "array_bytes_codec", None), SlottedSharding):
         raise SlotsUnsupportedError(
@@ -68,6 +69,11 @@ def slotted(
             "replace whole shards. Call intarsia.slotted under one of zarr's: zarr.config.set("
             "{'codec_pipeline.path': 'zarr.core.codec_pipeline.BatchedCodecPipeline'}); other pipelines may "
             "read what it writes"
+        )
+    if not made.codec_pipeline.supports_partial_encode:
+        raise SlotsUnsupportedError(
+            f"the codec pipeline {type(made.codec_pipeline).__name__} writes a shard behind a transpose as a "
+            f"whole. Call intarsia.slotted under one of ours: {OURS}"
         )
     return zarr.Array(made)
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import google_crc32c
 import numpy as np
-from zarr.codecs import BytesCodec, Crc32cCodec
+from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec
 
 from intarsia._compat import morton_order_coords
+from intarsia.codecs.place import to_array_axes
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Sequence
 
-    from zarr.codecs import ShardingCodec
+    from zarr.abc.codec import Codec
 
     from intarsia.shards.bound import EncodedBound
 
@@ -32,6 +33,7 @@ __all__ = [
     "Table",
     "absent",
     "chunk_order",
+    "from_the_array",
 ]
 
 type Table = np.ndarray[Any, np.dtype[np.uint64]]
@@ -107,6 +109,30 @@ def absent(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return np.asarray((table == ABSENT).all(axis=1), dtype=np.bool_)
 
 
+def from_the_array[T: ShardingCodec](
+    transposes: Sequence[Codec], codec: T
+) -> tuple[T, tuple[int, ...] | None]:
+    """The sharding that the array sees through `transposes`, and which of its axes each axis of a shard is.
+
+    Every chunk of the transposed shard is a chunk of the shard, transposed. So it comes to the same to divide
+    the shard in the array's axes and to transpose the chunks; only the index has them in another order.
+
+    >>> from zarr.codecs import TransposeCodec
+    >>> sharding = ShardingCodec(chunk_shape=(2, 3, 4))
+    >>> seen, axes = from_the_array([TransposeCodec(order=(2, 0, 1))], sharding)
+    >>> seen.chunk_shape, [type(codec).__name__ for codec in seen.codecs], axes
+    ((3, 4, 2), ['TransposeCodec', 'BytesCodec'], (2, 0, 1))
+    """
+    if not transposes:
+        return codec, None
+    axes = tuple(range(len(codec.chunk_shape)))
+    for transpose in transposes:
+        assert isinstance(transpose, TransposeCodec)
+        axes = tuple(axes[axis] for axis in transpose.order)
+    shape = to_array_axes(codec.chunk_shape, axes)
+    return replace(codec, chunk_shape=shape, codecs=(*transposes, *codec.codecs)), axes
+
+
 @dataclass(frozen=True)
 class IndexForm:
     """How the shards of one array store their index.
@@ -117,7 +143,7 @@ class IndexForm:
     """
 
     grid: tuple[int, ...]
-    """How many inner chunks a shard has along each axis."""
+    """How many inner chunks a shard has along each axis, in the order in which the shard has them."""
 
     first: bool
     """Whether the index stands before the chunks."""
@@ -128,9 +154,14 @@ class IndexForm:
     checksum: bool
     """Whether its crc32c follows it."""
 
+    axes: tuple[int, ...] | None = None
+    """Which axis of the array each axis of the grid is, if the shard has them in another order."""
+
     @classmethod
-    def of(cls, codec: ShardingCodec, shard_shape: tuple[int, ...]) -> IndexForm:
-        """The form that a sharding codec's configuration asks for."""
+    def of(
+        cls, codec: ShardingCodec, shard_shape: tuple[int, ...], axes: tuple[int, ...] | None = None
+    ) -> IndexForm:
+        """The form that a sharding codec's configuration asks for; both shapes are in the array's axes."""
         kinds = [type(index_codec) for index_codec in codec.index_codecs]
         if kinds not in ([BytesCodec], [BytesCodec, Crc32cCodec]):
             names = [index_codec.to_dict().get("name") for index_codec in codec.index_codecs]
@@ -142,10 +173,11 @@ class IndexForm:
         first_codec = codec.index_codecs[0]
         assert isinstance(first_codec, BytesCodec)
         return cls(
-            grid=grid,
+            grid=grid if axes is None else tuple(grid[axis] for axis in axes),
             first=codec.index_location == "start",
             big_endian=first_codec.endian == "big",
             checksum=len(kinds) == 2,
+            axes=axes,
         )
 
     @cached_property
@@ -163,12 +195,15 @@ class IndexForm:
         return 0 if self.first else file_bytes - self.nbytes
 
     def number(self, coordinates: tuple[int, ...]) -> int:
-        """The number of an inner chunk in the order of the table."""
+        """The number of an inner chunk in the order of the table, given where it lies in the array's axes."""
+        if self.axes is not None:
+            coordinates = tuple(coordinates[axis] for axis in self.axes)
         return int(chunk_numbers(self.grid)[coordinates])
 
     def coordinates(self, number: int) -> tuple[int, ...]:
-        """Where in its shard the chunk with this number lies."""
-        return tuple(int(i) for i in np.unravel_index(chunk_order(self.grid)[number], self.grid))
+        """Where in its shard the chunk with this number lies, in the array's axes."""
+        found = tuple(int(i) for i in np.unravel_index(chunk_order(self.grid)[number], self.grid))
+        return found if self.axes is None else to_array_axes(found, self.axes)
 
     def empty(self) -> Table:
         """The table of a shard without chunks."""

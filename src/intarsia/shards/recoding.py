@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from intarsia.codecs.place import Grid, InnerPlace, StoredPlace
 from intarsia.codecs.recode import Recoder, array_codecs
-from intarsia.codecs.route import Route, only_route
+from intarsia.codecs.route import routes
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
 from intarsia.shards.reading import read_chunks
@@ -19,6 +19,7 @@ from intarsia.shards.reading import read_chunks
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from intarsia.codecs.route import Route
     from intarsia.shards.array import ShardedArray
     from intarsia.shards.swap import HeldShard
 
@@ -37,8 +38,9 @@ class Recoding:
     """The array, with the decision that the chunks are to follow."""
 
     @cached_property
-    def _route(self) -> Route:
-        return Route((), only_route(self.sharded.array, "compact with a decision").end)
+    def _routes(self) -> list[Route]:
+        """The ways to the codecs that decide, from an inner chunk, in the order of encoding."""
+        return routes(self.sharded.inner_codecs)
 
     @cached_property
     def _grid(self) -> Grid:
@@ -79,14 +81,17 @@ class Recoding:
         """The chunk's new bytes; None if it stays as it is, which damaged ones do."""
         sharded = self.sharded
         shard = StoredPlace(self._grid, path.as_posix(), sharded.shard_spec, ())
-        arrays = array_codecs(self._route.end.before)
-        place = InnerPlace(shard, sharded.form.coordinates(number), sharded.chunk_spec, arrays)
-        data = sharded.chunk_spec.prototype.buffer.from_bytes(stored)
+        coordinates = sharded.form.coordinates(number)
+        data, changed = sharded.chunk_spec.prototype.buffer.from_bytes(stored), False
         try:
-            new = Recoder(self._route).recode(data, sharded.chunk_spec, place)
+            for route in self._routes:
+                arrays = array_codecs(route.step_into(0).before)
+                place = InnerPlace(shard, coordinates, sharded.chunk_spec, arrays)
+                new = Recoder(route).recode(data, sharded.chunk_spec, place)
+                data, changed = (data, changed) if new is None else (new, True)
         except ChunkDecodeError:
             return None
-        return None if new is None else new.to_bytes()
+        return data.to_bytes() if changed else None
 
 
 def _digest(stored: bytes) -> bytes:

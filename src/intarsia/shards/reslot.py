@@ -42,7 +42,8 @@ def reslot(
     if safe_readers is None:
         safe_readers = not isinstance(codec, SlottedSharding) or codec.safe_readers
     sharded.check_filesystem(any_filesystem=any_filesystem)
-    form = SlottedSharding.of(codec, safe_readers=safe_readers).slot_form(sharded.shard_spec)
+    slots = SlottedSharding.of(codec, safe_readers=safe_readers).behind(sharded.transposes)
+    form = slots.slot_form(sharded.shard_spec)
     shards = [path for _, path in sharded.files()]
     changed = 0
     for done, path in enumerate(shards):
