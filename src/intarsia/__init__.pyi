@@ -13,12 +13,12 @@ from .codecs import (
     with_padding,
 )
 from .errors import IntarsiaError
-from .interop.fused import fuse, split
-from .interop.http import serve, serving
-from .interop.store import store_dask
-from .interop.tensorstore import tensorstore_spec
-from .interop.view import fused_view
-from .interop.writing import from_xarray
+from .interop.dask.store import store_dask
+from .interop.views.fused import fuse, split
+from .interop.views.http import serve, serving
+from .interop.views.tensorstore import tensorstore_spec
+from .interop.views.view import fused_view
+from .interop.xarray.writing import from_xarray
 from .progress import progress_bar
 from .report.region_map import region_map
 from .report.write import write_report

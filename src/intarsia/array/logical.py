@@ -330,7 +330,7 @@ class LogicalArray:
         No block reaches over the bounds of a region. `chunks` asks for other blocks, as dask does: `"auto"`
         for larger ones, or their sizes. Arrays of one snapshot have one name, so that dask shares work.
         """
-        from intarsia.interop.dask import to_dask
+        from intarsia.interop.dask.reading import to_dask
 
         return to_dask(self, chunks)
 
@@ -339,7 +339,7 @@ class LogicalArray:
 
         Takes the options of `xarray.open_dataset`, such as `chunks` and `decode_cf`.
         """
-        from intarsia.interop.xarray import to_xarray
+        from intarsia.interop.xarray.accessor import to_xarray
 
         return to_xarray(self, **options)
 

@@ -12,9 +12,9 @@ from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
 import intarsia.interop.xarray  # noqa: F401 (registers Dataset.intarsia)
 from intarsia.array import LogicalArray
 from intarsia.array.hierarchy import groups_below, is_logical
-from intarsia.interop.dataset import GroupStore
 from intarsia.interop.source import group_of, is_repository_path
-from intarsia.interop.tokens import register_tokens
+from intarsia.interop.xarray.dataset import GroupStore
+from intarsia.interop.xarray.tokens import register_tokens
 
 if TYPE_CHECKING:
     import datetime

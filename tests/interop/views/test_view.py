@@ -20,7 +20,7 @@ from zarr.core.sync import sync
 
 import intarsia
 from intarsia.array.frame import Frame
-from intarsia.interop.whole import Whole
+from intarsia.interop.views.whole import Whole
 from tests.array import strategies
 from tests.array.places import PLACES, moved
 from tests.array.stores import memory, stored

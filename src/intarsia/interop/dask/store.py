@@ -11,9 +11,9 @@ from intarsia.array.frame import open_group
 from intarsia.array.logical import chosen_codecs
 from intarsia.array.member import Encoding
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
-from intarsia.interop.appending import append_dask
-from intarsia.interop.extras import require
-from intarsia.interop.jobs import (
+from intarsia.extras import extra
+from intarsia.interop.dask.appending import append_dask
+from intarsia.interop.dask.jobs import (
     carry_out,
     into_bounds,
     new_array,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from intarsia.codecs import CodecLike
-    from intarsia.interop.jobs import Job, Regions
+    from intarsia.interop.dask.jobs import Job, Regions
     from intarsia.progress import Progress
 
 __all__ = ["store_dask", "writable"]
@@ -93,7 +93,7 @@ def store_dask(
         raise TypeError("give axis (to append) or bounds (to fill a box), not both")
     if regions is not None and (axis is not None or bounds is not None):
         raise TypeError("regions are for a new array; with axis or bounds, the data is one region")
-    from intarsia.interop.cluster import Cluster
+    from intarsia.interop.dask.cluster import Cluster
 
     cluster = Cluster(client, retries, progress)
     order = _Order(
@@ -128,7 +128,7 @@ def store_dask(
 
 def _checked(array: Any) -> Any:
     """The dask array, or an error that says what it lacks."""
-    da = require("dask.array", "dask")
+    da = extra("dask.array", "dask")
     if not isinstance(array, da.Array):
         raise TypeError(
             f"{type(array).__name__!r} is not a dask array.\n  "

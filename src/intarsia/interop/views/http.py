@@ -13,8 +13,8 @@ import icechunk
 import zarr
 
 from intarsia.errors import IntarsiaError
-from intarsia.interop.extras import require
-from intarsia.interop.view import view_store
+from intarsia.extras import extra
+from intarsia.interop.views.view import view_store
 
 if TYPE_CHECKING:
     import datetime
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from zarr_http_server import BackgroundServer
 
     from intarsia.codecs import CodecLike
-    from intarsia.interop.view_store import ViewStore
+    from intarsia.interop.views.view_store import ViewStore
 
 __all__ = ["serve", "serving"]
 
@@ -64,7 +64,7 @@ def serve(
     ...
     intarsia.errors.NotLogicalArrayError: there is no array and no group at 'nowhere': ...
     """
-    server = require("zarr_http_server", "serve")
+    server = extra("zarr_http_server", "serve")
     version: dict[str, Any] = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
     app = _app(view_store(source, path, codecs, chunks, consolidated=True, **version), host, cors_origins)
     _check_free(host, port)
@@ -98,7 +98,7 @@ def serving(
     ...     urllib.request.urlopen(f"{server.url}/c/0").read()
     b'\\x07\\x08'
     """
-    server = require("zarr_http_server", "serve")
+    server = extra("zarr_http_server", "serve")
     version: dict[str, Any] = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
     app = _app(view_store(source, path, codecs, chunks, consolidated=True, **version), host, cors_origins)
     _check_free(host, port)
@@ -110,7 +110,7 @@ def serving(
 
 def _app(store: ViewStore, host: str, cors_origins: Iterable[str]) -> Any:
     """The application that answers requests for the keys of a view."""
-    server = require("zarr_http_server", "serve")
+    server = extra("zarr_http_server", "serve")
     given = [cors_origins] if isinstance(cors_origins, str) else cors_origins
     origins = [origin.rstrip("/") for origin in given]  # as browsers spell them
     zarr.open(store, mode="r", zarr_format=3)  # what cannot be shown is an error now, not for every client

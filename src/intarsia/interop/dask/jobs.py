@@ -26,7 +26,7 @@ from intarsia.nullable import optional_dtype
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from intarsia.interop.cluster import Cluster
+    from intarsia.interop.dask.cluster import Cluster
 
 __all__ = [
     "Job",

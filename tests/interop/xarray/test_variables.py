@@ -11,7 +11,7 @@ from zarr.codecs import ScaleOffset
 
 import intarsia
 from intarsia import nullable
-from intarsia.interop.variables import PreferredChunks
+from intarsia.interop.xarray.variables import PreferredChunks
 from tests.interop.datasets import CountingStore
 
 

@@ -22,7 +22,7 @@ from intarsia.array.source import Source
 from intarsia.array.table import Box, RegionTable
 from intarsia.array.write import as_values
 from intarsia.codecs.runtime import NO_OPTIONS
-from intarsia.interop.blocks import aligned, rounds
+from intarsia.interop.dask.blocks import aligned, rounds
 from intarsia.parallel import Crew
 from intarsia.progress import silent
 

@@ -15,8 +15,8 @@ from xarray.core import indexing
 from intarsia.array import LogicalArray
 from intarsia.array.attributes import with_floats
 from intarsia.array.travel import check_travels
-from intarsia.interop.grid import block_sizes, compact
-from intarsia.interop.nulls import Missing, WithoutNulls, is_nullable
+from intarsia.interop.dask.grid import block_sizes, compact
+from intarsia.interop.xarray.nulls import Missing, WithoutNulls, is_nullable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.errors import ConcurrentUpdateError
-from intarsia.interop.extras import require
+from intarsia.extras import extra
+from intarsia.interop.dask.store import writable
 from intarsia.interop.source import store_of
-from intarsia.interop.store import writable
 from intarsia.progress import silent
 from intarsia.versions.backoff import Backoff
 from intarsia.versions.open import as_repository
@@ -17,7 +17,7 @@ from intarsia.versions.transaction import transaction
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from intarsia.interop.dataset_writer import Choices
+    from intarsia.interop.xarray.dataset_writer import Choices
     from intarsia.progress import Progress
 
 __all__ = ["from_xarray"]
@@ -70,8 +70,8 @@ def from_xarray(
     >>> xr.open_dataset(repo, engine="intarsia").identical(dataset)
     True
     """
-    xr = require("xarray", "xarray")
-    from intarsia.interop.dataset_writer import Choices, write_dataset
+    xr = extra("xarray", "xarray")
+    from intarsia.interop.xarray.dataset_writer import Choices, write_dataset
 
     nodes = list(_nodes(xr, data, path.strip("/")))
     choices = Choices(
@@ -132,7 +132,7 @@ def _nodes(xr: Any, data: Any, path: str) -> Iterator[tuple[str, Any]]:
 def _cluster(client: Any, retries: int, progress: Progress) -> Any:
     """Who computes dask arrays; None where dask is not even installed."""
     try:
-        from intarsia.interop.cluster import Cluster
+        from intarsia.interop.dask.cluster import Cluster
     except ImportError:
         return None
     return Cluster(client, retries, progress)

@@ -16,8 +16,8 @@ from intarsia.array.table import Box
 from intarsia.array.write import as_values
 from intarsia.codecs.runtime import options_in
 from intarsia.errors import ConcurrentUpdateError
-from intarsia.interop.extras import require
-from intarsia.interop.jobs import axis_number, carry_out, continued, onto_axis, open_frame
+from intarsia.extras import extra
+from intarsia.interop.dask.jobs import axis_number, carry_out, continued, onto_axis, open_frame
 from intarsia.nullable import NullableArray, OptionalDType
 from intarsia.versions.append import append_apart
 from intarsia.versions.backoff import Backoff
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import zarr
 
     from intarsia.array.member import Encoding
-    from intarsia.interop.cluster import Cluster
+    from intarsia.interop.dask.cluster import Cluster
     from intarsia.versions.commit import Commit
 
 __all__ = ["append_dask"]
@@ -107,7 +107,7 @@ class _Deferred:
 
     def _read_back(self, member: zarr.Array[Any]) -> Any:
         """The data as it is stored now: should it have to move, nothing is computed again."""
-        da = require("dask.array", "dask")
+        da = extra("dask.array", "dask")
         nothing: Any = np.empty((0,) * member.ndim, dtype=member.dtype)
         readable: Any = member
         if isinstance(member.metadata.dtype, OptionalDType):

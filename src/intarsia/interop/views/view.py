@@ -12,7 +12,7 @@ from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.codecs.chain import parse_codec
 from intarsia.errors import NotLogicalArrayError, ShapeError
 from intarsia.interop.source import store_of
-from intarsia.interop.view_store import ViewStore
+from intarsia.interop.views.view_store import ViewStore
 from intarsia.words import one_line
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """What is kept for a while, and what goes first."""
 
-from intarsia.interop.recent import Recent
+from intarsia.interop.views.recent import Recent
 
 
 def test_what_was_not_asked_for_the_longest_goes_first():

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.errors import DataTypeError
-from intarsia.interop.extras import require
-from intarsia.interop.grid import block_sizes
+from intarsia.extras import extra
+from intarsia.interop.dask.grid import block_sizes
 from intarsia.nullable import OptionalDType
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def to_dask(array: LogicalArray, chunks: Any = None) -> Any:
 
     A nullable array becomes a dask array of masked arrays.
     """
-    da, base = require("dask.array", "dask"), require("dask.base", "dask")
+    da, base = extra("dask.array", "dask"), extra("dask.base", "dask")
     previous = block_sizes(array)
     wanted = previous if chunks is None else chunks
     sizes = da.core.normalize_chunks(wanted, array.shape, dtype=array.dtype, previous_chunks=previous)

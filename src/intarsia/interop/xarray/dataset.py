@@ -13,7 +13,7 @@ from intarsia.array.frame import Frame
 from intarsia.array.hierarchy import is_logical
 from intarsia.array.travel import check_travels
 from intarsia.interop.source import variable_name
-from intarsia.interop.variables import plain_variables, variables_of
+from intarsia.interop.xarray.variables import plain_variables, variables_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

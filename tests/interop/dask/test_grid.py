@@ -7,8 +7,8 @@ from hypothesis import given
 
 import intarsia
 from intarsia.array.table import Box
-from intarsia.interop import grid
-from intarsia.interop.grid import block_sizes, compact
+from intarsia.interop.dask import grid
+from intarsia.interop.dask.grid import block_sizes, compact
 from tests.array.strategies import arrays
 
 

@@ -11,9 +11,9 @@ from zarr.storage import StorePath
 
 from intarsia.array.travel import check_travels
 from intarsia.errors import ReadOnlyError
-from intarsia.interop.nodes import METADATA, OLDER_METADATA, Node, Nodes, below, is_metadata
-from intarsia.interop.recent import Recent
-from intarsia.interop.whole import Whole
+from intarsia.interop.views.nodes import METADATA, OLDER_METADATA, Node, Nodes, below, is_metadata
+from intarsia.interop.views.recent import Recent
+from intarsia.interop.views.whole import Whole
 from intarsia.words import place_text
 
 if TYPE_CHECKING:

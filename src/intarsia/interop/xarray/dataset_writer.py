@@ -17,9 +17,9 @@ from intarsia.array.hierarchy import is_logical
 from intarsia.array.logical import chosen_codecs
 from intarsia.array.member import Encoding
 from intarsia.errors import ShapeError
-from intarsia.interop.continuing import check_encoding, check_type, fitting
-from intarsia.interop.dataset import UNLIMITED_KEY, GroupStore
-from intarsia.interop.jobs import carry_out, new_array, onto_axis
+from intarsia.interop.dask.jobs import carry_out, new_array, onto_axis
+from intarsia.interop.xarray.continuing import check_encoding, check_type, fitting
+from intarsia.interop.xarray.dataset import UNLIMITED_KEY, GroupStore
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import xarray as xr
     import zarr
 
-    from intarsia.interop.cluster import Cluster
-    from intarsia.interop.jobs import Job
+    from intarsia.interop.dask.cluster import Cluster
+    from intarsia.interop.dask.jobs import Job
 
 __all__ = ["Choices", "write_dataset"]
 

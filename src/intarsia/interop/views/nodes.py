@@ -14,7 +14,7 @@ from intarsia.array.frame import Frame, open_group
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.codecs.threads import in_thread_for
 from intarsia.errors import ReadError
-from intarsia.interop.whole import Whole
+from intarsia.interop.views.whole import Whole
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from intarsia.interop.extras import require
+from intarsia.extras import extra
 from intarsia.interop.source import variable_name
-from intarsia.interop.writing import from_xarray
+from intarsia.interop.xarray.writing import from_xarray
 
 if TYPE_CHECKING:
     from intarsia.array import LogicalArray
 
 __all__ = ["DatasetAccessor", "to_xarray"]
 
-xr = require("xarray", "xarray")
+xr = extra("xarray", "xarray")
 
 
 def to_xarray(array: LogicalArray, **options: Any) -> Any:

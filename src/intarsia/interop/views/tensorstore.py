@@ -12,7 +12,7 @@ from zarr.storage import MemoryStore
 from intarsia.array.member import Encoding, checked_member, create_member
 from intarsia.array.memory import type_text
 from intarsia.errors import UnreachableMembersError
-from intarsia.interop.kvstore import SERVE_INSTEAD, kvstore_of
+from intarsia.interop.views.kvstore import SERVE_INSTEAD, kvstore_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
