@@ -50,7 +50,7 @@ demo: $(STAMP)
 	@$(BIN)/intarsia demo --output demo-output
 
 test: lint types layers browser
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 4
 
 torture: $(STAMP)
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 -m torture -o faulthandler_timeout=3600

@@ -183,8 +183,8 @@ WAYS = (
 @pytest.mark.parametrize("count", [8, 32])
 @pytest.mark.parametrize("way", WAYS)
 def test_first_reads(repository, way, count):
-    at_once(way(repository.open(), count))
-    at_once(way(repository.open(), count))
+    for _ in range(2 if count == 8 else 1):
+        at_once(way(repository.open(), count))
 
 
 @pytest.mark.torture
