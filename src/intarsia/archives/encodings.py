@@ -13,7 +13,7 @@ from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec
 from zarr.registry import get_codec_class
 
 from intarsia.archives.cf import zarr_type
-from intarsia.array.table import Box
+from intarsia.array.table import Box, chunk_grid
 from intarsia.errors import IngestError
 from intarsia.nullable import NULL, OptionalDType, Some
 
@@ -198,7 +198,7 @@ def boxes_of(chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[Box]:
     if not chosen.ndim:
         return [Box((), ())] if chosen else []
     if chosen.all():
-        return [Box((0,) * chosen.ndim, chosen.shape)]
+        return [Box.sized(chosen.shape)]
     if chosen.ndim == 1:  # where the cells change between chosen and not, a run begins or ends
         edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]])))
         return [Box((a,), (b,)) for a, b in edges.reshape(-1, 2).tolist()]
@@ -219,8 +219,8 @@ def chunk_sets_of(
     """How the chunks of one file are backed: by reference, by a copy, or in parts. There may be none."""
     if 0 in variable.shape:
         return []
-    grid = tuple(-(-n // c) for n, c in zip(variable.shape, variable.chunks, strict=True))
-    whole = (Box((0,) * len(grid), grid),)
+    grid = chunk_grid(variable.shape, variable.chunks)
+    whole = (Box.sized(grid),)
     ranges = variable.ranges
     by_copy = ranges is None or bool(ranges.inlined)
     if by_copy and copy == "never":

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import numpy as np
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
+from intarsia.array.table import chunk_grid
 from intarsia.extras import extra
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class N5Parser:
             metadata["dimension_names"] = axes
         metadata["chunk_key_encoding"] = {"name": "default", "configuration": {"separator": "."}}
         chunk_shape = metadata["chunk_grid"]["configuration"]["chunk_shape"]
-        grid = tuple(-(-n // c) for n, c in zip(metadata["shape"], chunk_shape, strict=True))
+        grid = chunk_grid(metadata["shape"], chunk_shape)
         paths = np.full(grid, "", dtype=np.dtypes.StringDType())
         lengths = np.zeros(grid, dtype=np.uint64)
         store, root = self.sources.resolve(url)

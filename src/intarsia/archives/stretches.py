@@ -98,15 +98,8 @@ class Stretches:
         names = dict.fromkeys((*members, *(name for name, *_ in self._rows)))
         position = {name: i for i, name in enumerate(names)}
         lattice = self._array.lattice
-
-        def cells(elements: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(a // c for a, c in zip(elements, lattice, strict=True))
-
-        def past(elements: tuple[int, ...]) -> tuple[int, ...]:
-            return tuple(-(-b // c) for b, c in zip(elements, lattice, strict=True))
-
         rows = [
-            Row(position[name], Box(cells(box.start), past(box.stop)), cells(inside))
+            Row(position[name], box.in_units(lattice), Box(inside, inside).in_units(lattice).start)
             for name, box, inside in self._rows
         ]
         return RegionTable.from_rows(rows, len(lattice)), tuple(names)

@@ -23,6 +23,7 @@ from intarsia.archives.parsed import (
     roles,
 )
 from intarsia.archives.sources import FILE, Identity
+from intarsia.array.table import chunk_grid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -177,7 +178,7 @@ def parsed_variable(name: str, role: Role, array: Any, description: Description)
     """A manifest array with the ranges of its chunks."""
     metadata, manifest = array.metadata, array.manifest
     chunks = tuple(int(size) for size in metadata.chunk_grid.chunk_shape)
-    grid = tuple(-(-n // c) for n, c in zip(array.shape, chunks, strict=True))
+    grid = chunk_grid(array.shape, chunks)
     paths, inlined = manifest._paths, dict(manifest._inlined)
     if paths.shape == grid and paths.size:
         flat = paths.ravel()

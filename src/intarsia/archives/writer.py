@@ -165,11 +165,11 @@ class Writer:
         document = plain.document(member.shape(array), array.dims)
         target: zarr.Array[Any] = zarr.Array.from_dict(zarr.storage.StorePath(self.store, path), document)
         target = target.with_config({"write_empty_chunks": True})
-        whole = Box((0,) * len(variable.shape), variable.shape)
+        whole = Box.sized(variable.shape)
         format = format_of(file.url, self.sources, self.parser)
         with format.opened(file.url, self.sources, variable.name) as source:
             for block in blocks(whole, plain.chunks, max(plain.dtype.itemsize, 1)):
-                taken = tuple(slice(a, b) for a, b in zip(*block, strict=True))
+                taken = block.slices
                 put = list(taken)
                 put[axis] = slice(block.start[axis] + stretch.start, block.stop[axis] + stretch.start)
                 values = read_stored(source, taken[1:] if file.new_dim else taken, plain.dtype)

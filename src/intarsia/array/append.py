@@ -64,7 +64,7 @@ class Addition:
     @property
     def lattice(self) -> Box:
         """All logical chunks of the grown array."""
-        return Box((0,) * self.grown.ndim, self.grown.lattice)
+        return Box.sized(self.grown.lattice)
 
     @property
     def rest(self) -> Box:
@@ -81,9 +81,8 @@ class Addition:
 
     def data_in(self, elements: Box) -> np.ndarray[Any, Any]:
         """The data for a box of elements."""
-        index = [slice(a, b) for a, b in zip(*elements, strict=True)]
-        index[self.axis] = slice(elements.start[self.axis] - self.old, elements.stop[self.axis] - self.old)
-        part: np.ndarray[Any, Any] = self.values[tuple(index)]
+        start, stop = elements.start[self.axis] - self.old, elements.stop[self.axis] - self.old
+        part: np.ndarray[Any, Any] = self.values[elements.with_axis(self.axis, start, stop).slices]
         return part
 
 
@@ -201,9 +200,8 @@ def _new_members(frame: Frame, addition: Addition, boxes: list[Box], encoding: E
             elements, fresh = addition.grown.elements(box), addition.fresh(box)
             name, _ = frame.create_member(elements.shape, encoding)
             made.append(name)
-            start, stop = (tuple(a - o for a, o in zip(edge, elements.start, strict=True)) for edge in fresh)
             target = frame.target(name, encoding.other_options)
-            write_box(target, Box(start, stop), addition.data_in(fresh))
+            write_box(target, fresh.seen_from(elements.start), addition.data_in(fresh))
     except BaseException as error:
         clean_up(frame.group.store, error, lambda: frame.discard(*made))
         raise
@@ -213,7 +211,7 @@ def _new_members(frame: Frame, addition: Addition, boxes: list[Box], encoding: E
 def _last_row(frame: Frame, axis: int) -> int | None:
     """The one region that reaches the end of the axis over its whole cross-section, if there is one."""
     manifest = frame.manifest
-    lattice = Box((0,) * manifest.ndim, manifest.lattice)
+    lattice = Box.sized(manifest.lattice)
     if not prod(lattice.shape):
         return None
     slab = lattice.with_axis(axis, manifest.lattice[axis] - 1, manifest.lattice[axis])
@@ -263,9 +261,8 @@ def neighbour_to_grow(frame: Frame, addition: Addition, encoding: Encoding) -> i
 def _has_room(manifest: Manifest, i: int, axis: int, end: int) -> bool:
     """Whether no other region shows the part of the member that region `i` would grow into."""
     table, row = manifest.regions, manifest.regions.row(i)
-    start = list(row.member_start)
-    stop = [m + b - a for m, a, b in zip(row.member_start, *row.box, strict=True)]
-    start[axis], stop[axis] = stop[axis], row.member_start[axis] + end - row.box.start[axis]
+    box = row.member_box
+    start, stop = box.with_axis(axis, box.stop[axis], end + row.shift[axis])
     others = np.flatnonzero(table.member == row.member)
     others = others[others != i]
     starts = table.member_start[others]

@@ -37,11 +37,9 @@ def blocks(box: Box, grain: tuple[int, ...], itemsize: int, most_bytes: int = BL
     >>> [block.shape for block in blocks(Box((0, 0), (5, 4)), (2, 4), 1, most_bytes=16)]
     [(4, 4), (1, 4)]
     """
-    whole = [-(-b // g) - a // g for a, b, g in zip(*box, grain, strict=True)]
-    step = grown(grain, whole, itemsize, most_bytes)
+    step = grown(grain, box.in_units(grain).shape, itemsize, most_bytes)
     ranges = [range(a // s * s, b, s) for a, b, s in zip(box.start, box.stop, step, strict=True)]
     for corner in product(*ranges):
-        tile = Box(corner, tuple(a + s for a, s in zip(corner, step, strict=True)))
-        block = tile.intersect(box)
+        block = Box.sized(step, corner).intersect(box)
         if block is not None:
             yield block

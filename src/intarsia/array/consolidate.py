@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.array.encoded import Move, copy_chunks, grain
-from intarsia.array.member import encoding_of
+from intarsia.array.encoded import Move, copy_chunks
+from intarsia.array.member import encoding_of, grain
 from intarsia.array.table import Box, RegionTable, Row
 
 if TYPE_CHECKING:
@@ -102,18 +101,12 @@ def _fits(frame: Frame, base: Row, i: int, row: Row, j: int) -> bool:
 
 def _place(base: Row, row: Row) -> tuple[int, ...]:
     """Where in the base's member the other region would be, in logical chunks."""
-    return tuple(m + b - a for m, a, b in zip(base.member_start, base.box.start, row.box.start, strict=True))
+    return base.cropped(row.box).member_start
 
 
 def _chunks(frame: Frame, member: zarr.Array[Any], row: Row) -> Box:
     """The stored chunks of a member that a region lies in."""
-    shape = frame.manifest.elements(row.box).shape
-    starts = [m * c for m, c in zip(row.member_start, frame.manifest.chunk_shape, strict=True)]
-    size = grain(member)
-    return Box(
-        tuple(a // g for a, g in zip(starts, size, strict=True)),
-        tuple(-(-(a + n) // g) for a, n, g in zip(starts, shape, size, strict=True)),
-    )
+    return frame.manifest.in_member(row).in_units(grain(member))
 
 
 def _has_room(frame: Frame, member: zarr.Array[Any], wanted: Row, besides: int) -> bool:
@@ -138,16 +131,9 @@ def _copy_over(frame: Frame, base: Row, row: Row) -> None:
         return
     target = frame.members[manifest.members[base.member]]
     source = frame.members[manifest.members[row.member]]
-    shape = manifest.elements(row.box).shape
-    needed = tuple(
-        max(n, m * c + k)
-        for n, m, c, k in zip(target.shape, there.member_start, manifest.chunk_shape, shape, strict=True)
-    )
+    needed = tuple(map(max, target.shape, manifest.in_member(there).stop))
     if needed != target.shape:
         target.resize(needed)
     origin, goal = _chunks(frame, source, row), _chunks(frame, target, there)
-    moves = [
-        Move(index, tuple(k - a + b for k, a, b in zip(index, origin.start, goal.start, strict=True)))
-        for index in product(*(range(a, b) for a, b in zip(*origin, strict=True)))
-    ]
+    moves = [Move(index, place) for index, place in zip(origin.indices(), goal.indices(), strict=True)]
     copy_chunks(source, target, moves)

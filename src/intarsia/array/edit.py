@@ -66,22 +66,19 @@ def lattice_box(manifest: Manifest, bounds: Bounds) -> Box:
         raise ShapeError(
             f"bounds {bounds!r}: give a pair of integers (start, stop) for each of the {manifest.ndim} {axes}"
         )
-    asked = Box(tuple(a for a, _ in pairs), tuple(b for _, b in pairs))
+    asked = Box.of((a, b) for a, b in pairs)
     columns = list(zip(asked.start, asked.stop, manifest.shape, manifest.chunk_shape, strict=True))
     if any(not 0 <= a < b <= n for a, b, n, _ in columns):
         raise BoundsError(
             f"the bounds {asked.text()} are empty or outside the array, whose shape is {manifest.shape}"
         )
     if any(a % c or (b % c and b != n) for a, b, n, c in columns):
-        nearest = Box(
-            tuple(a // c * c for a, _, _, c in columns),
-            tuple(min(-(-b // c) * c, n) for _, b, n, c in columns),
-        )
+        nearest = manifest.elements(manifest.cells(asked))
         raise AlignmentError(
             f"the bounds {asked.text()} are not aligned to the logical chunks of "
             f"{manifest.chunk_shape}.\n  The nearest aligned bounds around them are {nearest.text()}"
         )
-    return Box(tuple(a // c for a, _, _, c in columns), tuple(-(-b // c) for _, b, _, c in columns))
+    return manifest.cells(asked)
 
 
 def check_shape(values: np.ndarray[Any, Any], expected: tuple[int, ...], what: str) -> None:
@@ -96,7 +93,7 @@ def _new_member(
     name, member = frame.create_member(shape, encoding)
     if values is not None:
         try:
-            write_box(frame.target(name, encoding.other_options), Box((0,) * len(shape), shape), values)
+            write_box(frame.target(name, encoding.other_options), Box.sized(shape), values)
         except BaseException as error:
             clean_up(frame.group.store, error, lambda: frame.discard(name))
             raise
@@ -219,16 +216,13 @@ def write_into_member(
     """Write a box of elements of a region, growing its member where needed."""
     name = frame.manifest.members[row.member]
     member = frame.members[name]
-    shift = [
-        (m - a) * c for m, a, c in zip(row.member_start, row.box.start, manifest.chunk_shape, strict=True)
-    ]
-    needed = tuple(max(n, b + s) for n, b, s in zip(member.shape, box.stop, shift, strict=True))
+    place = box.shifted(manifest.member_shift(row))
+    needed = tuple(map(max, member.shape, place.stop))
     before = member.shape
     if needed != before:
         member.resize(needed)
-    start, stop = (tuple(edge + s for edge, s in zip(corner, shift, strict=True)) for corner in box)
     try:
-        write_box(frame.target(name, options), Box(start, stop), value)
+        write_box(frame.target(name, options), place, value)
     except Exception:
         if needed != before:
             member.resize(before)

@@ -18,18 +18,9 @@ if TYPE_CHECKING:
 
     from zarr.abc.store import Store
 
-__all__ = ["ChunkRefs", "Move", "chunk_refs", "copy_chunks", "grain"]
+__all__ = ["ChunkRefs", "Move", "chunk_refs", "copy_chunks"]
 
 type Index = tuple[int, ...]
-
-
-def grain(array: zarr.Array[Any]) -> tuple[int, ...]:
-    """The shape of what is one object in the store: a shard, or a chunk where there are none.
-
-    >>> grain(zarr.create_array({}, shape=8, chunks=2, shards=4, dtype="u1"))
-    (4,)
-    """
-    return tuple(array.shards or array.chunks)
 
 
 class Move(NamedTuple):

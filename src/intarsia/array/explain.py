@@ -196,7 +196,6 @@ def _explain_by_zarr(frame: Frame, part: Part, source: Source) -> PartExplanatio
 
 def _region(frame: Frame, part: Part, source: Source) -> PartExplanation:
     box = frame.manifest.elements(frame.manifest.regions.row(part.row).box)
-    bounds = tuple(zip(*box, strict=True))
     return PartExplanation(
-        bounds, source.name, short_codecs(source.array), part.size, None, None, None, 0, ""
+        box.bounds, source.name, short_codecs(source.array), part.size, None, None, None, 0, ""
     )

@@ -18,7 +18,7 @@ from zarr.dtype import parse_dtype
 
 from intarsia import schemas
 from intarsia.array.memory import data_type_of, is_nullable, values_dtype
-from intarsia.array.table import Box, Ints, RegionTable
+from intarsia.array.table import Box, Ints, RegionTable, Row, chunk_grid
 from intarsia.casting import cast
 from intarsia.errors import DataTypeError, ManifestError, ManifestVersionError, ShapeError
 from intarsia.words import one_line
@@ -118,7 +118,7 @@ class Manifest:
     @property
     def lattice(self) -> tuple[int, ...]:
         """Number of logical chunks on each axis."""
-        return tuple(-(-size // chunk) for size, chunk in zip(self.shape, self.chunk_shape, strict=True))
+        return chunk_grid(self.shape, self.chunk_shape)
 
     def elements(self, box: Box) -> Box:
         """A box of logical chunks in elements, cut at the array's edge.
@@ -126,15 +126,45 @@ class Manifest:
         >>> Manifest.empty((250,), (100,), "i4").elements(Box((1,), (3,)))
         Box(start=(100,), stop=(250,))
         """
-        start = tuple(a * chunk for a, chunk in zip(box.start, self.chunk_shape, strict=True))
-        stop = tuple(min(b * c, n) for b, c, n in zip(box.stop, self.chunk_shape, self.shape, strict=True))
-        return Box(start, stop)
+        stop = tuple(map(min, self._times_chunk(box.stop), self.shape))
+        return Box(self._times_chunk(box.start), stop)
+
+    def cells(self, elements: Box) -> Box:
+        """The logical chunks that a box of elements lies in.
+
+        >>> Manifest.empty((250,), (100,), "i4").cells(Box((120,), (250,)))
+        Box(start=(1,), stop=(3,))
+        """
+        return elements.in_units(self.chunk_shape)
+
+    def member_shift(self, row: Row) -> tuple[int, ...]:
+        """What to add to an element of a region to get its place in the member.
+
+        >>> Manifest.empty((250,), (100,), "i4").member_shift(Row(0, Box((1,), (3,)), (0,)))
+        (-100,)
+        """
+        return self._times_chunk(row.shift)
+
+    def in_member(self, row: Row) -> Box:
+        """The box of its member that a region shows, in elements.
+
+        >>> Manifest.empty((250,), (100,), "i4").in_member(Row(0, Box((1,), (3,)), (0,)))
+        Box(start=(0,), stop=(150,))
+        """
+        return self.elements(row.box).shifted(self.member_shift(row))
+
+    def _times_chunk(self, cells: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(i * c for i, c in zip(cells, self.chunk_shape, strict=True))
 
     def region_bounds(self) -> tuple[Ints, Ints]:
         """First and last (excluded) element of every region."""
         chunk = np.array(self.chunk_shape, dtype=np.int64)
         start = self.regions.start * chunk
         return start, np.minimum(self.regions.stop * chunk, np.array(self.shape, dtype=np.int64))
+
+    def member_starts(self) -> Ints:
+        """Where every region starts in its member, in elements."""
+        return self.regions.member_start * np.array(self.chunk_shape, dtype=np.int64)
 
     def changed(
         self, *, regions: RegionTable, members: tuple[str, ...] | None = None, **fields: Any
@@ -347,7 +377,7 @@ def _read_table(document: Mapping[str, Any], table: Any) -> Ints:
     if table is None or table.dtype != np.int64 or table.ndim != 2 or table.shape[1] != width:
         what = "is missing" if table is None else f"is {table.dtype} of shape {table.shape}"
         raise ManifestError([f"regions: the table {name!r} {what}; expected int64 with {width} columns"])
-    cells = prod(-(-n // c) for n, c in zip(document["shape"], document["chunk_shape"], strict=True))
+    cells = prod(chunk_grid(document["shape"], document["chunk_shape"]))
     if table.shape[0] > min(cells, MOST_REGIONS):
         raise ManifestError(
             [f"regions: the table {name!r} has {table.shape[0]} rows, but there is room for {cells} regions"]

@@ -33,6 +33,7 @@ __all__ = [
     "checked_member",
     "create_member",
     "encoding_of",
+    "grain",
     "member_problem",
     "needed_shape",
     "new_name",
@@ -136,6 +137,15 @@ def encoding_of(member: AnyArray) -> dict[str, Any]:
     }
 
 
+def grain(member: AnyArray) -> tuple[int, ...]:
+    """The shape of what is one object in the store: a shard, or a chunk where there are none.
+
+    >>> grain(zarr.create_array({}, shape=8, chunks=2, shards=4, dtype="u1"))
+    (4,)
+    """
+    return tuple(member.shards or member.chunks)
+
+
 def short_codecs(member: AnyArray) -> str:
     """The codecs of a member in a few words, for messages and tables.
 
@@ -149,9 +159,7 @@ def short_codecs(member: AnyArray) -> str:
 
 def needed_shape(manifest: Manifest, row: Row) -> tuple[int, ...]:
     """How large a member must at least be to back this region."""
-    shape = manifest.elements(row.box).shape
-    starts = (a * c for a, c in zip(row.member_start, manifest.chunk_shape, strict=True))
-    return tuple(a + n for a, n in zip(starts, shape, strict=True))
+    return manifest.in_member(row).stop
 
 
 def member_problem(member: AnyArray, manifest: Manifest, needed: tuple[int, ...]) -> str | None:

@@ -228,9 +228,9 @@ def plan(manifest: Manifest, asked: Request) -> Plan:
         return Plan(asked, (), 0)
     bounds = asked.bounds
     if any(high > n for (_, high), n in zip(bounds, manifest.shape, strict=True)):
-        box = Box(tuple(low for low, _ in bounds), tuple(high for _, high in bounds))
         raise BoundsError(
-            f"the selection reaches over {box.text()}, but the shape of the array is {manifest.shape} by now"
+            f"the selection reaches over {Box.of(bounds).text()}, "
+            f"but the shape of the array is {manifest.shape} by now"
         )
     if not len(manifest.regions):
         return Plan(asked, (), 0)
@@ -242,12 +242,8 @@ def plan(manifest: Manifest, asked: Request) -> Plan:
 def _touched(manifest: Manifest, bounds: list[tuple[int, int]]) -> tuple[Ints, Ints, Ints, Ints]:
     """Rows whose boxes meet the bounds; their first and last elements; where element 0 lies in the member."""
     chunk = np.array(manifest.chunk_shape, dtype=np.int64)
-    cells = Box(
-        tuple(low // c for (low, _), c in zip(bounds, manifest.chunk_shape, strict=True)),
-        tuple(-(-high // c) for (_, high), c in zip(bounds, manifest.chunk_shape, strict=True)),
-    )
     table = manifest.regions
-    rows = table.touching(cells)
+    rows = table.touching(manifest.cells(Box.of(bounds)))
     start = table.start[rows] * chunk
     stop = np.minimum(table.stop[rows] * chunk, np.array(manifest.shape, dtype=np.int64))
     return rows, start, stop, table.member_start[rows] * chunk - start

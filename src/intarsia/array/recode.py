@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from intarsia.array.blocks import BLOCK_BYTES, blocks
 from intarsia.array.edit import lattice_box
 from intarsia.array.encode import write_box
 from intarsia.array.frame import Frame, clean_up, open_group
+from intarsia.array.member import grain
 from intarsia.array.plan import request
 from intarsia.array.read import read_request
 from intarsia.array.reserve import Piece
@@ -54,10 +54,7 @@ def attach_recoded(frame: Frame, bounds: Bounds, name: str) -> None:
     """Show a member, made by `recoded_member`, in the place of what it was copied from."""
     manifest = frame.manifest
     box, parts = _parts_to_recode(frame, bounds)
-    rows = [
-        Row(len(manifest.members), part, tuple(a - b for a, b in zip(part.start, box.start, strict=True)))
-        for part in parts
-    ]
+    rows = [Row(len(manifest.members), part, part.seen_from(box.start).start) for part in parts]
     table = manifest.regions.without(box).joined(RegionTable.from_rows(rows, manifest.ndim))
     frame.commit(manifest.changed(regions=table, members=(*manifest.members, name)))
 
@@ -106,18 +103,14 @@ def _tasks(
     frame: Frame, parts: list[Box], origin: tuple[int, ...], member: AnyArray, most_bytes: int
 ) -> list[list[Piece]]:
     """The parts cut into blocks of whole chunks of the new member: no chunk belongs to two tasks."""
-    whole = Box((0,) * len(member.shape), member.shape)
-    step = next(blocks(whole, member.shards or member.chunks, member.dtype.itemsize, most_bytes)).shape
+    step = next(blocks(Box.sized(member.shape), grain(member), member.dtype.itemsize, most_bytes)).shape
     tasks: dict[tuple[int, ...], list[Piece]] = {}
     for part in parts:
         source = frame.manifest.elements(part)
-        start = tuple(a - o for a, o in zip(source.start, origin, strict=True))
-        stop = tuple(b - o for b, o in zip(source.stop, origin, strict=True))
-        piece = Piece(member.basename, source, Box(start, stop))
-        for cell in product(*(range(a // s, -(-b // s)) for a, b, s in zip(start, stop, step, strict=True))):
+        piece = Piece(member.basename, source, source.seen_from(origin))
+        for cell in piece.target.in_units(step).indices():
             corner = tuple(i * s for i, s in zip(cell, step, strict=True))
-            tile = Box(corner, tuple(a + s for a, s in zip(corner, step, strict=True)))
-            tasks.setdefault(cell, []).append(piece.cropped(tile))
+            tasks.setdefault(cell, []).append(piece.cropped(Box.sized(step, corner)))
     return list(tasks.values())
 
 
@@ -138,6 +131,5 @@ class _Copy:
 
     def into(self, frame: Frame, target: Source, task: list[Piece]) -> None:
         for piece in task:
-            source = tuple(slice(a, b) for a, b in zip(*piece.source, strict=True))
-            values = read_request(frame, request(frame.manifest.shape, source, "basic"))
+            values = read_request(frame, request(frame.manifest.shape, piece.source.slices, "basic"))
             write_box(target, piece.target, values)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from zarr.core.sync import sync
 
-from intarsia.array.member import checked_member, short_codecs
+from intarsia.array.member import checked_member, grain, short_codecs
 from intarsia.array.table import Box, Row
 
 if TYPE_CHECKING:
@@ -54,8 +53,7 @@ class Region:
     def of(cls, frame: Frame, i: int) -> Region:
         """The region in row `i` of the table."""
         row = frame.manifest.regions.row(i)
-        elements = frame.manifest.elements(row.box)
-        bounds = tuple(zip(elements.start, elements.stop, strict=True))
+        bounds = frame.manifest.elements(row.box).bounds
         name = frame.manifest.members[row.member]
         # Manifest and members of this moment: a later change of the layout must not redirect the region.
         manifest, members = frame.manifest, frame.members
@@ -69,8 +67,12 @@ class Region:
     @property
     def member(self) -> zarr.Array[Any]:
         """The backing array."""
-        row = Row(0, Box(self.start, self.stop), self.member_start)
-        return checked_member(self._members, self.name, self._manifest, row)
+        return checked_member(self._members, self.name, self._manifest, self.row)
+
+    @property
+    def row(self) -> Row:
+        """The region as a row of a table of its own."""
+        return Row(0, Box(self.start, self.stop), self.member_start)
 
     @property
     def codecs(self) -> tuple[Any, ...]:
@@ -91,8 +93,7 @@ class Region:
     @property
     def member_bounds(self) -> tuple[tuple[int, int], ...]:
         """The box of the member that backs the region, in elements."""
-        starts = [a * c for a, c in zip(self.member_start, self._manifest.chunk_shape, strict=True)]
-        return tuple((a, a + n) for a, n in zip(starts, self.shape, strict=True))
+        return self._manifest.in_member(self.row).bounds
 
     @property
     def nbytes(self) -> int:
@@ -107,9 +108,8 @@ class Region:
     def nbytes_stored(self) -> int:
         """Bytes of the stored chunks (or shards) that hold the region."""
         member = self.member
-        grain = member.shards or member.chunks
-        ranges = [range(a // g, -(-b // g)) for (a, b), g in zip(self.member_bounds, grain, strict=True)]
-        stored: int = sync(_stored_size(member, list(product(*ranges))))
+        chunks = self._manifest.in_member(self.row).in_units(grain(member))
+        stored: int = sync(_stored_size(member, list(chunks.indices())))
         return stored
 
 

@@ -48,8 +48,8 @@ class Piece:
         """The part of the piece that lies in a box of the member."""
         target = self.target.intersect(tile)
         assert target is not None
-        shift = [s - t for s, t in zip(self.source.start, self.target.start, strict=True)]
-        return Piece(self.member, _shifted(target, shift), target)
+        source = target.seen_from(self.target.start).shifted(self.source.start)
+        return Piece(self.member, source, target)
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,9 @@ def reserve_regions(
 def covered(frame: Frame, bounds: Bounds) -> Reservation:
     """A box of elements that regions back already: the data replaces what is there."""
     manifest = frame.manifest
-    asked = Box(tuple(int(a) for a, _ in bounds), tuple(int(b) for _, b in bounds))
-    chunk = manifest.chunk_shape
-    cells = Box(
-        tuple(a // c for a, c in zip(asked.start, chunk, strict=True)),
-        tuple(-(-b // c) for b, c in zip(asked.stop, chunk, strict=True)),
-    )
+    asked = Box.of((int(a), int(b)) for a, b in bounds)
     pieces = []
-    for i in manifest.regions.touching(cells).tolist():
+    for i in manifest.regions.touching(manifest.cells(asked)).tolist():
         row = manifest.regions.row(i)
         part = manifest.elements(row.box).intersect(asked)
         if part is not None:
@@ -183,21 +178,8 @@ def _origin(addition: Addition) -> tuple[int, ...]:
 
 def _piece(manifest: Manifest, row: Row, part: Box, origin: tuple[int, ...]) -> Piece:
     """A box of elements that a region backs, of data that starts at `origin`."""
-    shift = [
-        (m - a) * c for m, a, c in zip(row.member_start, row.box.start, manifest.chunk_shape, strict=True)
-    ]
-    return Piece(
-        manifest.members[row.member],
-        _shifted(part, [-o for o in origin]),
-        _shifted(part, shift),
-    )
-
-
-def _shifted(box: Box, by: Sequence[int]) -> Box:
-    return Box(
-        tuple(a + d for a, d in zip(box.start, by, strict=True)),
-        tuple(b + d for b, d in zip(box.stop, by, strict=True)),
-    )
+    target = part.shifted(manifest.member_shift(row))
+    return Piece(manifest.members[row.member], part.seen_from(origin), target)
 
 
 def _make_room(frame: Frame, piece: Piece) -> None:
@@ -228,8 +210,7 @@ class _Room:
             clean_up(self._frame.group.store, error, lambda: self._frame.discard(*self.made))
             raise
         self.made = (*self.made, name)
-        source = _shifted(fresh, [-o for o in self._origin])
-        self._pieces.append(Piece(name, source, _shifted(fresh, [-a for a in elements.start])))
+        self._pieces.append(Piece(name, fresh.seen_from(self._origin), fresh.seen_from(elements.start)))
 
     def reservation(self, manifest: Manifest, pieces: Sequence[Piece] = ()) -> Reservation:
         return Reservation((*pieces, *self._pieces), manifest, self.made)

@@ -87,15 +87,9 @@ def shown_in(manifest: Manifest, row: Row, index: tuple[int, ...], size: tuple[i
     >>> shown_in(manifest, row, (0,), (4,)), shown_in(manifest, row, (1,), (4,))
     (Box(start=(3,), stop=(7,)), Box(start=(7,), stop=(9,)))
     """
-    places = zip(index, size, _offset(row), manifest.chunk_shape, strict=True)
-    start = tuple(i * g - offset * c for i, g, offset, c in places)
-    chunk = Box(start, tuple(a + g for a, g in zip(start, size, strict=True)))
+    corner = tuple(i * n for i, n in zip(index, size, strict=True))
+    chunk = Box.sized(size, corner).seen_from(manifest.member_shift(row))
     return chunk.intersect(manifest.elements(row.box))
-
-
-def _offset(row: Row) -> tuple[int, ...]:
-    """What to add to a logical chunk to get its place in the member."""
-    return tuple(m - a for m, a in zip(row.member_start, row.box.start, strict=True))
 
 
 def rerouted(before: Manifest, after: Manifest) -> list[Rerouted]:
@@ -116,7 +110,7 @@ def rerouted(before: Manifest, after: Manifest) -> list[Rerouted]:
             other = before.regions.row(j)
             same = before.members[other.member] == after.members[row.member]
             shared = other.box.intersect(row.box)
-            if shared is not None and not (same and _offset(other) == _offset(row)):
+            if shared is not None and not (same and other.shift == row.shift):
                 changes.append(Rerouted("moved", shared, other, row))
         changes += [Rerouted("added", box, None, row) for box in before.regions.free(row.box)]
     for i in old.tolist():

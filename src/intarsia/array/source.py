@@ -17,7 +17,9 @@ from intarsia._compat import (
     evolve_codecs,
 )
 from intarsia.array.decode import Decoder
+from intarsia.array.member import grain
 from intarsia.array.memory import is_nullable, values_dtype
+from intarsia.array.table import chunk_grid
 from intarsia.codecs.runtime import NO_OPTIONS, config_of
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ class Source:
     def stored_grain(self) -> tuple[int, ...] | None:
         """Shape of what is stored as one object; None if that differs from one to the next."""
         try:
-            return tuple(self.array.shards or self.array.chunks)
+            return grain(self.array)
         except NotImplementedError:
             return None
 
@@ -132,7 +134,7 @@ class Source:
         spec = self._spec(outer_shape)
         codecs = evolve_codecs(metadata.codecs, spec)
         self.chunk_shape = outer_shape
-        self.blob_grid = self.grid = self._grid(outer_shape)
+        self.blob_grid = self.grid = chunk_grid(metadata.shape, outer_shape)
         if isinstance(codecs[0], ShardingCodec) and len(codecs) == 1:
             codec = codecs[0]
             self.chunk_shape = tuple(codec.chunk_shape)
@@ -166,9 +168,6 @@ class Source:
             config_of(self.array),
             default_buffer_prototype(),
         )
-
-    def _grid(self, chunk: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(-(-n // c) for n, c in zip(self.metadata.shape, chunk, strict=True))
 
     def index(self, chunk: int) -> tuple[int, ...]:
         """The index in the grid of the chunk at a position in C order."""

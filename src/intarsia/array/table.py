@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["Box", "Ints", "RegionTable", "Row"]
+__all__ = ["Box", "Ints", "RegionTable", "Row", "chunk_grid"]
 
 type Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -37,6 +37,79 @@ class Box(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(b - a for a, b in zip(self.start, self.stop, strict=True))
+
+    @classmethod
+    def of(cls, bounds: Iterable[tuple[int, int]]) -> Box:
+        """The box between a (start, stop) pair for every axis.
+
+        >>> Box.of([(0, 2), (5, 10)])
+        Box(start=(0, 5), stop=(2, 10))
+        """
+        pairs = list(bounds)
+        return cls(tuple(a for a, _ in pairs), tuple(b for _, b in pairs))
+
+    @classmethod
+    def sized(cls, shape: Iterable[int], start: Sequence[int] | None = None) -> Box:
+        """The box of a shape, at the origin or at `start`.
+
+        >>> Box.sized((2, 5)), Box.sized((2, 5), start=(1, 1))
+        (Box(start=(0, 0), stop=(2, 5)), Box(start=(1, 1), stop=(3, 6)))
+        """
+        stop = tuple(shape)
+        corner = cls((0,) * len(stop), stop)
+        return corner if start is None else corner.shifted(start)
+
+    @property
+    def bounds(self) -> tuple[tuple[int, int], ...]:
+        """A (start, stop) pair for every axis.
+
+        >>> Box((0, 5), (2, 10)).bounds
+        ((0, 2), (5, 10))
+        """
+        return tuple(zip(self.start, self.stop, strict=True))
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """The box as a subscript.
+
+        >>> Box((0, 5), (2, 10)).slices
+        (slice(0, 2, None), slice(5, 10, None))
+        """
+        return tuple(map(slice, self.start, self.stop))
+
+    def indices(self) -> Iterator[tuple[int, ...]]:
+        """Every place in the box, in C order.
+
+        >>> list(Box((0, 5), (2, 6)).indices())
+        [(0, 5), (1, 5)]
+        """
+        return product(*map(range, self.start, self.stop))
+
+    def shifted(self, by: Sequence[int]) -> Box:
+        """This box, moved.
+
+        >>> Box((0, 5), (2, 10)).shifted((1, -5))
+        Box(start=(1, 0), stop=(3, 5))
+        """
+        start, stop = (tuple(a + d for a, d in zip(edge, by, strict=True)) for edge in self)
+        return Box(start, stop)
+
+    def seen_from(self, origin: Sequence[int]) -> Box:
+        """This box, counted from another origin.
+
+        >>> Box((4,), (9,)).seen_from((3,))
+        Box(start=(1,), stop=(6,))
+        """
+        return self.shifted([-o for o in origin])
+
+    def in_units(self, unit: Sequence[int]) -> Box:
+        """The smallest box of larger units, such as chunks of this shape, that holds this one of elements.
+
+        >>> Box((4,), (9,)).in_units((3,))
+        Box(start=(1,), stop=(3,))
+        """
+        start = tuple(a // u for a, u in zip(self.start, unit, strict=True))
+        return Box(start, chunk_grid(self.stop, unit))
 
     def intersect(self, other: Box) -> Box | None:
         """What both boxes share, or None.
@@ -84,6 +157,15 @@ class Box(NamedTuple):
         return "[" + ", ".join(f"{a}:{b}" for a, b in zip(self.start, self.stop, strict=True)) + "]"
 
 
+def chunk_grid(shape: Iterable[int], chunks: Iterable[int]) -> tuple[int, ...]:
+    """How many chunks an array of a shape has on every axis; the last ones may be partial.
+
+    >>> chunk_grid((250, 100), (100, 100))
+    (3, 1)
+    """
+    return tuple(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
+
+
 class Row(NamedTuple):
     """One region of the table.
 
@@ -100,10 +182,27 @@ class Row(NamedTuple):
     member_start: tuple[int, ...]
     """Where the box starts in the member, in logical chunks."""
 
+    @property
+    def shift(self) -> tuple[int, ...]:
+        """What to add to a logical chunk to get its place in the member.
+
+        >>> Row(0, Box((5, 0), (10, 10)), (0, 2)).shift
+        (-5, 2)
+        """
+        return tuple(m - a for m, a in zip(self.member_start, self.box.start, strict=True))
+
+    @property
+    def member_box(self) -> Box:
+        """The box of the member, in logical chunks.
+
+        >>> Row(0, Box((5, 0), (10, 10)), (0, 2)).member_box
+        Box(start=(0, 2), stop=(5, 12))
+        """
+        return self.box.shifted(self.shift)
+
     def cropped(self, box: Box) -> Row:
-        """The same region, showing less."""
-        shift = (a - b for a, b in zip(box.start, self.box.start, strict=True))
-        return Row(self.member, box, tuple(a + b for a, b in zip(self.member_start, shift, strict=True)))
+        """The same region, showing another box of the same member: less of it, or more."""
+        return Row(self.member, box, box.shifted(self.shift).start)
 
 
 @dataclass(frozen=True, eq=False)

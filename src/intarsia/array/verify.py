@@ -10,11 +10,10 @@ import zarr
 
 from intarsia._compat import RegularChunkGridMetadata
 from intarsia.array.blocks import blocks
-from intarsia.array.encoded import grain
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.logical import LogicalArray
 from intarsia.array.manifest import MANIFEST_KEY
-from intarsia.array.member import member_problem
+from intarsia.array.member import grain, member_problem
 from intarsia.array.plan import request
 from intarsia.array.read import read_request
 from intarsia.array.region import Region
@@ -95,8 +94,7 @@ def verify(target: Any, path: str = "", *, data: bool = True) -> tuple[Problem, 
 def _member_problems(frame: Frame) -> Iterator[Problem]:
     manifest = frame.manifest
     start, stop = manifest.region_bounds()
-    chunk = np.array(manifest.chunk_shape, dtype=np.int64)
-    needed = manifest.regions.member_start * chunk + (stop - start)
+    needed = manifest.member_starts() + (stop - start)
     for position, name in enumerate(manifest.members):
         where = f"{frame.group.path}/{name}".lstrip("/")
         try:
@@ -123,7 +121,7 @@ def _data_problems(frame: Frame, known: set[str]) -> Iterator[Problem]:
                     stored[region.name] = stored_indices(member)
                 selections = _stored_parts(region, member, stored[region.name])
             else:
-                selections = iter((tuple(slice(a, b) for a, b in region.bounds),))
+                selections = iter((Box.of(region.bounds).slices,))
         except Exception as error:
             if where not in known:
                 known.add(where)
@@ -140,17 +138,15 @@ def _stored_parts(
     region: Region, member: AnyArray, stored: Sequence[tuple[int, ...]]
 ) -> Iterator[tuple[slice, ...]]:
     """The region chunk by chunk, in elements of the logical array; what is not stored is left out."""
-    bounds = region.member_bounds
-    inside = Box(tuple(a for a, _ in bounds), tuple(b for _, b in bounds))
-    shift = [a - m for (a, _), m in zip(region.bounds, inside.start, strict=True)]
+    inside = Box.of(region.member_bounds)
+    shift = [m - a for m, (a, _) in zip(inside.start, region.bounds, strict=True)]
     unit = grain(member)
     for index in stored:
         corner = tuple(i * n for i, n in zip(index, unit, strict=True))
-        whole = Box(corner, tuple(a + n for a, n in zip(corner, unit, strict=True)))
-        shared = whole.intersect(inside)
+        shared = Box.sized(unit, corner).intersect(inside)
         if shared is not None:
             for block in blocks(shared, member.chunks, member.dtype.itemsize, most_bytes=1):
-                yield tuple(slice(a + s, b + s) for a, b, s in zip(*block, shift, strict=True))
+                yield block.seen_from(shift).slices
 
 
 def _leftovers(frame: Frame) -> Iterator[Problem]:

@@ -121,5 +121,4 @@ def _check_regions(layout: Layout, config: LogicalConfig, planned: Plan) -> None
 
 
 def _asked_text(asked: Request) -> str:
-    bounds = asked.bounds
-    return Box(tuple(a for a, _ in bounds), tuple(b for _, b in bounds)).text()
+    return Box.of(asked.bounds).text()

@@ -21,6 +21,7 @@ from zarr.storage import LocalStore
 
 from intarsia._compat import sync
 from intarsia._icechunk import chunk_table
+from intarsia.array.table import chunk_grid
 from intarsia.words import codecs_text
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ async def _measure_all(group: zarr.Group, facts: Sequence[MemberFacts]) -> list[
 
 
 def _grid(fact: MemberFacts) -> tuple[int, ...]:
-    return tuple(-(-n // g) for n, g in zip(fact.shape, fact.grain, strict=True))
+    return chunk_grid(fact.shape, fact.grain)
 
 
 def _collected(found: list[tuple[tuple[int, ...], int]], ndim: int) -> StoredChunks:

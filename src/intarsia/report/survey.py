@@ -277,7 +277,7 @@ def shown_chunks(
     chunks: tuple[StoredChunks, ...],
 ) -> Iterator[tuple[int, int, Ints, Ints]]:
     """For every region: its row, its member, its first element there, and the stored chunks that hold it."""
-    first = manifest.regions.member_start * np.array(manifest.chunk_shape, dtype=np.int64)
+    first = manifest.member_starts()
     for i, member in enumerate(manifest.regions.member.tolist()):
         grain = np.array(facts[member].grain, dtype=np.int64)
         last = first[i] + stop[i] - start[i]

@@ -103,7 +103,7 @@ class _InMemory:
         self, fork: icechunk.ForkSession, member: AnyArray | None, addition: appending.Addition
     ) -> None:
         if member is not None:
-            box = Box((0,) * len(member.shape), member.shape)
+            box = Box.sized(member.shape)
             values = addition.data_in(addition.grown.elements(addition.rest))
             write_box(Source(member.basename, member), box, values)
 

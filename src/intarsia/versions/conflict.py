@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import icechunk
 
-from intarsia.array.encoded import grain
+from intarsia.array.member import grain
 from intarsia.array.routing import disturbed, rows_of, shown_in
 from intarsia.array.table import Box
 from intarsia.versions.lookup import frame_at, manifest_at
@@ -118,7 +118,7 @@ class Ground:
         manifest = manifest_at(base, path)
         assert manifest is not None
         if box is None:
-            box = Box((0,) * len(manifest.shape), manifest.lattice)
+            box = Box.sized(manifest.lattice)
         return cls("/" + path.strip("/"), base, manifest, box)
 
     def changed_until(self, repo: icechunk.Repository, tip: str) -> list[str]:

@@ -12,8 +12,9 @@ import numpy as np
 from intarsia._compat import storage_in_memory
 from intarsia._icechunk import writing
 from intarsia.array import LogicalArray
-from intarsia.array.encoded import chunk_refs, grain
+from intarsia.array.encoded import chunk_refs
 from intarsia.array.frame import Frame, open_group
+from intarsia.array.member import grain
 from intarsia.array.plan import plan, request
 from intarsia.array.routing import rows_of, shown_in
 from intarsia.array.table import Box
@@ -160,7 +161,7 @@ def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) ->
 def _units(array: LogicalArray, bounds: Bounds | None) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Every chunk that backs the box, once, member by member."""
     manifest = array.manifest
-    within = None if bounds is None else Box(*(tuple(edge) for edge in zip(*bounds, strict=True)))
+    within = None if bounds is None else Box.of(bounds)
     for name in manifest.members:
         size = grain(array.members[name])
         seen: set[tuple[int, ...]] = set()
@@ -169,11 +170,7 @@ def _units(array: LogicalArray, bounds: Bounds | None) -> Iterator[tuple[str, tu
             part = shown if within is None else shown.intersect(within)
             if part is None:
                 continue
-            starts = zip(row.member_start, row.box.start, manifest.chunk_shape, strict=True)
-            shift = [(m - a) * c for m, a, c in starts]  # from the logical array to the member
-            first = [(a + s) // g for a, s, g in zip(part.start, shift, size, strict=True)]
-            last = [-(-(b + s) // g) for b, s, g in zip(part.stop, shift, size, strict=True)]
-            for index in product(*(range(a, b) for a, b in zip(first, last, strict=True))):
+            for index in part.shifted(manifest.member_shift(row)).in_units(size).indices():
                 if index not in seen:
                     seen.add(index)
                     yield name, index
@@ -187,7 +184,7 @@ def _boxes(array: LogicalArray, chunks: Chunks) -> Iterator[tuple[slice, ...]]:
             for index in sorted(indices):
                 part = shown_in(manifest, row, index, size)
                 if part is not None:
-                    yield tuple(slice(a, b) for a, b in zip(*part, strict=True))
+                    yield part.slices
 
 
 def _outside(array: LogicalArray, asked: Request, chunks: Chunks) -> str:

@@ -139,7 +139,7 @@ def recode(
 
 
 def _bounds(manifest: Manifest, box: Box) -> tuple[tuple[int, int], ...]:
-    return tuple(zip(*manifest.elements(box), strict=True))
+    return manifest.elements(box).bounds
 
 
 @dataclass(frozen=True)

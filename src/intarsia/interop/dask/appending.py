@@ -10,6 +10,7 @@ import numpy as np
 from intarsia.array.append import Addition, checked, neighbour_to_grow
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.logical import LogicalArray
+from intarsia.array.member import grain
 from intarsia.array.memory import shown
 from intarsia.array.reserve import Piece, Reservation
 from intarsia.array.table import Box
@@ -88,8 +89,8 @@ class _Deferred:
 
     def write(self, fork: icechunk.ForkSession, member: zarr.Array[Any] | None, addition: Addition) -> None:
         """Compute everything: the head into memory, the rest into the new member."""
-        axis, ndim = addition.axis, self.source.ndim
-        whole = Box((0,) * ndim, tuple(self.source.shape))
+        axis = addition.axis
+        whole = Box.sized(self.source.shape)
         fresh = addition.fresh(addition.rest).shape[axis] if member is not None else 0
         split = self.source.shape[axis] - fresh
         head = self.source[(slice(None),) * axis + (slice(0, split),)]
@@ -98,7 +99,7 @@ class _Deferred:
             return
         frame = Frame(open_group(fork.store, member.path.rpartition("/")[0], "r+"), addition.before)
         rest = whole.with_axis(axis, split, self.source.shape[axis])
-        piece = Piece(member.path.rpartition("/")[2], rest, Box((0,) * ndim, rest.shape))
+        piece = Piece(member.path.rpartition("/")[2], rest, Box.sized(rest.shape))
         frame.members.adopt(piece.member, member)
         options = {piece.member: options_in(member.async_array.config)}
         room = Reservation((piece,), addition.before, options=options)
@@ -112,9 +113,7 @@ class _Deferred:
         readable: Any = member
         if isinstance(member.metadata.dtype, OptionalDType):
             readable, nothing = NullableArray(member), np.ma.masked_array(nothing)
-        stored = da.from_array(
-            readable, chunks=member.shards or member.chunks, name=False, asarray=False, meta=nothing
-        )
+        stored = da.from_array(readable, chunks=grain(member), name=False, asarray=False, meta=nothing)
         if self.head is None:
             return stored
         return da.concatenate([da.from_array(shown(self.head), name=False), stored], axis=self.axis)

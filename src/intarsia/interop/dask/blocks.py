@@ -73,5 +73,5 @@ def rounds[P: Placed](parts: Sequence[P]) -> list[list[P]]:
 def _share_a_chunk(one: Placed, other: Placed) -> bool:
     if one.piece.member != other.piece.member:
         return False
-    axes = zip(*one.piece.target, *other.piece.target, one.grain, strict=True)
-    return all(a // g < -(-d // g) and c // g < -(-b // g) for a, b, c, d, g in axes)
+    chunks = one.piece.target.in_units(one.grain)
+    return chunks.intersect(other.piece.target.in_units(one.grain)) is not None

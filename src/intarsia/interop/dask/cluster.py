@@ -17,7 +17,7 @@ from dask.callbacks import Callback
 
 from intarsia.array.encode import write_box
 from intarsia.array.frame import open_group
-from intarsia.array.member import Members
+from intarsia.array.member import Members, grain
 from intarsia.array.source import Source
 from intarsia.array.table import Box, RegionTable
 from intarsia.array.write import as_values
@@ -152,10 +152,10 @@ class _Part:
     @classmethod
     def of(cls, source: da.Array, frame: Frame, room: Reservation, piece: Piece) -> _Part:
         member = frame.members.child(piece.member)
-        grain = tuple(member.shards or member.chunks)
-        part = source[tuple(slice(a, b) for a, b in zip(*piece.source, strict=True))]
+        size = grain(member)
+        part = source[piece.source.slices]
         luggage = frame.luggage(piece.member, room.options.get(piece.member, NO_OPTIONS))
-        return cls(part.rechunk(aligned(part.chunks, piece, grain)), frame, piece, luggage, grain)
+        return cls(part.rechunk(aligned(part.chunks, piece, size)), frame, piece, luggage, size)
 
     def written(self, ticket: Ticket) -> Any:
         """The array of receipts, one for every block."""

@@ -104,7 +104,7 @@ def _cuts(manifest: Manifest, chunks: Ints, axis: int) -> Ints:
     edges = np.unique(np.concatenate([start, stop, np.array([0, size], dtype=np.int64)]))
     chunk = chunks[manifest.regions.member, axis]
     # A chunk starts wherever an element's place in the member is a multiple of the chunk.
-    phase = (start - manifest.regions.member_start[:, axis] * manifest.chunk_shape[axis]) % chunk
+    phase = (start - manifest.member_starts()[:, axis]) % chunk
     grids = np.unique(
         np.stack([chunk, phase, np.searchsorted(edges, start), np.searchsorted(edges, stop)], axis=1), axis=0
     )

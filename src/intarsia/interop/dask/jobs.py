@@ -152,18 +152,14 @@ def into_bounds(source: Any, frame: Frame, bounds: Bounds, encoding: Encoding) -
     manifest = frame.manifest
     _check_type(frame, source)
     pairs = [tuple(int(edge) for edge in pair) for pair in bounds]
-    asked = Box(tuple(a for a, _ in pairs), tuple(b for _, b in pairs))
+    asked = Box.of((a, b) for a, b in pairs)
     if len(pairs) != manifest.ndim or asked.shape != tuple(source.shape):
         raise ShapeError(
             f"the data has shape {tuple(source.shape)}, but the box {asked.text()} {asked.shape}"
         )
     if any(a < 0 or b > n for a, b, n in zip(*asked, manifest.shape, strict=True)):
         raise BoundsError(f"the box {asked.text()} is outside the array, whose shape is {manifest.shape}")
-    cells = Box(
-        tuple(a // c for a, c in zip(asked.start, manifest.chunk_shape, strict=True)),
-        tuple(-(-b // c) for b, c in zip(asked.stop, manifest.chunk_shape, strict=True)),
-    )
-    taken = manifest.regions.touching(cells)
+    taken = manifest.regions.touching(manifest.cells(asked))
     if not taken.size:
         return Job(source, frame, reserve_regions(frame, [(bounds, encoding)], asked.start))
     if not encoding.is_default and not _are_those_of(frame, taken.tolist(), encoding):

@@ -8,7 +8,6 @@ changes hands by adding or removing a header; nothing is decoded.
 from __future__ import annotations
 
 import asyncio
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,16 +73,15 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
             joined = np.concatenate([header, chunk.as_numpy_array().view(np.uint8)])
             return default_buffer_prototype().buffer.from_array_like(joined)
 
-        shift = [m - a for m, a in zip(region.member_start, region.start, strict=True)]
-        cells = list(product(*(range(a, b) for a, b in zip(region.start, region.stop, strict=True))))
-        pairs = [(tuple(i + s for i, s in zip(cell, shift, strict=True)), cell) for cell in cells]
+        row = region.row
+        pairs = list(zip(row.member_box.indices(), row.box.indices(), strict=True))
         missing = sync(_copy_chunks(member, fused, pairs, wrapped))
         if not np.array_equal(
             member.fill_value, fused.fill_value, equal_nan=np.dtype(fused.dtype).kind in "fc"
         ):
             for cell in missing:
                 elements = manifest.elements(Box(cell, tuple(i + 1 for i in cell)))
-                fused[tuple(slice(a, b) for a, b in zip(*elements, strict=True)) or ...] = member.fill_value
+                fused[elements.slices or ...] = member.fill_value
     return fused
 
 

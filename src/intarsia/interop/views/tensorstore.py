@@ -84,10 +84,8 @@ def _layers(array: LogicalArray) -> Iterator[dict[str, Any]]:
         if name not in places:
             _check_codecs(name, json.loads(_document(member))["codecs"])
             places[name] = kvstore_of(array.store, member.path)
-        box = manifest.elements(row.box)
-        origin = [a * c for a, c in zip(row.member_start, manifest.chunk_shape, strict=True)]
-        moved = [a - b for a, b in zip(origin, box.start, strict=True)]
-        yield {"driver": "zarr3", "kvstore": places[name], "transform": _transform(box, moved)}
+        transform = _transform(manifest.elements(row.box), manifest.member_shift(row))
+        yield {"driver": "zarr3", "kvstore": places[name], "transform": transform}
 
 
 def _holes(manifest: Manifest) -> dict[str, Any]:
@@ -105,7 +103,7 @@ def _holes(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _transform(box: Box, moved: list[int]) -> dict[str, Any]:
+def _transform(box: Box, moved: tuple[int, ...]) -> dict[str, Any]:
     output = [{"input_dimension": axis, "offset": by} for axis, by in enumerate(moved)]
     return {"input_inclusive_min": list(box.start), "input_exclusive_max": list(box.stop), "output": output}
 

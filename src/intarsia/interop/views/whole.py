@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from zarr.codecs import ZstdCodec
@@ -91,8 +90,8 @@ class Whole:
         manifest, seen = self._manifest, set[tuple[int, ...]]()
         aligned = self._chunks == manifest.chunk_shape  # a chunk lies in one region then
         for i in range(len(manifest.regions)):
-            box = _in_units(manifest.elements(manifest.regions.row(i).box), self._chunks)
-            for index in product(*(range(a, b) for a, b in zip(*box, strict=True))):
+            box = manifest.elements(manifest.regions.row(i).box).in_units(self._chunks)
+            for index in box.indices():
                 if aligned or index not in seen:
                     yield "/".join((CHUNKS, *map(str, index)))
                 if not aligned:
@@ -124,22 +123,15 @@ class Whole:
         start = tuple(i * c for i, c in zip(index, self._chunks, strict=True))
         stop = tuple(min(a + c, n) for a, c, n in zip(start, self._chunks, manifest.shape, strict=True))
         elements = Box(start, stop)
-        if not manifest.regions.touching(_in_units(elements, manifest.chunk_shape)).size:
+        if not manifest.regions.touching(manifest.cells(elements)).size:
             return None
-        inside = tuple(slice(a, b) for a, b in zip(*elements, strict=True))
-        values = read_request(self._frame, request(manifest.shape, inside or ...))
+        values = read_request(self._frame, request(manifest.shape, elements.slices or ...))
         if values.shape != self._chunks:  # at the edge of the array chunks are full-size all the same
             padded = allocated(manifest.data_type, self._chunks, manifest.fill_value)
             padded[tuple(slice(n) for n in values.shape)] = values
             values = padded
         buffer = self._spec.prototype.nd_buffer.from_ndarray_like(values)
         return None if buffer.all_equal(manifest.fill_value) else buffer
-
-
-def _in_units(elements: Box, unit: tuple[int, ...]) -> Box:
-    """The smallest box of chunks that holds a box of elements."""
-    start = tuple(a // c for a, c in zip(elements.start, unit, strict=True))
-    return Box(start, tuple(-(-b // c) for b, c in zip(elements.stop, unit, strict=True)))
 
 
 def _chain(manifest: Manifest, codecs: Sequence[Codec] | None) -> Sequence[Codec]:
