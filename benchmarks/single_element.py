@@ -7,8 +7,9 @@ import zarr
 import intarsia
 from benchmarks.measure import best_times, table
 from benchmarks.mosaic import DEFAULT, folder
+from intarsia.array.box import Box
 from intarsia.array.member import Encoding, create_member, new_name
-from intarsia.array.table import Box, RegionTable, Row
+from intarsia.array.table import RegionTable, Row
 
 REGIONS, LENGTH = 10_000, 1_000
 CODECS = [{"name": "zstd", "configuration": {"level": 1, "checksum": False}}]

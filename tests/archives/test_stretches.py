@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intarsia.archives.stretches import merged, refined, with_gap, without_cells
+from intarsia.array.box import Box
 from intarsia.array.manifest import Manifest
-from intarsia.array.table import Box, RegionTable, Row
+from intarsia.array.table import RegionTable, Row
 
 
 @st.composite

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.array.table import Box
+from intarsia.array.box import Box
 
 CODECS = [
     ["gzip"],

@@ -15,9 +15,9 @@ from zarr.storage import MemoryStore
 
 import intarsia
 from intarsia.array import encode, locks
+from intarsia.array.box import Box
 from intarsia.array.encode import write_box
 from intarsia.array.source import Source
-from intarsia.array.table import Box
 from tests.array import strategies as s
 from tests.array.places import AsyncOnly
 from tests.array.stores import stored

@@ -13,7 +13,8 @@ import zarr
 import intarsia
 from intarsia import schemas
 from intarsia.array import manifest as manifest_module
-from intarsia.array.table import Box, RegionTable, Row
+from intarsia.array.box import Box
+from intarsia.array.table import RegionTable, Row
 from tests.array.stores import memory, stored
 
 

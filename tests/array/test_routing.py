@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
+from intarsia.array.box import Box
 from intarsia.array.routing import disturbed, rerouted
-from intarsia.array.table import Box
 from tests.array import strategies as s
 
 

@@ -13,7 +13,7 @@ from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec
 from zarr.registry import get_codec_class
 
 from intarsia.archives.cf import zarr_type
-from intarsia.array.table import Box, chunk_grid
+from intarsia.array.box import Box, chunk_grid
 from intarsia.errors import IngestError
 from intarsia.nullable import NULL, OptionalDType, Some
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import numpy as np
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
-from intarsia.array.table import chunk_grid
+from intarsia.array.box import chunk_grid
 from intarsia.extras import extra
 
 if TYPE_CHECKING:

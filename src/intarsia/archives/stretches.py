@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from intarsia.array.box import Box
 from intarsia.array.member import new_name
-from intarsia.array.table import Box, RegionTable, Row
+from intarsia.array.table import RegionTable, Row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,7 +23,7 @@ from intarsia.archives.parsed import (
     roles,
 )
 from intarsia.archives.sources import FILE, Identity
-from intarsia.array.table import chunk_grid
+from intarsia.array.box import chunk_grid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

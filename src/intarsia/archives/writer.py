@@ -20,11 +20,10 @@ from intarsia.archives.ledger import LEDGER
 from intarsia.archives.parsed import read_stored
 from intarsia.archives.parsing import format_of
 from intarsia.archives.stretches import Stretches, merged, refined, with_gap, without_cells
-from intarsia.array.blocks import blocks
+from intarsia.array.box import Box, blocks
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.logical import create
 from intarsia.array.memory import values_dtype
-from intarsia.array.table import Box
 from intarsia.errors import IngestError
 from intarsia.nullable import optional_dtype
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.array.box import Box
 from intarsia.array.edit import check_shape, write_into_member
 from intarsia.array.encode import write_box
 from intarsia.array.frame import clean_up
 from intarsia.array.member import Encoding, create_member, encoding_of
 from intarsia.array.memory import holds_nulls, is_nullable
-from intarsia.array.table import Box, RegionTable, Row
+from intarsia.array.table import RegionTable, Row
 from intarsia.array.write import as_values
 from intarsia.codecs.runtime import Options, with_codecs
 from intarsia.errors import BoundsError, ShapeError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from zarr.core.buffer import default_buffer_prototype
 
-from intarsia.array.blocks import grown
+from intarsia.array.box import grown
 from intarsia.array.memory import Values, points_of
 from intarsia.array.work import AxisPieces, outer_index
 

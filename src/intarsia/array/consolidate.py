@@ -8,13 +8,14 @@ import numpy as np
 
 from intarsia.array.encoded import Move, copy_chunks
 from intarsia.array.member import encoding_of, grain
-from intarsia.array.table import Box, RegionTable, Row
+from intarsia.array.table import RegionTable, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import zarr
 
+    from intarsia.array.box import Box
     from intarsia.array.frame import Frame
 
 __all__ = ["consolidate"]

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.array.box import Box
 from intarsia.array.encode import write_box
 from intarsia.array.frame import clean_up
 from intarsia.array.manifest import NAME, sizes_of
 from intarsia.array.member import member_problem, needed_shape
-from intarsia.array.table import Box, RegionTable, Row
+from intarsia.array.table import RegionTable, Row
 from intarsia.array.write import as_values
 from intarsia.codecs.runtime import NO_OPTIONS, Options
 from intarsia.errors import (

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
     from zarr.core.buffer import Buffer
 
+    from intarsia.array.box import Box
     from intarsia.array.fetch import Pending
     from intarsia.array.queue import Batch
     from intarsia.array.source import Source
-    from intarsia.array.table import Box
 
 __all__ = ["write_box", "write_part"]
 

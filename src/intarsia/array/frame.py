@@ -31,9 +31,10 @@ from intarsia.words import one_line, place_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from intarsia.array.box import Box
     from intarsia.array.fetch import Fetcher
     from intarsia.array.member import Encoding, Live
-    from intarsia.array.table import Box, Row
+    from intarsia.array.table import Row
     from intarsia.codecs import Decision
 
 __all__ = ["Frame", "Layout", "clean_up", "open_group", "read_key"]

@@ -13,6 +13,7 @@ import zarr
 from intarsia.array import edit
 from intarsia.array.append import append
 from intarsia.array.attributes import RESERVED, Attributes
+from intarsia.array.box import Box
 from intarsia.array.config import LogicalConfig
 from intarsia.array.consolidate import consolidate
 from intarsia.array.frame import Frame, open_group
@@ -24,7 +25,6 @@ from intarsia.array.plan import Mode, Request, lazy_view, request
 from intarsia.array.read import read_request
 from intarsia.array.recode import recode
 from intarsia.array.region import Region
-from intarsia.array.table import Box
 from intarsia.array.travel import check_travels, snapshot_of
 from intarsia.array.write import write_request
 from intarsia.errors import BoundsError, ManifestError, NotLogicalArrayError, ReadOnlyError, ShapeError

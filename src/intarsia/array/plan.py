@@ -15,7 +15,8 @@ import numpy as np
 from zarr_indexing import ArrayMap, ConstantMap, DimensionMap, IndexTransform, LazyArray
 from zarr_indexing.boundary import normalize_positional_selection, split_scalar_axes
 
-from intarsia.array.table import Box, Ints
+from intarsia.array.box import Box
+from intarsia.array.table import Ints
 from intarsia.errors import BoundsError
 from intarsia.nullable import OptionalDType
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from intarsia.array.blocks import BLOCK_BYTES, blocks
+from intarsia.array.box import BLOCK_BYTES, Box, blocks
 from intarsia.array.edit import lattice_box
 from intarsia.array.encode import write_box
 from intarsia.array.frame import Frame, clean_up, open_group
@@ -15,7 +15,7 @@ from intarsia.array.plan import request
 from intarsia.array.read import read_request
 from intarsia.array.reserve import Piece
 from intarsia.array.source import Source
-from intarsia.array.table import Box, RegionTable, Row
+from intarsia.array.table import RegionTable, Row
 from intarsia.errors import NoRegionError
 from intarsia.parallel import spread
 from intarsia.progress import silent

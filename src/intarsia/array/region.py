@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from zarr.core.sync import sync
 
+from intarsia.array.box import Box
 from intarsia.array.member import checked_member, grain, short_codecs
-from intarsia.array.table import Box, Row
+from intarsia.array.table import Row
 
 if TYPE_CHECKING:
     import zarr

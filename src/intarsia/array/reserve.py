@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.array.append import Addition, checked, completed, neighbour_to_grow, options_for
+from intarsia.array.box import Box
 from intarsia.array.edit import lattice_box
 from intarsia.array.frame import clean_up
-from intarsia.array.table import Box, RegionTable, Row
+from intarsia.array.table import RegionTable, Row
 from intarsia.errors import NoRegionError, OverlapError
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from intarsia.array.table import Box, RegionTable, Row
+from intarsia.array.box import Box
+from intarsia.array.table import RegionTable, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

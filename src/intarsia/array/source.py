@@ -16,10 +16,10 @@ from intarsia._compat import (
     RegularChunkGridMetadata,
     evolve_codecs,
 )
+from intarsia.array.box import chunk_grid
 from intarsia.array.decode import Decoder
 from intarsia.array.member import grain
 from intarsia.array.memory import is_nullable, values_dtype
-from intarsia.array.table import chunk_grid
 from intarsia.codecs.runtime import NO_OPTIONS, config_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 import zarr
 
 from intarsia._compat import RegularChunkGridMetadata
-from intarsia.array.blocks import blocks
+from intarsia.array.box import Box, blocks
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.logical import LogicalArray
 from intarsia.array.manifest import MANIFEST_KEY
@@ -17,7 +17,6 @@ from intarsia.array.member import grain, member_problem
 from intarsia.array.plan import request
 from intarsia.array.read import read_request
 from intarsia.array.region import Region
-from intarsia.array.table import Box
 from intarsia.array.vacuum import leftovers
 from intarsia.codecs.stored import stored_indices
 from intarsia.errors import IntarsiaError, ManifestError, NotLogicalArrayError

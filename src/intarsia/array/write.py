@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.array.box import Box
 from intarsia.array.encode import write_part
 from intarsia.array.memory import as_nullable_values, broadcast, for_member, holds_nulls
 from intarsia.array.plan import plan
-from intarsia.array.table import Box
 from intarsia.array.work import outer_index
 from intarsia.casting import cast_values
 from intarsia.errors import CrossRegionWriteError, NoRegionError, NullsPresentError, ShapeError

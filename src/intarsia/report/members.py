@@ -21,7 +21,7 @@ from zarr.storage import LocalStore
 
 from intarsia._compat import sync
 from intarsia._icechunk import chunk_table
-from intarsia.array.table import chunk_grid
+from intarsia.array.box import chunk_grid
 from intarsia.words import codecs_text
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import icechunk
 
 from intarsia.array import append as appending
+from intarsia.array.box import Box
 from intarsia.array.encode import write_box
 from intarsia.array.logical import chosen_codecs
 from intarsia.array.member import Encoding
 from intarsia.array.source import Source
-from intarsia.array.table import Box
 from intarsia.array.write import as_values
 from intarsia.errors import ConcurrentUpdateError
 from intarsia.versions.backoff import Backoff

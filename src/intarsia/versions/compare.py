@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.array.attributes import RESERVED
+from intarsia.array.box import Box
 from intarsia.array.encoded import chunk_refs
 from intarsia.array.member import encoding_of, grain, short_codecs
 from intarsia.array.routing import Rerouted, disturbed, rerouted, rows_of, shown_in
-from intarsia.array.table import Box
 from intarsia.versions.lookup import frame_at
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import icechunk
 
+from intarsia.array.box import Box
 from intarsia.array.member import grain
 from intarsia.array.routing import disturbed, rows_of, shown_in
-from intarsia.array.table import Box
 from intarsia.versions.lookup import frame_at, manifest_at
 
 if TYPE_CHECKING:

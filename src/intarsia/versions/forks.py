@@ -12,12 +12,12 @@ import numpy as np
 from intarsia._compat import storage_in_memory
 from intarsia._icechunk import writing
 from intarsia.array import LogicalArray
+from intarsia.array.box import Box
 from intarsia.array.encoded import chunk_refs
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.member import grain
 from intarsia.array.plan import plan, request
 from intarsia.array.routing import rows_of, shown_in
-from intarsia.array.table import Box
 from intarsia.codecs.runtime import default_decision
 from intarsia.errors import ForkError
 from intarsia.versions.conflict import Ground, same_node

@@ -25,8 +25,8 @@ from intarsia.versions.retry import retry
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from intarsia.array.box import Box
     from intarsia.array.manifest import Manifest
-    from intarsia.array.table import Box
     from intarsia.casting import Casting
     from intarsia.codecs import CodecLike
     from intarsia.codecs.decisions import DecisionLike

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from intarsia.array.box import Box
 from intarsia.array.reserve import Piece
-from intarsia.array.table import Box
+from intarsia.array.box import Box
 from intarsia.interop.dask.blocks import aligned, rounds
 
 

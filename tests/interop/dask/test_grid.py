@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 
 import intarsia
-from intarsia.array.table import Box
+from intarsia.array.box import Box
 from intarsia.interop.dask import grid
 from intarsia.interop.dask.grid import block_sizes, compact
 from tests.array.strategies import arrays

@@ -11,7 +11,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import intarsia
-from intarsia.array.table import Box
+from intarsia.array.box import Box
 from tests.array.strategies import arrays, codec_lists, tilings
 
 

@@ -13,7 +13,7 @@ from obstore.store import HTTPStore, LocalStore, S3Store
 from zarr.storage import FsspecStore, ObjectStore, ZipStore
 
 import intarsia
-from intarsia.array.table import Box
+from intarsia.array.box import Box
 from intarsia.interop.views.kvstore import kvstore_of
 from tests.array.strategies import axis_slices, tilings
 from tests.http_files import serving

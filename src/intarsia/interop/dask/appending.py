@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.array.append import Addition, checked, neighbour_to_grow
+from intarsia.array.box import Box
 from intarsia.array.frame import Frame, open_group
 from intarsia.array.logical import LogicalArray
 from intarsia.array.member import grain
 from intarsia.array.memory import shown
 from intarsia.array.reserve import Piece, Reservation
-from intarsia.array.table import Box
 from intarsia.array.write import as_values
 from intarsia.codecs.runtime import options_in
 from intarsia.errors import ConcurrentUpdateError

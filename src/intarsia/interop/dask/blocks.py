@@ -19,7 +19,7 @@ def aligned(sizes: Sequence[Sizes], piece: Piece, grain: Sequence[int]) -> tuple
     """Block sizes as near to `sizes` as whole chunks of the member allow.
 
     >>> from intarsia.array.reserve import Piece
-    >>> from intarsia.array.table import Box
+    >>> from intarsia.array.box import Box
     >>> piece = Piece("m-1", Box((0,), (10,)), Box((2,), (12,)))  # starts within the chunk [0:4]
     >>> aligned([(3, 3, 4)], piece, (4,))
     ((2, 4, 4),)
@@ -52,7 +52,7 @@ def rounds[P: Placed](parts: Sequence[P]) -> list[list[P]]:
 
     >>> from types import SimpleNamespace as Part
     >>> from intarsia.array.reserve import Piece
-    >>> from intarsia.array.table import Box
+    >>> from intarsia.array.box import Box
     >>> pieces = [Piece("m-1", Box((a,), (a + 2,)), Box((a,), (a + 2,))) for a in (0, 2)]
     >>> [len(group) for group in rounds([Part(piece=piece, grain=(2,)) for piece in pieces])]
     [2]

@@ -15,11 +15,12 @@ import numpy as np
 from dask.base import compute, get_scheduler
 from dask.callbacks import Callback
 
+from intarsia.array.box import Box
 from intarsia.array.encode import write_box
 from intarsia.array.frame import open_group
 from intarsia.array.member import Members, grain
 from intarsia.array.source import Source
-from intarsia.array.table import Box, RegionTable
+from intarsia.array.table import RegionTable
 from intarsia.array.write import as_values
 from intarsia.codecs.runtime import NO_OPTIONS
 from intarsia.interop.dask.blocks import aligned, rounds

@@ -10,6 +10,7 @@ import numpy as np
 import zarr
 
 from intarsia.array.append import completed, takes_over
+from intarsia.array.box import Box
 from intarsia.array.encode import write_box
 from intarsia.array.frame import Frame, clean_up, open_group
 from intarsia.array.logical import create
@@ -17,7 +18,6 @@ from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.array.member import Encoding
 from intarsia.array.reserve import Reservation, covered, reserve_append, reserve_regions
 from intarsia.array.source import Source
-from intarsia.array.table import Box
 from intarsia.array.write import as_values
 from intarsia.codecs.runtime import NO_OPTIONS
 from intarsia.errors import BoundsError, NoRegionError, OverlapError, ShapeError

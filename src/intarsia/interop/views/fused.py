@@ -17,8 +17,9 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from intarsia.array import LogicalArray, create
+from intarsia.array.box import Box
 from intarsia.array.member import Encoding, create_member
-from intarsia.array.table import Box, RegionTable, Row
+from intarsia.array.table import RegionTable, Row
 from intarsia.codecs import ConditionalCodec
 from intarsia.codecs.bitmasks import masks_by_codec
 from intarsia.errors import CodecConfigurationError

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from intarsia.array import LogicalArray
+    from intarsia.array.box import Box
     from intarsia.array.manifest import Manifest
-    from intarsia.array.table import Box
 
 __all__ = ["tensorstore_spec"]
 

@@ -1,0 +1,185 @@
+"""Boxes: the coordinate algebra that everything about regions, members and chunks is written in."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = ["BLOCK_BYTES", "Box", "blocks", "chunk_grid", "grown"]
+
+BLOCK_BYTES = 64 << 20
+"""A block grows by whole chunks up to this size; one chunk is the least."""
+
+
+class Box(NamedTuple):
+    """A box of lattice cells or elements: `start` included, `stop` excluded.
+
+    >>> Box((0, 5), (2, 10)).shape
+    (2, 5)
+    """
+
+    start: tuple[int, ...]
+    stop: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(b - a for a, b in zip(self.start, self.stop, strict=True))
+
+    @classmethod
+    def of(cls, bounds: Iterable[tuple[int, int]]) -> Box:
+        """The box between a (start, stop) pair for every axis.
+
+        >>> Box.of([(0, 2), (5, 10)])
+        Box(start=(0, 5), stop=(2, 10))
+        """
+        pairs = list(bounds)
+        return cls(tuple(a for a, _ in pairs), tuple(b for _, b in pairs))
+
+    @classmethod
+    def sized(cls, shape: Iterable[int], start: Sequence[int] | None = None) -> Box:
+        """The box of a shape, at the origin or at `start`.
+
+        >>> Box.sized((2, 5)), Box.sized((2, 5), start=(1, 1))
+        (Box(start=(0, 0), stop=(2, 5)), Box(start=(1, 1), stop=(3, 6)))
+        """
+        stop = tuple(shape)
+        corner = cls((0,) * len(stop), stop)
+        return corner if start is None else corner.shifted(start)
+
+    @property
+    def bounds(self) -> tuple[tuple[int, int], ...]:
+        """A (start, stop) pair for every axis.
+
+        >>> Box((0, 5), (2, 10)).bounds
+        ((0, 2), (5, 10))
+        """
+        return tuple(zip(self.start, self.stop, strict=True))
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """The box as a subscript.
+
+        >>> Box((0, 5), (2, 10)).slices
+        (slice(0, 2, None), slice(5, 10, None))
+        """
+        return tuple(map(slice, self.start, self.stop))
+
+    def indices(self) -> Iterator[tuple[int, ...]]:
+        """Every place in the box, in C order.
+
+        >>> list(Box((0, 5), (2, 6)).indices())
+        [(0, 5), (1, 5)]
+        """
+        return product(*map(range, self.start, self.stop))
+
+    def shifted(self, by: Sequence[int]) -> Box:
+        """This box, moved.
+
+        >>> Box((0, 5), (2, 10)).shifted((1, -5))
+        Box(start=(1, 0), stop=(3, 5))
+        """
+        start, stop = (tuple(a + d for a, d in zip(edge, by, strict=True)) for edge in self)
+        return Box(start, stop)
+
+    def seen_from(self, origin: Sequence[int]) -> Box:
+        """This box, counted from another origin.
+
+        >>> Box((4,), (9,)).seen_from((3,))
+        Box(start=(1,), stop=(6,))
+        """
+        return self.shifted([-o for o in origin])
+
+    def in_units(self, unit: Sequence[int]) -> Box:
+        """The smallest box of larger units, such as chunks of this shape, that holds this one of elements.
+
+        >>> Box((4,), (9,)).in_units((3,))
+        Box(start=(1,), stop=(3,))
+        """
+        start = tuple(a // u for a, u in zip(self.start, unit, strict=True))
+        return Box(start, chunk_grid(self.stop, unit))
+
+    def intersect(self, other: Box) -> Box | None:
+        """What both boxes share, or None.
+
+        >>> Box((0,), (5,)).intersect(Box((3,), (9,)))
+        Box(start=(3,), stop=(5,))
+        """
+        start = tuple(map(max, self.start, other.start))
+        stop = tuple(map(min, self.stop, other.stop))
+        return Box(start, stop) if all(a < b for a, b in zip(start, stop, strict=True)) else None
+
+    def without(self, hole: Box) -> list[Box]:
+        """What is left of this box outside `hole`, as boxes that do not overlap.
+
+        >>> Box((0,), (5,)).without(Box((1,), (2,)))
+        [Box(start=(0,), stop=(1,)), Box(start=(2,), stop=(5,))]
+        """
+        shared = self.intersect(hole)
+        if shared is None:
+            return [self]
+        left, rest = [], self
+        for axis in range(len(self.start)):
+            for a, b in ((rest.start[axis], shared.start[axis]), (shared.stop[axis], rest.stop[axis])):
+                if a < b:
+                    left.append(rest.with_axis(axis, a, b))
+            rest = rest.with_axis(axis, shared.start[axis], shared.stop[axis])
+        return left
+
+    def with_axis(self, axis: int, start: int, stop: int) -> Box:
+        """This box with other bounds on one axis.
+
+        >>> Box((0, 0), (2, 2)).with_axis(1, 5, 6)
+        Box(start=(0, 5), stop=(2, 6))
+        """
+        starts, stops = list(self.start), list(self.stop)
+        starts[axis], stops[axis] = start, stop
+        return Box(tuple(starts), tuple(stops))
+
+    def text(self) -> str:
+        """As in a subscript, for messages.
+
+        >>> Box((0, 5), (10, 20)).text()
+        '[0:10, 5:20]'
+        """
+        return "[" + ", ".join(f"{a}:{b}" for a, b in zip(self.start, self.stop, strict=True)) + "]"
+
+
+def chunk_grid(shape: Iterable[int], chunks: Iterable[int]) -> tuple[int, ...]:
+    """How many chunks an array of a shape has on every axis; the last ones may be partial.
+
+    >>> chunk_grid((250, 100), (100, 100))
+    (3, 1)
+    """
+    return tuple(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
+
+
+def grown(grain: tuple[int, ...], chunks: Sequence[int], itemsize: int, most_bytes: int) -> tuple[int, ...]:
+    """A block of whole chunks, as large as `most_bytes` allows; last axes first, one chunk at least.
+
+    >>> grown((2, 4), [10, 3], 1, 64)
+    (4, 12)
+    """
+    step, budget = list(grain), most_bytes // max(itemsize * prod(grain), 1)
+    for axis in reversed(range(len(grain))):
+        times = max(1, min(budget, chunks[axis]))
+        step[axis] *= times
+        budget //= times
+    return tuple(step)
+
+
+def blocks(box: Box, grain: tuple[int, ...], itemsize: int, most_bytes: int = BLOCK_BYTES) -> Iterator[Box]:
+    """Boxes that tile `box`, each made of whole chunks of shape `grain` (but for the edges).
+
+    >>> [block.shape for block in blocks(Box((0, 0), (5, 4)), (2, 4), 1, most_bytes=16)]
+    [(4, 4), (1, 4)]
+    """
+    step = grown(grain, box.in_units(grain).shape, itemsize, most_bytes)
+    ranges = [range(a // s * s, b, s) for a, b, s in zip(box.start, box.stop, step, strict=True)]
+    for corner in product(*ranges):
+        block = Box.sized(step, corner).intersect(box)
+        if block is not None:
+            yield block
