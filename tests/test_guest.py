@@ -88,7 +88,7 @@ def test_plain_arrays_are_the_same_before_and_after(pipeline):
     script = """
         import sys, warnings
         import numpy as np, zarr
-        from zarr.codecs import BytesCodec, CastValue, ScaleOffset, TransposeCodec, ZstdCodec
+        from zarr.codecs import BytesCodec, CastValue, ScaleOffset, ShardingCodec, TransposeCodec, ZstdCodec
         warnings.simplefilter("ignore")
         zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline." + sys.argv[1]})
         whole = np.random.default_rng(0).integers(0, 50, (9, 7))
@@ -120,11 +120,13 @@ def test_plain_arrays_are_the_same_before_and_after(pipeline):
                 type(z.async_array.codec_pipeline),
             )
 
+        inner = ShardingCodec(chunk_shape=(3, 2))
         kinds = [
             dict(dtype=d, chunks=(3, 2)) for d in ("f8", "i2", "bool", "M8[ns]", ">u4", "c16", "U3", str)
         ] + [
             dict(dtype="f4", chunks=(3, 2), shards=(6, 4)),
             dict(dtype="f4", chunks=(3, 2), shards=(6, 4), compressors=[ZstdCodec(level=3)]),
+            dict(dtype="i4", chunks=(6, 4), shards=(12, 8), serializer=inner, compressors=None),
             dict(dtype="f4", chunks=(3, 2), filters=[TransposeCodec(order=(1, 0))]),
             dict(dtype="i4", chunks=(3, 2), fill_value=7, zarr_format=2),
             dict(dtype="f8", chunks=(3, 2), filters=[ScaleOffset(offset=1, scale=2)]),

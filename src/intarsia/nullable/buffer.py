@@ -104,7 +104,21 @@ class Gathered:
             missing[self.present] = inner.missing
 
 
-class NullableNDBuffer(NDBuffer):
+class _ZarrsEqual(type):
+    """Makes a class equal to zarr's NDBuffer, as the prototypes of memory that name one of them then are.
+
+    zarr reads the index of a shard inside a shard with the prototype of its own class, and refuses any that
+    is not equal to the one in its configuration. Plain arrays must not notice which of the two that is.
+    """
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or other is NDBuffer
+
+    def __hash__(cls) -> int:
+        return hash(NDBuffer)
+
+
+class NullableNDBuffer(NDBuffer, metaclass=_ZarrsEqual):
     """zarr's own NDBuffer, which also knows what to allocate for nullable dtypes."""
 
     @classmethod
