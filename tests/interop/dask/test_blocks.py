@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from intarsia.array.box import Box
 from intarsia.array.reserve import Piece
-from intarsia.array.box import Box
 from intarsia.interop.dask.blocks import aligned, rounds
 
 
