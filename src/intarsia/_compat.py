@@ -70,8 +70,6 @@ __all__ = [
     "pandas_memory",
     "resolve_aa_specs",
     "resolve_max_workers",
-    "shard_index",
-    "shard_index_nbytes",
     "storage_in_memory",
     "storage_path",
     "storage_text",
@@ -83,8 +81,6 @@ if TYPE_CHECKING:
     import icechunk
     import numpy as np
     import pandas
-    from zarr.codecs import ShardingCodec
-    from zarr.core.buffer import Buffer
 
 # ArrayConfig: our subclass of it carries a decision to every codec of one array, as `chunk_spec.config`.
 # ArraySpec: what every codec method takes; the read engine and rewriting chunks call codecs directly.
@@ -144,16 +140,6 @@ def storage_text(storage: icechunk.Storage) -> str:
 # codecs_from_list_unchecked: splits a chain into its three stages, with zarr's own error messages.
 # evolve_codecs: fills in a chain from the data it will see, each codec after the one before it.
 # is_pure_fancy_indexing: which selections `array[…]` of zarr reads point by point, as `vindex`.
-def shard_index_nbytes(codec: ShardingCodec, chunks_per_shard: tuple[int, ...]) -> int:
-    """How many bytes the encoded index of a shard takes; the codec computes it for itself only."""
-    return codec._shard_index_size(chunks_per_shard)
-
-
-def shard_index(
-    codec: ShardingCodec, encoded: Buffer, chunks_per_shard: tuple[int, ...]
-) -> np.ndarray[Any, Any]:
-    """Offset and length of every inner chunk of a shard, decoded and checked by zarr's own codec."""
-    return codec._decode_shard_index_sync(encoded, chunks_per_shard).offsets_and_lengths
 
 
 async def get_many(

@@ -8,11 +8,11 @@ import pytest
 import intarsia
 from intarsia.shards import files, locks
 from intarsia.shards.bound import EncodedBound
-from intarsia.shards.layout import IndexForm, SlotLayout
+from intarsia.shards.layout import SlotIndex, SlotLayout
 from tests.shards import fleet
 
 LAYOUT = SlotLayout(
-    IndexForm(grid=(16,), first=False, big_endian=False, checksum=True),
+    SlotIndex(grid=(16,), first=False),
     EncodedBound(1000, fixed=True, checksum=True),
     copies=1,
 )
@@ -37,7 +37,7 @@ def test_of_many_creators_one_wins_and_nobody_sees_a_half_made_file(tmp_path):
     assert seen[0][1] == LAYOUT.file_bytes
     assert os.listdir(path.parent) == ["0"]
     with files.opened(path, write=False) as fd:
-        table, intact = files.read_index(fd, LAYOUT.form)
+        table, intact = files.read_index(fd, LAYOUT.index)
     assert intact
     assert LAYOUT.holds(table)
 

@@ -163,7 +163,7 @@ def files_index(path, array):
     from intarsia.shards.array import ShardedArray
 
     with files.opened(path, write=False) as fd:
-        return files.read_index(fd, ShardedArray(array).form)
+        return files.read_index(fd, ShardedArray(array).index)
 
 
 def test_two_slots_are_the_default_and_a_shard_with_one_is_refused(tmp_path):

@@ -96,7 +96,7 @@ def test_what_decisions_make_too_large_at_any_depth_is_stored_raw(tmp_path, code
     slots[3900:] = 1
     values[3900:] = 1
     assert np.array_equal(array[:], values)
-    largest = slots.metadata.codecs[0].slot_form(slots_spec(slots)).bound.nbytes
+    largest = slots.metadata.codecs[0].slot_settings(slots_spec(slots)).bound.nbytes
     stats = intarsia.slot_stats(array)
     assert stats.slotted == 1
     assert 2900 < stats.bytes_used < 3 * largest + 300  # one of four was compressed

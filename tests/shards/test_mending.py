@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 
+from intarsia.codecs.shard_index import absent
 from intarsia.shards.bound import EncodedBound
-from intarsia.shards.layout import PARKED, IndexForm, SlotLayout, absent
+from intarsia.shards.layout import PARKED, SlotIndex, SlotLayout
 from intarsia.shards.mending import believable, parked, unparked
 
-FORM = IndexForm(grid=(4,), first=False, big_endian=False, checksum=True)
-LAYOUTS = [SlotLayout(FORM, EncodedBound(10, fixed=True, checksum=True), copies) for copies in (1, 2)]
+INDEX = SlotIndex(grid=(4,), first=False)
+LAYOUTS = [SlotLayout(INDEX, EncodedBound(10, fixed=True, checksum=True), copies) for copies in (1, 2)]
 
 
 def table(*entries):
-    made = FORM.empty()
+    made = INDEX.empty()
     for number, entry in entries:
         made[number] = entry
     return made
@@ -27,18 +28,18 @@ def table(*entries):
         ([(1, (16, 10)), (3, (48, 10))], LAYOUTS[0].file_bytes + 1, False),
         ([(1, (32, 10))], LAYOUTS[0].file_bytes, False),  # another chunk's slot
         ([(1, (16, 9))], LAYOUTS[0].file_bytes, False),
-        ([(0, (5, 3)), (2, (0, 5))], 8 + FORM.nbytes, True),  # without gaps, in any order
-        ([(0, (5, 3)), (2, (0, 4))], 8 + FORM.nbytes, False),
-        ([(0, (5, 3)), (2, (0, 5))], 9 + FORM.nbytes, False),
-        ([], FORM.nbytes, True),
+        ([(0, (5, 3)), (2, (0, 5))], 8 + INDEX.nbytes, True),  # without gaps, in any order
+        ([(0, (5, 3)), (2, (0, 4))], 8 + INDEX.nbytes, False),
+        ([(0, (5, 3)), (2, (0, 5))], 9 + INDEX.nbytes, False),
+        ([], INDEX.nbytes, True),
     ],
 )
 def test_what_can_be_believed(entries, size, verdict):
-    assert believable(FORM, size, table(*entries), LAYOUTS) == verdict
+    assert believable(INDEX, size, table(*entries), LAYOUTS) == verdict
 
 
 def test_an_index_at_the_start_is_counted():
-    first = IndexForm(grid=(4,), first=True, big_endian=False, checksum=True)
+    first = SlotIndex(grid=(4,), first=True)
     made = table((2, (first.nbytes, 7)))
     assert believable(first, first.nbytes + 7, made, ())
     assert not believable(first, first.nbytes + 8, made, ())

@@ -40,7 +40,7 @@ def follow_old_entries(directory, monkeypatch, codecs, location, safe_readers, w
 
     def read_table(_seconds=0):
         with files.opened(path, write=False) as fd:
-            tables.append(files.read_index(fd, sharded.form)[0].tolist())
+            tables.append(files.read_index(fd, sharded.index)[0].tolist())
 
     tables = []
     read_table()

@@ -7,15 +7,15 @@ import pytest
 import zarr
 
 import intarsia
+from intarsia.codecs.shard_index import NO_ENTRY
 from intarsia.shards import files, writing
 from intarsia.shards.array import ShardedArray
-from intarsia.shards.layout import NO_ENTRY
 from tests.shards import fleet
 
 
 def table_of(path, array):
     with files.opened(path, write=False) as fd:
-        return [tuple(row) for row in files.read_index(fd, ShardedArray(array).form)[0].tolist()]
+        return [tuple(row) for row in files.read_index(fd, ShardedArray(array).index)[0].tolist()]
 
 
 def test_neighbouring_chunks_are_written_in_one_call(tmp_path, monkeypatch):

@@ -6,10 +6,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from zarr.core.buffer import default_buffer_prototype
 
-from intarsia._compat import shard_index, shard_index_nbytes
 from intarsia.array.fetch import FileSpan, Spans
+from intarsia.codecs.shard_index import ABSENT, ShardIndex
 from intarsia.errors import ChunkDecodeError
 
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ __all__ = ["Located", "ShardIndexError", "locate"]
 MOST_ENTRIES_KEPT = 1 << 20
 """Index entries that one member keeps; 16 bytes each."""
 
-NOT_STORED = (1 << 64) - 1
 LONGEST = 1 << 62
+"""No offset and no length of a chunk is larger."""
 
 
 class Located(NamedTuple):
@@ -54,6 +53,8 @@ class _Touched(NamedTuple):
 
     source: Source
     shards: Shards
+    form: ShardIndex
+    """How their index is stored."""
     blob: Ints
     """The shard of each chunk."""
     within: Ints
@@ -77,7 +78,9 @@ class _Touched(NamedTuple):
             blob = np.ravel_multi_index(outer, source.blob_grid).astype(np.int64)
             within = np.ravel_multi_index(inner, shards.per_shard).astype(np.int64)
         touched, first, where = np.unique(blob, return_index=True, return_inverse=True)
-        return cls(source, shards, blob, within, touched, first, where.reshape(-1))
+        codec = shards.codec
+        form = ShardIndex(shards.per_shard, codec.index_location == "start", tuple(codec.index_codecs))
+        return cls(source, shards, form, blob, within, touched, first, where.reshape(-1))
 
 
 def locate(fetcher: Fetcher, parts: Sequence[tuple[Source, Ints]]) -> list[Located]:
@@ -87,15 +90,15 @@ def locate(fetcher: Fetcher, parts: Sequence[tuple[Source, Ints]]) -> list[Locat
     """
     touched = [_Touched.by(source, chunks) for source, chunks in parts]
     indexes = _indexes(fetcher, touched)
-    return [_located(i, part, found) for i, (part, found) in enumerate(zip(touched, indexes, strict=True))]
+    return [_located(i, part, tables) for i, (part, tables) in enumerate(zip(touched, indexes, strict=True))]
 
 
 def _located(i: int, part: _Touched, indexes: list[Any]) -> Located:
     table = np.empty((part.touched.size, prod(part.shards.per_shard), 2), dtype=np.uint64)
     for k, entries in enumerate(indexes):
-        table[k] = NOT_STORED if entries is None else entries
+        table[k] = ABSENT if entries is None else entries
     entry = table[part.where, part.within]
-    stored = entry[:, 0] != NOT_STORED
+    stored = entry[:, 0] != ABSENT
     bad = stored & ((entry[:, 0] > LONGEST) | (entry[:, 1] > LONGEST))
     if bad.any():
         outside = ChunkDecodeError("the index of its shard points outside it")
@@ -106,11 +109,11 @@ def _located(i: int, part: _Touched, indexes: list[Any]) -> Located:
 
 def _indexes(fetcher: Fetcher, parts: list[_Touched]) -> list[list[Any]]:
     """The index of each shard as an array of offsets and lengths; None for shards that are not stored."""
-    found = [[part.shards.indexes.get(blob) for blob in part.touched.tolist()] for part in parts]
+    indexes = [[part.shards.indexes.get(blob) for blob in part.touched.tolist()] for part in parts]
     sizes = fetcher.sizes([(part.source, part.touched) for part in parts])
     wanted: dict[int, tuple[Fetcher, list[tuple[int, Ints]]]] = {}
     for i, (part, size) in enumerate(zip(parts, sizes, strict=True)):
-        unknown = np.array([entries is None for entries in found[i]])
+        unknown = np.array([entries is None for entries in indexes[i]])
         if size is not None:
             unknown &= size >= 0
         if unknown.any():
@@ -121,19 +124,18 @@ def _indexes(fetcher: Fetcher, parts: list[_Touched]) -> list[list[Any]]:
         try:
             for i, positions in asked:
                 for k in positions.tolist():
-                    found[i][k] = _index(i, parts[i], k, received)
-                    if fetcher.lasting and found[i][k] is not None:
-                        _keep(parts[i], k, found[i][k])
+                    table = indexes[i][k] = _index(i, parts[i], k, received)
+                    if fetcher.lasting and table is not None:
+                        _keep(parts[i], k, table)
         finally:
             received.close()
-    return found
+    return indexes
 
 
 def _index_spans(part: _Touched, positions: Ints) -> Spans:
-    length = shard_index_nbytes(part.shards.codec, part.shards.per_shard)
-    start = 0 if part.shards.codec.index_location == "start" else -length
-    blob = part.touched[positions]
-    return Spans(part.source, blob, np.full(blob.shape, start), np.full(blob.shape, length))
+    blob, nbytes = part.touched[positions], part.form.nbytes
+    start = part.form.start(0)  # before 0: from the end of the shard
+    return Spans(part.source, blob, np.full(blob.shape, start), np.full(blob.shape, nbytes))
 
 
 def _index(i: int, part: _Touched, k: int, received: Generator[Encoded | None]) -> Any:
@@ -142,8 +144,7 @@ def _index(i: int, part: _Touched, k: int, received: Generator[Encoded | None]) 
         if encoded is None:
             return None
         data = encoded.read() if type(encoded) is FileSpan else encoded
-        buffer = default_buffer_prototype().buffer.from_bytes(data)
-        return shard_index(part.shards.codec, buffer, part.shards.per_shard).reshape(-1, 2)
+        return part.form.decode(data)
     except Exception as error:
         raise ShardIndexError(i, int(part.first[k]), error) from error
 

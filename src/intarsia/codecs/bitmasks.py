@@ -22,7 +22,7 @@ from intarsia.codecs.route import (
     resolved,
     stored_spec,
 )
-from intarsia.codecs.shard_layout import ShardLayout
+from intarsia.codecs.shard_index import ShardIndex
 from intarsia.codecs.stored import stored_indices
 
 if TYPE_CHECKING:
@@ -167,15 +167,15 @@ def _read(extent: Extent, route: Route, spec: ArraySpec, place: Place, level: in
         return
     step = route.shards[level]
     spec = resolved(step.before, spec)
-    layout = ShardLayout(step.codec, spec.shape)
+    index = ShardIndex.of(step.codec, spec.shape)
     with at_place(place):
         opened = _open(extent, step.after, spec)
         if opened is None:
             return
-        encoded = opened.first(layout.index_bytes) if layout.index_first else opened.last(layout.index_bytes)
-        if encoded is None:
+        stored = opened.first(index.nbytes) if index.first else opened.last(index.nbytes)
+        if stored is None:
             return
-        extents = layout.extents(layout.decode_index(encoded))
+        extents = index.extents(index.decode(stored.as_numpy_array()))
     spec = replace(spec, shape=step.codec.chunk_shape)
     arrays = array_codecs(route.step_into(level + 1).before)
     inner: list[tuple[Extent, Place]] = [

@@ -18,7 +18,7 @@ from intarsia.codecs.decisions import apply
 from intarsia.codecs.nested import Chain, NamedCodec
 from intarsia.codecs.place import InnerPlace, Place
 from intarsia.codecs.route import resolved
-from intarsia.codecs.shard_layout import ShardLayout
+from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import ChunkEncodeError
 
 if TYPE_CHECKING:
@@ -76,11 +76,11 @@ class Recoder:
             return self._part(data, spec, place)
         step = self.route.shards[level]
         spec = resolved(step.before, spec)
-        layout = ShardLayout(step.codec, spec.shape)
+        index = ShardIndex.of(step.codec, spec.shape)
         inner_spec = replace(spec, shape=step.codec.chunk_shape)
         inner_arrays = array_codecs(self.route.step_into(level + 1).before)
         with at_place(place):
-            chunks = layout.split(undo(step.after, data, spec))
+            chunks = index.split(undo(step.after, data, spec))
         found = {
             position: self.recode(
                 chunk, inner_spec, InnerPlace(place, position, inner_spec, inner_arrays), level + 1
@@ -92,7 +92,7 @@ class Recoder:
         for position, new in found.items():
             if new is not None:
                 chunks[position] = new
-        joined = layout.join(chunks)
+        joined = index.join(chunks)
         with at_place(place):
             return redo(step.after, joined, spec)
 

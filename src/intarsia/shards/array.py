@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import zarr
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.core.buffer import default_buffer_prototype
-from zarr.core.metadata.v3 import RegularChunkGridMetadata
 
-from intarsia._compat import ArraySpec, ArrayV3Metadata
+from intarsia._compat import (
+    ArraySpec,
+    ArrayV3Metadata,
+    ChunkTransform,
+    RegularChunkGridMetadata,
+    evolve_codecs,
+)
 from intarsia.codecs.runtime import config_of
 from intarsia.codecs.stored import stored_indices
 from intarsia.errors import NoSlotBoundError, SlotsUnsupportedError
 from intarsia.shards.bound import encoded_bound, has_checksum
 from intarsia.shards.filesystem import local_root, refuse_network
-from intarsia.shards.layout import IndexForm, SlotLayout, from_the_array
+from intarsia.shards.layout import SlotIndex, SlotLayout, from_the_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,13 +107,13 @@ class ShardedArray:
     @cached_property
     def chunk_spec(self) -> ArraySpec:
         """What zarr tells codecs about one inner chunk of this array."""
-        return self._seen[0]._get_chunk_spec(self.shard_spec)
+        return replace(self.shard_spec, shape=self._seen[0].chunk_shape)
 
     @cached_property
-    def form(self) -> IndexForm:
+    def index(self) -> SlotIndex:
         """How the shards store their index."""
         codec, axes = self._seen
-        return IndexForm.of(codec, self.shard_spec.shape, axes)
+        return SlotIndex.in_array(codec, self.shard_spec.shape, axes)
 
     @cached_property
     def layouts(self) -> tuple[SlotLayout, ...]:
@@ -117,12 +122,12 @@ class ShardedArray:
             bound = encoded_bound(self.inner_codecs, self.chunk_spec)
         except NoSlotBoundError:
             return ()
-        return SlotLayout(self.form, bound, 1), SlotLayout(self.form, bound, 2)
+        return SlotLayout(self.index, bound, 1), SlotLayout(self.index, bound, 2)
 
     @cached_property
-    def transform(self) -> Any:
+    def transform(self) -> ChunkTransform:
         """zarr's own coder of single inner chunks: `encode_chunk` and `decode_chunk`."""
-        return self._seen[0]._get_inner_chunk_transform(self.shard_spec)
+        return ChunkTransform(codecs=evolve_codecs(self.inner_codecs, self.chunk_spec))
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -153,7 +158,7 @@ class ShardedArray:
 
     def chunk_index(self, shard: tuple[int, ...], number: int) -> tuple[int, ...]:
         """The index over the whole array of an inner chunk, given by its number in its shard."""
-        inner = self.form.coordinates(number)
+        inner = self.index.coordinates(number)
         return tuple(s * n + i for s, n, i in zip(shard, self.grid, inner, strict=True))
 
 

@@ -10,7 +10,7 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import ShardingCodec
 
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.shard_layout import ShardLayout
+from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import NoSlotBoundError
 
 if TYPE_CHECKING:
@@ -86,9 +86,9 @@ def encoded_bound(codecs: Iterable[Codec], chunk_spec: ArraySpec) -> EncodedBoun
         if isinstance(codec, ConditionalCodec):
             nbytes, fixed = nbytes + codec.header_bytes, False
         elif isinstance(codec, ShardingCodec):  # which leaves chunks of the fill value out
-            layout = ShardLayout(codec, spec.shape)
+            index = ShardIndex.of(codec, spec.shape)
             inner = encoded_bound(codec.codecs, replace(spec, shape=codec.chunk_shape))
-            nbytes, fixed = math.prod(layout.grid) * inner.nbytes + layout.index_bytes, False
+            nbytes, fixed = index.chunks * inner.nbytes + index.nbytes, False
         elif hasattr(codec, "chains"):
             divided = cast("Divided", codec)
             parts = (encoded_bound(*part).nbytes for part in divided.largest_parts(spec))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from intarsia.codecs.context import working_on
+from intarsia.codecs.shard_index import absent
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
 from intarsia.shards.array import ShardedArray
 from intarsia.shards.holding import locked_index
-from intarsia.shards.layout import absent
 from intarsia.shards.mending import check_believable, parked, placed, unparked
 from intarsia.shards.reading import read_chunks
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from intarsia.codecs.shard_index import Table
     from intarsia.shards.array import AnyArray
-    from intarsia.shards.layout import Table
 
 __all__ = ["ShardProblem", "check_shards"]
 
@@ -70,10 +70,10 @@ def check_shards(array: AnyArray, *, data: bool = True) -> Iterator[ShardProblem
             if fd is None:
                 continue  # removed meanwhile: then it holds nothing
             try:
-                table, intact = locked_index(fd, sharded.form)
+                table, intact = locked_index(fd, sharded.index)
                 if not intact:
                     check_believable(
-                        path, sharded.form, os.fstat(fd).st_size, unparked(table), sharded.layouts
+                        path, sharded.index, os.fstat(fd).st_size, unparked(table), sharded.layouts
                     )
             except ChunkDecodeError as error:
                 yield ShardProblem(where, str(error))
@@ -101,7 +101,7 @@ def _in_index(table: Table, intact: bool) -> Iterator[tuple[str, str]]:
 
 def _in_chunk(sharded: ShardedArray, path: Path, number: int) -> str | None:
     try:
-        stored = read_chunks(path, sharded.form, [number], sharded.layouts)
+        stored = read_chunks(path, sharded.index, [number], sharded.layouts)
         if stored is not None and number in stored:
             buffer = sharded.chunk_spec.prototype.buffer.from_bytes(stored[number])
             sharded.transform.decode_chunk(buffer, sharded.chunk_spec)

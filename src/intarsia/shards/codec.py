@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,15 +25,16 @@ from intarsia.codecs.current_chunk import at_place, current_place
 from intarsia.codecs.place import InnerPlace
 from intarsia.codecs.recode import array_codecs
 from intarsia.codecs.runtime import all_codecs
+from intarsia.codecs.shard_index import CHECKSUM, checksum_of
 from intarsia.codecs.synchronous import ChunkNamingCodec
 from intarsia.codecs.threads import in_own_thread
 from intarsia.errors import ReadOnlyError, SlotsUnsupportedError
 from intarsia.shards.bound import encoded_bound
 from intarsia.shards.filesystem import local_root
-from intarsia.shards.form import SlotForm
+from intarsia.shards.form import SlotSettings
 from intarsia.shards.holding import in_batches
 from intarsia.shards.inner import placed, raw
-from intarsia.shards.layout import CHECKSUM, IndexForm, checksum_of, from_the_array
+from intarsia.shards.layout import SlotIndex, from_the_array
 from intarsia.shards.reading import read_chunks
 from intarsia.shards.swap import restore_slots
 from intarsia.shards.writing import SlotWrite, write_slots
@@ -109,7 +110,7 @@ class SlottedSharding(ShardingCodec):
         object.__setattr__(self, "fsync", fsync)
         object.__setattr__(self, "any_filesystem", any_filesystem)
         # As zarr does it: caches of this instance, for each kind of shard.
-        object.__setattr__(self, "slot_form", lru_cache()(self.slot_form))
+        object.__setattr__(self, "slot_settings", lru_cache()(self.slot_settings))
         object.__setattr__(self, "_payload_encoder", lru_cache()(self._payload_encoder))
 
     @classmethod
@@ -132,19 +133,19 @@ class SlottedSharding(ShardingCodec):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def slot_form(self, shard_spec: ArraySpec) -> SlotForm:
+    def slot_settings(self, shard_spec: ArraySpec) -> SlotSettings:
         """How the shards of an array are to be; `NoSlotBoundError` if its chunks have no largest size."""
         if not self._sync_capable:
             raise SlotsUnsupportedError(
                 "an inner codec of these shards works only inside an event loop, where nobody can wait for a "
                 "lock; slots need codecs that can be called directly (_encode_sync and _decode_sync)"
             )
-        index = self._index_form(shard_spec)
-        chunk_spec = self._get_chunk_spec(shard_spec)
+        index = self._index(shard_spec)
+        chunk_spec = replace(shard_spec, shape=self.chunk_shape)
         bound = encoded_bound(self.codecs, chunk_spec)
         decides = any(isinstance(codec, ConditionalCodec) for codec in all_codecs(self.codecs))
         functions = any(needs_chunk_index(codec, chunk_spec) for codec in self.codecs)
-        return SlotForm(
+        return SlotSettings(
             index,
             bound,
             safe_readers=self.safe_readers,
@@ -152,8 +153,8 @@ class SlottedSharding(ShardingCodec):
             quick=not (decides or functions),
         )
 
-    def _index_form(self, shard_spec: ArraySpec) -> IndexForm:
-        return IndexForm.of(self, shard_spec.shape)
+    def _index(self, shard_spec: ArraySpec) -> SlotIndex:
+        return SlotIndex.of(self, shard_spec.shape)
 
     def behind(self, transposes: tuple[Codec, ...]) -> SlottedSharding:
         """What does the work of `transposes` and of this codec; our pipelines ask for it."""
@@ -163,10 +164,10 @@ class SlottedSharding(ShardingCodec):
         self, byte_setter: Any, value: NDBuffer, selection: Any, shard_spec: ArraySpec
     ) -> None:
         path = _file_of(byte_setter, write=True)
-        form = self.slot_form(shard_spec)
-        chunk_spec = self._get_chunk_spec(shard_spec)
+        settings = self.slot_settings(shard_spec)
+        chunk_spec = replace(shard_spec, shape=self.chunk_shape)
         transform = self._get_inner_chunk_transform(shard_spec)
-        encode_payload = self._fitting(shard_spec, form.bound)
+        encode_payload = self._fitting(shard_spec, settings.bound)
         projections, value = self._get_shard_indexer_and_value(selection, shard_spec, value)
         place_of = self._places(chunk_spec)
 
@@ -189,11 +190,11 @@ class SlottedSharding(ShardingCodec):
                     )
                 return None if encoded is None else self._payload(encoded)
 
-            return SlotWrite(form.index.number(coordinates), encode, partial=not complete)
+            return SlotWrite(settings.index.number(coordinates), encode, partial=not complete)
 
         writes = {write.number: write for write in map(slot_write, projections)}
-        for batch in in_batches(writes, form.new.slot):
-            write_slots(path, form, [writes[number] for number in batch], restore_slots)
+        for batch in in_batches(writes, settings.new.slot):
+            write_slots(path, settings, [writes[number] for number in batch], restore_slots)
 
     async def _encode_partial_single(
         self, byte_setter: Any, shard_array: NDBuffer, selection: Any, shard_spec: ArraySpec
@@ -206,21 +207,21 @@ class SlottedSharding(ShardingCodec):
         self, byte_getter: Any, selection: Any, shard_spec: ArraySpec
     ) -> NDBuffer | None:
         path = _file_of(byte_getter)
-        form = self.slot_form(shard_spec)
-        chunk_spec = self._get_chunk_spec(shard_spec)
+        settings = self.slot_settings(shard_spec)
+        chunk_spec = replace(shard_spec, shape=self.chunk_shape)
         transform = self._get_inner_chunk_transform(shard_spec)
         grid = ChunkGrid.from_sizes(shard_spec.shape, self.chunk_shape)
         indexer = get_indexer(selection, shape=shard_spec.shape, chunk_grid=grid)
         projections = {
-            form.index.number(coordinates): (coordinates, chunk_selection, out_selection)
+            settings.index.number(coordinates): (coordinates, chunk_selection, out_selection)
             for coordinates, chunk_selection, out_selection, _ in indexer
         }
         out = shard_spec.prototype.nd_buffer.empty(
             shape=indexer.shape, dtype=shard_spec.dtype.to_native_dtype(), order=shard_spec.order
         )
         missing, place_of = True, self._places(chunk_spec)
-        for batch in in_batches(projections, form.new.slot):
-            stored = read_chunks(path, form.index, batch, form.layouts)
+        for batch in in_batches(projections, settings.new.slot):
+            stored = read_chunks(path, settings.index, batch, settings.layouts)
             missing &= stored is None
             for number in batch:
                 coordinates, chunk_selection, out_selection = projections[number]
@@ -255,11 +256,11 @@ class SlottedSharding(ShardingCodec):
         Unless `apply`, a `conditional` codec applies none of its codecs.
         """
         codecs = placed(self.codecs[:-1] if self._ends_in_checksum else self.codecs)
-        codecs = evolve_codecs(codecs if apply else raw(codecs), self._get_chunk_spec(shard_spec))
+        codecs = evolve_codecs(codecs if apply else raw(codecs), replace(shard_spec, shape=self.chunk_shape))
         return ChunkTransform(codecs=codecs)
 
     def _get_inner_chunk_transform(self, shard_spec: ArraySpec) -> ChunkTransform:
-        chunk_spec = self._get_chunk_spec(shard_spec)
+        chunk_spec = replace(shard_spec, shape=self.chunk_shape)
         return ChunkTransform(codecs=evolve_codecs(placed(self.codecs), chunk_spec))
 
     def _fitting(
@@ -318,8 +319,8 @@ class TransposedSharding(ChunkNamingCodec, SlottedSharding):
         settings = {field.name: getattr(seen, field.name) for field in fields(SlottedSharding)}
         return cls(axes=axes, **settings)
 
-    def _index_form(self, shard_spec: ArraySpec) -> IndexForm:
-        return IndexForm.of(self, shard_spec.shape, self.axes)
+    def _index(self, shard_spec: ArraySpec) -> SlotIndex:
+        return SlotIndex.in_array(self, shard_spec.shape, self.axes)
 
 
 def _file_of(place: Any, *, write: bool = False) -> Path:

@@ -145,7 +145,7 @@ class _Work:
     def _replace(self, path: Path) -> bool:
         sharded, recoding = self.sharded, self.recoding
         prepared = {} if recoding is None else recoding.prepare(path)
-        with held_shard(path, sharded.form, sharded.layouts) as shard:
+        with held_shard(path, sharded.index, sharded.layouts) as shard:
             if shard is None:
                 return False
             files.clear_leftovers(path)
@@ -157,7 +157,7 @@ class _Work:
             replaced = {} if recoding is None else recoding.replacements(shard, lengths, prepared)
             prepared.clear()
             lengths |= {number: len(data) for number, data in replaced.items()}
-            table, nbytes = dense(sharded.form, lengths)
+            table, nbytes = dense(sharded.index, lengths)
             if not replaced and nbytes == shard.nbytes and np.array_equal(table, shard.table):
                 return False
             put(shard, table, nbytes, replaced=replaced, pause=self._rest)

@@ -8,19 +8,18 @@ import os
 import time
 import uuid
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
+from intarsia.codecs.shard_index import CHECKSUM, ENTRY, checksum_of
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
-from intarsia.shards.layout import CHECKSUM, ENTRY, checksum_of, chunk_order
 from intarsia.shards.locks import close_file, open_file, try_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from intarsia.shards.layout import IndexForm, SlotLayout, Table
+    from intarsia.codecs.shard_index import Table
+    from intarsia.shards.layout import SlotIndex, SlotLayout
 
 __all__ = [
     "allocate",
@@ -147,66 +146,65 @@ def allocate(fd: int, offset: int, nbytes: int) -> None:
             raise
 
 
-def read_index(fd: int, form: IndexForm) -> tuple[Table, bool]:
+def read_index(fd: int, index: SlotIndex) -> tuple[Table, bool]:
     """The table of the open shard, and whether its checksum agrees."""
-    return form.decode(read_exactly(fd, form.nbytes, form.start(_size_with_index(fd, form))))
+    return index.decode_numbered(read_exactly(fd, index.nbytes, index.start(_size_with_index(fd, index))))
 
 
-def _size_with_index(fd: int, form: IndexForm) -> int:
+def _size_with_index(fd: int, index: SlotIndex) -> int:
     size = os.fstat(fd).st_size
-    if size < form.nbytes:
-        raise ChunkDecodeError(f"the file has {size} bytes, but its index alone has {form.nbytes}")
+    if size < index.nbytes:
+        raise ChunkDecodeError(f"the file has {size} bytes, but its index alone has {index.nbytes}")
     return size
 
 
-def read_entries(fd: int, form: IndexForm, numbers: Sequence[int]) -> tuple[Table, bool]:
+def read_entries(fd: int, index: SlotIndex, numbers: Sequence[int]) -> tuple[Table, bool]:
     """The rows of some chunks in the table of the open shard, and whether its checksum agrees.
 
     A checksum can be checked on the whole index only. Without one, no more is read than is needed.
     """
-    size = _size_with_index(fd, form)
-    start = form.start(size)
-    places = chunk_order(form.grid)[np.asarray(numbers)]
+    size = _size_with_index(fd, index)
+    start = index.start(size)
+    places = index.positions(numbers)
     first, last = int(places.min()), int(places.max())
-    if form.checksum:
-        raw = read_exactly(fd, form.nbytes, start)
-        intact = checksum_of(memoryview(raw)[:-CHECKSUM]) == raw[-CHECKSUM:]
-        return form.rows(raw, places), intact
+    if index.checksum:
+        raw = read_exactly(fd, index.nbytes, start)
+        return index.entries(raw)[places], index.is_intact(raw)
     if (last - first) * ENTRY > FAR * len(places):
         raw = b"".join(read_exactly(fd, ENTRY, start + int(place) * ENTRY) for place in places)
-        return form.rows(raw, np.arange(len(places))), True
+        return index.entries(raw), True
     raw = read_exactly(fd, (last - first + 1) * ENTRY, start + first * ENTRY)
-    return form.rows(raw, places - first), True
+    return index.entries(raw)[places - first], True
 
 
-def write_entries(fd: int, form: IndexForm, start: int, entries: Mapping[int, tuple[int, int]]) -> None:
+def write_entries(fd: int, index: SlotIndex, start: int, entries: Mapping[int, tuple[int, int]]) -> None:
     """Change some entries of the index that starts at `start`.
 
     Without a checksum each entry is one aligned write of 16 bytes, so that writers of other chunks need
     no lock. With one, the caller holds the index.
     """
-    order = "big" if form.big_endian else "little"
-    position = chunk_order(form.grid)
+    order: Literal["big", "little"] = "big" if index.big_endian else "little"
+    places = index.positions(list(entries)).tolist()
     raw = {
-        int(position[number]): offset.to_bytes(8, order) + length.to_bytes(8, order)  # type: ignore[arg-type]
-        for number, (offset, length) in entries.items()
+        place: offset.to_bytes(8, order) + length.to_bytes(8, order)
+        for place, (offset, length) in zip(places, entries.values(), strict=True)
     }
-    if not form.checksum:
+    if not index.checksum:
         for place, entry in sorted(raw.items()):
             write_all(fd, [entry], start + place * ENTRY)
         return
-    index = bytearray(read_exactly(fd, form.nbytes, start))
+    stored = bytearray(read_exactly(fd, index.nbytes, start))
     for place, entry in raw.items():
-        index[place * ENTRY : (place + 1) * ENTRY] = entry
-    view = memoryview(index)
+        stored[place * ENTRY : (place + 1) * ENTRY] = entry
+    view = memoryview(stored)
     view[-CHECKSUM:] = checksum_of(view[:-CHECKSUM])
     # The checksum last: a writer that dies leaves the whole change, none, or a checksum that is out of date,
     # which the next writer puts right. In one write, where that is not much more than what has changed, for
     # other programs know no lock.
-    first, last = min(raw, default=form.chunks) * ENTRY, (max(raw, default=form.chunks) + 1) * ENTRY
-    if form.nbytes - last > FAR:
+    first, last = min(raw, default=index.chunks) * ENTRY, (max(raw, default=index.chunks) + 1) * ENTRY
+    if index.nbytes - last > FAR:
         write_all(fd, [view[first:last]], start + first)
-        first = form.nbytes - CHECKSUM
+        first = index.nbytes - CHECKSUM
     write_all(fd, [view[first:]], start + first)
 
 
@@ -228,7 +226,9 @@ def create(path: Path, layout: SlotLayout) -> None:
     try:
         try_lock(fd)  # says to clear_leftovers that somebody is at work here
         os.ftruncate(fd, layout.file_bytes)
-        write_all(fd, [layout.form.encode(layout.form.empty())], layout.form.start(layout.file_bytes))
+        write_all(
+            fd, [layout.index.encode_numbered(layout.index.empty())], layout.index.start(layout.file_bytes)
+        )
         try:
             os.link(made, path)
         except FileExistsError:

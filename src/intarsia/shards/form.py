@@ -7,33 +7,33 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from intarsia.shards.holding import locked_index
-from intarsia.shards.layout import IndexForm, SlotLayout
+from intarsia.shards.layout import SlotIndex, SlotLayout
 from intarsia.shards.mending import unparked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from intarsia.codecs.shard_index import Table
     from intarsia.shards.bound import EncodedBound
-    from intarsia.shards.layout import Table
 
-__all__ = ["SlotForm"]
+__all__ = ["SlotSettings"]
 
 MOST_KNOWN = 1 << 16
 """Files that a handle remembers; a few MB."""
 
 
 @dataclass(frozen=True)
-class SlotForm:
+class SlotSettings:
     """How one array wants its shards to be.
 
     >>> from intarsia.shards.bound import EncodedBound
-    >>> index = IndexForm(grid=(4,), first=False, big_endian=False, checksum=False)
-    >>> SlotForm(index, EncodedBound(8, fixed=True, checksum=False), safe_readers=True).new.copies
+    >>> index = SlotIndex(grid=(4,), first=False)
+    >>> SlotSettings(index, EncodedBound(8, fixed=True, checksum=False), safe_readers=True).new.copies
     2
     """
 
-    index: IndexForm
+    index: SlotIndex
     """How the index is stored."""
 
     bound: EncodedBound

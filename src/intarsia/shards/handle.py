@@ -60,7 +60,8 @@ def slotted(
     codec = SlottedSharding.of(
         sharded.codec, safe_readers=safe_readers, fsync=fsync, any_filesystem=any_filesystem
     )
-    codec.behind(sharded.transposes).slot_form(sharded.shard_spec)  # raises unless chunks have a largest size
+    # Raises unless chunks have a largest size.
+    codec.behind(sharded.transposes).slot_settings(sharded.shard_spec)
     metadata = replace(sharded.metadata, codecs=(*sharded.transposes, codec))
     made = zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config=array.config)
     if not isinstance(getattr(made.codec_pipeline, "array_bytes_codec", None), SlottedSharding):

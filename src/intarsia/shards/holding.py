@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from intarsia.shards.layout import IndexForm, Table
+    from intarsia.codecs.shard_index import Table
+    from intarsia.shards.layout import SlotIndex
 
 __all__ = ["held_chunks", "in_batches", "locked_entries", "locked_index"]
 
@@ -51,13 +52,13 @@ def held_chunks(path: Path, first: int, last: int, *, write: bool) -> Iterator[i
                     return
 
 
-def locked_entries(fd: int, form: IndexForm, numbers: Sequence[int]) -> tuple[Table, bool]:
+def locked_entries(fd: int, index: SlotIndex, numbers: Sequence[int]) -> tuple[Table, bool]:
     """The rows of some chunks as some writer left them, and whether the checksum of the index agrees."""
-    with lock_index(fd, exclusive=False) if form.checksum else nullcontext():
-        return files.read_entries(fd, form, numbers)
+    with lock_index(fd, exclusive=False) if index.checksum else nullcontext():
+        return files.read_entries(fd, index, numbers)
 
 
-def locked_index(fd: int, form: IndexForm) -> tuple[Table, bool]:
+def locked_index(fd: int, index: SlotIndex) -> tuple[Table, bool]:
     """The table of an open shard as some writer left it, and whether its checksum agrees."""
-    with lock_index(fd, exclusive=False) if form.checksum else nullcontext():
-        return files.read_index(fd, form)
+    with lock_index(fd, exclusive=False) if index.checksum else nullcontext():
+        return files.read_index(fd, index)

@@ -18,7 +18,7 @@ from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.current_chunk import at_place, current_place
 from intarsia.codecs.place import InnerPlace
 from intarsia.codecs.recode import array_codecs
-from intarsia.codecs.shard_layout import ShardLayout
+from intarsia.codecs.shard_index import ShardIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -86,7 +86,7 @@ class NestedShard(ShardingCodec):
         return cls(**same | {"codecs": placed(codec.codecs)})
 
     def _chunks(self, shard_spec: ArraySpec) -> Iterator[tuple[InnerPlace, dict[str, Any]]]:
-        chunk_spec = self._get_chunk_spec(shard_spec)
+        chunk_spec = replace(shard_spec, shape=self.chunk_shape)
         shard, arrays = current_place.get(), array_codecs(self.codecs)
         everything = tuple(slice(0, size) for size in shard_spec.shape)
         grid = ChunkGrid.from_sizes(shard_spec.shape, self.chunk_shape)
@@ -98,7 +98,7 @@ class NestedShard(ShardingCodec):
 
     def _encode_sync(self, shard_array: NDBuffer, shard_spec: ArraySpec) -> Buffer | None:
         transform = self._get_inner_chunk_transform(shard_spec)
-        layout = ShardLayout(self, shard_spec.shape)
+        index = ShardIndex.of(self, shard_spec.shape)
         chunks: dict[tuple[int, ...], Buffer] = {}
         for place, selections in self._chunks(shard_spec):
             with at_place(place):
@@ -113,12 +113,12 @@ class NestedShard(ShardingCodec):
                 )
             if encoded is not None:
                 chunks[place.coordinates] = encoded
-        order = morton_order_coords(layout.grid)
-        return layout.join({at: chunks[at] for at in order if at in chunks}) if chunks else None
+        order = morton_order_coords(index.grid)
+        return index.join({at: chunks[at] for at in order if at in chunks}) if chunks else None
 
     def _decode_sync(self, shard_bytes: Buffer, shard_spec: ArraySpec) -> NDBuffer:
         transform = self._get_inner_chunk_transform(shard_spec)
-        chunks = ShardLayout(self, shard_spec.shape).split(shard_bytes)
+        chunks = ShardIndex.of(self, shard_spec.shape).split(shard_bytes)
         out = shard_spec.prototype.nd_buffer.empty(
             shape=shard_spec.shape, dtype=shard_spec.dtype.to_native_dtype(), order=shard_spec.order
         )

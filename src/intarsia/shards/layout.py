@@ -4,46 +4,33 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import google_crc32c
 import numpy as np
-from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec
+from zarr.codecs import ShardingCodec, TransposeCodec
 
 from intarsia._compat import morton_order_coords
 from intarsia.codecs.place import to_array_axes
-from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
+from intarsia.codecs.shard_index import ENTRY, ShardIndex, absent
+from intarsia.errors import SlotsUnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Sequence
+    from collections.abc import Sequence
 
     from zarr.abc.codec import Codec
 
+    from intarsia.codecs.shard_index import Table
     from intarsia.shards.bound import EncodedBound
 
 __all__ = [
-    "ABSENT",
-    "ENTRY",
-    "NO_ENTRY",
     "PARKED",
     "TORN",
-    "IndexForm",
+    "SlotIndex",
     "SlotLayout",
-    "Table",
-    "absent",
     "chunk_order",
     "from_the_array",
 ]
-
-type Table = np.ndarray[Any, np.dtype[np.uint64]]
-"""Offset and length of every inner chunk of a shard, one row each, in the order of `chunk_order`."""
-
-ABSENT = np.uint64(2**64 - 1)
-"""Offset and length of a chunk that was never written; the sharding specification says so."""
-
-NO_ENTRY = (int(ABSENT), int(ABSENT))
-"""The entry of such a chunk."""
 
 PARKED = np.uint64(1 << 62)
 """Added to an offset, it leads beyond the end of every file: who follows it fails instead of reading
@@ -52,22 +39,6 @@ something else, and taking it away again loses nothing."""
 TORN = np.uint64(1 << 61)
 """Added to the offset of a chunk while its only slot is overwritten, with the same effect. If the writer dies
 it stays: some readers check neither the length of a chunk nor its checksum, so nobody may find the chunk."""
-
-ENTRY = 16
-"""Bytes of one chunk in the index: its offset and its length."""
-
-CHECKSUM = 4
-"""Bytes of the index's crc32c."""
-
-
-def checksum_of(data: Buffer) -> bytes:
-    """The crc32c of some bytes, as it is stored behind them.
-
-    >>> checksum_of(b"123456789").hex()
-    '839206e3'
-    """
-    # It takes an array, whatever that is a view of, but no memoryview.
-    return int(google_crc32c.value(np.frombuffer(data, np.uint8))).to_bytes(CHECKSUM, "little")
 
 
 @lru_cache(maxsize=64)
@@ -100,15 +71,6 @@ def chunk_numbers(grid: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.intp]]:
     return numbers.reshape(grid)
 
 
-def absent(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which chunks of a table were never written.
-
-    >>> absent(np.array([[ABSENT, ABSENT], [0, 8]], dtype="u8")).tolist()
-    [True, False]
-    """
-    return np.asarray((table == ABSENT).all(axis=1), dtype=np.bool_)
-
-
 def from_the_array[T: ShardingCodec](
     transposes: Sequence[Codec], codec: T
 ) -> tuple[T, tuple[int, ...] | None]:
@@ -134,105 +96,63 @@ def from_the_array[T: ShardingCodec](
 
 
 @dataclass(frozen=True)
-class IndexForm:
-    """How the shards of one array store their index.
+class SlotIndex(ShardIndex):
+    """An index whose entries can be rewritten in place: the numbers as they are, perhaps with their crc32c.
 
-    >>> form = IndexForm(grid=(4, 2), first=False, big_endian=False, checksum=True)
-    >>> form.chunks, form.nbytes
-    (8, 132)
+    Its tables have the chunks in the order of `chunk_order`, in which they lie; that is their *number*.
+
+    >>> index = SlotIndex(grid=(4, 2), first=False)
+    >>> index.chunks, index.nbytes, index.number((0, 1)), index.coordinates(3)
+    (8, 132, 2, (1, 1))
     """
-
-    grid: tuple[int, ...]
-    """How many inner chunks a shard has along each axis, in the order in which the shard has them."""
-
-    first: bool
-    """Whether the index stands before the chunks."""
-
-    big_endian: bool
-    """Byte order of its numbers."""
-
-    checksum: bool
-    """Whether its crc32c follows it."""
 
     axes: tuple[int, ...] | None = None
     """Which axis of the array each axis of the grid is, if the shard has them in another order."""
 
-    @classmethod
-    def of(
-        cls, codec: ShardingCodec, shard_shape: tuple[int, ...], axes: tuple[int, ...] | None = None
-    ) -> IndexForm:
-        """The form that a sharding codec's configuration asks for; both shapes are in the array's axes."""
-        kinds = [type(index_codec) for index_codec in codec.index_codecs]
-        if kinds not in ([BytesCodec], [BytesCodec, Crc32cCodec]):
-            names = [index_codec.to_dict().get("name") for index_codec in codec.index_codecs]
+    def __post_init__(self) -> None:
+        if not self.is_plain:
+            names = [codec.to_dict().get("name") for codec in self.codecs]
             raise SlotsUnsupportedError(
                 f"the index of these shards goes through {names}; its entries can be rewritten in place only "
                 "behind index_codecs of 'bytes', or 'bytes' and 'crc32c'"
             )
-        grid = tuple(s // c for s, c in zip(shard_shape, codec.chunk_shape, strict=True))
-        first_codec = codec.index_codecs[0]
-        assert isinstance(first_codec, BytesCodec)
-        return cls(
-            grid=grid if axes is None else tuple(grid[axis] for axis in axes),
-            first=codec.index_location == "start",
-            big_endian=first_codec.endian == "big",
-            checksum=len(kinds) == 2,
-            axes=axes,
-        )
 
-    @cached_property
-    def chunks(self) -> int:
-        """How many inner chunks a shard has."""
-        return math.prod(self.grid)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the index."""
-        return self.chunks * ENTRY + self.checksum * CHECKSUM
-
-    def start(self, file_bytes: int) -> int:
-        """Where the index starts in a file of this size."""
-        return 0 if self.first else file_bytes - self.nbytes
+    @classmethod
+    def in_array(
+        cls, codec: ShardingCodec, shard_shape: tuple[int, ...], axes: tuple[int, ...] | None
+    ) -> SlotIndex:
+        """As `of`, where both shapes are in the array's axes."""
+        index = cls.of(codec, shard_shape)
+        if axes is None:
+            return index
+        return replace(index, grid=tuple(index.grid[axis] for axis in axes), axes=axes)
 
     def number(self, coordinates: tuple[int, ...]) -> int:
-        """The number of an inner chunk in the order of the table, given where it lies in the array's axes."""
+        """The number of an inner chunk, given where it lies in the array's axes."""
         if self.axes is not None:
             coordinates = tuple(coordinates[axis] for axis in self.axes)
         return int(chunk_numbers(self.grid)[coordinates])
 
     def coordinates(self, number: int) -> tuple[int, ...]:
         """Where in its shard the chunk with this number lies, in the array's axes."""
-        found = tuple(int(i) for i in np.unravel_index(chunk_order(self.grid)[number], self.grid))
-        return found if self.axes is None else to_array_axes(found, self.axes)
+        inside = tuple(int(i) for i in np.unravel_index(chunk_order(self.grid)[number], self.grid))
+        return inside if self.axes is None else to_array_axes(inside, self.axes)
 
-    def empty(self) -> Table:
-        """The table of a shard without chunks."""
-        return np.full((self.chunks, 2), ABSENT, dtype=np.uint64)
+    def positions(self, numbers: Sequence[int]) -> np.ndarray[Any, np.dtype[np.intp]]:
+        """Which entries of the stored index belong to chunks."""
+        positions: np.ndarray[Any, np.dtype[np.intp]] = chunk_order(self.grid)[np.asarray(numbers, np.intp)]
+        return positions
 
-    def encode(self, table: Table) -> bytes:
+    def encode_numbered(self, table: Table) -> bytes:
         """The index as it is stored."""
-        entries = np.empty((self.chunks, 2), dtype=">u8" if self.big_endian else "<u8")
-        entries[chunk_order(self.grid)] = table
-        raw = entries.tobytes()
-        return raw + checksum_of(raw) if self.checksum else raw
+        stored = np.empty_like(table)
+        stored[chunk_order(self.grid)] = table
+        return self.encode(stored)
 
-    def decode(self, raw: bytes) -> tuple[Table, bool]:
+    def decode_numbered(self, stored: bytes) -> tuple[Table, bool]:
         """The table in a stored index, and whether its checksum agrees."""
-        if len(raw) != self.nbytes:
-            raise ChunkDecodeError(
-                f"the index of the shard has {len(raw)} bytes instead of {self.nbytes}: the file is truncated"
-            )
-        numbers = raw[: self.chunks * ENTRY]
-        table = self.rows(numbers, chunk_order(self.grid))
-        if not self.checksum:
-            return table, True
-        return table, checksum_of(numbers) == raw[-CHECKSUM:]
-
-    def rows(self, raw: bytes, places: np.ndarray[Any, np.dtype[np.intp]]) -> Table:
-        """Rows of the table, from stored entries of which `places` says which."""
-        dtype = ">u8" if self.big_endian else "<u8"
-        entries = np.frombuffer(raw, dtype, count=len(raw) // ENTRY * 2).reshape(-1, 2)
-        return np.asarray(entries[places], dtype=np.uint64)
+        self.check_length(len(stored))
+        return self.entries(stored)[chunk_order(self.grid)], self.is_intact(stored)
 
 
 @dataclass(frozen=True)
@@ -240,13 +160,13 @@ class SlotLayout:
     """A shard in which every chunk has a place of its own, written or not.
 
     >>> from intarsia.shards.bound import EncodedBound
-    >>> form = IndexForm(grid=(4,), first=False, big_endian=False, checksum=False)
-    >>> layout = SlotLayout(form, EncodedBound(nbytes=97, fixed=True, checksum=False), copies=1)
+    >>> index = SlotIndex(grid=(4,), first=False)
+    >>> layout = SlotLayout(index, EncodedBound(nbytes=97, fixed=True, checksum=False), copies=1)
     >>> [layout.offset(number) for number in range(4)], layout.file_bytes
-    ([0, 104, 208, 312], 480)
+    ([0, 104, 208, 312], 484)
     """
 
-    form: IndexForm
+    index: SlotIndex
     """How the index is stored."""
 
     bound: EncodedBound
@@ -263,34 +183,34 @@ class SlotLayout:
     @property
     def start(self) -> int:
         """Where the first slot starts."""
-        return self.form.nbytes if self.form.first else 0
+        return self.index.nbytes if self.index.first else 0
 
     @property
     def file_bytes(self) -> int:
         """The size of the file; what no slot has written takes no room on disk."""
-        end = self.start + self.copies * self.form.chunks * self.slot
+        end = self.start + self.copies * self.index.chunks * self.slot
         # An entry must not straddle two pages, or a reader could see half of it.
-        return end if self.form.first else -(-end // ENTRY) * ENTRY + self.form.nbytes
+        return end if self.index.first else -(-end // ENTRY) * ENTRY + self.index.nbytes
 
     def offset(self, number: int, copy: int = 0) -> int:
         """Where a slot starts."""
-        return self.start + (copy * self.form.chunks + number) * self.slot
+        return self.start + (copy * self.index.chunks + number) * self.slot
 
     def copy_at(self, offset: int) -> int:
         """Which of its chunk's slots starts at `offset`."""
-        return (offset - self.start) // self.slot // self.form.chunks
+        return (offset - self.start) // self.slot // self.index.chunks
 
     def holds(self, table: Table, numbers: Sequence[int] | None = None) -> bool:
         """Whether every chunk of the table lies in a slot of its own, so that writing one harms no other.
 
         The table is whole, or has the rows of the chunks with these `numbers`.
         """
-        rows = np.arange(self.form.chunks) if numbers is None else np.asarray(numbers)
+        rows = np.arange(self.index.chunks) if numbers is None else np.asarray(numbers)
         first = np.uint64(self.start) + rows.astype(np.uint64) * np.uint64(self.slot)
         offsets, lengths = table[:, 0] & ~TORN, table[:, 1]
         own = offsets == first
         if self.copies == 2:
-            own |= offsets == first + np.uint64(self.form.chunks * self.slot)
+            own |= offsets == first + np.uint64(self.index.chunks * self.slot)
         fewest = self.bound.nbytes if self.bound.fixed else 1
         fits = (lengths >= fewest) & (lengths <= self.bound.nbytes)
         return bool((absent(table) | (own & fits)).all())

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.codecs.shard_index import absent
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
-from intarsia.shards.layout import PARKED, TORN, absent
+from intarsia.shards.layout import PARKED, TORN
 from intarsia.shards.locks import lock_index
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from intarsia.shards.layout import IndexForm, SlotLayout, Table
+    from intarsia.codecs.shard_index import Table
+    from intarsia.shards.layout import SlotIndex, SlotLayout
 
 __all__ = ["believable", "check_believable", "mend", "parked", "placed", "torn", "torn_message", "unparked"]
 
@@ -51,23 +53,23 @@ def placed(table: Table) -> Table:
     return table
 
 
-def believable(form: IndexForm, file_bytes: int, table: Table, layouts: Sequence[SlotLayout]) -> bool:
+def believable(index: SlotIndex, file_bytes: int, table: Table, layouts: Sequence[SlotLayout]) -> bool:
     """Whether a table makes sense without its checksum: chunks in slots, or one behind the other, no gaps."""
     if any(layout.file_bytes == file_bytes and layout.holds(table) for layout in layouts):
         return True
     rows = placed(table)[~absent(table)]
     rows = rows[np.argsort(rows[:, 0])]
-    start = np.array([form.nbytes if form.first else 0], dtype=np.uint64)
+    start = np.array([index.nbytes if index.first else 0], dtype=np.uint64)
     ends = np.concatenate([start, rows[:, 0] + rows[:, 1]])
-    data_end = file_bytes if form.first else file_bytes - form.nbytes
+    data_end = file_bytes if index.first else file_bytes - index.nbytes
     return bool(np.array_equal(ends[:-1], rows[:, 0]) and ends[-1] == data_end)
 
 
 def check_believable(
-    path: Path, form: IndexForm, file_bytes: int, table: Table, layouts: Sequence[SlotLayout]
+    path: Path, index: SlotIndex, file_bytes: int, table: Table, layouts: Sequence[SlotLayout]
 ) -> None:
     """Raise `ChunkDecodeError` unless a dying process may have left a table without its checksum."""
-    if not believable(form, file_bytes, table, layouts):
+    if not believable(index, file_bytes, table, layouts):
         raise ChunkDecodeError(
             f"the index of the shard {path} does not agree with its checksum, and makes no sense without: "
             "the file is damaged"
@@ -82,18 +84,18 @@ def torn_message(path: Path, coordinates: tuple[int, ...]) -> str:
     )
 
 
-def mend(path: Path, fd: int, form: IndexForm, layouts: Sequence[SlotLayout]) -> Table:
+def mend(path: Path, fd: int, index: SlotIndex, layouts: Sequence[SlotLayout]) -> Table:
     """Put right what a writer or a compaction that died left in the index; returns where every chunk is.
 
     The caller keeps all writers out.
     """
-    table, intact = files.read_index(fd, form)
+    table, intact = files.read_index(fd, index)
     if intact and not parked(table).any():
         return table
     size, table = os.fstat(fd).st_size, unparked(table)
     if not intact:
-        check_believable(path, form, size, table, layouts)
+        check_believable(path, index, size, table, layouts)
     with lock_index(fd, exclusive=True):
-        files.write_all(fd, [form.encode(table)], form.start(size))
+        files.write_all(fd, [index.encode_numbered(table)], index.start(size))
     os.fsync(fd)
     return table

@@ -52,13 +52,13 @@ class Recoding:
 
         def prepared(number: int) -> tuple[bytes, bytes | None] | None:
             try:
-                stored = read_chunks(path, sharded.form, [number], sharded.layouts) or {}
+                stored = read_chunks(path, sharded.index, [number], sharded.layouts) or {}
             except ChunkDecodeError:
                 return None
             return (_digest(stored[number]), self._recode(path, number, stored[number])) if stored else None
 
         with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="intarsia-compact") as pool:
-            found = pool.map(prepared, range(sharded.form.chunks))
+            found = pool.map(prepared, range(sharded.index.chunks))
             return {number: made for number, made in enumerate(found) if made is not None}
 
     def replacements(
@@ -81,7 +81,7 @@ class Recoding:
         """The chunk's new bytes; None if it stays as it is, which damaged ones do."""
         sharded = self.sharded
         shard = StoredPlace(self._grid, path.as_posix(), sharded.shard_spec, ())
-        coordinates = sharded.form.coordinates(number)
+        coordinates = sharded.index.coordinates(number)
         data, changed = sharded.chunk_spec.prototype.buffer.from_bytes(stored), False
         try:
             for route in self._routes:

@@ -43,14 +43,14 @@ def reslot(
         safe_readers = not isinstance(codec, SlottedSharding) or codec.safe_readers
     sharded.check_filesystem(any_filesystem=any_filesystem)
     slots = SlottedSharding.of(codec, safe_readers=safe_readers).behind(sharded.transposes)
-    form = slots.slot_form(sharded.shard_spec)
+    settings = slots.slot_settings(sharded.shard_spec)
     shards = [path for _, path in sharded.files()]
     changed = 0
     for done, path in enumerate(shards):
         progress(done, len(shards))
-        with held_shard(path, form.index, form.layouts) as shard:
-            if shard is not None and form.layout_of(shard.nbytes, shard.table) is None:
-                reslot_file(shard, form.new)
+        with held_shard(path, settings.index, settings.layouts) as shard:
+            if shard is not None and settings.layout_of(shard.nbytes, shard.table) is None:
+                reslot_file(shard, settings.new)
                 changed += 1
     progress(len(shards), len(shards))
     return changed

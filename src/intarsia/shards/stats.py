@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from intarsia.codecs.shard_index import absent
 from intarsia.shards import files
 from intarsia.shards.array import ShardedArray
 from intarsia.shards.holding import locked_index
-from intarsia.shards.layout import absent
 from intarsia.shards.mending import unparked
 from intarsia.shards.swap import dense
 
@@ -89,19 +89,19 @@ def _of_shard(sharded: ShardedArray, path: Path) -> dict[str, int]:
     with files.opened(path, write=False) as fd:
         if fd is None:
             return {}
-        table = unparked(locked_index(fd, sharded.form)[0])
+        table = unparked(locked_index(fd, sharded.index)[0])
         status = os.fstat(fd)
         block = os.fstatvfs(fd).f_frsize
     present = np.flatnonzero(~absent(table))
     slotted = any(layout.file_bytes == status.st_size and layout.holds(table) for layout in sharded.layouts)
-    _, compacted = dense(sharded.form, {int(n): int(table[n, 1]) for n in present})
+    _, compacted = dense(sharded.index, {int(n): int(table[n, 1]) for n in present})
     if not present.size:
         compacted = 0  # the file would be removed
     on_disk = status.st_blocks * 512
     return {
         "shards": 1,
         "slotted": slotted,
-        "slots": slotted * sharded.form.chunks,
+        "slots": slotted * sharded.index.chunks,
         "slots_used": slotted * present.size,
         "bytes_used": int(table[present, 1].sum()),
         "bytes_stored": status.st_size,

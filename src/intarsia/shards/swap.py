@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.codecs.shard_index import absent
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 from intarsia.shards import files
 from intarsia.shards.copying import Piece, copy_pieces
-from intarsia.shards.layout import PARKED, TORN, absent
+from intarsia.shards.layout import PARKED, TORN
 from intarsia.shards.locks import close_file, lock_index, lock_out_writers, open_file, try_lock
 from intarsia.shards.mending import believable, mend, placed, torn
 
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from intarsia.shards.form import SlotForm
-    from intarsia.shards.layout import IndexForm, SlotLayout, Table
+    from intarsia.codecs.shard_index import Table
+    from intarsia.shards.form import SlotSettings
+    from intarsia.shards.layout import SlotIndex, SlotLayout
 
 __all__ = ["HeldShard", "dense", "held_shard", "put", "reslot_file", "restore_slots", "sources"]
 
@@ -49,7 +51,7 @@ class HeldShard:
 
     path: Path
     fd: int
-    form: IndexForm
+    index: SlotIndex
     table: Table
     """Where every chunk lies."""
     torn: np.ndarray[Any, np.dtype[np.bool_]]
@@ -61,7 +63,7 @@ class HeldShard:
 
 
 @contextlib.contextmanager
-def held_shard(path: Path, form: IndexForm, layouts: Sequence[SlotLayout]) -> Iterator[HeldShard | None]:
+def held_shard(path: Path, index: SlotIndex, layouts: Sequence[SlotLayout]) -> Iterator[HeldShard | None]:
     """Hold the shard at `path` against all writers; None if there is none."""
     while True:
         with files.opened(path, write=True) as fd:
@@ -71,28 +73,28 @@ def held_shard(path: Path, form: IndexForm, layouts: Sequence[SlotLayout]) -> It
             with lock_out_writers(fd):
                 if not files.is_current(fd, path):
                     continue
-                table = mend(path, fd, form, layouts)
+                table = mend(path, fd, index, layouts)
                 nbytes = os.fstat(fd).st_size
-                mendable = believable(form, nbytes, table, layouts)
-                yield HeldShard(path, fd, form, placed(table), torn(table), nbytes, mendable)
+                mendable = believable(index, nbytes, table, layouts)
+                yield HeldShard(path, fd, index, placed(table), torn(table), nbytes, mendable)
                 return
 
 
-def dense(form: IndexForm, lengths: Mapping[int, int]) -> tuple[Table, int]:
+def dense(index: SlotIndex, lengths: Mapping[int, int]) -> tuple[Table, int]:
     """The table and the size of the shard that zarr-python writes for chunks of these lengths.
 
-    >>> from intarsia.shards.layout import IndexForm
-    >>> form = IndexForm(grid=(3,), first=False, big_endian=False, checksum=True)
-    >>> table, nbytes = dense(form, {0: 10, 2: 5})
+    >>> from intarsia.shards.layout import SlotIndex
+    >>> index = SlotIndex(grid=(3,), first=False)
+    >>> table, nbytes = dense(index, {0: 10, 2: 5})
     >>> table[[0, 2]].tolist(), nbytes
     ([[0, 10], [10, 5]], 67)
     """
-    table = form.empty()
-    end = form.nbytes if form.first else 0
+    table = index.empty()
+    end = index.nbytes if index.first else 0
     for number in sorted(lengths):
         table[number] = end, lengths[number]
         end += lengths[number]
-    return table, end if form.first else end + form.nbytes
+    return table, end if index.first else end + index.nbytes
 
 
 def sources(shard: HeldShard) -> dict[int, int]:
@@ -102,7 +104,7 @@ def sources(shard: HeldShard) -> dict[int, int]:
         offset, length = (int(word) for word in shard.table[number])
         if offset + length > shard.nbytes:
             raise ChunkDecodeError(
-                f"inner chunk {shard.form.coordinates(number)} of {shard.path} should lie at {offset} "
+                f"inner chunk {shard.index.coordinates(number)} of {shard.path} should lie at {offset} "
                 f"to {offset + length}, but the file has {shard.nbytes}: it is damaged. Write the chunk again"
             )
         found[number] = length
@@ -144,11 +146,11 @@ def put(
         copy_pieces(shard.fd, fd, pieces)
         pieces.clear()
         replaced.clear()  # many shards may wait at once, with as many chunks
-        index = shard.form.encode(_as_stored(shard, table))
-        files.write_all(fd, [index], shard.form.start(nbytes))
+        stored = shard.index.encode_numbered(_as_stored(shard, table))
+        files.write_all(fd, [stored], shard.index.start(nbytes))
         if not slotted:
             with contextlib.suppress(OSError):  # no such attributes here: then reslot must be called
-                os.setxattr(fd, MARK, _digest(index))
+                os.setxattr(fd, MARK, _digest(stored))
         os.fsync(fd)
         if stray:
             (pause or time.sleep)(max(0.0, SETTLE - (time.monotonic() - since)))
@@ -171,8 +173,8 @@ def _as_stored(shard: HeldShard, table: Table) -> Table:
     return table
 
 
-def _digest(index: bytes) -> bytes:
-    return hashlib.blake2s(index, digest_size=16).digest()
+def _digest(stored_index: bytes) -> bytes:
+    return hashlib.blake2s(stored_index, digest_size=16).digest()
 
 
 def _astray(shard: HeldShard, table: Table) -> list[int]:
@@ -189,16 +191,16 @@ def _park(shard: HeldShard, numbers: Sequence[int], *, astray: bool) -> None:
     table = _as_stored(shard, shard.table)
     entries = {n: (int(table[n, 0] | away), int(table[n, 1])) for n in numbers}
     with lock_index(shard.fd, exclusive=True):
-        files.write_entries(shard.fd, shard.form, shard.form.start(shard.nbytes), entries)
+        files.write_entries(shard.fd, shard.index, shard.index.start(shard.nbytes), entries)
 
 
 def reslot_file(shard: HeldShard, layout: SlotLayout) -> None:
     """Give a held shard slots."""
-    table = shard.form.empty()
+    table = shard.index.empty()
     for number, length in sources(shard).items():
         if length > layout.bound.nbytes:
             raise SlotsUnsupportedError(
-                f"inner chunk {shard.form.coordinates(number)} of {shard.path} has {length} bytes, but a "
+                f"inner chunk {shard.index.coordinates(number)} of {shard.path} has {length} bytes, but a "
                 f"slot only {layout.bound.nbytes}. The shard was left as it is; rewrite it with a decision "
                 "that bounds the size, such as 'compress_if_smaller'"
             )
@@ -206,20 +208,20 @@ def reslot_file(shard: HeldShard, layout: SlotLayout) -> None:
     put(shard, table, layout.file_bytes, replaced={}, slotted=True)
 
 
-def restore_slots(path: Path, form: SlotForm) -> bool:
+def restore_slots(path: Path, settings: SlotSettings) -> bool:
     """Give a shard that was compacted here slots again; says whether that can be, or was no longer needed."""
-    with held_shard(path, form.index, form.layouts) as shard:
-        if shard is None or form.layout_of(shard.nbytes, shard.table) is not None:
+    with held_shard(path, settings.index, settings.layouts) as shard:
+        if shard is None or settings.layout_of(shard.nbytes, shard.table) is not None:
             return True
-        if not _is_marked(shard.fd, form.index.encode(_as_stored(shard, shard.table))):
+        if not _is_marked(shard.fd, settings.index.encode_numbered(_as_stored(shard, shard.table))):
             return False
-        reslot_file(shard, form.new)
+        reslot_file(shard, settings.new)
         return True
 
 
-def _is_marked(fd: int, index: bytes) -> bool:
+def _is_marked(fd: int, stored_index: bytes) -> bool:
     """Whether the open shard was compacted here, and not touched since."""
     try:
-        return os.getxattr(fd, MARK) == _digest(index)
+        return os.getxattr(fd, MARK) == _digest(stored_index)
     except OSError:
         return False

@@ -9,10 +9,11 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from intarsia.codecs.shard_index import NO_ENTRY
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, SlotsGoneError
 from intarsia.shards import files
 from intarsia.shards.holding import held_chunks, locked_entries
-from intarsia.shards.layout import NO_ENTRY, TORN
+from intarsia.shards.layout import TORN
 from intarsia.shards.locks import lock_index, lock_out_writers
 from intarsia.shards.mending import mend, parked, torn_message
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from intarsia.shards.form import SlotForm
+    from intarsia.shards.form import SlotSettings
     from intarsia.shards.layout import SlotLayout
 
 __all__ = ["Payload", "SlotWrite", "write_slots"]
@@ -60,7 +61,10 @@ class SlotWrite:
 
 
 def write_slots(
-    path: Path, form: SlotForm, writes: Sequence[SlotWrite], restore: Callable[[Path, SlotForm], bool]
+    path: Path,
+    settings: SlotSettings,
+    writes: Sequence[SlotWrite],
+    restore: Callable[[Path, SlotSettings], bool],
 ) -> None:
     """Carry out `writes`, which one lock covers; a shard is created if it must be.
 
@@ -86,16 +90,16 @@ def write_slots(
         slots, stored = None, dict[int, bytes | None].fromkeys(updates)
         with held_chunks(path, numbers[0], numbers[-1], write=True) as fd:
             if fd is not None:
-                slots, sound = _find_slots(path, fd, form, numbers)
+                slots, sound = _find_slots(path, fd, settings, numbers)
             if slots is not None:
                 stored = {number: slots.stored(number) for number in updates}
-                if form.quick:
+                if settings.quick:
                     merge(stored)
                 if stored == merged:
                     slots.write(encoded)
                     break
         if fd is not None and slots is None:
-            _make_slots(path, form, restore) if sound else _mend(path, form)
+            _make_slots(path, settings, restore) if sound else _mend(path, settings)
             continue
         if merged and rests.take():
             continue
@@ -103,9 +107,9 @@ def write_slots(
         if fd is None:
             if all(data is None for data in encoded.values()):
                 break
-            files.create(path, form.new)
-    if form.fsync:
-        files.sync_names(path, form.durable)
+            files.create(path, settings.new)
+    if settings.fsync:
+        files.sync_names(path, settings.durable)
 
 
 class _Rests:
@@ -137,31 +141,35 @@ class _Rests:
         return True
 
 
-def _find_slots(path: Path, fd: int, form: SlotForm, numbers: Sequence[int]) -> tuple[_Slots | None, bool]:
+def _find_slots(
+    path: Path, fd: int, settings: SlotSettings, numbers: Sequence[int]
+) -> tuple[_Slots | None, bool]:
     """The slots of an open shard, if it has any, and whether its index says so as it should."""
-    rows, intact = locked_entries(fd, form.index, numbers)
+    rows, intact = locked_entries(fd, settings.index, numbers)
     sound = intact and not parked(rows).any()
-    layout = form.layout_in(fd, rows, numbers) if sound else None
+    layout = settings.layout_in(fd, rows, numbers) if sound else None
     if layout is None:
         return None, sound
     entries = dict(zip(numbers, map(tuple, rows.tolist()), strict=True))
-    return _Slots(path, fd, form, layout, entries), sound
+    return _Slots(path, fd, settings, layout, entries), sound
 
 
-def _mend(path: Path, form: SlotForm) -> None:
+def _mend(path: Path, settings: SlotSettings) -> None:
     with files.opened(path, write=True) as fd:
         if fd is not None:
             with lock_out_writers(fd):
-                mend(path, fd, form.index, form.layouts)
+                mend(path, fd, settings.index, settings.layouts)
 
 
-def _make_slots(path: Path, form: SlotForm, restore: Callable[[Path, SlotForm], bool]) -> None:
-    if not restore(path, form):
-        raise SlotsGoneError(_gone(path, form))
+def _make_slots(path: Path, settings: SlotSettings, restore: Callable[[Path, SlotSettings], bool]) -> None:
+    if not restore(path, settings):
+        raise SlotsGoneError(_gone(path, settings))
 
 
-def _gone(path: Path, form: SlotForm) -> str:
-    wanted = f"{form.new.copies} slot{'s' * (form.new.copies - 1)} of {form.new.slot} bytes a chunk"
+def _gone(path: Path, settings: SlotSettings) -> str:
+    wanted = (
+        f"{settings.new.copies} slot{'s' * (settings.new.copies - 1)} of {settings.new.slot} bytes a chunk"
+    )
     return (
         f"the shard {path} does not have {wanted}: it was written without intarsia.slotted, or with other "
         "settings, and writing into it would harm other chunks. Nothing was written.\n"
@@ -175,7 +183,7 @@ class _Slots:
 
     path: Path
     fd: int
-    form: SlotForm
+    settings: SlotSettings
     layout: SlotLayout
     entries: dict[int, tuple[int, int]]
     """What the index says of those chunks."""
@@ -186,7 +194,7 @@ class _Slots:
         if (offset, length) == NO_ENTRY:
             return None
         if offset & int(TORN):
-            raise ChunkDecodeError(torn_message(self.path, self.form.index.coordinates(number)))
+            raise ChunkDecodeError(torn_message(self.path, self.settings.index.coordinates(number)))
         return files.read_exactly(self.fd, length, offset)
 
     def write(self, encoded: dict[int, Payload | None]) -> None:
@@ -194,7 +202,7 @@ class _Slots:
         for number, data in encoded.items():
             if data is not None and size_of(data) > self.layout.bound.nbytes:
                 raise ChunkEncodeError(
-                    f"inner chunk {self.form.index.coordinates(number)} of {self.path} was encoded to "
+                    f"inner chunk {self.settings.index.coordinates(number)} of {self.path} was encoded to "
                     f"{size_of(data)} bytes, but its codecs promised {self.layout.bound.nbytes}. Nothing "
                     "was written: use a decision that bounds the size, such as 'compress_if_smaller'"
                 )
@@ -208,7 +216,7 @@ class _Slots:
         self._publish({n: (places[n] | int(TORN), self.entries[n][1]) for n in overwritten})
         for offset, buffers in runs:
             _write_payload(self.fd, buffers, offset)
-        if self.form.fsync:
+        if self.settings.fsync:
             os.fdatasync(self.fd)
         self._publish(
             {n: NO_ENTRY if data is None else (places[n], size_of(data)) for n, data in encoded.items()}
@@ -230,12 +238,12 @@ class _Slots:
         changed = {n: entry for n, entry in entries.items() if entry != self.entries[n]}
         if not changed:
             return
-        form = self.form.index
-        start = form.start(self.layout.file_bytes)
-        with lock_index(self.fd, exclusive=True) if form.checksum else nullcontext():
-            files.write_entries(self.fd, form, start, changed)
+        index = self.settings.index
+        start = index.start(self.layout.file_bytes)
+        with lock_index(self.fd, exclusive=True) if index.checksum else nullcontext():
+            files.write_entries(self.fd, index, start, changed)
         self.entries.update(changed)
-        if self.form.fsync:
+        if self.settings.fsync:
             os.fdatasync(self.fd)
 
 

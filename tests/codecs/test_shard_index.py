@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec
 from zarr.storage import MemoryStore
 
-from intarsia.codecs.shard_layout import ShardLayout
+from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import ChunkDecodeError
 
 LITTLE = BytesCodec(endian="little")
@@ -22,7 +22,7 @@ def create(grid, location="end", index_codecs=CHECKED, order="morton"):
     )  # fmt: skip
     shape = (2 * grid[0], 3 * grid[1])
     z = zarr.create(store=MemoryStore(), shape=shape, chunks=shape, dtype="i4", codecs=[codec])
-    return z, ShardLayout(codec, shape)
+    return z, ShardIndex.of(codec, shape)
 
 
 @given(
@@ -37,7 +37,7 @@ def create(grid, location="end", index_codecs=CHECKED, order="morton"):
 def test_what_zarr_wrote_comes_apart_and_what_is_put_together_zarr_reads(
     grid, location, index_codecs, order, data
 ):
-    z, layout = create(grid, location, index_codecs, order)
+    z, index = create(grid, location, index_codecs, order)
     present = data.draw(st.sets(st.sampled_from(list(np.ndindex(grid))), min_size=1))
     values = np.zeros(z.shape, dtype="i4")
     for i, j in present:
@@ -45,45 +45,45 @@ def test_what_zarr_wrote_comes_apart_and_what_is_put_together_zarr_reads(
     z[:] = values
     store = z.store_path.store._store_dict
     original = store["c/0/0"].to_bytes()
-    chunks = layout.split(store["c/0/0"])
+    chunks = index.split(store["c/0/0"])
     assert set(chunks) == present
-    assert layout.join(chunks).to_bytes() == original
-    store["c/0/0"] = layout.join(dict(sorted(chunks.items(), reverse=True)))
+    assert index.join(chunks).to_bytes() == original
+    store["c/0/0"] = index.join(dict(sorted(chunks.items(), reverse=True)))
     np.testing.assert_array_equal(z[:], values)
     if len(present) > 1:
         del chunks[min(present)]
         i, j = min(present)
         values[2 * i : 2 * i + 2, 3 * j : 3 * j + 3] = 0
-        store["c/0/0"] = layout.join(chunks)
+        store["c/0/0"] = index.join(chunks)
         np.testing.assert_array_equal(z[:], values)
 
 
 @pytest.mark.parametrize("location", ["start", "end"])
 def test_a_shard_shorter_than_its_index_is_an_error(location):
-    z, layout = create((2, 2), location)
+    z, index = create((2, 2), location)
     z[:] = 1
     shard = z.store_path.store._store_dict["c/0/0"]
-    for size in (0, 1, layout.index_bytes - 1):
+    for size in (0, 1, index.nbytes - 1):
         with pytest.raises(
             ChunkDecodeError, match=f"{size} bytes are no index of \\(2, 2\\) chunks, which takes 68"
         ):
-            layout.split(shard[:size])
+            index.split(shard[:size])
 
 
 def test_every_flipped_bit_of_a_checked_index_is_an_error():
-    z, layout = create((2, 1))
+    z, index = create((2, 1))
     z[:] = 1
     shard = bytearray(z.store_path.store._store_dict["c/0/0"].to_bytes())
     buffer = type(z.store_path.store._store_dict["c/0/0"])
-    for position in range(len(shard) - layout.index_bytes, len(shard)):
+    for position in range(len(shard) - index.nbytes, len(shard)):
         damaged = bytearray(shard)
         damaged[position] ^= 0x10
         with pytest.raises(ChunkDecodeError, match="index is damaged"):
-            layout.split(buffer.from_bytes(bytes(damaged)))
+            index.split(buffer.from_bytes(bytes(damaged)))
 
 
 def test_an_unchecked_index_that_points_beyond_the_shard_is_an_error():
-    z, layout = create((2, 1), index_codecs=[LITTLE])
+    z, index = create((2, 1), index_codecs=[LITTLE])
     z[:] = 1
     stored = z.store_path.store._store_dict["c/0/0"]
     shard = bytearray(stored.to_bytes())
@@ -91,4 +91,4 @@ def test_an_unchecked_index_that_points_beyond_the_shard_is_an_error():
         damaged = bytearray(shard)
         damaged[start : start + 8 or None] = (10**12).to_bytes(8, "little")
         with pytest.raises(ChunkDecodeError, match=r"puts inner chunk \(1, 0\) at bytes"):
-            layout.split(type(stored).from_bytes(bytes(damaged)))
+            index.split(type(stored).from_bytes(bytes(damaged)))

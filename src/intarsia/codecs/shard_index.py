@@ -1,0 +1,216 @@
+"""The index of a shard: where in it each chunk lies. Shards come apart by it, and are put together.
+
+Shards as such are zarr's `sharding_indexed`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any, Self
+
+import google_crc32c
+import numpy as np
+from zarr.codecs import BytesCodec, Crc32cCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.dtype import UInt64
+
+from intarsia._compat import ArrayConfig, ArraySpec, ChunkTransform, evolve_codecs
+from intarsia.codecs.current_chunk import named_chunk
+from intarsia.errors import ChunkDecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer as BytesLike
+    from collections.abc import Mapping
+
+    from zarr.abc.codec import Codec
+    from zarr.codecs import ShardingCodec
+    from zarr.core.buffer import Buffer
+
+__all__ = ["ABSENT", "CHECKSUM", "ENTRY", "NO_ENTRY", "ShardIndex", "Table", "absent", "checksum_of"]
+
+type Table = np.ndarray[Any, np.dtype[np.uint64]]
+"""Offset and length of inner chunks of a shard, one row each."""
+
+ABSENT = np.uint64(2**64 - 1)
+"""Offset and length of a chunk that was never written; the sharding specification says so."""
+
+NO_ENTRY = (int(ABSENT), int(ABSENT))
+"""The entry of such a chunk."""
+
+ENTRY = 16
+"""Bytes of one chunk in the index: its offset and its length."""
+
+CHECKSUM = 4
+"""Bytes of the index's crc32c."""
+
+
+def checksum_of(data: BytesLike) -> bytes:
+    """The crc32c of some bytes, as it is stored behind them.
+
+    >>> checksum_of(b"123456789").hex()
+    '839206e3'
+    """
+    # It takes an array, whatever that is a view of, but no memoryview.
+    return int(google_crc32c.value(np.frombuffer(data, np.uint8))).to_bytes(CHECKSUM, "little")
+
+
+def absent(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which chunks of a table were never written.
+
+    >>> absent(np.array([[ABSENT, ABSENT], [0, 8]], dtype="u8")).tolist()
+    [True, False]
+    """
+    return np.asarray((table == ABSENT).all(axis=1), dtype=np.bool_)
+
+
+@dataclass(frozen=True)
+class ShardIndex:
+    """How the shards of one array store their index.
+
+    >>> from zarr.codecs import ShardingCodec
+    >>> index = ShardIndex.of(ShardingCodec(chunk_shape=(2, 2)), (4, 6))
+    >>> index.grid, index.nbytes
+    ((2, 3), 100)
+    """
+
+    grid: tuple[int, ...]
+    """How many inner chunks a shard has along each axis, in the order in which the shard has them."""
+
+    first: bool
+    """Whether the index stands before the chunks; otherwise it is at the end of the shard."""
+
+    codecs: tuple[Codec, ...] = (BytesCodec(endian="little"), Crc32cCodec())
+    """What encodes the index."""
+
+    @classmethod
+    def of(cls, codec: ShardingCodec, shard_shape: tuple[int, ...]) -> Self:
+        """The index that a sharding codec asks for; the shape is that of a shard, as the codec sees it."""
+        grid = tuple(n // m for n, m in zip(shard_shape, codec.chunk_shape, strict=True))
+        return cls(grid, codec.index_location == "start", tuple(codec.index_codecs))
+
+    @cached_property
+    def chunks(self) -> int:
+        """How many inner chunks a shard has."""
+        return prod(self.grid)
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether the stored index is its numbers as they are, perhaps with their crc32c behind them."""
+        return [type(codec) for codec in self.codecs] in ([BytesCodec], [BytesCodec, Crc32cCodec])
+
+    @cached_property
+    def checksum(self) -> bool:
+        """Whether the crc32c of the numbers follows them."""
+        return self.is_plain and len(self.codecs) == 2
+
+    @cached_property
+    def big_endian(self) -> bool:
+        """The byte order of the numbers."""
+        return getattr(self.codecs[0], "endian", None) == "big"
+
+    @cached_property
+    def nbytes(self) -> int:
+        """The size of the stored index."""
+        if self.is_plain:
+            return self.chunks * ENTRY + self.checksum * CHECKSUM
+        return int(self._transform.compute_encoded_size(self.chunks * ENTRY, self._spec))
+
+    def start(self, shard_bytes: int) -> int:
+        """Where the index starts in a shard of this size."""
+        return 0 if self.first else shard_bytes - self.nbytes
+
+    def empty(self) -> Table:
+        """The table of a shard without chunks."""
+        return np.full((self.chunks, 2), ABSENT, dtype=np.uint64)
+
+    def decode(self, stored: BytesLike) -> Table:
+        """The table in a stored index, in C order; `ChunkDecodeError` if that is damaged."""
+        self.check_length(len(memoryview(stored)))
+        if self.is_plain:
+            if not self.is_intact(stored):
+                raise self._damaged("its checksum does not agree")
+            return self.entries(stored)
+        try:
+            buffer = default_buffer_prototype().buffer.from_array_like(np.frombuffer(stored, np.uint8))
+            decoded = self._transform.decode_chunk(buffer, self._spec).as_numpy_array()
+        except ValueError as error:
+            raise self._damaged(error) from error
+        return np.asarray(decoded, dtype=np.uint64).reshape(-1, 2)
+
+    def encode(self, table: Table) -> bytes:
+        """A table in C order as it is stored."""
+        if self.is_plain:
+            numbers = table.astype(">u8" if self.big_endian else "<u8").tobytes()
+            return numbers + checksum_of(numbers) if self.checksum else numbers
+        array = np.asarray(table, dtype="<u8").reshape(self._spec.shape)
+        chunk = default_buffer_prototype().nd_buffer.from_numpy_array(array)
+        encoded = self._transform.encode_chunk(chunk, self._spec)
+        assert encoded is not None  # the configuration says that empty chunks are written
+        return encoded.to_bytes()
+
+    def entries(self, stored: BytesLike) -> Table:
+        """The rows in whole entries of a plain index, as many as there are."""
+        count = len(memoryview(stored)) // ENTRY * 2
+        numbers = np.frombuffer(stored, ">u8" if self.big_endian else "<u8", count=count)
+        return numbers.astype(np.uint64, copy=False).reshape(-1, 2)
+
+    def is_intact(self, stored: BytesLike) -> bool:
+        """Whether the checksum of a plain index agrees with its numbers, if there is one."""
+        view = memoryview(stored)
+        return not self.checksum or checksum_of(view[:-CHECKSUM]) == bytes(view[-CHECKSUM:])
+
+    def check_length(self, nbytes: int) -> None:
+        """Raise `ChunkDecodeError` unless an index has so many bytes."""
+        if nbytes != self.nbytes:
+            raise ChunkDecodeError(
+                f"codec 'sharding_indexed': {nbytes} bytes{named_chunk()} are no index of {self.grid} "
+                f"chunks, which takes {self.nbytes}: the shard is truncated"
+            )
+
+    def extents(self, table: Table) -> dict[tuple[int, ...], tuple[int, int]]:
+        """Where in the shard each chunk that is there begins and ends, in the order in which they lie."""
+        rows = zip(np.ndindex(self.grid), table.tolist(), strict=True)
+        extents = {at: (offset, offset + length) for at, (offset, length) in rows if offset != int(ABSENT)}
+        return dict(sorted(extents.items(), key=lambda item: item[1]))
+
+    def split(self, shard: Buffer) -> dict[tuple[int, ...], Buffer]:
+        """The encoded chunks of a shard, in the order in which they lie."""
+        stored = shard[: self.nbytes] if self.first else shard[max(0, len(shard) - self.nbytes) :]
+        extents = self.extents(self.decode(stored.as_numpy_array()))
+        for position, (start, stop) in extents.items():
+            if stop > len(shard):
+                raise ChunkDecodeError(
+                    f"codec 'sharding_indexed': the index{named_chunk()} puts inner chunk {position} at "
+                    f"bytes {start} to {stop}, but there are only {len(shard)}: the shard is damaged"
+                )
+        return {position: shard[start:stop] for position, (start, stop) in extents.items()}
+
+    def join(self, chunks: Mapping[tuple[int, ...], Buffer]) -> Buffer:
+        """A shard of these encoded chunks, without gaps, in the order given."""
+        table = self.empty().reshape(*self.grid, 2)
+        start = self.nbytes if self.first else 0
+        for position, chunk in chunks.items():
+            table[position] = (start, len(chunk))
+            start += len(chunk)
+        parts = [chunk.as_numpy_array() for chunk in chunks.values()]
+        stored = np.frombuffer(self.encode(table.reshape(-1, 2)), np.uint8)
+        parts.insert(0 if self.first else len(parts), stored)
+        return default_buffer_prototype().buffer.from_array_like(np.concatenate(parts))
+
+    # What other codecs than the plain ones need
+
+    @cached_property
+    def _spec(self) -> ArraySpec:
+        config = ArrayConfig.from_dict({"order": "C", "write_empty_chunks": True})
+        return ArraySpec(
+            (*self.grid, 2), UInt64(endianness="little"), ABSENT, config, default_buffer_prototype()
+        )
+
+    @cached_property
+    def _transform(self) -> ChunkTransform:
+        return ChunkTransform(codecs=evolve_codecs(self.codecs, self._spec))
+
+    def _damaged(self, why: object) -> ChunkDecodeError:
+        return ChunkDecodeError(f"codec 'sharding_indexed': the index{named_chunk()} is damaged: {why}")
