@@ -121,7 +121,7 @@ class ChunkDecodeError(IntarsiaError, ValueError):
 class ChunkIndexUnknownError(IntarsiaError, LookupError):
     """A function asked which chunk it works on, and nobody can tell.
 
-    >>> from intarsia.codecs.context import current_chunk_index
+    >>> from intarsia.codecs.current_chunk import current_chunk_index
     >>> current_chunk_index()
     Traceback (most recent call last):
     ...

@@ -2,11 +2,10 @@
 
 from intarsia.archives import FileReport, IngestReport, Run, Runs
 from intarsia.array import Explanation, LogicalConfig, Manifest, PartExplanation, Problem
-from intarsia.codecs.rewriting import Rewritten
+from intarsia.codecs.decide.rewrite import Rewritten
 from intarsia.progress import Progress
-from intarsia.shards.check import ShardProblem
 from intarsia.shards.compaction import Compaction
-from intarsia.shards.stats import SlotStats
+from intarsia.shards.inspection import ShardProblem, SlotStats
 from intarsia.tune import Advice, Change
 from intarsia.versions import ArrayChange, Backoff, Collected, HistoryEntry, RegionChange, Share, Transaction
 

@@ -20,8 +20,8 @@ import intarsia
 import intarsia.codecs.bounded as unpack_module
 from intarsia import nullable
 from intarsia.codecs.bounded import decode, decoded_bounds, unpacker
-from intarsia.codecs.chain import parse_codec
-from intarsia.codecs.route import stored_spec
+from intarsia.codecs.configuration import parse_codec
+from intarsia.codecs.decide.routes import stored_spec
 
 CODECS = {"zstd": ZstdCodec(), "blosc": BloscCodec(typesize=4, shuffle="shuffle"), "gzip": GzipCodec()}
 SIZES = [1, 255, 256, 257, 65791, 65792, 65793, 100_000]

@@ -27,7 +27,7 @@ from zarr.dtype import Float64, UInt8
 
 from intarsia import ConditionalCodec, PadCodec, with_decision
 from intarsia.codecs import ShuffleCodec
-from intarsia.codecs.context import working_on
+from intarsia.codecs.current_chunk import working_on
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 from tests.referees import conditional_format
 

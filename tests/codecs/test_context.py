@@ -15,18 +15,13 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, 
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 from intarsia import ConditionalCodec, PadCodec
-from intarsia.codecs.context import BatchedPipeline, FusedPipeline, current_chunk_index, working_on
-from intarsia.codecs.place import Grid, InnerPlace, StoredPlace
-from intarsia.codecs.route import only_route
+from intarsia.codecs.context import BatchedPipeline, FusedPipeline
+from intarsia.codecs.current_chunk import Grid, InnerPlace, StoredPlace, current_chunk_index, working_on
+from intarsia.codecs.decide.routes import only_route
 from intarsia.errors import ChunkDecodeError, ChunkIndexUnknownError
+from tests.codecs.stores import AsyncOnly
 
 LITTLE = BytesCodec(endian="little")
-
-
-class AsyncOnly(WrapperStore[MemoryStore]):
-    """A store without synchronous methods, as Icechunk's is."""
-
-    _supports_sync_io = False
 
 
 def stamp(encoded, chunk_index):

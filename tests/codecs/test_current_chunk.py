@@ -4,10 +4,48 @@ import threading
 from contextvars import copy_context
 
 import pytest
+import zarr
 
 from intarsia.codecs import context, current_chunk
-from intarsia.codecs.current_chunk import asks_for, current_chunk_index, named_chunk, working_on
+from intarsia.codecs.current_chunk import (
+    UNKNOWN,
+    GivenPlace,
+    Grid,
+    asks_for,
+    current_chunk_index,
+    named_chunk,
+    working_on,
+)
 from intarsia.errors import ChunkIndexUnknownError
+
+
+@pytest.mark.parametrize("encoding", [("default", "/"), ("default", "."), ("v2", "/"), ("v2", ".")])
+@pytest.mark.parametrize("prefix", ["", "a/", "c/0/1/", "0/", "a.b/c.0/"])
+def test_keys_under_any_path(encoding, prefix):
+    z = zarr.create(store={}, shape=(4, 40, 4), chunks=(1, 1, 1), dtype="u1", chunk_key_encoding=encoding)
+    grid = Grid.of(z.metadata)
+    for index in [(0, 0, 0), (3, 39, 2)]:
+        assert grid.index_of(prefix + z.metadata.encode_chunk_key(index)) == index
+        assert grid.origin_of(index) == index
+
+
+class Secretive(zarr.core.chunk_key_encodings.DefaultChunkKeyEncoding):
+    """An encoding that cannot be read backwards, as the base class allows."""
+
+    def decode_chunk_key(self, chunk_key):
+        raise NotImplementedError
+
+
+def test_an_encoding_that_cannot_be_read_backwards():
+    z = zarr.create(store={}, shape=4, dtype="u1")
+    grid = Grid(Secretive(), Grid.of(z.metadata).chunks)
+    assert grid.index_of("c/0") is None
+
+
+def test_places_that_somebody_said():
+    assert UNKNOWN.index() is UNKNOWN.origin() is UNKNOWN.axes() is None
+    assert GivenPlace((1,)).index() == (1,)
+    assert GivenPlace((1,)).origin() is None  # so what is inside it has no index
 
 
 def test_blocks_nest_and_end():

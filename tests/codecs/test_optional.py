@@ -46,12 +46,6 @@ def test_a_configuration_that_means_neither_is_refused(configuration, match):
         OptionalCodec.from_dict({"name": "optional", "configuration": configuration})
 
 
-def test_a_codec_of_a_layer_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.setitem(optional.KINDS, "mask_codecs", "intarsia.no_such_layer:Codec")
-    with pytest.raises(CodecConfigurationError, match="does not have the codec with mask_codecs"):
-        OptionalCodec.from_dict({"name": "optional", "configuration": {"mask_codecs": []}})
-
-
 def test_the_codec_is_found_late_by_its_name(monkeypatch):
     monkeypatch.setitem(optional.KINDS, "mask_codecs", "intarsia.codecs.shuffle:ShuffleCodec")
     with pytest.raises(CodecConfigurationError, match="codec 'shuffle'"):  # it was asked, and said no

@@ -10,9 +10,9 @@ import zarr
 from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 
 from intarsia import ConditionalCodec, OffsetCodec, PadCodec, masks, nullable, with_decision
-from intarsia.codecs.decisions import parse_decision
+from intarsia.codecs.decide.decisions import parse_decision
+from intarsia.codecs.decide.trials import Sampled
 from intarsia.codecs.runtime import Luggage, Options, default_decision, runtime_config
-from intarsia.codecs.trials import Sampled
 
 
 def configuration():

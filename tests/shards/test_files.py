@@ -7,8 +7,8 @@ import pytest
 
 import intarsia
 from intarsia.shards import files, locks
-from intarsia.shards.bound import EncodedBound
-from intarsia.shards.layout import SlotIndex, SlotLayout
+from intarsia.shards.inner_codecs import EncodedBound
+from intarsia.shards.slots import SlotIndex, SlotLayout
 from tests.shards import fleet
 
 LAYOUT = SlotLayout(

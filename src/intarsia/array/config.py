@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from intarsia.casting import CASTINGS, Casting
-from intarsia.codecs.decisions import DecisionLike, Plan, parse_decision
+from intarsia.codecs.decide.decisions import DecisionLike, MaskPerChunk, parse_decision
 from intarsia.codecs.runtime import Options, PaddingFunction, check_padding
 from intarsia.errors import CodecConfigurationError
 
@@ -64,7 +64,7 @@ class LogicalConfig:
         if self.casting not in CASTINGS:
             raise ValueError(f"casting is {self.casting!r}: give 'same_kind' or 'unsafe'")
         decision = None if self.decision is None else parse_decision(self.decision)
-        if isinstance(decision, Plan):
+        if isinstance(decision, MaskPerChunk):
             raise CodecConfigurationError(
                 "a plan of bitmasks speaks about one chunk grid, and every member of a logical array has its "
                 "own.\n  Give a name or a function, or write to one member: "

@@ -28,7 +28,7 @@ from intarsia.array.plan import Part
 from intarsia.array.pool import run
 from intarsia.array.queue import batches
 from intarsia.array.work import Work, outer_index
-from intarsia.codecs.context import working_on
+from intarsia.codecs.current_chunk import working_on
 from intarsia.errors import ReadError
 from intarsia.nullable import NullableValues
 from intarsia.parallel import check_store

@@ -18,7 +18,7 @@ from intarsia.array.pool import run
 from intarsia.array.queue import Queue
 from intarsia.array.shards import ShardIndexError, locate
 from intarsia.array.work import WORTH_A_THREAD, Work
-from intarsia.codecs.context import working_on
+from intarsia.codecs.current_chunk import working_on
 from intarsia.errors import ReadError
 from intarsia.parallel import check_store
 

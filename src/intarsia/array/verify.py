@@ -18,9 +18,9 @@ from intarsia.array.plan import request
 from intarsia.array.read import read_request
 from intarsia.array.region import Region
 from intarsia.array.vacuum import leftovers
-from intarsia.codecs.stored import stored_indices
+from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.errors import IntarsiaError, ManifestError, NotLogicalArrayError
-from intarsia.shards.check import check_shards
+from intarsia.shards.inspection import check_shards
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

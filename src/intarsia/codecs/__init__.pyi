@@ -1,17 +1,17 @@
-from .bitmasks import masks
-from .chain import CodecLike, parse_codecs
 from .chunk_files import ChunkHeader, n5_header, tiff_header
 from .conditional import ConditionalCodec
-from .deciding import decision_of, with_decision, with_padding
-from .decisions import Decision, DecisionLike
-from .extending import extend_codecs
+from .configuration import CodecLike, parse_codecs
+from .decide.arrays import decision_of, with_decision, with_padding
+from .decide.decisions import Decision, DecisionLike
+from .decide.extend import extend_codecs
+from .decide.masks import masks
+from .decide.rewrite import rewrite
+from .decide.trials import Sampled, Smallest
 from .header import OffsetCodec, PadCodec
 from .optional import OptionalCodec
 from .packbits import PackBitsCodec
-from .rewriting import rewrite
 from .runtime import PaddingFunction
 from .shuffle import ShuffleCodec
-from .trials import Sampled, Smallest
 
 __all__ = [
     "ChunkHeader",

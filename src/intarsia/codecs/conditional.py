@@ -12,10 +12,10 @@ from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
 
 from intarsia.codecs import configuration as codec_configuration
 from intarsia.codecs.bounded import encoded_bound, likely_bound
-from intarsia.codecs.chain import CodecLike, parse_codec
-from intarsia.codecs.context import named_chunk, needs_chunk_index
-from intarsia.codecs.decisions import DecisionFunction, NeverApply, SameMask, parse_decision
-from intarsia.codecs.nested import Chain, NamedCodec
+from intarsia.codecs.configuration import CodecLike, parse_codec
+from intarsia.codecs.current_chunk import named_chunk, needs_chunk_index
+from intarsia.codecs.decide.decisions import DecisionFunction, NeverApply, SameMask, parse_decision
+from intarsia.codecs.decide.nested import Chain, NamedCodec
 from intarsia.codecs.runtime import (
     Options,
     RuntimeConfig,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from zarr.dtype import ZDType
 
     from intarsia._compat import JSON, ArraySpec
-    from intarsia.codecs.decisions import Decision, DecisionLike
+    from intarsia.codecs.decide.decisions import Decision, DecisionLike
 
 __all__ = ["ConditionalCodec"]
 

@@ -1,17 +1,22 @@
-"""Reading a codec's configuration: checked against its schema, with errors that name the field."""
+"""Codecs as people and zarr.json write them, read and checked, with errors that name the field."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
+from zarr.codecs import BytesCodec
+from zarr.registry import get_codec_class
 
 from intarsia import schemas
 from intarsia.errors import CodecConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
-__all__ = ["as_int", "check", "read"]
+__all__ = ["CodecLike", "as_int", "check", "parse_codec", "parse_codecs", "read"]
 
 
 def check(name: str, configuration: Mapping[str, Any]) -> None:
@@ -52,3 +57,59 @@ def as_int(codec: str, field: str, value: object) -> int:
         except TypeError:
             pass
     raise CodecConfigurationError(f"codec {codec!r}: {field}: {value!r} is not an integer")
+
+
+type CodecLike = Codec | Mapping[str, Any] | str
+"""A codec object, a codec object of zarr.json as a dict, or a codec's name."""
+
+
+def parse_codecs(
+    codecs: Iterable[CodecLike] | CodecLike, serializer: ArrayBytesCodec | None = None
+) -> tuple[Codec, ...]:
+    """The codecs as objects, in order; where no array -> bytes codec is given, with `serializer`.
+
+    One codec alone is a list of one. The serializer is `bytes` (little endian) unless the caller knows that
+    the data type needs another one.
+
+    >>> parse_codecs([{"name": "gzip"}])
+    (BytesCodec(endian='little'), GzipCodec(level=5))
+    >>> parse_codecs("gzip") == parse_codecs(["gzip"])
+    True
+    """
+    listed = [codecs] if isinstance(codecs, Codec | Mapping | str) else codecs
+    parsed = [parse_codec(codec) for codec in listed]
+    stages = [_stage(codec) for codec in parsed]
+    if stages != sorted(stages) or stages.count(1) > 1:
+        order = ", ".join(type(codec).__name__ for codec in parsed)
+        raise CodecConfigurationError(
+            f"the codecs [{order}] are out of order: array -> array codecs come first, then at most one "
+            "array -> bytes codec, then bytes -> bytes codecs"
+        )
+    if 1 not in stages:
+        parsed.insert(stages.count(0), serializer or BytesCodec(endian="little"))
+    return tuple(parsed)
+
+
+def _stage(codec: Codec) -> int:
+    return 0 if isinstance(codec, ArrayArrayCodec) else 1 if isinstance(codec, ArrayBytesCodec) else 2
+
+
+def parse_codec(codec: CodecLike) -> Codec:
+    """One codec as an object.
+
+    >>> parse_codec("crc32c")
+    Crc32cCodec()
+    """
+    if isinstance(codec, ArrayArrayCodec | ArrayBytesCodec | BytesBytesCodec):
+        return codec
+    if isinstance(codec, str):
+        codec = {"name": codec}
+    if not isinstance(codec, Mapping) or not isinstance(codec.get("name"), str):
+        raise CodecConfigurationError(
+            f"{codec!r} is not a codec: give a codec object, its name, or {{'name': …, 'configuration': …}}"
+        )
+    if "configuration" not in codec:
+        # Some of zarr's codecs insist on one even where every field has a default.
+        codec = {"configuration": {}, **codec}
+    # As it is: it may remember the options that a codec was made with.
+    return get_codec_class(codec["name"]).from_dict(codec if isinstance(codec, dict) else dict(codec))

@@ -1,8 +1,8 @@
-"""Which chunk am I? Pipelines that tell codecs, and their functions, the index of the chunk they work on.
+"""Pipelines that tell codecs, and their functions, the index of the chunk they work on.
 
-zarr calls a codec without telling it which chunk it works on. The two pipelines here, which are zarr's
-own and otherwise behave like them, do; so can anybody with `working_on`. Codecs read the index
-with `current_chunk_index`.
+zarr calls a codec without telling it which chunk it works on. The two pipelines here, which are zarr's own
+and otherwise behave like them, do; so can anybody with `working_on` of `current_chunk.py`, where codecs read
+it. The names of the two stand in `zarr.config`, and in the configurations of users.
 """
 
 from __future__ import annotations
@@ -33,15 +33,18 @@ from intarsia._compat import (
     store_supports_sync_io,
 )
 from intarsia.codecs.current_chunk import (
-    asks_for,
+    UNKNOWN,
+    ChunkPlace,
+    Grid,
+    InnerPlace,
+    StoredPlace,
     at_place,
-    current_chunk_index,
     current_place,
     failed_to_encode,
     named_chunk,
-    working_on,
+    names_chunks,
+    needs_chunk_index,
 )
-from intarsia.codecs.place import UNKNOWN, Grid, InnerPlace, Place, StoredPlace
 from intarsia.codecs.threads import in_own_thread
 from intarsia.errors import (
     ChunkDecodeError,
@@ -52,7 +55,7 @@ from intarsia.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, CodecPipeline, GetResult
     from zarr.abc.store import ByteGetter, Store
@@ -60,50 +63,11 @@ if TYPE_CHECKING:
     from zarr.core.indexing import SelectorTuple
     from zarr.core.metadata import ArrayMetadata
 
-    from intarsia.codecs.decisions import Decision
+    from intarsia.codecs.decide.decisions import Decision
 
     type Item = tuple[Any, ArraySpec, SelectorTuple, SelectorTuple, bool]
 
-__all__ = [
-    "BatchedPipeline",
-    "FusedPipeline",
-    "asks_for",
-    "at_place",
-    "current_chunk_index",
-    "named_chunk",
-    "names_chunks",
-    "needs_chunk_index",
-    "switch_pipeline",
-    "working_on",
-]
-
-
-def needs_chunk_index(codec: Codec, chunk_spec: ArraySpec) -> bool:
-    """Whether `codec`, or one inside it, must be told which chunk it encodes, or may wait for zarr meanwhile.
-
-    A codec says so with a method of this name. Our pipelines then encode chunk by chunk, in threads that zarr
-    does not need.
-
-    >>> from intarsia.codecs import ShuffleCodec
-    >>> needs_chunk_index(ShuffleCodec(element_size=2), None)
-    False
-    """
-    if isinstance(codec, ShardingCodec):
-        return any(needs_chunk_index(inner, chunk_spec) for inner in codec.codecs)
-    asked: Callable[[ArraySpec], bool] | None = getattr(codec, "needs_chunk_index", None)
-    return asked is not None and asked(chunk_spec)
-
-
-def names_chunks(codec: Codec) -> bool:
-    """Whether errors of `codec`, or of one inside it, name the chunk if they can.
-
-    >>> from intarsia.codecs import ShuffleCodec
-    >>> from zarr.codecs import ZstdCodec
-    >>> names_chunks(ShuffleCodec(element_size=2)), names_chunks(ZstdCodec())
-    (True, False)
-    """
-    inside: Iterable[Codec] = getattr(codec, "codecs", ())
-    return bool(getattr(codec, "names_chunks", False)) or any(map(names_chunks, inside))
+__all__ = ["BatchedPipeline", "FusedPipeline", "switch_pipeline"]
 
 
 def _taken_together(codecs: tuple[Codec, ...]) -> tuple[Codec, ...]:
@@ -192,7 +156,7 @@ class _TellsTheIndex:
             for setter, spec, *selections in batch_info
         ]
 
-    def places(self, batch: list[Item]) -> list[Place]:
+    def places(self, batch: list[Item]) -> list[ChunkPlace]:
         """The place of every item; must be asked for before leaving the caller's context."""
         outer = current_place.get()
         if isinstance(self.array_bytes_codec, ShardingCodec) and not issubclass(
@@ -202,7 +166,7 @@ class _TellsTheIndex:
             return [UNKNOWN] * len(batch)
         return [self._place_of(getter, spec, outer) for getter, spec, *_ in batch]
 
-    def _place_of(self, getter: ByteGetter, spec: ArraySpec, outer: Place) -> Place:
+    def _place_of(self, getter: ByteGetter, spec: ArraySpec, outer: ChunkPlace) -> ChunkPlace:
         if isinstance(getter, ShardingByteGetter):
             return InnerPlace(outer, getter.chunk_coords, spec, self.array_array_codecs)
         if self.grid is not None and isinstance(getter, StorePath):
@@ -248,7 +212,7 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
     ) -> tuple[GetResult, ...]:
         """As `read`, slower, and with errors that name the chunk."""
 
-        async def read_one(place: Place, item: Item) -> GetResult:
+        async def read_one(place: ChunkPlace, item: Item) -> GetResult:
             current_place.set(place)  # of this task alone
             try:
                 (result,) = await self.read_batch([item], out, drop_axes)
@@ -283,7 +247,7 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
     async def write_one_by_one(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
         """As `write`, with codecs that know which chunk they work on."""
 
-        async def write_one(place: Place, item: Item) -> None:
+        async def write_one(place: ChunkPlace, item: Item) -> None:
             current_place.set(place)  # of this task alone
             await self.write_batch([item], value, drop_axes)
 

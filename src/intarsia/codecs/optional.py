@@ -55,10 +55,4 @@ def _kind(fields: set[str]) -> Any:
             "must have either codecs, or mask_codecs and data_codecs"
         )
     module, _, name = meant.pop().partition(":")
-    try:
-        return getattr(import_module(module), name)
-    except (ModuleNotFoundError, AttributeError) as error:
-        raise CodecConfigurationError(
-            "codec 'optional': this version of intarsia does not have the codec with mask_codecs and "
-            "data_codecs, which belongs to the data type 'optional'"
-        ) from error
+    return getattr(import_module(module), name)

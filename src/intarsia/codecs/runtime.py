@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import zarr
 
 from intarsia._compat import JSON, ArrayConfig
-from intarsia.codecs.decisions import Decision, DecisionLike, parse_decision
+from intarsia.codecs.decide.decisions import Decision, DecisionLike, parse_decision
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from zarr.core.buffer import Buffer
 
     from intarsia._compat import ArraySpec
-    from intarsia.codecs.nested import Chain
+    from intarsia.codecs.decide.nested import Chain
 
 __all__ = [
     "NO_OPTIONS",

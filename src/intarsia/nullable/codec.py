@@ -16,8 +16,8 @@ from zarr.dtype import Bool, VariableLengthBytes, VariableLengthUTF8
 
 from intarsia._compat import ArrayConfig, ArraySpec
 from intarsia.codecs import configuration
-from intarsia.codecs.chain import CodecLike, parse_codecs
-from intarsia.codecs.context import named_chunk, needs_chunk_index
+from intarsia.codecs.configuration import CodecLike, parse_codecs
+from intarsia.codecs.current_chunk import named_chunk, needs_chunk_index
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.codecs.synchronous import ChunkNamingCodec
 from intarsia.codecs.threads import in_own_thread
@@ -113,7 +113,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         }
         return {"name": self.name, "configuration": parts}
 
-    # -- what `masks` and `rewrite` ask of it: see `intarsia.codecs.route`
+    # -- what `masks` and `rewrite` ask of it: see `intarsia.codecs.decide.routes`
 
     @property
     def chains(self) -> dict[str, tuple[Codec, ...]]:
@@ -135,7 +135,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         """A chunk of these encoded parts."""
         return joined(parts["mask_codecs"], parts.get("data_codecs"), spec)
 
-    # -- what slots ask of it: see `intarsia.shards.bound`
+    # -- what slots ask of it: see `intarsia.shards.inner_codecs`
 
     frame_bytes = HEADER.size
     """What a chunk has beside its parts."""

@@ -9,7 +9,7 @@ import zarr
 from zarr.codecs import BytesCodec, ZstdCodec
 
 from intarsia._icechunk import safe_store
-from intarsia.codecs.chain import CodecLike, parse_codecs
+from intarsia.codecs.configuration import CodecLike, parse_codecs
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.errors import CodecConfigurationError, DataTypeError
 from intarsia.nullable.array import NullableArray

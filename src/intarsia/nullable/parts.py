@@ -19,7 +19,7 @@ from zarr.codecs import VLenBytesCodec, VLenUTF8Codec
 
 from intarsia._compat import ArraySpec, codec_supports_sync, codecs_from_list_unchecked, evolve_codecs
 from intarsia.codecs.bounded import decode, decoded_bounds
-from intarsia.codecs.context import named_chunk
+from intarsia.codecs.current_chunk import named_chunk
 from intarsia.errors import ChunkDecodeError, has_panicked
 
 if TYPE_CHECKING:

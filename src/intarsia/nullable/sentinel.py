@@ -17,8 +17,8 @@ from zarr.codecs import BytesCodec, CastValue, ScaleOffset
 
 from intarsia._compat import codec_supports_sync
 from intarsia.codecs import configuration
-from intarsia.codecs.chain import CodecLike, parse_codecs
-from intarsia.codecs.context import named_chunk
+from intarsia.codecs.configuration import CodecLike, parse_codecs
+from intarsia.codecs.current_chunk import named_chunk
 from intarsia.codecs.synchronous import ChunkNamingCodec
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, gather, nullable_of

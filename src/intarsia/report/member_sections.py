@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from zarr.storage import LocalStore
 
-from intarsia.codecs.bitmasks import masks_by_codec
+from intarsia.codecs.decide.masks import masks_by_codec
 from intarsia.report.drawing import COLOURS, swatch
 from intarsia.report.escaping import markup
 from intarsia.report.notebook import html_table
 from intarsia.report.projection import plane_axes
-from intarsia.shards.stats import SlotStats, slot_stats
+from intarsia.shards.inspection import SlotStats, slot_stats
 from intarsia.words import count_text, percent_text, size_text
 
 if TYPE_CHECKING:

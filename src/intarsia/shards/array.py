@@ -18,11 +18,11 @@ from intarsia._compat import (
     evolve_codecs,
 )
 from intarsia.codecs.runtime import config_of
-from intarsia.codecs.stored import stored_indices
+from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.errors import NoSlotBoundError, SlotsUnsupportedError
-from intarsia.shards.bound import encoded_bound, has_checksum
 from intarsia.shards.filesystem import local_root, refuse_network
-from intarsia.shards.layout import SlotIndex, SlotLayout, from_the_array
+from intarsia.shards.inner_codecs import encoded_bound, has_checksum
+from intarsia.shards.slots import SlotIndex, SlotLayout, from_the_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,24 +18,19 @@ from intarsia._compat import (
     get_indexer,
     merge_and_encode_chunk,
 )
-from intarsia.codecs.chain import CodecLike, parse_codecs
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.context import needs_chunk_index
-from intarsia.codecs.current_chunk import at_place, current_place
-from intarsia.codecs.place import InnerPlace
-from intarsia.codecs.recode import array_codecs
+from intarsia.codecs.configuration import CodecLike, parse_codecs
+from intarsia.codecs.current_chunk import InnerPlace, at_place, current_place, needs_chunk_index
+from intarsia.codecs.decide.recode import array_codecs
 from intarsia.codecs.runtime import all_codecs
 from intarsia.codecs.shard_index import CHECKSUM, checksum_of
 from intarsia.codecs.synchronous import ChunkNamingCodec
 from intarsia.codecs.threads import in_own_thread
 from intarsia.errors import ReadOnlyError, SlotsUnsupportedError
-from intarsia.shards.bound import encoded_bound
 from intarsia.shards.filesystem import local_root
-from intarsia.shards.form import SlotSettings
-from intarsia.shards.holding import in_batches
-from intarsia.shards.inner import placed, raw
-from intarsia.shards.layout import SlotIndex, from_the_array
-from intarsia.shards.reading import read_chunks
+from intarsia.shards.inner_codecs import encoded_bound, placed, raw
+from intarsia.shards.reading import in_batches, read_chunks
+from intarsia.shards.slots import SlotIndex, SlotSettings, from_the_array
 from intarsia.shards.swap import restore_slots
 from intarsia.shards.writing import SlotWrite, write_slots
 
@@ -47,8 +42,8 @@ if TYPE_CHECKING:
     from zarr.core.array_spec import ArraySpec
     from zarr.core.buffer import Buffer, NDBuffer
 
-    from intarsia.codecs.place import Place
-    from intarsia.shards.bound import EncodedBound
+    from intarsia.codecs.current_chunk import ChunkPlace
+    from intarsia.shards.inner_codecs import EncodedBound
     from intarsia.shards.writing import Payload
 
 __all__ = ["OURS", "SlottedSharding"]
@@ -282,7 +277,7 @@ class SlottedSharding(ShardingCodec):
         data = np.ascontiguousarray(encoded.as_numpy_array()).view(np.uint8)
         return (data.data, checksum_of(data)) if self._ends_in_checksum else (data.data,)
 
-    def _places(self, chunk_spec: ArraySpec) -> Callable[[tuple[int, ...]], Place]:
+    def _places(self, chunk_spec: ArraySpec) -> Callable[[tuple[int, ...]], ChunkPlace]:
         """Where an inner chunk lies, for codecs that ask which chunk they work on."""
         shard, arrays = current_place.get(), array_codecs(self.codecs)
         return lambda coordinates: InnerPlace(shard, coordinates, chunk_spec, arrays)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from intarsia.codecs.shard_index import Table
-    from intarsia.shards.layout import SlotIndex, SlotLayout
+    from intarsia.shards.slots import SlotIndex, SlotLayout
 
 __all__ = [
     "allocate",

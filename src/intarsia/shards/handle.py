@@ -1,4 +1,4 @@
-"""`slotted`: an array whose chunk writes go to slots, and `flush_slots`, which makes them durable."""
+"""`slotted`: an array whose chunk writes go to slots; `flush_slots`, which makes them durable; `reslot`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING
 import zarr
 
 from intarsia.errors import SlotsUnsupportedError
+from intarsia.progress import Progress, silent
 from intarsia.shards import files
 from intarsia.shards.array import ShardedArray
 from intarsia.shards.codec import OURS, SlottedSharding
+from intarsia.shards.swap import held_shard, reslot_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from intarsia.shards.array import AnyArray
 
-__all__ = ["flush_slots", "slotted"]
+__all__ = ["flush_slots", "reslot", "slotted"]
 
 
 def slotted(
@@ -103,3 +105,44 @@ def flush_slots(array: AnyArray) -> int:
     for path in {path.parent: path for path in names}.values():
         files.sync_names(path, done)
     return flushed
+
+
+def reslot(
+    array: AnyArray,
+    *,
+    safe_readers: bool | None = None,
+    any_filesystem: bool = False,
+    progress: Progress = silent,
+) -> int:
+    """Give every shard of `array` slots, with the values it has; returns how many shards lacked them.
+
+    Needed after somebody wrote without `intarsia.slotted`. Nobody may do so while it runs; slotted readers
+    and writers may. `safe_readers` and `any_filesystem` are as in `intarsia.slotted`, and taken from `array`
+    if that is slotted.
+
+    >>> import tempfile, zarr, intarsia
+    >>> directory = tempfile.TemporaryDirectory()
+    >>> z = zarr.create_array(directory.name, shape=64, chunks=8, shards=64, dtype="u2", compressors=None)
+    >>> z[:] = 1  # plain zarr: a shard without slots
+    >>> intarsia.shards.reslot(z)
+    1
+    >>> intarsia.slotted(z)[8:16] = 2
+    >>> directory.cleanup()
+    """
+    sharded = ShardedArray(array)
+    codec = sharded.codec
+    if safe_readers is None:
+        safe_readers = not isinstance(codec, SlottedSharding) or codec.safe_readers
+    sharded.check_filesystem(any_filesystem=any_filesystem)
+    slots = SlottedSharding.of(codec, safe_readers=safe_readers).behind(sharded.transposes)
+    settings = slots.slot_settings(sharded.shard_spec)
+    shards = [path for _, path in sharded.files()]
+    changed = 0
+    for done, path in enumerate(shards):
+        progress(done, len(shards))
+        with held_shard(path, settings.index, settings.layouts) as shard:
+            if shard is not None and settings.layout_of(shard.nbytes, shard.table) is None:
+                reslot_file(shard, settings.new)
+                changed += 1
+    progress(len(shards), len(shards))
+    return changed

@@ -10,7 +10,6 @@ import numpy as np
 from intarsia.codecs.shard_index import absent
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
-from intarsia.shards.layout import PARKED, TORN
 from intarsia.shards.locks import lock_index
 
 if TYPE_CHECKING:
@@ -18,9 +17,29 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from intarsia.codecs.shard_index import Table
-    from intarsia.shards.layout import SlotIndex, SlotLayout
+    from intarsia.shards.slots import SlotIndex, SlotLayout
 
-__all__ = ["believable", "check_believable", "mend", "parked", "placed", "torn", "torn_message", "unparked"]
+__all__ = [
+    "PARKED",
+    "TORN",
+    "believable",
+    "check_believable",
+    "mend",
+    "parked",
+    "placed",
+    "torn",
+    "torn_message",
+    "unparked",
+]
+
+
+PARKED = np.uint64(1 << 62)
+"""Added to an offset, it leads beyond the end of every file: who follows it fails instead of reading
+something else, and taking it away again loses nothing."""
+
+TORN = np.uint64(1 << 61)
+"""Added to the offset of a chunk while its only slot is overwritten, with the same effect. If the writer dies
+it stays: some readers check neither the length of a chunk nor its checksum, so nobody may find the chunk."""
 
 
 def parked(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:

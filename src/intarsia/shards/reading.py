@@ -3,22 +3,69 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from intarsia.codecs.shard_index import NO_ENTRY
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
-from intarsia.shards.holding import held_chunks, locked_entries, locked_index
-from intarsia.shards.layout import TORN
-from intarsia.shards.mending import check_believable, torn_message, unparked
+from intarsia.shards.locks import lock_chunks, lock_index
+from intarsia.shards.mending import TORN, check_believable, torn_message, unparked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from intarsia.shards.layout import SlotIndex, SlotLayout
+    from intarsia.codecs.shard_index import Table
+    from intarsia.shards.slots import SlotIndex, SlotLayout
 
-__all__ = ["read_chunks"]
+__all__ = ["held_chunks", "in_batches", "locked_entries", "locked_index", "read_chunks"]
+
+BATCH = 16 << 20
+"""Bytes of slots that one lock covers: more would keep other processes waiting, less costs more locks."""
+
+
+def in_batches(numbers: Iterable[int], slot: int) -> Iterator[list[int]]:
+    """Sorted numbers in lists that span no more slots than one lock should cover.
+
+    >>> list(in_batches([0, 1, 5, 9], slot=4 << 20))
+    [[0, 1], [5], [9]]
+    """
+    span = max(1, BATCH // max(1, slot))
+    batch: list[int] = []
+    for number in sorted(numbers):
+        if batch and number - batch[0] >= span:
+            yield batch
+            batch = []
+        batch.append(number)
+    if batch:
+        yield batch
+
+
+@contextmanager
+def held_chunks(path: Path, first: int, last: int, *, write: bool) -> Iterator[int | None]:
+    """The file at `path` with some chunks locked, certain not to be replaced meanwhile; None without one."""
+    while True:
+        with files.opened(path, write=write) as fd:
+            if fd is None:
+                yield None
+                return
+            with lock_chunks(fd, first, last, exclusive=write):
+                if files.is_current(fd, path):
+                    yield fd
+                    return
+
+
+def locked_entries(fd: int, index: SlotIndex, numbers: Sequence[int]) -> tuple[Table, bool]:
+    """The rows of some chunks as some writer left them, and whether the checksum of the index agrees."""
+    with lock_index(fd, exclusive=False) if index.checksum else nullcontext():
+        return files.read_entries(fd, index, numbers)
+
+
+def locked_index(fd: int, index: SlotIndex) -> tuple[Table, bool]:
+    """The table of an open shard as some writer left it, and whether its checksum agrees."""
+    with lock_index(fd, exclusive=False) if index.checksum else nullcontext():
+        return files.read_index(fd, index)
 
 
 def read_chunks(

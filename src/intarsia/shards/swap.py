@@ -13,28 +13,35 @@ import contextlib
 import hashlib
 import os
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from intarsia.codecs.shard_index import absent
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 from intarsia.shards import files
-from intarsia.shards.copying import Piece, copy_pieces
-from intarsia.shards.layout import PARKED, TORN
 from intarsia.shards.locks import close_file, lock_index, lock_out_writers, open_file, try_lock
-from intarsia.shards.mending import believable, mend, placed, torn
+from intarsia.shards.mending import PARKED, TORN, believable, mend, placed, torn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from intarsia.codecs.shard_index import Table
-    from intarsia.shards.form import SlotSettings
-    from intarsia.shards.layout import SlotIndex, SlotLayout
+    from intarsia.shards.slots import SlotIndex, SlotLayout, SlotSettings
 
-__all__ = ["HeldShard", "dense", "held_shard", "put", "reslot_file", "restore_slots", "sources"]
+__all__ = [
+    "ChunkCopy",
+    "HeldShard",
+    "copy_chunks",
+    "dense",
+    "held_shard",
+    "put",
+    "reslot_file",
+    "restore_slots",
+    "sources",
+]
 
 SETTLE = 0.2
 """Seconds for which an entry leads astray before the file is replaced: far longer than a reader takes from
@@ -83,7 +90,7 @@ def held_shard(path: Path, index: SlotIndex, layouts: Sequence[SlotLayout]) -> I
 def dense(index: SlotIndex, lengths: Mapping[int, int]) -> tuple[Table, int]:
     """The table and the size of the shard that zarr-python writes for chunks of these lengths.
 
-    >>> from intarsia.shards.layout import SlotIndex
+    >>> from intarsia.shards.slots import SlotIndex
     >>> index = SlotIndex(grid=(3,), first=False)
     >>> table, nbytes = dense(index, {0: 10, 2: 5})
     >>> table[[0, 2]].tolist(), nbytes
@@ -127,7 +134,7 @@ def put(
     seconds pass.
     """
     pieces = [
-        Piece(int(shard.table[n, 0]), int(shard.table[n, 1]), int(table[n, 0]), replaced.get(n))
+        ChunkCopy(int(shard.table[n, 0]), int(shard.table[n, 1]), int(table[n, 0]), replaced.get(n))
         for n in np.flatnonzero(~absent(table)).tolist()
     ]
     files.clear_leftovers(shard.path)
@@ -143,7 +150,7 @@ def put(
         os.ftruncate(fd, nbytes)
         if not slotted:
             files.allocate(fd, 0, nbytes)
-        copy_pieces(shard.fd, fd, pieces)
+        copy_chunks(shard.fd, fd, pieces)
         pieces.clear()
         replaced.clear()  # many shards may wait at once, with as many chunks
         stored = shard.index.encode_numbered(_as_stored(shard, table))
@@ -225,3 +232,109 @@ def _is_marked(fd: int, stored_index: bytes) -> bool:
         return os.getxattr(fd, MARK) == _digest(stored_index)
     except OSError:
         return False
+
+
+WINDOW = 2 << 20
+"""Bytes that are read at a time: enough to make system calls cheap, and still in the processor's caches."""
+
+GAP = 4 << 10
+"""Bytes between two chunks that are cheaper to read than to leave out."""
+
+STEP = 8 << 20
+"""Bytes after which the disk is set to work on them, so that the final wait for it is short."""
+
+
+class ChunkCopy(NamedTuple):
+    """A chunk to be copied."""
+
+    start: int
+    """Where it is in the old file."""
+
+    length: int
+    """Its bytes."""
+
+    place: int
+    """Where it goes in the new file."""
+
+    replacement: bytes | None
+    """What goes there instead, if anything."""
+
+
+def copy_chunks(source: int, fd: int, pieces: Iterable[ChunkCopy]) -> None:
+    """Bring all pieces, in the order of their places, from `source` to `fd`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryFile() as old, tempfile.TemporaryFile() as new:
+    ...     _ = old.write(b"abc-def-----ghi"), old.flush()
+    ...     pieces = ChunkCopy(12, 3, 0, None), ChunkCopy(0, 3, 3, None), ChunkCopy(4, 3, 6, b"DEF")
+    ...     copy_chunks(old.fileno(), new.fileno(), pieces)
+    ...     new.read()
+    b'ghiabcDEF'
+    """
+    target = _Target(fd)
+    buffer = memoryview(bytearray(WINDOW))
+    for group in _read_together(pieces):
+        first, last = group[0], group[-1]
+        if first.replacement is not None:
+            target.put(memoryview(first.replacement), first.place)
+            continue
+        end = last.start + last.length
+        for start in range(first.start, end, WINDOW):
+            window = buffer[: min(WINDOW, end - start)]
+            if os.preadv(source, [window], start) < len(window):
+                raise ChunkDecodeError("the shard became shorter while it was copied")
+            for piece in group:
+                low, high = max(piece.start, start), min(piece.start + piece.length, start + len(window))
+                if low < high:
+                    target.put(window[low - start : high - start], piece.place + low - piece.start)
+            target.flush()  # before the buffer is used again
+    target.flush()
+
+
+def _read_together(pieces: Iterable[ChunkCopy]) -> Iterator[list[ChunkCopy]]:
+    """Pieces that lie close together in the old file; one that is replaced, or very long, goes alone."""
+    group: list[ChunkCopy] = []
+    for piece in pieces:
+        if group:
+            last = group[-1]
+            gap = piece.start - (last.start + last.length)
+            close = 0 <= gap <= GAP and piece.start + piece.length - group[0].start <= WINDOW
+            if not close or piece.replacement is not None or last.replacement is not None:
+                yield group
+                group = []
+        group.append(piece)
+    if group:
+        yield group
+
+
+@dataclass
+class _Target:
+    """A file being filled from its start to its end."""
+
+    fd: int
+    waiting: list[bytes | memoryview] = field(default_factory=list)
+    place: int = 0
+    end: int = 0
+    begun: int = 0
+
+    def put(self, data: memoryview, place: int) -> None:
+        """Have `data` written to `place`, together with what is there before it."""
+        gap = place - self.end
+        if self.waiting and 0 < gap < 8:  # the rounding of a slot
+            self.waiting.append(bytes(gap))
+        elif self.waiting and gap:
+            self.flush()
+        if not self.waiting:
+            self.place = place
+        self.waiting.append(data)
+        self.end = place + len(data)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if self.waiting:
+            files.write_all(self.fd, self.waiting, self.place)
+            self.waiting.clear()
+        if self.end - self.begun >= STEP:
+            # Of pages that are not on disk yet, "not needed" means: begin to write them.
+            os.posix_fadvise(self.fd, self.begun, self.end - self.begun, os.POSIX_FADV_DONTNEED)
+            self.begun = self.end

@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING
 from intarsia.codecs.shard_index import NO_ENTRY
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, SlotsGoneError
 from intarsia.shards import files
-from intarsia.shards.holding import held_chunks, locked_entries
-from intarsia.shards.layout import TORN
 from intarsia.shards.locks import lock_index, lock_out_writers
-from intarsia.shards.mending import mend, parked, torn_message
+from intarsia.shards.mending import TORN, mend, parked, torn_message
+from intarsia.shards.reading import held_chunks, locked_entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from intarsia.shards.form import SlotSettings
-    from intarsia.shards.layout import SlotLayout
+    from intarsia.shards.slots import SlotLayout, SlotSettings
 
 __all__ = ["Payload", "SlotWrite", "write_slots"]
 

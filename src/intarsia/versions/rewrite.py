@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
     from intarsia.casting import Casting
     from intarsia.codecs import CodecLike
-    from intarsia.codecs.decisions import DecisionLike
+    from intarsia.codecs.decide.decisions import DecisionLike
     from intarsia.codecs.runtime import PaddingFunction
     from intarsia.parallel import Client
     from intarsia.progress import Progress

@@ -21,7 +21,7 @@ from intarsia.array.box import Box
 from intarsia.array.member import Encoding, create_member
 from intarsia.array.table import RegionTable, Row
 from intarsia.codecs import ConditionalCodec
-from intarsia.codecs.bitmasks import masks_by_codec
+from intarsia.codecs.decide.masks import masks_by_codec
 from intarsia.errors import CodecConfigurationError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import zarr
 from intarsia._icechunk import safe_store
 from intarsia.array import LogicalArray
 from intarsia.array.manifest import MANIFEST_KEY
-from intarsia.codecs.chain import parse_codec
+from intarsia.codecs.configuration import parse_codec
 from intarsia.errors import NotLogicalArrayError, ShapeError
 from intarsia.interop.source import store_of
 from intarsia.interop.views.view_store import ViewStore

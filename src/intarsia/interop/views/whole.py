@@ -18,7 +18,7 @@ from intarsia.array.memory import allocated, codecs_for, is_nullable
 from intarsia.array.plan import request
 from intarsia.array.read import read_request
 from intarsia.codecs import parse_codecs
-from intarsia.codecs.context import working_on
+from intarsia.codecs.current_chunk import working_on
 from intarsia.errors import CodecConfigurationError, IntarsiaError, ReadError
 from intarsia.nullable.codec import default_serializer
 from intarsia.words import one_line

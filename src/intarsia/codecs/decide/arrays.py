@@ -1,0 +1,220 @@
+"""Other run-time options for an array that exists: `with_decision`, `with_padding`; and what decides now."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+from typing import TYPE_CHECKING, Any, Protocol, Self, overload
+
+import zarr
+
+from intarsia._compat import ChunkGrid
+from intarsia.codecs.conditional import ConditionalCodec
+from intarsia.codecs.decide.decisions import MaskPerChunk, named_decisions, parse_decision
+from intarsia.codecs.decide.routes import find_routes
+from intarsia.codecs.header import OffsetCodec, PadCodec
+from intarsia.codecs.runtime import (
+    REMEMBERED,
+    all_codecs,
+    check_padding,
+    options_in,
+    runtime_config,
+    with_options,
+)
+from intarsia.errors import CodecConfigurationError
+
+if TYPE_CHECKING:
+    from intarsia.codecs.decide.decisions import Decision, DecisionLike
+    from intarsia.codecs.decide.routes import Route
+    from intarsia.codecs.runtime import PaddingFunction
+
+__all__ = ["decision_of", "grid_shape", "with_decision", "with_padding"]
+
+
+class Configurable(Protocol):
+    """An array of ours that takes run-time options: a logical or a nullable one."""
+
+    @property
+    def attrs(self) -> Any: ...
+
+    def with_config(self, **options: Any) -> Self: ...
+
+
+class _Array(zarr.Array[Any]):
+    """A zarr array with options. `append` of zarr grows it first; if the write fails, it shrinks again."""
+
+    def append(self, data: Any, axis: int = 0) -> tuple[int, ...]:
+        before = self.shape
+        try:
+            return super().append(data, axis)
+        except Exception:
+            if self.shape != before:
+                self.resize(before)
+            raise
+
+
+@overload
+def with_decision(
+    array: zarr.Array[Any], decision: DecisionLike | ConditionalCodec | None, *, remember: bool = False
+) -> zarr.Array[Any]: ...
+
+
+@overload
+def with_decision[T: Configurable](
+    array: T, decision: DecisionLike | ConditionalCodec | None, *, remember: bool = False
+) -> T: ...
+
+
+def with_decision(array: Any, decision: Any, *, remember: bool = False) -> Any:
+    """The same array, whose `conditional` codec decides otherwise from now on.
+
+    Takes zarr arrays, logical and nullable ones. zarr.json stays as it is. The decision goes with the array
+    when it is pickled, appended to or resized. None takes a decision given here back. Given a
+    `ConditionalCodec`, its decision is used.
+
+    `remember=True` writes the name of the decision into the attributes of the array (`intarsia_decision`).
+    Whoever opens the array then writes by it, unless he has a decision of his own. Only decisions that have
+    a name can be remembered; None forgets.
+
+    >>> import numpy as np, zarr
+    >>> from zarr.codecs import BytesCodec, ZstdCodec
+    >>> codec = ConditionalCodec(codecs=[ZstdCodec()])
+    >>> z = zarr.create(store={}, shape=1000, dtype="u1", codecs=[BytesCodec(), codec])
+    >>> with_decision(z, "compress_if_smaller")[:] = 7
+    >>> len(z.store_path.store._store_dict["c/0"]) < 30
+    True
+    """
+    if isinstance(decision, ConditionalCodec):
+        decision = decision.decision
+    parsed = None if decision is None else parse_decision(decision)
+    name = _name_of(parsed) if remember else None
+    if isinstance(array, zarr.Array):
+        _check_decision(array, parsed)
+        result = _Array(array.async_array.with_config(runtime_config(array.async_array.config, parsed)))
+    else:
+        result = array.with_config(decision=parsed)
+    if name is not None:
+        result.attrs[REMEMBERED] = name
+    elif remember and REMEMBERED in result.attrs:
+        del result.attrs[REMEMBERED]
+    return result
+
+
+def _check_decision(array: zarr.Array[Any], decision: Decision | None) -> None:
+    """Raise unless the array has a codec that could decide so."""
+    codecs = all_codecs(getattr(array.metadata, "codecs", ()))
+    if isinstance(decision, MaskPerChunk):
+        check_plan(decision, array, find_routes(array, "set a decision"))
+    elif not any(isinstance(codec, ConditionalCodec) for codec in codecs):
+        find_routes(array, "set a decision")  # which says what the array has instead
+
+
+def _name_of(decision: Decision | None) -> str | None:
+    """The name by which an array can remember a decision."""
+    if decision is None:
+        return None
+    named = named_decisions()
+    name = next((name for name, other in named.items() if other == decision), None)
+    if name is None:
+        raise CodecConfigurationError(
+            f"the decision {decision} cannot be remembered: attributes are JSON, which holds no functions, "
+            "bitmasks or settings, and nobody who opens the array would know them.\n"
+            f"  Remember one that has a name: {', '.join(sorted(named))}"
+        )
+    return name
+
+
+@overload
+def with_padding(array: zarr.Array[Any], padding: PaddingFunction | bytes | None) -> zarr.Array[Any]: ...
+
+
+@overload
+def with_padding[T: Configurable](array: T, padding: PaddingFunction | bytes | None) -> T: ...
+
+
+def with_padding(array: Any, padding: Any) -> Any:
+    """The same array, whose `pad` or `offset` codec writes other bytes around a chunk from now on.
+
+    Takes zarr arrays, logical and nullable ones. `padding` is a function, as `padding_func` of `PadCodec`, or
+    the bytes themselves; None takes what was given here back. It goes with the array when that is pickled,
+    appended to or resized, but zarr.json stays as it is.
+
+    >>> import zarr
+    >>> from zarr.codecs import BytesCodec
+    >>> codec = PadCodec(location="start", nbytes=4)
+    >>> z = zarr.create(store={}, shape=4, dtype="u1", codecs=[BytesCodec(), codec])
+    >>> with_padding(z, lambda encoded: b"LEN%d" % len(encoded))[:] = 7
+    >>> z.store_path.store._store_dict["c/0"].to_bytes()
+    b'LEN4\\x07\\x07\\x07\\x07'
+    """
+    check_padding(padding)
+    if not isinstance(array, zarr.Array):
+        return array.with_config(padding=padding)
+    metadata: Any = array.metadata
+    codecs = getattr(metadata, "codecs", ())
+    count = sum(isinstance(codec, PadCodec | OffsetCodec) for codec in all_codecs(codecs))
+    if count != 1:
+        names = [codec.to_dict().get("name") for codec in codecs]
+        raise CodecConfigurationError(
+            f"cannot set a padding: the array has {count or 'no'} pad or offset codecs"
+            + (", and it is not clear which one is meant" if count else f"; its codecs are {names}")
+        )
+    config = array.async_array.config
+    options = replace(options_in(config), padding=padding)
+    return _Array(array.async_array.with_config(with_options(config, options)))
+
+
+def decision_of(array: zarr.Array[Any]) -> Decision | None:
+    """What decides for the `conditional` codec of `array`; None if nothing does, and no nested codec applies.
+
+    >>> import zarr
+    >>> from zarr.codecs import BytesCodec, ZstdCodec
+    >>> codec = ConditionalCodec(codecs=[ZstdCodec()], decision="smallest")
+    >>> z = zarr.create(store={}, shape=1000, dtype="u1", codecs=[BytesCodec(), codec])
+    >>> decision_of(z).bounds_size
+    True
+    """
+    route = find_routes(array, "find the decision")[0]
+    spec = route.spec(array, array.shape)
+    return route.end.codec.effective_decision(spec)
+
+
+def grid_shape(array: zarr.Array[Any], route: Route) -> tuple[int, ...]:
+    """How many chunks the `conditional` codec at the end of `route` sees, along each axis of the array.
+
+    >>> import zarr
+    >>> from zarr.codecs import BytesCodec, ZstdCodec
+    >>> from intarsia.codecs.decide.routes import only_route
+    >>> codec = ConditionalCodec(codecs=[ZstdCodec()])
+    >>> z = zarr.create(store={}, shape=(5, 9), chunks=(2, 3), dtype="u1", codecs=[BytesCodec(), codec])
+    >>> grid_shape(z, only_route(z, "count"))
+    (3, 3)
+    """
+    if not route.shards:
+        return ChunkGrid.from_metadata(array.metadata).grid_shape
+    chunk_shape = route.chunk_shape(array)
+    if chunk_shape is None:
+        names = [codec.to_dict().get("name") for step in route.shards for codec in step.before]
+        raise CodecConfigurationError(
+            "the chunks inside the shards of this array have no place in its chunk grid: of the codecs "
+            f"{names} before the shards, one does more than reorder the axes"
+        )
+    return tuple(ceil(n / size) for n, size in zip(array.shape, chunk_shape, strict=True))
+
+
+def check_plan(plan: MaskPerChunk, array: zarr.Array[Any], found: list[Route]) -> None:
+    """Raise unless `plan` has a bitmask for every chunk of `array`, and each fits its codec."""
+    if len(found) > 1:
+        raise CodecConfigurationError(
+            f"the array has {len(found)} conditional codecs: a plan of bitmasks can only speak about one"
+        )
+    shape, codecs = grid_shape(array, found[0]), len(found[0].end.codec.codecs)
+    if len(plan.shape) != len(shape) or any(n < m for n, m in zip(plan.shape, shape, strict=True)):
+        raise CodecConfigurationError(
+            f"the plan has a bitmask for {plan.shape} chunks, but the chunk grid of the array is {shape}"
+        )
+    largest = int(plan.masks.max()) if plan.masks.size else 0
+    if largest >> codecs:
+        raise CodecConfigurationError(
+            f"the plan has the bitmask {largest:#b}, but the array has only {codecs} nested codecs"
+        )

@@ -1,0 +1,241 @@
+"""The bitmasks of an array's chunks, from their headers alone."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+
+from intarsia.codecs.bounded import likely_bound
+from intarsia.codecs.current_chunk import ChunkPlace, Grid, InnerPlace, StoredPlace, at_place
+from intarsia.codecs.decide.arrays import grid_shape
+from intarsia.codecs.decide.recode import array_codecs, undo
+from intarsia.codecs.decide.routes import (
+    find_routes,
+    has_conditional,
+    no_member_decides,
+    resolved,
+    stored_spec,
+)
+from intarsia.codecs.shard_index import ShardIndex
+from intarsia.codecs.stored_chunks import Extent, MemoryObject, StoredObject, firsts, margins, stored_indices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from zarr.abc.codec import BytesBytesCodec
+
+    from intarsia._compat import ArraySpec, ChunkGrid
+    from intarsia.codecs.conditional import ConditionalCodec
+    from intarsia.codecs.decide.routes import Route
+
+__all__ = ["masks", "masks_by_codec"]
+
+type Index = tuple[int, ...]
+type Bounds = tuple[tuple[int, int], ...]
+type Masks = np.ma.MaskedArray[Any, np.dtype[Any]]
+type Seen = tuple[str, Index, int]
+"""Where a codec stands in zarr.json, a chunk, and the bitmask of the one in the other."""
+
+LARGEST_INTEGER_BITS = 64
+"""Longer bitmasks are Python integers in an object array."""
+
+
+def masks(array: Any) -> Any:
+    """The bitmask of every stored chunk of an array with a `conditional` codec, over its chunk grid.
+
+    Chunks that are not stored are masked. Of each stored chunk only the header is read, and of a shard
+    its index and the headers in it. (Where a codec after the conditional one compresses the header, where
+    the codec lies inside the `optional` codec of nulls, and where another one is nested in it, whole chunks
+    have to be read.) The result can be a decision.
+
+    An array with several `conditional` codecs, nested ones included, has a dict of such results, by where
+    each codec stands in zarr.json (leaving out `configuration`): "codecs[1]", and "codecs[1].codecs[0]" for
+    the first codec nested in it. A nested codec has no bitmask in chunks that it was not applied to: they
+    are masked. A logical array has a dict by the bounds of its regions, each with the chunks of the member
+    that the region shows; regions without such a codec are left out.
+
+    >>> import zarr
+    >>> from intarsia import ConditionalCodec
+    >>> from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
+    >>> codec = ConditionalCodec(codecs=[Crc32cCodec(), ZstdCodec()], decision=[1, 0, 3])
+    >>> z = zarr.create(store={}, shape=6, chunks=2, dtype="u1", codecs=[BytesCodec(), codec])
+    >>> z[2:] = 5
+    >>> masks(z)
+    masked_array(data=[--, 0, 3],
+                 mask=[ True, False, False],
+           fill_value=...,
+                dtype=uint8)
+    """
+    if hasattr(array, "regions"):  # a logical array, of which this room knows no more
+        return _of_regions(array)
+    found = masks_by_codec(getattr(array, "zarr_array", array))  # a nullable array is a view of that one
+    return next(iter(found.values())) if len(found) == 1 else found
+
+
+def _of_regions(array: Any) -> dict[Bounds, Any]:
+    members = {name: array.members[name] for name in dict.fromkeys(region.name for region in array.regions)}
+    deciding = {name: member for name, member in members.items() if has_conditional(member)}
+    if not deciding:
+        raise no_member_decides("read bitmasks", len(members))
+    whole = {name: _with_chunk_shapes(member) for name, member in deciding.items()}
+    found: dict[Bounds, Any] = {}
+    for region in array.regions:
+        if region.name in whole:
+            start = [i * size for i, size in zip(region.member_start, array.chunks, strict=True)]
+            stop = [first + b - a for first, (a, b) in zip(start, region.bounds, strict=True)]
+            cut = {
+                path: bitmasks[
+                    tuple(slice(a // c, -(-b // c)) for a, b, c in zip(start, stop, chunk, strict=True))
+                ]
+                for path, (chunk, bitmasks) in whole[region.name].items()
+            }
+            found[region.bounds] = next(iter(cut.values())) if len(cut) == 1 else cut
+    return found
+
+
+def _with_chunk_shapes(member: zarr.Array[Any]) -> dict[str, tuple[tuple[int, ...], Masks]]:
+    """The bitmasks of each codec, with the shape of the chunks that they are of."""
+    stored = stored_indices(member)
+    return {
+        path: (route.chunk_shape(member) or member.chunks, bitmasks)
+        for route in find_routes(member, "read bitmasks")
+        for path, bitmasks in _by_route(member, route, stored).items()
+    }
+
+
+def masks_by_codec(array: zarr.Array[Any]) -> dict[str, Masks]:
+    """The bitmasks of each `conditional` codec of an array, by where it stands in zarr.json.
+
+    >>> import zarr
+    >>> from intarsia import ConditionalCodec
+    >>> from zarr.codecs import BytesCodec
+    >>> codecs = [BytesCodec(), ConditionalCodec(codecs=[ConditionalCodec(codecs=[])])]
+    >>> list(masks_by_codec(zarr.create(store={}, shape=6, dtype="u1", codecs=codecs)))
+    ['codecs[1]', 'codecs[1].codecs[0]']
+    """
+    found: dict[str, Masks] = {}
+    stored = stored_indices(array)
+    for route in find_routes(array, "read bitmasks"):
+        found |= _by_route(array, route, stored)
+    return found
+
+
+def _by_route(array: zarr.Array[Any], route: Route, stored: Sequence[Index]) -> dict[str, Masks]:
+    shape = grid_shape(array, route)
+    found = {
+        path: np.ma.masked_all(shape, dtype=_dtype(codec))
+        for path, codec in route.conditional_codecs().items()
+    }
+    metadata: Any = array.metadata
+    grid = Grid.of(metadata)
+
+    def read(index: Index) -> list[Seen]:
+        path = array.store_path / metadata.encode_chunk_key(index)
+        spec = stored_spec(array, stored_shape(grid.chunks, index))
+        place = StoredPlace(grid, path.path, spec, array_codecs(route.step_into(0).before))
+        return list(_read(Extent(StoredObject(path)), route, spec, place))
+
+    with ThreadPoolExecutor(zarr.config.get("async.concurrency")) as pool:
+        for seen in pool.map(read, stored):
+            for path, index, mask in seen:
+                # A shard at the edge of the array may hold chunks beyond it.
+                if all(i < n for i, n in zip(index, shape, strict=True)):
+                    found[path][index] = mask
+    return found
+
+
+def _dtype(codec: ConditionalCodec) -> np.dtype[Any]:
+    sizes = (size for size in (8, 16, 32, 64) if size >= codec.header_bits)
+    return np.dtype(f"u{next(sizes) // 8}") if codec.header_bits <= LARGEST_INTEGER_BITS else np.dtype(object)
+
+
+def stored_shape(chunks: ChunkGrid, index: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that codecs see of the chunk or shard stored at `index`."""
+    return tuple(axis.chunk_size(i) for axis, i in zip(chunks.dimensions, index, strict=True))
+
+
+def _read(extent: Extent, route: Route, spec: ArraySpec, place: ChunkPlace, level: int = 0) -> Iterator[Seen]:
+    """What is seen in every chunk of the stored object in `extent`, or in the one that it is."""
+    if level == len(route.shards):
+        yield from _read_headers([(extent, place)], route, spec)
+        return
+    step = route.shards[level]
+    spec = resolved(step.before, spec)
+    index = ShardIndex.of(step.codec, spec.shape)
+    with at_place(place):
+        opened = _open(extent, step.after, spec)
+        if opened is None:
+            return
+        stored = opened.first(index.nbytes) if index.first else opened.last(index.nbytes)
+        if stored is None:
+            return
+        extents = index.extents(index.decode(stored.as_numpy_array()))
+    spec = replace(spec, shape=step.codec.chunk_shape)
+    arrays = array_codecs(route.step_into(level + 1).before)
+    inner: list[tuple[Extent, ChunkPlace]] = [
+        (opened.part(start, stop), InnerPlace(place, position, spec, arrays))
+        for position, (start, stop) in extents.items()
+    ]
+    if level + 1 == len(route.shards):
+        yield from _read_headers(inner, route, spec)
+    else:
+        for part, inside in inner:
+            yield from _read(part, route, spec, inside, level + 1)
+
+
+def _read_headers(chunks: list[tuple[Extent, ChunkPlace]], route: Route, spec: ArraySpec) -> Iterator[Seen]:
+    if route.parts or route.end.codec.holds_another:
+        for extent, place in chunks:
+            yield from _read_whole(extent, route, spec, place)
+        return
+    step = route.end
+    spec = resolved(step.before, spec)
+    opened = []
+    for extent, place in chunks:
+        with at_place(place):
+            opened.append(_open(extent, step.after, spec))
+    present = [(extent, place) for extent, (_, place) in zip(opened, chunks, strict=True) if extent]
+    by_source: dict[int, list[tuple[Extent, ChunkPlace]]] = {}
+    for extent, place in present:
+        by_source.setdefault(id(extent.source), []).append((extent, place))
+    for group in by_source.values():
+        headers = firsts([extent for extent, _ in group], step.codec.header_bytes)
+        for header, (_, place) in zip(headers, group, strict=True):
+            index = place.index()
+            if header is not None and index is not None:
+                with at_place(place):
+                    yield route.path, index, step.codec.read_mask(header)
+
+
+def _read_whole(extent: Extent, route: Route, spec: ArraySpec, place: ChunkPlace) -> Iterator[Seen]:
+    """As `_read_headers`, for a codec inside a part of the chunk, and for those nested in another one."""
+    data, index = extent.all(), place.index()
+    if data is None or index is None:
+        return
+    seen: list[Seen] = []
+    with at_place(place):
+        for part in route.parts:
+            spec = resolved(part.before, spec)
+            parts = part.codec.open_parts(undo(part.after, data, spec), spec)
+            if part.name not in parts:
+                return
+            data, spec = parts[part.name]
+        spec = resolved(route.end.before, spec)
+        data = undo(route.end.after, data, spec)
+        route.end.codec.decode_at_most(
+            data, spec, likely_bound(spec), lambda path, mask: seen.append((path, index, mask)), route.path
+        )
+    yield from seen
+
+
+def _open(extent: Extent, codecs: tuple[BytesBytesCodec, ...], spec: ArraySpec) -> Extent | None:
+    """The extent without what `codecs` did to it; None if it does not exist."""
+    around = margins(codecs)
+    if around is not None:
+        return extent.without(*around)
+    data = extent.all()
+    return None if data is None else Extent(MemoryObject(undo(codecs, data, spec)))

@@ -1,0 +1,287 @@
+"""Write fast, compress later: going over the chunks of an array with another decision, in place."""
+
+from __future__ import annotations
+
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import zarr
+
+from intarsia.codecs.current_chunk import Grid, StoredPlace, at_place
+from intarsia.codecs.decide.arrays import with_decision
+from intarsia.codecs.decide.masks import stored_shape
+from intarsia.codecs.decide.recode import Recoder, array_codecs
+from intarsia.codecs.decide.routes import (
+    Route,
+    find_routes,
+    has_conditional,
+    no_member_decides,
+    resolved,
+    stored_spec,
+)
+from intarsia.codecs.runtime import Luggage, options_in
+from intarsia.codecs.stored_chunks import Extent, StoredObject, margins, stored_indices
+from intarsia.errors import ChunkDecodeError, CodecConfigurationError, ReadOnlyError
+from intarsia.parallel import spread
+from intarsia.progress import silent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+
+    from intarsia._compat import ArraySpec
+    from intarsia.codecs.conditional import ConditionalCodec
+    from intarsia.codecs.decide.decisions import DecisionLike
+    from intarsia.parallel import Client
+    from intarsia.progress import Progress
+
+__all__ = ["Rewritten", "rewrite"]
+
+CHUNKS_PER_TASK = 16
+"""How many stored objects a worker of a cluster gets at once: fetching a task costs about one of them."""
+
+WAITING_PER_WORKER = 4
+"""How many stored objects are planned ahead for each worker: enough to keep it busy, whatever the grid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What `rewrite` did.
+
+    >>> print(Rewritten(chunks=10, rewritten=8, bytes_before=4000, bytes_after=1000))
+    8 of 10 chunks rewritten: 4000 bytes before, 1000 after
+    """
+
+    chunks: int
+    """How many stored chunks the array has; inside shards, the inner ones."""
+
+    rewritten: int
+    """How many of them got another bitmask."""
+
+    bytes_before: int
+    """The size of all stored chunks before."""
+
+    bytes_after: int
+    """The size of all stored chunks now."""
+
+    def __add__(self, other: Rewritten) -> Rewritten:
+        return Rewritten(
+            self.chunks + other.chunks,
+            self.rewritten + other.rewritten,
+            self.bytes_before + other.bytes_before,
+            self.bytes_after + other.bytes_after,
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rewritten} of {self.chunks} chunks rewritten: "
+            f"{self.bytes_before} bytes before, {self.bytes_after} after"
+        )
+
+
+def rewrite(
+    array: Any,
+    decision: DecisionLike | ConditionalCodec | None = None,
+    *,
+    progress: Progress = silent,
+    client: Client | None = None,
+) -> Rewritten:
+    """Go over all stored chunks of `array` in place, as `decision` says; the values stay the same.
+
+    Chunks whose bitmask would not change are left alone. The new bytes of a chunk are decoded and
+    compared before they replace the old ones. Each stored object is replaced as a whole, so where the
+    store does that atomically (zarr's local, memory and cloud stores, Icechunk) the process may
+    be killed at any moment and every chunk can be read; starting again goes on from there. Damaged
+    chunks are left alone too, and reported when all others are done. Nobody else should write to the
+    array meanwhile.
+
+    Takes zarr arrays, nullable ones, and logical ones, of which all members with a `conditional` codec are
+    gone over. Several such codecs, and nested ones, are all decided anew.
+
+    Without a decision, the array's own is taken. `progress` counts stored chunks or shards. With a client
+    (a `dask.distributed.Client`, or an executor of `concurrent.futures`), its workers do it; the array of an
+    Icechunk session through forks, which end up in that session.
+
+    >>> import numpy as np, zarr
+    >>> from intarsia import ConditionalCodec
+    >>> from zarr.codecs import BytesCodec, ZstdCodec
+    >>> codec = ConditionalCodec(codecs=[ZstdCodec()])
+    >>> z = zarr.create(store={}, shape=4000, chunks=1000, dtype="u1", codecs=[BytesCodec(), codec])
+    >>> z[:] = 7
+    >>> rewritten = rewrite(z, "compress_if_smaller")
+    >>> rewritten.rewritten, rewritten.bytes_before, rewritten.bytes_after < 100
+    (4, 4004, True)
+    """
+    works = [_Work.on(zarr_array, decision) for zarr_array in _zarr_arrays(array)]
+    total = sum(len(work.stored) for work in works)
+    result, damaged, done = Rewritten(0, 0, 0, 0), list[ChunkDecodeError](), 0
+    for work in works:
+
+        def count(part: int, _of: int, before: int = done) -> None:
+            progress(before + part, total)
+
+        part, errors = _in_threads(work, count) if client is None else _on(client, work, count)
+        result, damaged, done = result + part, damaged + errors, done + len(work.stored)
+    if damaged:
+        damaged[0].add_note(
+            f"{len(damaged)} damaged chunks or shards were left alone; of the others, {result}"
+        )
+        raise damaged[0]
+    return result
+
+
+def _zarr_arrays(array: Any) -> list[zarr.Array[Any]]:
+    """What there is to rewrite of an array of any kind."""
+    if not hasattr(array, "regions"):
+        return [getattr(array, "zarr_array", array)]
+    names = dict.fromkeys(region.name for region in array.regions)
+    members = [array.members[name] for name in names]
+    deciding = [member for member in members if has_conditional(member)]
+    if not deciding:
+        raise no_member_decides("rewrite", len(members))
+    return deciding
+
+
+def _in_threads(work: _Work, progress: Progress) -> tuple[Rewritten, list[ChunkDecodeError]]:
+    indices = iter(work.stored)
+    done, total = 0, len(work.stored)
+    result = Rewritten(0, 0, 0, 0)
+    damaged: list[ChunkDecodeError] = []
+    progress(done, total)
+    workers = max(1, int(zarr.config.get("async.concurrency")))
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="intarsia-rewrite")
+    running: set[Future[Rewritten]] = set()
+    try:
+        while True:
+            for index in islice(indices, WAITING_PER_WORKER * workers - len(running)):
+                running.add(pool.submit(work.rewrite, index))
+            if not running:
+                break
+            finished, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in finished:
+                try:
+                    result += future.result()
+                except ChunkDecodeError as error:
+                    damaged.append(error)
+                done += 1
+                progress(done, total)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+    return result, damaged
+
+
+def _on(client: Client, work: _Work, progress: Progress) -> tuple[Rewritten, list[ChunkDecodeError]]:
+    array, indices = work.array, work.stored
+    metadata: Any = array.metadata
+    tasks = [indices[i : i + CHUNKS_PER_TASK] for i in range(0, len(indices), CHUNKS_PER_TASK)]
+    luggage = Luggage.of(metadata.codecs, options_in(array.async_array.config))
+    elsewhere = _Elsewhere(array.path, luggage)
+
+    def count(done: int, _total: int) -> None:
+        progress(min(done * CHUNKS_PER_TASK, len(indices)), len(indices))
+
+    result = Rewritten(0, 0, 0, 0)
+    damaged: list[ChunkDecodeError] = []
+    for part, errors in spread(client, array.store, elsewhere, tasks, count):
+        result += part
+        damaged += errors
+    return result, damaged
+
+
+@dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    """Rewrites some of the chunks in another process."""
+
+    path: str
+    luggage: Luggage
+    """The decision, and other run-time options."""
+
+    def __call__(
+        self, store: Any, indices: list[tuple[int, ...]]
+    ) -> tuple[Rewritten, list[ChunkDecodeError]]:
+        array = self.luggage.on(zarr.open_array(store, path=self.path, mode="r+"))
+        work = _Work.of(array, indices)
+        result = Rewritten(0, 0, 0, 0)
+        damaged: list[ChunkDecodeError] = []
+        for index in indices:
+            try:
+                result += work.rewrite(index)
+            except ChunkDecodeError as error:
+                damaged.append(error)
+        return result, damaged
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What the workers of one `rewrite` share."""
+
+    array: zarr.Array[Any]
+    routes: list[Route]
+    """The ways to the codecs that decide, in the order of encoding."""
+    grid: Grid
+    stored: Sequence[tuple[int, ...]]
+    """Where in the grid there are chunks or shards."""
+
+    @classmethod
+    def of(cls, array: zarr.Array[Any], stored: Sequence[tuple[int, ...]]) -> _Work:
+        metadata: Any = array.metadata
+        return cls(array, find_routes(array, "rewrite"), Grid.of(metadata), stored)
+
+    @classmethod
+    def on(cls, array: zarr.Array[Any], decision: DecisionLike | ConditionalCodec | None) -> _Work:
+        """What there is to do on an array, once it is clear that it can be done."""
+        find_routes(array, "rewrite")  # or say what the array has instead
+        if decision is not None:
+            array = with_decision(array, decision)
+        ends = [(route.end.codec, route.spec(array, array.shape)) for route in find_routes(array, "rewrite")]
+        if any(codec.effective_decision(spec) is None for codec, spec in ends):
+            raise CodecConfigurationError("cannot rewrite: the array has no decision, so give one")
+        if array.read_only:
+            raise ReadOnlyError("cannot rewrite: the array is open for reading only; open it with mode='r+'")
+        return cls.of(array, stored_indices(array))
+
+    def rewrite(self, index: tuple[int, ...]) -> Rewritten:
+        metadata: Any = self.array.metadata
+        stored = StoredObject(self.array.store_path / metadata.encode_chunk_key(index))
+        spec = stored_spec(self.array, stored_shape(self.grid.chunks, index))
+        with at_place(self._place(stored, spec, self.routes[0])):
+            wanted = self._wanted(spec)
+            if wanted is not None and self._has_mask(stored, wanted):
+                size = stored.size()
+                return Rewritten(1, 0, size, size)
+        (data,) = stored.read([None])
+        if data is None:
+            return Rewritten(0, 0, 0, 0)
+        chunks, changed, new = 0, 0, data
+        for route in self.routes:
+            recoder = Recoder(route, wanted)
+            found = recoder.recode(new, spec, self._place(stored, spec, route))
+            new = new if found is None else found
+            # Codecs after one that changed were asked on the way: they have no more to change.
+            chunks, changed = max(chunks, recoder.chunks), max(changed, recoder.changed)
+        if changed:
+            stored.write(new)
+        return Rewritten(chunks, changed, len(data), len(new))
+
+    def _place(self, stored: StoredObject, spec: ArraySpec, route: Route) -> StoredPlace:
+        return StoredPlace(self.grid, stored.path.path, spec, array_codecs(route.step_into(0).before))
+
+    def _wanted(self, spec: ArraySpec) -> int | None:
+        """The mask that a chunk should have, if nobody needs to look at more than its header to tell."""
+        route = self.routes[0]
+        end = route.end
+        several = len(self.routes) > 1 or route.shards or route.parts or end.codec.holds_another
+        if several or margins(end.after) is None:
+            return None
+        spec = resolved(end.before, spec)
+        decision = end.codec.effective_decision(spec)
+        return None if decision is None else decision.mask_unseen(end.codec.chain(spec, decision))
+
+    def _has_mask(self, stored: StoredObject, wanted: int) -> bool:
+        end = self.routes[0].end
+        around = margins(end.after)
+        assert around is not None
+        header = Extent(stored).without(*around).first(end.codec.header_bytes)
+        return header is not None and end.codec.read_mask(header) == wanted

@@ -1,0 +1,230 @@
+"""What the store has of an array: which chunks, and their bytes, of which only what is asked for is read.
+
+A grid of millions of places may hold a single chunk. Whoever goes over the chunks of an array starts here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from zarr.abc.store import RangeByteRequest, SuffixByteRequest
+from zarr.codecs import Crc32cCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import LocalStore, MemoryStore
+
+from intarsia._compat import store_supports_sync_io, sync
+from intarsia.codecs.current_chunk import Grid
+from intarsia.codecs.header import OffsetCodec, PadCodec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import zarr
+    from icechunk import IcechunkStore
+    from zarr.abc.codec import BytesBytesCodec
+    from zarr.abc.store import ByteRequest
+    from zarr.core.buffer import Buffer
+    from zarr.storage import StorePath
+
+__all__ = ["Extent", "StoredObject", "margins", "stored_indices"]
+
+type Index = tuple[int, ...]
+
+
+def stored_indices(array: zarr.Array[Any]) -> Sequence[Index]:
+    """The places in the grid of `array` where the store has an object (a chunk, or a shard), in order.
+
+    Of a store that cannot list its keys, and of keys that cannot be read backwards, all places are given:
+    then an object may be missing. What lies outside the grid is left out.
+
+    >>> import zarr
+    >>> z = zarr.create(store={}, shape=(10**9, 4), chunks=(1, 2), dtype="u1")
+    >>> z[7] = 1
+    >>> stored_indices(z)
+    [(7, 0), (7, 1)]
+    """
+    metadata: Any = array.metadata
+    grid, store = Grid.of(metadata), array.store
+    shape = grid.chunks.grid_shape
+    first = (0,) * len(shape)
+    found: list[Index]
+    if hasattr(store, "array_chunk_iterator"):  # Icechunk's own table: no request for each key
+        from intarsia._icechunk import chunk_table  # which other stores do not need
+
+        found = [
+            tuple(index) for index in chunk_table(cast("IcechunkStore", store), array.path).index.tolist()
+        ]
+    elif store.supports_listing and grid.index_of(metadata.encode_chunk_key(first)) == first:
+        found = sync(_listed(store, array.path, grid))
+    else:
+        return list(product(*map(range, shape)))
+    return sorted(index for index in found if all(i < n for i, n in zip(index, shape, strict=True)))
+
+
+async def _listed(store: Any, path: str, grid: Grid) -> list[Index]:
+    prefix = f"{path}/" if path else ""
+    encode = grid.key_encoding.encode_chunk_key
+    found = []
+    async for key in store.list_prefix(prefix):
+        index = grid.index_of(key)
+        if index is not None and key == prefix + encode(index):  # and not a chunk of an array further below
+            found.append(index)
+    return found
+
+
+CRC32C_BYTES = 4
+
+
+class Bytes(ABC):
+    """Something of which parts can be read."""
+
+    @abstractmethod
+    def read(self, parts: Sequence[ByteRequest | None]) -> list[Buffer | None]:
+        """Some parts, or None for each if the thing does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject(Bytes):
+    """One object of a store, used from a thread that is not zarr's event loop.
+
+    >>> import zarr
+    >>> z = zarr.create(store={}, shape=4, dtype="u1", codecs=[{"name": "bytes"}])
+    >>> z[:] = [1, 2, 3, 4]
+    >>> StoredObject(z.store_path / "c/0").read([RangeByteRequest(1, 3)])[0].to_bytes()
+    b'\\x02\\x03'
+    """
+
+    path: StorePath
+    """Where it is."""
+
+    def read(self, parts: Sequence[ByteRequest | None]) -> list[Buffer | None]:
+        prototype = default_buffer_prototype()
+        if store_supports_sync_io(self.path.store):
+            return [self.path.get_sync(prototype=prototype, byte_range=part) for part in parts]
+
+        async def read_all() -> list[Buffer | None]:
+            try:
+                return await asyncio.gather(*(self.path.get(prototype, part) for part in parts))
+            except Exception:
+                # Some stores refuse a part of an object that is shorter than that: cut the whole instead.
+                whole = await self.path.get(prototype)
+                return [None] * len(parts) if whole is None else MemoryObject(whole).read(parts)
+
+        return sync(read_all())
+
+    def write(self, value: Buffer) -> None:
+        """Replace it."""
+        if store_supports_sync_io(self.path.store):
+            self.path.set_sync(value)
+        else:
+            sync(self.path.set(value))
+
+    def size(self) -> int:
+        """Its length in bytes, without reading it where the store can tell."""
+        store = self.path.store
+        if isinstance(store, LocalStore):
+            return (store.root / self.path.path).stat().st_size
+        if isinstance(store, MemoryStore):
+            return len(self.read([None])[0] or b"")
+        return sync(store.getsize(self.path.path))
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryObject(Bytes):
+    """Bytes that have been read already."""
+
+    content: Buffer
+    """All of them."""
+
+    def read(self, parts: Sequence[ByteRequest | None]) -> list[Buffer | None]:
+        return [self._part(part) for part in parts]
+
+    def _part(self, part: ByteRequest | None) -> Buffer:
+        if isinstance(part, RangeByteRequest):
+            return self.content[part.start : part.end]
+        if isinstance(part, SuffixByteRequest):
+            return self.content[max(0, len(self.content) - part.suffix) :]
+        return self.content
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Bytes `start` to `stop` of an object; where `stop` is None, to `trail` bytes before its end."""
+
+    source: Bytes
+    """The object."""
+
+    start: int = 0
+    """Where in the object it begins."""
+
+    stop: int | None = None
+    """Where in the object it ends, if that is known."""
+
+    trail: int = 0
+    """How many bytes at the end of the object do not belong to it."""
+
+    def first(self, size: int) -> Buffer | None:
+        """Its first bytes; fewer if there are not so many, None if there is no such object."""
+        return firsts([self], size)[0]
+
+    def last(self, size: int) -> Buffer | None:
+        """Its last bytes, likewise."""
+        if self.stop is not None:
+            return self.source.read([RangeByteRequest(max(self.start, self.stop - size), self.stop)])[0]
+        found = self.source.read([SuffixByteRequest(size + self.trail)])[0]
+        return None if found is None else found[: max(0, len(found) - self.trail)]
+
+    def all(self) -> Buffer | None:
+        """All of it."""
+        if self.stop is not None:
+            return self.source.read([RangeByteRequest(self.start, self.stop)])[0]
+        found = self.source.read([None])[0]
+        return None if found is None else found[self.start : max(self.start, len(found) - self.trail)]
+
+    def part(self, start: int, stop: int) -> Self:
+        """Bytes `start` to `stop` of it."""
+        return replace(self, start=self.start + start, stop=self.start + stop, trail=0)
+
+    def without(self, before: int, after: int) -> Self:
+        """What remains without some bytes at the start and at the end."""
+        if self.stop is None:
+            return replace(self, start=self.start + before, trail=self.trail + after)
+        return replace(self, start=self.start + before, stop=self.stop - after)
+
+    def _first(self, size: int) -> RangeByteRequest:
+        stop = self.start + size if self.stop is None else min(self.start + size, max(self.start, self.stop))
+        return RangeByteRequest(self.start, stop)
+
+
+def firsts(extents: Sequence[Extent], size: int) -> list[Buffer | None]:
+    """The first bytes of extents of one object, asked for together."""
+    if not extents:
+        return []
+    return extents[0].source.read([extent._first(size) for extent in extents])
+
+
+def margins(codecs: Sequence[BytesBytesCodec]) -> tuple[int, int] | None:
+    """How many bytes `codecs` put before and after what they get, if that is all they do to it.
+
+    >>> from intarsia.codecs import OffsetCodec
+    >>> from zarr.codecs import Crc32cCodec, ZstdCodec
+    >>> margins([OffsetCodec(offset=16), Crc32cCodec()]), margins([ZstdCodec()])
+    ((16, 4), None)
+    """
+    before = after = 0
+    for codec in codecs:
+        if isinstance(codec, Crc32cCodec):
+            after += CRC32C_BYTES
+        elif isinstance(codec, OffsetCodec):
+            before += codec.offset
+        elif isinstance(codec, PadCodec) and codec.location == "start":
+            before += codec.nbytes
+        elif isinstance(codec, PadCodec):
+            after += codec.nbytes
+        else:
+            return None
+    return before, after

@@ -1,0 +1,243 @@
+"""The codecs of an inner chunk, as slots need them: how large it gets, where it lies, how to store it raw."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from zarr.abc.codec import BytesBytesCodec
+from zarr.codecs import ShardingCodec
+
+from intarsia._compat import (
+    ChunkGrid,
+    decode_and_scatter_chunk,
+    get_indexer,
+    merge_and_encode_chunk,
+    morton_order_coords,
+)
+from intarsia.codecs.conditional import ConditionalCodec
+from intarsia.codecs.current_chunk import InnerPlace, at_place, current_place
+from intarsia.codecs.decide.recode import array_codecs
+from intarsia.codecs.shard_index import ShardIndex
+from intarsia.errors import NoSlotBoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from zarr.abc.codec import Codec
+    from zarr.core.array_spec import ArraySpec
+    from zarr.core.buffer import Buffer, NDBuffer
+
+    from intarsia.codecs.decide.routes import Divided
+
+__all__ = ["EncodedBound", "encoded_bound", "has_checksum", "placed", "raw"]
+
+CHECKSUMS = frozenset(
+    {
+        "crc32c",
+        "numcodecs.adler32",
+        "numcodecs.crc32",
+        "numcodecs.crc32c",
+        "numcodecs.fletcher32",
+        "numcodecs.jenkins_lookup3",
+    }
+)
+"""bytes -> bytes codecs after which a half-written chunk does not decode."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBound:
+    """The size of an encoded chunk, as far as it is known before encoding.
+
+    >>> EncodedBound(nbytes=260, fixed=True, checksum=True).slot
+    264
+    """
+
+    nbytes: int
+    """No chunk is encoded to more bytes."""
+
+    fixed: bool
+    """Whether every chunk is encoded to exactly that many."""
+
+    checksum: bool
+    """Whether a chunk that is half old and half new fails to decode."""
+
+    @property
+    def slot(self) -> int:
+        """The bytes of a slot: the bound, up to the next multiple of 8."""
+        return -(-self.nbytes // 8) * 8
+
+
+def encoded_bound(codecs: Iterable[Codec], chunk_spec: ArraySpec) -> EncodedBound:
+    """The bound of a codec chain for chunks like `chunk_spec`; `NoSlotBoundError` if there is none.
+
+    That of a `conditional` codec, in whatever codec it stands, holds where no nested codec applies: whoever
+    decides otherwise must see to it that the chunk still fits.
+
+    >>> import zarr
+    >>> from intarsia.shards.array import ShardedArray
+    >>> z = zarr.create_array({}, shape=64, chunks=8, shards=64, dtype="u2", compressors=None)
+    >>> codec = z.metadata.codecs[0]
+    >>> encoded_bound(codec.codecs, ShardedArray(z).chunk_spec)
+    EncodedBound(nbytes=16, fixed=True, checksum=False)
+    """
+    codecs = tuple(codecs)
+    item_size = getattr(chunk_spec.dtype, "item_size", None)
+    if item_size is None:
+        raise NoSlotBoundError(
+            f"elements of data type {chunk_spec.dtype.to_json(zarr_format=3)} differ in size, so there is no "
+            "upper bound on the size of a chunk, and slots need one.\n"
+            "  Use an array without slots, or a data type of fixed size."
+        )
+    nbytes, fixed = math.prod(chunk_spec.shape) * int(item_size), True
+    spec = chunk_spec
+    for codec in codecs:
+        if isinstance(codec, ConditionalCodec):
+            nbytes, fixed = nbytes + codec.header_bytes, False
+        elif isinstance(codec, ShardingCodec):  # which leaves chunks of the fill value out
+            index = ShardIndex.of(codec, spec.shape)
+            inner = encoded_bound(codec.codecs, replace(spec, shape=codec.chunk_shape))
+            nbytes, fixed = index.chunks * inner.nbytes + index.nbytes, False
+        elif hasattr(codec, "chains"):
+            divided = cast("Divided", codec)
+            parts = (encoded_bound(*part).nbytes for part in divided.largest_parts(spec))
+            nbytes, fixed = divided.frame_bytes + sum(parts), False
+        elif codec.is_fixed_size:
+            nbytes = codec.compute_encoded_size(nbytes, spec)
+        else:
+            raise NoSlotBoundError(_unbounded(codec))
+        spec = codec.resolve_metadata(spec)
+    return EncodedBound(nbytes, fixed, has_checksum(codecs))
+
+
+def has_checksum(codecs: Iterable[Codec]) -> bool:
+    """Whether a chunk of this chain that is half old and half new fails to decode.
+
+    A checksum inside a nested shard, or inside a part of nullable data, does not do: all the parts may be
+    whole, and some of them old.
+
+    >>> from zarr.codecs import BytesCodec, Crc32cCodec
+    >>> has_checksum([BytesCodec()]), has_checksum([BytesCodec(), Crc32cCodec()])
+    (False, True)
+    """
+    return any(codec.to_dict().get("name") in CHECKSUMS for codec in codecs)
+
+
+def _unbounded(codec: Codec) -> str:
+    name = codec.to_dict().get("name")
+    way_out = (
+        f"Nest it: ConditionalCodec(codecs=[{name!r}], decision='compress_if_smaller') never exceeds its "
+        "input and a header; or leave it out, write fast, and compress later."
+        if isinstance(codec, BytesBytesCodec)
+        else "Leave it out, or use an array without slots; only bytes -> bytes codecs can be nested in a "
+        "ConditionalCodec."
+    )
+    return (
+        f"codec {name!r} may make a chunk larger, by an amount that nothing limits, so no slot is surely "
+        f"large enough.\n  {way_out}"
+    )
+
+
+def placed(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
+    """The same codecs; those inside nested shards are told which chunk they work on.
+
+    >>> from zarr.codecs import BytesCodec
+    >>> type(placed([ShardingCodec(chunk_shape=(2,), codecs=[BytesCodec()])])[0]).__name__
+    'NestedShard'
+    """
+    return tuple(NestedShard.of(codec) if isinstance(codec, ShardingCodec) else codec for codec in codecs)
+
+
+def raw(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
+    """The same codecs, but no `conditional` one among them, or inside them, applies any of its codecs.
+
+    >>> from zarr.codecs import BytesCodec, ZstdCodec
+    >>> codec = ConditionalCodec(codecs=[ZstdCodec()], decision="always_apply")
+    >>> raw([BytesCodec(), codec])[1].decision is None
+    True
+    """
+    return tuple(map(_raw, codecs))
+
+
+def _raw(codec: Any) -> Codec:
+    if isinstance(codec, ConditionalCodec):
+        return _Raw.of(codec)
+    chains = {"codecs": codec.codecs} if isinstance(codec, ShardingCodec) else getattr(codec, "chains", {})
+    changed: Codec = (
+        replace(codec, **{name: raw(chain) for name, chain in chains.items()}) if chains else codec
+    )
+    return changed
+
+
+class _Raw(ConditionalCodec):
+    """A `conditional` codec none of whose codecs applies, whatever anybody has decided."""
+
+    @classmethod
+    def of(cls, codec: ConditionalCodec) -> Self:
+        return cls(codecs=codec.codecs, header_bits=codec.header_bits, name=codec.name)
+
+    def effective_decision(self, _chunk_spec: ArraySpec) -> None:
+        """Nobody decides."""
+
+
+@dataclass(frozen=True, init=False)
+class NestedShard(ShardingCodec):
+    """A shard that is an inner chunk of another one, encoded and decoded as a whole.
+
+    zarr's own does the same, but tells nobody which chunk it is at.
+    """
+
+    @classmethod
+    def of(cls, codec: ShardingCodec) -> Self:
+        """The same sharding, at all depths."""
+        same = {field.name: getattr(codec, field.name) for field in fields(ShardingCodec)}
+        return cls(**same | {"codecs": placed(codec.codecs)})
+
+    def _chunks(self, shard_spec: ArraySpec) -> Iterator[tuple[InnerPlace, dict[str, Any]]]:
+        chunk_spec = replace(shard_spec, shape=self.chunk_shape)
+        shard, arrays = current_place.get(), array_codecs(self.codecs)
+        everything = tuple(slice(0, size) for size in shard_spec.shape)
+        grid = ChunkGrid.from_sizes(shard_spec.shape, self.chunk_shape)
+        for coordinates, inside, outside, _ in get_indexer(
+            everything, shape=shard_spec.shape, chunk_grid=grid
+        ):
+            selections = {"chunk_selection": inside, "out_selection": outside, "chunk_spec": chunk_spec}
+            yield InnerPlace(shard, coordinates, chunk_spec, arrays), selections
+
+    def _encode_sync(self, shard_array: NDBuffer, shard_spec: ArraySpec) -> Buffer | None:
+        transform = self._get_inner_chunk_transform(shard_spec)
+        index = ShardIndex.of(self, shard_spec.shape)
+        chunks: dict[tuple[int, ...], Buffer] = {}
+        for place, selections in self._chunks(shard_spec):
+            with at_place(place):
+                encoded = merge_and_encode_chunk(
+                    None,
+                    shard_array,
+                    is_complete=True,
+                    drop_axes=(),
+                    decode=transform.decode_chunk,
+                    encode=transform.encode_chunk,
+                    **selections,
+                )
+            if encoded is not None:
+                chunks[place.coordinates] = encoded
+        order = morton_order_coords(index.grid)
+        return index.join({at: chunks[at] for at in order if at in chunks}) if chunks else None
+
+    def _decode_sync(self, shard_bytes: Buffer, shard_spec: ArraySpec) -> NDBuffer:
+        transform = self._get_inner_chunk_transform(shard_spec)
+        chunks = ShardIndex.of(self, shard_spec.shape).split(shard_bytes)
+        out = shard_spec.prototype.nd_buffer.empty(
+            shape=shard_spec.shape, dtype=shard_spec.dtype.to_native_dtype(), order=shard_spec.order
+        )
+        for place, selections in self._chunks(shard_spec):
+            with at_place(place):
+                decode_and_scatter_chunk(
+                    chunks.get(place.coordinates),
+                    out,
+                    drop_axes=(),
+                    decode=transform.decode_chunk,
+                    **selections,
+                )
+        return out

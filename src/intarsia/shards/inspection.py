@@ -1,0 +1,199 @@
+"""Looking at all shards of an array: how full their slots are, and whether anything is wrong with them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from intarsia.codecs.current_chunk import working_on
+from intarsia.codecs.shard_index import absent
+from intarsia.errors import ChunkDecodeError
+from intarsia.shards import files
+from intarsia.shards.array import ShardedArray
+from intarsia.shards.mending import check_believable, parked, placed, unparked
+from intarsia.shards.reading import locked_index, read_chunks
+from intarsia.shards.swap import dense
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from intarsia.codecs.shard_index import Table
+    from intarsia.shards.array import AnyArray
+
+__all__ = ["ShardProblem", "SlotStats", "check_shards", "slot_stats"]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotStats:
+    """The shards of an array, in numbers.
+
+    >>> SlotStats(shards=1, slotted=1, slots=8, slots_used=2, bytes_used=32, bytes_stored=260,
+    ...           bytes_on_disk=8192, bytes_compacted=164, bytes_freed=4096).slots_free
+    6
+    """
+
+    shards: int
+    """Files."""
+
+    slotted: int
+    """Files with slots; the others were compacted, or written without."""
+
+    slots: int
+    """Inner chunks that the slotted files have room for."""
+
+    slots_used: int
+    """Those of them that are written."""
+
+    bytes_used: int
+    """Bytes of all chunks, slotted or not."""
+
+    bytes_stored: int
+    """Sizes of all files, with their index and their holes."""
+
+    bytes_on_disk: int
+    """What the file system has allocated for them: holes take nothing."""
+
+    bytes_compacted: int
+    """What the sizes of all files would be after `intarsia.compact`."""
+
+    bytes_freed: int
+    """How much of `bytes_on_disk` it would free."""
+
+    @property
+    def slots_free(self) -> int:
+        """Slots that were never written."""
+        return self.slots - self.slots_used
+
+
+def slot_stats(array: AnyArray) -> SlotStats:
+    """Count the slots and the bytes of a sharded array in a local store.
+
+    >>> import tempfile, zarr, intarsia
+    >>> directory = tempfile.TemporaryDirectory()
+    >>> z = zarr.create_array(directory.name, shape=64, chunks=8, shards=64, dtype="u2", compressors=None)
+    >>> intarsia.slotted(z)[8:24] = 1
+    >>> stats = slot_stats(z)
+    >>> stats.slots, stats.slots_used, stats.bytes_used
+    (8, 2, 32)
+    >>> directory.cleanup()
+    """
+    sharded = ShardedArray(array)
+    total = dict.fromkeys((field.name for field in fields(SlotStats)), 0)
+    for _, path in sharded.files():
+        for name, count in _of_shard(sharded, path).items():
+            total[name] += count
+    return SlotStats(**total)
+
+
+def _of_shard(sharded: ShardedArray, path: Path) -> dict[str, int]:
+    with files.opened(path, write=False) as fd:
+        if fd is None:
+            return {}
+        table = unparked(locked_index(fd, sharded.index)[0])
+        status = os.fstat(fd)
+        block = os.fstatvfs(fd).f_frsize
+    present = np.flatnonzero(~absent(table))
+    slotted = any(layout.file_bytes == status.st_size and layout.holds(table) for layout in sharded.layouts)
+    _, compacted = dense(sharded.index, {int(n): int(table[n, 1]) for n in present})
+    if not present.size:
+        compacted = 0  # the file would be removed
+    on_disk = status.st_blocks * 512
+    return {
+        "shards": 1,
+        "slotted": slotted,
+        "slots": slotted * sharded.index.chunks,
+        "slots_used": slotted * present.size,
+        "bytes_used": int(table[present, 1].sum()),
+        "bytes_stored": status.st_size,
+        "bytes_on_disk": on_disk,
+        "bytes_compacted": compacted,
+        "bytes_freed": max(0, on_disk - -(-compacted // block) * block),
+    }
+
+
+PUT_RIGHT = "the next write through intarsia.slotted, and intarsia.compact, put it right"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardProblem:
+    """Something wrong with a shard.
+
+    >>> print(ShardProblem("c/0 chunk (3,)", "it does not decode"))
+    c/0 chunk (3,): it does not decode
+    """
+
+    where: str
+    """The shard's path in the store, and the chunk's index over the whole array."""
+
+    what: str
+    """What is true."""
+
+    advice: str = ""
+    """What to do."""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}{f' ({self.advice})' if self.advice else ''}"
+
+
+def check_shards(array: AnyArray, *, data: bool = True) -> Iterator[ShardProblem]:
+    """Look at every shard and, unless `data` is False, decode every chunk; yields what is wrong.
+
+    Slotted writers may be at work meanwhile.
+
+    >>> import tempfile, zarr
+    >>> directory = tempfile.TemporaryDirectory()
+    >>> z = zarr.create_array(directory.name, shape=64, chunks=8, shards=64, dtype="u2", compressors=None)
+    >>> z[:] = 1
+    >>> list(check_shards(z))
+    []
+    >>> directory.cleanup()
+    """
+    sharded = ShardedArray(array)
+    for coordinates, path in sharded.files():
+        where = f"{array.path}/{sharded.metadata.encode_chunk_key(coordinates)}".lstrip("/")
+        with files.opened(path, write=False) as fd:
+            if fd is None:
+                continue  # removed meanwhile: then it holds nothing
+            try:
+                table, intact = locked_index(fd, sharded.index)
+                if not intact:
+                    check_believable(
+                        path, sharded.index, os.fstat(fd).st_size, unparked(table), sharded.layouts
+                    )
+            except ChunkDecodeError as error:
+                yield ShardProblem(where, str(error))
+                continue
+        yield from (ShardProblem(where, what, advice) for what, advice in _in_index(table, intact))
+        for number in np.flatnonzero(~absent(table)).tolist() if data else ():
+            index = sharded.chunk_index(coordinates, number)
+            with working_on(index):
+                what = _in_chunk(sharded, path, number)
+            if what is not None:
+                yield ShardProblem(f"{where} chunk {index}", what)
+
+
+def _in_index(table: Table, intact: bool) -> Iterator[tuple[str, str]]:
+    if not intact:
+        yield "a writer died: the checksum of the index is out of date, and other programs fail", PUT_RIGHT
+    if parked(table).any():
+        yield "a compaction died: other programs fail to read some chunks", PUT_RIGHT
+    rows = placed(table)[~absent(table)]
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    ends = rows[:, 0] + rows[:, 1]
+    for at in np.flatnonzero(ends[:-1] > rows[1:, 0]):
+        yield f"two chunks share the bytes from {rows[at + 1, 0]} to {ends[at]}: the index is damaged", ""
+
+
+def _in_chunk(sharded: ShardedArray, path: Path, number: int) -> str | None:
+    try:
+        stored = read_chunks(path, sharded.index, [number], sharded.layouts)
+        if stored is not None and number in stored:
+            buffer = sharded.chunk_spec.prototype.buffer.from_bytes(stored[number])
+            sharded.transform.decode_chunk(buffer, sharded.chunk_spec)
+    except Exception as error:  # whatever a codec thinks of damaged bytes
+        return f"{type(error).__name__}: {error}"
+    return None

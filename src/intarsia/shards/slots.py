@@ -1,0 +1,283 @@
+"""The slots of a shard: how its index numbers them, where they lie, and how one array wants them to be."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from zarr.codecs import ShardingCodec, TransposeCodec
+
+from intarsia._compat import morton_order_coords
+from intarsia.codecs.current_chunk import to_array_axes
+from intarsia.codecs.shard_index import ENTRY, ShardIndex, absent
+from intarsia.errors import SlotsUnsupportedError
+from intarsia.shards.mending import TORN, unparked
+from intarsia.shards.reading import locked_index
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from zarr.abc.codec import Codec
+
+    from intarsia.codecs.shard_index import Table
+    from intarsia.shards.inner_codecs import EncodedBound
+
+__all__ = ["SlotIndex", "SlotLayout", "SlotSettings", "chunk_order", "from_the_array"]
+
+
+@lru_cache(maxsize=64)
+def chunk_order(grid: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """For each chunk in the order in which chunks lie in shards, its position in the index.
+
+    Chunks lie in Morton order, as zarr-python writes them; the index is in C order.
+
+    >>> chunk_order((2, 2, 2)).tolist()
+    [0, 4, 2, 6, 1, 5, 3, 7]
+    """
+    coordinates = np.array(morton_order_coords(grid), dtype=np.intp).reshape(math.prod(grid), len(grid))
+    strides = np.array([math.prod(grid[axis + 1 :]) for axis in range(len(grid))], dtype=np.intp)
+    order = coordinates @ strides
+    order.flags.writeable = False
+    return order
+
+
+@lru_cache(maxsize=64)
+def chunk_numbers(grid: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """For each chunk of a shard, by its coordinates, its number in `chunk_order`.
+
+    >>> chunk_numbers((2, 2)).tolist()
+    [[0, 2], [1, 3]]
+    """
+    order = chunk_order(grid)
+    numbers = np.empty(order.size, dtype=np.intp)
+    numbers[order] = np.arange(order.size)
+    numbers.flags.writeable = False
+    return numbers.reshape(grid)
+
+
+def from_the_array[T: ShardingCodec](
+    transposes: Sequence[Codec], codec: T
+) -> tuple[T, tuple[int, ...] | None]:
+    """The sharding that the array sees through `transposes`, and which of its axes each axis of a shard is.
+
+    Every chunk of the transposed shard is a chunk of the shard, transposed. So it comes to the same to divide
+    the shard in the array's axes and to transpose the chunks; only the index has them in another order.
+
+    >>> from zarr.codecs import TransposeCodec
+    >>> sharding = ShardingCodec(chunk_shape=(2, 3, 4))
+    >>> seen, axes = from_the_array([TransposeCodec(order=(2, 0, 1))], sharding)
+    >>> seen.chunk_shape, [type(codec).__name__ for codec in seen.codecs], axes
+    ((3, 4, 2), ['TransposeCodec', 'BytesCodec'], (2, 0, 1))
+    """
+    if not transposes:
+        return codec, None
+    axes = tuple(range(len(codec.chunk_shape)))
+    for transpose in transposes:
+        assert isinstance(transpose, TransposeCodec)
+        axes = tuple(axes[axis] for axis in transpose.order)
+    shape = to_array_axes(codec.chunk_shape, axes)
+    return replace(codec, chunk_shape=shape, codecs=(*transposes, *codec.codecs)), axes
+
+
+@dataclass(frozen=True)
+class SlotIndex(ShardIndex):
+    """An index whose entries can be rewritten in place: the numbers as they are, perhaps with their crc32c.
+
+    Its tables have the chunks in the order of `chunk_order`, in which they lie; that is their *number*.
+
+    >>> index = SlotIndex(grid=(4, 2), first=False)
+    >>> index.chunks, index.nbytes, index.number((0, 1)), index.coordinates(3)
+    (8, 132, 2, (1, 1))
+    """
+
+    axes: tuple[int, ...] | None = None
+    """Which axis of the array each axis of the grid is, if the shard has them in another order."""
+
+    def __post_init__(self) -> None:
+        if not self.is_plain:
+            names = [codec.to_dict().get("name") for codec in self.codecs]
+            raise SlotsUnsupportedError(
+                f"the index of these shards goes through {names}; its entries can be rewritten in place only "
+                "behind index_codecs of 'bytes', or 'bytes' and 'crc32c'"
+            )
+
+    @classmethod
+    def in_array(
+        cls, codec: ShardingCodec, shard_shape: tuple[int, ...], axes: tuple[int, ...] | None
+    ) -> SlotIndex:
+        """As `of`, where both shapes are in the array's axes."""
+        index = cls.of(codec, shard_shape)
+        if axes is None:
+            return index
+        return replace(index, grid=tuple(index.grid[axis] for axis in axes), axes=axes)
+
+    def number(self, coordinates: tuple[int, ...]) -> int:
+        """The number of an inner chunk, given where it lies in the array's axes."""
+        if self.axes is not None:
+            coordinates = tuple(coordinates[axis] for axis in self.axes)
+        return int(chunk_numbers(self.grid)[coordinates])
+
+    def coordinates(self, number: int) -> tuple[int, ...]:
+        """Where in its shard the chunk with this number lies, in the array's axes."""
+        inside = tuple(int(i) for i in np.unravel_index(chunk_order(self.grid)[number], self.grid))
+        return inside if self.axes is None else to_array_axes(inside, self.axes)
+
+    def positions(self, numbers: Sequence[int]) -> np.ndarray[Any, np.dtype[np.intp]]:
+        """Which entries of the stored index belong to chunks."""
+        positions: np.ndarray[Any, np.dtype[np.intp]] = chunk_order(self.grid)[np.asarray(numbers, np.intp)]
+        return positions
+
+    def encode_numbered(self, table: Table) -> bytes:
+        """The index as it is stored."""
+        stored = np.empty_like(table)
+        stored[chunk_order(self.grid)] = table
+        return self.encode(stored)
+
+    def decode_numbered(self, stored: bytes) -> tuple[Table, bool]:
+        """The table in a stored index, and whether its checksum agrees."""
+        self.check_length(len(stored))
+        return self.entries(stored)[chunk_order(self.grid)], self.is_intact(stored)
+
+
+@dataclass(frozen=True)
+class SlotLayout:
+    """A shard in which every chunk has a place of its own, written or not.
+
+    >>> from intarsia.shards.inner_codecs import EncodedBound
+    >>> index = SlotIndex(grid=(4,), first=False)
+    >>> layout = SlotLayout(index, EncodedBound(nbytes=97, fixed=True, checksum=False), copies=1)
+    >>> [layout.offset(number) for number in range(4)], layout.file_bytes
+    ([0, 104, 208, 312], 484)
+    """
+
+    index: SlotIndex
+    """How the index is stored."""
+
+    bound: EncodedBound
+    """What a slot has to hold."""
+
+    copies: int
+    """Slots a chunk: 1, or 2 of which the index names the one in force."""
+
+    @property
+    def slot(self) -> int:
+        """The bytes of one slot."""
+        return self.bound.slot
+
+    @property
+    def start(self) -> int:
+        """Where the first slot starts."""
+        return self.index.nbytes if self.index.first else 0
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of the file; what no slot has written takes no room on disk."""
+        end = self.start + self.copies * self.index.chunks * self.slot
+        # An entry must not straddle two pages, or a reader could see half of it.
+        return end if self.index.first else -(-end // ENTRY) * ENTRY + self.index.nbytes
+
+    def offset(self, number: int, copy: int = 0) -> int:
+        """Where a slot starts."""
+        return self.start + (copy * self.index.chunks + number) * self.slot
+
+    def copy_at(self, offset: int) -> int:
+        """Which of its chunk's slots starts at `offset`."""
+        return (offset - self.start) // self.slot // self.index.chunks
+
+    def holds(self, table: Table, numbers: Sequence[int] | None = None) -> bool:
+        """Whether every chunk of the table lies in a slot of its own, so that writing one harms no other.
+
+        The table is whole, or has the rows of the chunks with these `numbers`.
+        """
+        rows = np.arange(self.index.chunks) if numbers is None else np.asarray(numbers)
+        first = np.uint64(self.start) + rows.astype(np.uint64) * np.uint64(self.slot)
+        offsets, lengths = table[:, 0] & ~TORN, table[:, 1]
+        own = offsets == first
+        if self.copies == 2:
+            own |= offsets == first + np.uint64(self.index.chunks * self.slot)
+        fewest = self.bound.nbytes if self.bound.fixed else 1
+        fits = (lengths >= fewest) & (lengths <= self.bound.nbytes)
+        return bool((absent(table) | (own & fits)).all())
+
+
+MOST_KNOWN = 1 << 16
+"""Files that a handle remembers; a few MB."""
+
+
+@dataclass(frozen=True)
+class SlotSettings:
+    """How one array wants its shards to be.
+
+    >>> from intarsia.shards.inner_codecs import EncodedBound
+    >>> index = SlotIndex(grid=(4,), first=False)
+    >>> SlotSettings(index, EncodedBound(8, fixed=True, checksum=False), safe_readers=True).new.copies
+    2
+    """
+
+    index: SlotIndex
+    """How the index is stored."""
+
+    bound: EncodedBound
+    """What a slot has to hold."""
+
+    safe_readers: bool
+    """Whether a chunk that is rewritten stays readable: two slots a chunk."""
+
+    fsync: bool = False
+    """Whether a write returns only when it would survive a power loss."""
+
+    quick: bool = False
+    """Whether encoding a chunk is little more than copying it, and runs no function of a user's."""
+
+    layouts: tuple[SlotLayout, SlotLayout] = field(init=False, repr=False)
+    """With one and with two slots a chunk."""
+
+    durable: dict[Path, tuple[int, int]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """What `files.sync_names` has made durable."""
+
+    _slotted: set[tuple[int, int, int]] = field(init=False, repr=False, compare=False, default_factory=set)
+    """Files whose whole table was looked at: their device, number and size."""
+
+    def __post_init__(self) -> None:
+        both = (SlotLayout(self.index, self.bound, 1), SlotLayout(self.index, self.bound, 2))
+        object.__setattr__(self, "layouts", both)
+
+    @property
+    def new(self) -> SlotLayout:
+        """The layout of shards that are created."""
+        return self.layouts[1 if self.safe_readers else 0]
+
+    def layout_of(
+        self, file_bytes: int, table: Table, numbers: Sequence[int] | None = None
+    ) -> SlotLayout | None:
+        """The layout of an existing shard; None if its chunks do not lie in slots that will do.
+
+        The table is whole, or has the rows of the chunks with these `numbers`.
+        """
+        for layout in self.layouts[1 if self.safe_readers else 0 :]:
+            if layout.file_bytes == file_bytes and layout.holds(table, numbers):
+                return layout
+        return None
+
+    def layout_in(self, fd: int, rows: Table, numbers: Sequence[int]) -> SlotLayout | None:
+        """The layout of an open shard, by its size and the rows of a few chunks.
+
+        A file that is met for the first time is looked at as a whole, which takes long in shards of many
+        chunks: other programs may have made one of the same size.
+        """
+        status = os.fstat(fd)
+        layout = self.layout_of(status.st_size, rows, numbers)
+        file = (status.st_dev, status.st_ino, status.st_size)
+        if layout is None or file in self._slotted:
+            return layout
+        if not layout.holds(unparked(locked_index(fd, self.index)[0])):
+            return None
+        if len(self._slotted) >= MOST_KNOWN:
+            self._slotted.clear()
+        self._slotted.add(file)
+        return layout

@@ -1,0 +1,128 @@
+"""Which chunks a store has, on stores of several kinds."""
+
+import icechunk
+import numpy as np
+import obstore
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from zarr.codecs import Crc32cCodec, GzipCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import LocalStore, MemoryStore, ObjectStore, StorePath, WrapperStore, ZipStore
+
+from intarsia import OffsetCodec, PadCodec
+from intarsia.codecs.stored_chunks import Extent, MemoryObject, StoredObject, margins, stored_indices
+from tests.codecs.stores import AsyncOnly
+
+
+class Unlisted(WrapperStore):
+    supports_listing = False
+
+
+def stores(tmp_path):
+    repository = icechunk.Repository.create(icechunk.in_memory_storage())
+    return {
+        "memory": MemoryStore(),
+        "local": LocalStore(tmp_path / "local"),
+        "obstore": ObjectStore(obstore.store.MemoryStore()),
+        "zip": ZipStore(tmp_path / "a.zip", mode="w"),
+        "icechunk": repository.writable_session("main").store,
+        "unlisted": Unlisted(MemoryStore()),
+    }
+
+
+@pytest.mark.parametrize("path", ["", "a/b"])
+@pytest.mark.parametrize("kind", ["memory", "local", "obstore", "zip", "icechunk"])
+def test_only_what_is_stored_is_listed(kind, path, tmp_path):
+    store = stores(tmp_path)[kind]
+    z = zarr.create_array(store, name=path or None, shape=(10**7, 6), chunks=(1, 2), dtype="u1")
+    z[[3, 10**6], 4:] = 7
+    assert stored_indices(z) == [(3, 2), (10**6, 2)]
+    z.store.close()
+
+
+def test_a_store_that_cannot_list_has_all_places(tmp_path):
+    z = zarr.create_array(stores(tmp_path)["unlisted"], shape=(2, 2), chunks=(1, 1), dtype="u1")
+    assert list(stored_indices(z)) == list(np.ndindex(2, 2))
+
+
+@pytest.mark.parametrize("separator", [".", "/"])
+@pytest.mark.parametrize("encoding", ["v2", "default"])
+def test_every_way_to_spell_keys_is_understood(encoding, separator):
+    keys = {"name": encoding, "separator": separator}
+    for shape in ((), (4,), (4, 6)):
+        z = zarr.create_array({}, shape=shape, chunks=(2,) * len(shape), dtype="u1", chunk_key_encoding=keys)
+        assert stored_indices(z) == []
+        z[...] = 7
+        assert stored_indices(z) == list(np.ndindex(tuple(n // 2 for n in shape)))
+
+
+def test_chunks_outside_the_grid_are_left_out():
+    z = zarr.create_array({}, shape=4, chunks=2, dtype="u1")
+    z[:] = 7
+    store = z.store._store_dict
+    store["c/9"] = store["c/0"]
+    assert stored_indices(z) == [(0,), (1,)]
+
+
+def test_the_chunks_of_an_array_further_below_are_not_its_own():
+    z = zarr.create_array({}, name="a", shape=4, chunks=2, dtype="u1")
+    z[:2] = 7
+    store = z.store._store_dict
+    store["a/b/c/1"] = store["a/c/0"]
+    assert stored_indices(z) == [(0,)]
+
+
+CONTENT = bytes(range(100))
+
+
+def source(kind, tmp_path):
+    buffer = default_buffer_prototype().buffer.from_bytes(CONTENT)
+    if kind == "memory":
+        return MemoryObject(buffer)
+    store = {
+        "local store": lambda: LocalStore(tmp_path),
+        "memory store": MemoryStore,
+        "asynchronous store": lambda: AsyncOnly(MemoryStore()),
+    }[kind]()
+    stored = StoredObject(StorePath(store, "some/key"))
+    stored.write(buffer)
+    assert stored.size() == 100
+    return stored
+
+
+KINDS = ["memory", "local store", "memory store", "asynchronous store"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("start", "trail"), [(0, 0), (7, 0), (0, 9), (7, 9)])
+def test_parts_of_an_object(kind, start, trail, tmp_path):
+    extent = Extent(source(kind, tmp_path)).without(start, trail)
+    inside = CONTENT[start : 100 - trail]
+    assert extent.all().to_bytes() == inside
+    assert extent.first(5).to_bytes() == inside[:5]
+    assert extent.last(5).to_bytes() == inside[-5:]
+    part = extent.part(10, 20)
+    assert part.all().to_bytes() == inside[10:20]
+    assert part.first(3).to_bytes() == inside[10:13]
+    assert part.first(30).to_bytes() == inside[10:20]
+    assert part.last(3).to_bytes() == inside[17:20]
+    assert part.last(30).to_bytes() == inside[10:20]
+    assert part.without(2, 3).all().to_bytes() == inside[12:17]
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_an_object_that_does_not_exist(kind, tmp_path):
+    missing = Extent(StoredObject(StorePath(source(kind, tmp_path).path.store, "other")))
+    assert missing.all() is missing.first(3) is missing.last(3) is None
+
+
+@given(st.lists(st.sampled_from([Crc32cCodec(), OffsetCodec(offset=3), PadCodec(location="end", nbytes=2),
+                                 PadCodec(location="start", nbytes=5)])))  # fmt: skip
+def test_margins_are_what_the_codecs_add(codecs):
+    before, after = margins(codecs)
+    assert before == sum(3 if isinstance(c, OffsetCodec) else 5 for c in codecs if isinstance(c, OffsetCodec)
+                         or getattr(c, "location", None) == "start")  # fmt: skip
+    assert before + after == sum(c.compute_encoded_size(0, None) for c in codecs)
+    assert margins([*codecs, GzipCodec()]) is None
