@@ -1,12 +1,13 @@
-"""Every private name of zarr, icechunk or pandas that intarsia touches, each with the reason.
+"""Every private name of other packages that intarsia touches, each with the reason.
 
-Nothing else in the package imports a private name; `tests/test_compat.py` pins them, so that
-a release of one of them that moves one fails in a single, obvious place.
+Nothing else in the package imports or asks for one; `tests/test_compat.py` checks it and pins them, so that a
+release that moves one fails in a single, obvious place. Methods that a codec of zarr's is *made of* are no
+private names here, although they look like it: whoever writes a codec writes them (`CODEC_METHODS`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zarr.abc.codec import _codec_supports_sync as codec_supports_sync
 from zarr.abc.store import SyncByteSetter
@@ -38,8 +39,17 @@ from zarr.core.metadata.v3 import ArrayV3Metadata, RegularChunkGridMetadata
 from zarr.core.sync import _get_loop as event_loop
 from zarr.core.sync import sync
 
+if TYPE_CHECKING:
+    import icechunk
+    import numpy as np
+    import pandas
+    from zarr.abc.store import Store
+    from zarr.codecs import ShardingCodec
+
 __all__ = [
+    "CODEC_METHODS",
     "JSON",
+    "OVERRIDDEN",
     "ArrayConfig",
     "ArraySpec",
     "ArrayV3Metadata",
@@ -50,26 +60,36 @@ __all__ = [
     "DeferredNDBuffer",
     "FusedCodecPipeline",
     "HasItemSize",
+    "ManifestTable",
     "RegularChunkGridMetadata",
     "Resolver",
     "ShardingByteGetter",
+    "Stages",
     "SyncByteSetter",
     "as_numpy_array_wrapper",
     "chunk_is_empty",
     "codec_supports_sync",
     "codecs_from_list_unchecked",
     "concurrent_map",
+    "dask_meta",
     "decode_and_scatter_chunk",
     "event_loop",
     "evolve_codecs",
     "get_indexer",
     "get_many",
+    "inner_projections",
     "is_pure_fancy_indexing",
+    "manifest_table",
     "merge_and_encode_chunk",
     "morton_order_coords",
+    "native_store",
+    "numcodec",
+    "open_store",
     "pandas_memory",
+    "parsed_group",
     "resolve_aa_specs",
     "resolve_max_workers",
+    "stages",
     "storage_in_memory",
     "storage_path",
     "storage_text",
@@ -77,32 +97,102 @@ __all__ = [
     "sync",
 ]
 
-if TYPE_CHECKING:
-    import icechunk
-    import numpy as np
-    import pandas
-
 # ArrayConfig: our subclass of it carries a decision to every codec of one array, as `chunk_spec.config`.
 # ArraySpec: what every codec method takes; the read engine and rewriting chunks call codecs directly.
 # ArrayV3Metadata: tells format 3 arrays from format 2 ones, which have none of our codecs.
 # BatchedCodecPipeline, FusedCodecPipeline: zarr's two pipelines, which we extend by the chunk index.
 # ChunkGrid: where each chunk starts, for regular and rectilinear grids alike.
-# ChunkTransform, evolve_codecs, resolve_aa_specs: how zarr runs a chain of codecs without an event loop.
+# ChunkTransform, resolve_aa_specs: how zarr runs a chain of codecs without an event loop.
+# DTypeJSON: the type that `ZDType` methods are annotated with; zarr exports no public alias.
+# HasItemSize: a data type that has it gets chunk shapes by bytes rather than by elements.
 # JSON: the type that `Metadata.to_dict` and `from_dict` are annotated with; zarr exports no public alias.
 # RegularChunkGridMetadata: the read engine plans regular grids and leaves others to zarr.
+# Resolver: how zarr tells a data type that contains another one where to look that one up.
 # ShardingByteGetter: how a pipeline inside a shard learns which inner chunk it works on.
 # SyncByteSetter, store_supports_sync_io: how zarr's fused pipeline decides whether it may work synchronously.
 # as_numpy_array_wrapper: how zarr's own codecs call numcodecs on a Buffer without a copy.
 # chunk_is_empty: zarr's rule for chunks that are not stored because they hold the fill value alone.
 # codec_supports_sync: whether a nested codec may be called without an event loop.
+# codecs_from_list_unchecked: splits a chain into its three stages, with zarr's own error messages.
 # concurrent_map: zarr's bounded concurrency, so that our pipelines schedule as its own do.
-# event_loop: the loop that stores live on; starting a fetch before waiting for it needs the loop itself.
 # decode_and_scatter_chunk, merge_and_encode_chunk: one chunk as zarr reads or writes it, with our own I/O.
-# resolve_max_workers: how many threads the fused pipeline takes.
+# event_loop: the loop that stores live on; starting a fetch before waiting for it needs the loop itself.
+# evolve_codecs: fills in a chain from the data it will see, each codec after the one before it.
 # get_indexer: which inner chunks of a shard a selection touches, as zarr's sharding sees it.
+# is_pure_fancy_indexing: which selections `array[…]` of zarr reads point by point, as `vindex`.
 # morton_order_coords: the order in which zarr writes the inner chunks of a shard.
-# resolve_max_workers: how many threads the fused pipeline may use.
+# resolve_max_workers: how many threads the fused pipeline takes.
 # sync: runs a coroutine of a store on zarr's event loop.
+
+CODEC_METHODS = frozenset({"_decode_single", "_decode_sync", "_encode_single", "_encode_sync"})
+"""What zarr calls of a codec: without an event loop, and in one. Chains of our own call them as zarr does."""
+
+OVERRIDDEN = frozenset(
+    {
+        "_check_native_dtype",  # of data types, as are the next four
+        "_check_scalar",
+        "_from_json_resolved",
+        "_from_json_v2",
+        "_from_json_v3",
+        "_check_writable",  # of stores, as is the next one
+        "_open",
+        "_decode_partial_single",  # of the sharding codec, as are the rest
+        "_decode_partial_sync",
+        "_encode_partial_single",
+        "_encode_partial_sync",
+        "_get_inner_chunk_transform",
+    }
+)
+"""Methods of zarr's classes that ours replace, so that zarr calls them."""
+
+
+# zarr
+
+
+class Stages(NamedTuple):
+    """The codecs of a chain by what they do, each in the order of encoding."""
+
+    array_array: tuple[Any, ...]
+    array_bytes: Any
+    bytes_bytes: tuple[Any, ...]
+
+
+def stages(transform: ChunkTransform) -> Stages:
+    """The codecs of a chain that zarr has split and checked; it keeps them to itself."""
+    return Stages(tuple(transform._aa_codecs), transform._ab_codec, tuple(transform._bb_codecs))
+
+
+def inner_projections(codec: ShardingCodec, selection: Any, shard_spec: ArraySpec, value: Any) -> Any:
+    """Which inner chunks of a shard get which part of `value`, and `value` as these parts count in it.
+
+    Coordinate selections make the difference: zarr flattens the value for them.
+    """
+    return codec._get_shard_indexer_and_value(selection, shard_spec, value)
+
+
+def numcodec(codec: Any) -> Any:
+    """The codec of numcodecs behind one of `zarr.codecs.numcodecs`; zarr shows its settings as JSON only."""
+    return codec._codec
+
+
+async def open_store(store: Store) -> None:
+    """Open a store that is not open yet; the public `open` makes a new one."""
+    await store._ensure_open()
+
+
+class DeferredNDBuffer(NDBuffer):
+    """Memory that is what `as_ndarray_like` makes it when somebody looks.
+
+    A buffer of zarr's that takes the values of another one looks for them in its `_data`. Only zarr's own
+    constructor sets it, which classes derived from this one do not call.
+    """
+
+    @property
+    def _data(self) -> Any:  # type: ignore[override]  # zarr has an attribute there, and never sets it on ours
+        return self.as_ndarray_like()
+
+
+# icechunk
 
 
 def _storage_fields(storage: icechunk.Storage) -> dict[str, str]:
@@ -134,12 +224,9 @@ def storage_text(storage: icechunk.Storage) -> str:
     return fields.get("url") or f"the {kind} repository"
 
 
-# DTypeJSON: the type that `ZDType` methods are annotated with; zarr exports no public alias.
-# HasItemSize: a data type that has it gets chunk shapes by bytes rather than by elements.
-# Resolver: how zarr tells a data type that contains another one where to look that one up.
-# codecs_from_list_unchecked: splits a chain into its three stages, with zarr's own error messages.
-# evolve_codecs: fills in a chain from the data it will see, each codec after the one before it.
-# is_pure_fancy_indexing: which selections `array[…]` of zarr reads point by point, as `vindex`.
+def native_store(store: icechunk.IcechunkStore) -> Any:
+    """The object in Rust behind a store of Icechunk's: a store of ours wraps it, and it knows its session."""
+    return store._store
 
 
 async def get_many(
@@ -149,20 +236,34 @@ async def get_many(
 
     None also stands for a value that exists and could not be read: ask for it alone to tell.
     """
-    found: list[Any] = await store._store.get_partial_values(wanted)
-    return found
+    values: list[Any] = await store._store.get_partial_values(wanted)
+    return values
 
 
-class DeferredNDBuffer(NDBuffer):
-    """Memory that is what `as_ndarray_like` makes it when somebody looks.
+# VirtualiZarr, pandas, dask
 
-    A buffer of zarr's that takes the values of another one looks for them in its `_data`. Only zarr's own
-    constructor sets it, which classes derived from this one do not call.
-    """
 
-    @property
-    def _data(self) -> Any:  # type: ignore[override]
-        return self.as_ndarray_like()
+def parsed_group(store: Any) -> Any:
+    """The arrays and attributes in a `ManifestStore`; VirtualiZarr shows them through xarray alone."""
+    return store._group
+
+
+class ManifestTable(NamedTuple):
+    """Where the chunks of a manifest array are, over its chunk grid."""
+
+    paths: np.ndarray[Any, Any]
+    """The file of each chunk; empty for those that are not stored."""
+
+    offsets: np.ndarray[Any, np.dtype[np.uint64]]
+    lengths: np.ndarray[Any, np.dtype[np.uint64]]
+
+    inlined: dict[tuple[int, ...], bytes]
+    """The chunks that the parser had to decode."""
+
+
+def manifest_table(manifest: Any) -> ManifestTable:
+    """A manifest of VirtualiZarr's as arrays; its public form is a dict of every chunk."""
+    return ManifestTable(manifest._paths, manifest._offsets, manifest._lengths, dict(manifest._inlined))
 
 
 def pandas_memory(
@@ -170,3 +271,8 @@ def pandas_memory(
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, np.dtype[np.bool_]]]:
     """The values of a nullable array of pandas, and where it is null; its public accessors copy both."""
     return array._data, array._mask
+
+
+def dask_meta(array: Any) -> Any:
+    """An empty array of the kind that the blocks of a dask array have; anything else as it is."""
+    return getattr(array, "_meta", array)

@@ -34,6 +34,8 @@ import icechunk
 import numpy as np
 from zarr.storage import StorePath
 
+from intarsia._compat import native_store
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 
@@ -248,7 +250,7 @@ def safe_store(store: Any) -> Any:
     {}
     """
     if type(store) is icechunk.IcechunkStore:
-        return IcechunkStore(store._store, store.read_only)
+        return IcechunkStore(native_store(store), store.read_only)
     if type(store) is StorePath and type(store.store) is icechunk.IcechunkStore:
         return StorePath(safe_store(store.store), store.path)
     return store
@@ -263,13 +265,14 @@ def writing(session: icechunk.Session) -> Iterator[None]:
     >>> with writing(session):
     ...     session.discard_changes()
     """
-    with _turns_of(session.store._store).taken(WRITING):
+    with _turns_of(native_store(session.store)).taken(WRITING):
         yield
 
 
 def session_bytes(store: icechunk.IcechunkStore) -> bytes:
     """A session as it is pickled; the only place that says where its repository lies."""
-    return store._store.session.as_bytes()
+    session: bytes = native_store(store).session.as_bytes()
+    return session
 
 
 NATIVE, VIRTUAL, INLINE = 1, 2, 3

@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 import zarr
 
+from intarsia._compat import manifest_table, parsed_group
 from intarsia.archives import netcdf3
 from intarsia.archives.cf import decoded_fill_attribute
 from intarsia.archives.parsed import (
@@ -72,7 +73,7 @@ class VirtualFormat:
                 variable.ranges = None
             variables[name] = variable
         if attrs is None:
-            attrs = dict(store._group.metadata.attributes or {})
+            attrs = dict(parsed_group(store).metadata.attributes or {})
         new_dim = is_one_step(described, want)
         parsed = ParsedFile(url, sources.identity(url), self.name, variables, attrs, left_out, new_dim)
         parsed.referenced = _elsewhere(parsed, sources)
@@ -143,7 +144,7 @@ def _rename(variable: ParsedVariable, old: str, new: str) -> None:
 
 def arrays_of(store: Any, group: str = "") -> Mapping[str, Any]:
     """The manifest arrays of one group of a VirtualiZarr `ManifestStore`, by name."""
-    node = store._group  # VirtualiZarr has no public way to the parsed arrays but through xarray
+    node = parsed_group(store)
     for part in group.strip("/").split("/") if group.strip("/") else ():
         node = node.groups[part]
     arrays: Mapping[str, Any] = node.arrays
@@ -179,15 +180,15 @@ def parsed_variable(name: str, role: Role, array: Any, description: Description)
     metadata, manifest = array.metadata, array.manifest
     chunks = tuple(int(size) for size in metadata.chunk_grid.chunk_shape)
     grid = chunk_grid(array.shape, chunks)
-    paths, inlined = manifest._paths, dict(manifest._inlined)
+    paths, offsets, lengths, inlined = manifest_table(manifest)
     if paths.shape == grid and paths.size:
         flat = paths.ravel()
         stored = flat != ""
-        lengths = np.where(stored.reshape(grid), manifest._lengths, np.uint64(0))
+        lengths = np.where(stored.reshape(grid), lengths, np.uint64(0))
         for index in inlined:
             lengths[index] = 0
         single = _only(flat[stored & (lengths.ravel() > 0)])
-        offsets, lengths = np.ascontiguousarray(manifest._offsets), np.ascontiguousarray(lengths)
+        offsets, lengths = np.ascontiguousarray(offsets), np.ascontiguousarray(lengths)
         ranges = ChunkRanges(paths.copy() if single is None else single, offsets, lengths, inlined=inlined)
     else:  # nothing of it was ever written; the parser then gives any shape
         ranges = ChunkRanges("", np.zeros(grid, "u8"), np.zeros(grid, "u8"), inlined=inlined)

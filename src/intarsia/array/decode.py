@@ -14,7 +14,7 @@ import numpy as np
 from zarr.codecs import BytesCodec
 from zarr.core.buffer import default_buffer_prototype
 
-from intarsia._compat import ArraySpec, ChunkTransform, resolve_aa_specs
+from intarsia._compat import ArraySpec, ChunkTransform, resolve_aa_specs, stages
 from intarsia.array.fetch import Encoded, FileSpan
 from intarsia.array.memory import Values, put
 from intarsia.codecs.bounded import Bytes, Unpack, decode, decoded_bounds, unpacker
@@ -55,9 +55,10 @@ class Decoder:
 
     def __init__(self, codecs: tuple[Codec, ...], spec: ArraySpec) -> None:
         chain = ChunkTransform(codecs=codecs)  # raises TypeError where a codec has no synchronous form
-        self._array_codecs: tuple[Any, ...] = tuple(chain._aa_codecs)
+        self._array_codecs: tuple[Any, ...]
+        self._serializer: Any
+        self._array_codecs, self._serializer, after = stages(chain)
         self._array_specs, self._spec = resolve_aa_specs(self._array_codecs, spec)
-        self._serializer: Any = chain._ab_codec
         self._buffer = default_buffer_prototype().buffer
         self._nd_buffer = default_buffer_prototype().nd_buffer
         self._dtype: np.dtype[Any] = self._spec.dtype.to_native_dtype()
@@ -71,7 +72,7 @@ class Decoder:
             self.stored_dtype = self._dtype.newbyteorder("<" if order == "little" else ">")
         self.nbytes = prod(self.stored_shape) * self._dtype.itemsize
         """Size of a chunk, as the array -> bytes codec sees it."""
-        outer: list[Any] = list(chain._bb_codecs)
+        outer: list[Any] = list(after)
         to_bytes: list[Any] = [self._serializer, *outer]
         bounds = decoded_bounds(to_bytes, self._spec)
         self._unpack: Unpack | None = None

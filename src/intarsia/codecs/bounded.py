@@ -26,10 +26,12 @@ from numcodecs import blosc, zstd
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 from zarr.codecs import numcodecs as zarr_numcodecs
 
+from intarsia._compat import numcodec
+
 try:
     from isal.isal_zlib import decompressobj
 except ImportError:
-    from zlib import decompressobj  # type: ignore[assignment]
+    from zlib import decompressobj  # type: ignore[assignment]  # the same function, declared otherwise
 
 if TYPE_CHECKING:
     from zarr.abc.codec import Codec
@@ -204,7 +206,7 @@ def _blosc_content(data: Any, most: int) -> int:
 def _lz4(codec: Any, data: Any, most: int) -> Any:
     if int.from_bytes(bytes(memoryview(data)[:LZ4_HEADER]), "little") > most:
         raise _too_much(most)
-    return codec._codec.decode(data)
+    return numcodec(codec).decode(data)
 
 
 def _zstd(_codec: Any, data: Any, most: int) -> Any:
@@ -296,7 +298,7 @@ def _bz2(_codec: Any, data: Any, most: int) -> Any:
 
 
 def _lzma(codec: Any, data: Any, most: int) -> Any:
-    inside = codec._codec
+    inside = numcodec(codec)
     return _read(lzma.LZMAFile(io.BytesIO(data), format=inside.format, filters=inside.filters), most)
 
 

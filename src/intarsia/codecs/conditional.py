@@ -57,10 +57,10 @@ class ConditionalCodec(SynchronousBytesCodec):
     >>> from zarr.codecs import BytesCodec
     >>> zstd = {"name": "zstd", "configuration": {"level": 5, "checksum": False}}
     >>> codec = ConditionalCodec(codecs=[zstd], decision="compress_if_smaller")
-    >>> z = zarr.create(store={}, shape=2000, chunks=1000, dtype="u1", codecs=[BytesCodec(), codec])
+    >>> stored = {}
+    >>> z = zarr.create(store=stored, shape=2000, chunks=1000, dtype="u1", codecs=[BytesCodec(), codec])
     >>> z[:1000] = 7
     >>> z[1000:] = np.random.default_rng(0).integers(0, 256, 1000)
-    >>> stored = z.store_path.store._store_dict
     >>> stored["c/0"].to_bytes()[0], len(stored["c/0"])  # the bitmask, and the size
     (1, 19)
     >>> stored["c/1"].to_bytes()[0], len(stored["c/1"])

@@ -181,9 +181,10 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
     >>> import intarsia, zarr
     >>> number = intarsia.PadCodec(location="end", nbytes=1,
     ...                            padding_func=lambda encoded, chunk_index: bytes(chunk_index))
-    >>> z = zarr.create(store={}, shape=4, chunks=2, dtype="u1", codecs=[{"name": "bytes"}, number])
+    >>> store = {}
+    >>> z = zarr.create(store=store, shape=4, chunks=2, dtype="u1", codecs=[{"name": "bytes"}, number])
     >>> z[:] = 7
-    >>> z.store_path.store._store_dict["c/1"].to_bytes()
+    >>> store["c/1"].to_bytes()
     b'\\x07\\x07\\x01'
     """
 

@@ -40,9 +40,10 @@ class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
     """array -> bytes: bits `first_bit` to `last_bit` of every bool or integer, without gaps.
 
     >>> import zarr
-    >>> z = zarr.create(store={}, shape=10, dtype="bool", codecs=[PackBitsCodec()])
+    >>> store = {}
+    >>> z = zarr.create(store=store, shape=10, dtype="bool", codecs=[PackBitsCodec()])
     >>> z[:] = [True, False] * 5
-    >>> bytes(z.store_path.store._store_dict["c/0"].to_bytes())
+    >>> store["c/0"].to_bytes()
     b'U\\x01'
     """
 

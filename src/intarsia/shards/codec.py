@@ -13,9 +13,11 @@ from zarr.storage import StorePath
 from intarsia._compat import (
     ChunkGrid,
     ChunkTransform,
+    codec_supports_sync,
     decode_and_scatter_chunk,
     evolve_codecs,
     get_indexer,
+    inner_projections,
     merge_and_encode_chunk,
 )
 from intarsia.codecs.conditional import ConditionalCodec
@@ -130,7 +132,7 @@ class SlottedSharding(ShardingCodec):
 
     def slot_settings(self, shard_spec: ArraySpec) -> SlotSettings:
         """How the shards of an array are to be; `NoSlotBoundError` if its chunks have no largest size."""
-        if not self._sync_capable:
+        if not codec_supports_sync(self):
             raise SlotsUnsupportedError(
                 "an inner codec of these shards works only inside an event loop, where nobody can wait for a "
                 "lock; slots need codecs that can be called directly (_encode_sync and _decode_sync)"
@@ -163,7 +165,7 @@ class SlottedSharding(ShardingCodec):
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)
         transform = self._get_inner_chunk_transform(shard_spec)
         encode_payload = self._fitting(shard_spec, settings.bound)
-        projections, value = self._get_shard_indexer_and_value(selection, shard_spec, value)
+        projections, value = inner_projections(self, selection, shard_spec, value)
         place_of = self._places(chunk_spec)
 
         def slot_write(projection: Any) -> SlotWrite:

@@ -79,9 +79,10 @@ def with_decision(array: Any, decision: Any, *, remember: bool = False) -> Any:
     >>> import numpy as np, zarr
     >>> from zarr.codecs import BytesCodec, ZstdCodec
     >>> codec = ConditionalCodec(codecs=[ZstdCodec()])
-    >>> z = zarr.create(store={}, shape=1000, dtype="u1", codecs=[BytesCodec(), codec])
+    >>> store = {}
+    >>> z = zarr.create(store=store, shape=1000, dtype="u1", codecs=[BytesCodec(), codec])
     >>> with_decision(z, "compress_if_smaller")[:] = 7
-    >>> len(z.store_path.store._store_dict["c/0"]) < 30
+    >>> len(store["c/0"]) < 30
     True
     """
     if isinstance(decision, ConditionalCodec):
@@ -142,9 +143,10 @@ def with_padding(array: Any, padding: Any) -> Any:
     >>> import zarr
     >>> from zarr.codecs import BytesCodec
     >>> codec = PadCodec(location="start", nbytes=4)
-    >>> z = zarr.create(store={}, shape=4, dtype="u1", codecs=[BytesCodec(), codec])
+    >>> store = {}
+    >>> z = zarr.create(store=store, shape=4, dtype="u1", codecs=[BytesCodec(), codec])
     >>> with_padding(z, lambda encoded: b"LEN%d" % len(encoded))[:] = 7
-    >>> z.store_path.store._store_dict["c/0"].to_bytes()
+    >>> store["c/0"].to_bytes()
     b'LEN4\\x07\\x07\\x07\\x07'
     """
     check_padding(padding)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zarr
 
+from intarsia._compat import dask_meta
 from intarsia.array.append import completed, takes_over
 from intarsia.array.box import Box
 from intarsia.array.encode import write_box
@@ -209,7 +210,7 @@ def axis_number(frame: Frame, axis: int | str) -> int:
 
 def _data_type(source: Any) -> Any:
     """What a new array holds: masked arrays, in memory or in dask, become nullable ones."""
-    masked = isinstance(getattr(source, "_meta", source), np.ma.MaskedArray)
+    masked = isinstance(dask_meta(source), np.ma.MaskedArray)
     return optional_dtype(source.dtype) if masked else source.dtype
 
 

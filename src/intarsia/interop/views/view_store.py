@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.storage import StorePath
 
+from intarsia._compat import open_store
 from intarsia.array.travel import check_travels
 from intarsia.errors import ReadOnlyError
 from intarsia.interop.views.nodes import METADATA, OLDER_METADATA, Node, Nodes, below, is_metadata
@@ -86,7 +87,7 @@ class ViewStore(Store):
 
     async def _open(self) -> None:
         await super()._open()
-        await self._nodes.asked(self._store._ensure_open())
+        await self._nodes.asked(open_store(self._store))
 
     def close(self) -> None:
         """Close the view, and the store below."""
