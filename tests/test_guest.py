@@ -157,3 +157,25 @@ def test_every_public_name_is_there_for_people_and_programs():
         exec("from intarsia import *", names)
         assert set(intarsia.__all__) <= set(names)
     """)
+
+
+def test_opening_an_array_imports_what_reading_needs():
+    """Each module costs a reader time: a name that drags in a room of its own shows here."""
+    modules = run("""
+        import sys, zarr, icechunk
+        before = set(sys.modules)
+        import intarsia
+        intarsia.open
+        print(*(name for name in sys.modules if name not in before))
+    """).split()
+    rooms = {name.split(".")[1] for name in modules if name.startswith("intarsia.")}
+    assert not rooms & {"archives", "cli", "interop", "report", "shards", "tune", "types"}
+    assert not set(modules) & {
+        "concurrent.futures.process",
+        "dask",
+        "filelock",
+        "jsonschema",
+        "rich",
+        "xarray",
+    }
+    assert len(modules) <= 120, modules

@@ -1,6 +1,8 @@
 from . import codecs, errors, nullable, shards, types
 from .archives import authorize, containers, ingest
-from .array import LogicalArray, Region, create, explain, vacuum
+from .array import LogicalArray, Region, create
+from .array.explain import explain
+from .array.vacuum import vacuum
 from .codecs import (
     ConditionalCodec,
     OffsetCodec,
@@ -24,21 +26,17 @@ from .report.region_map import region_map
 from .report.write import write_report
 from .shards import compact, slot_stats, slotted
 from .tune import advise
-from .versions import (
-    append,
-    commit_lock,
-    diff,
-    expire_and_collect,
-    history,
-    open,
-    open_repository,
-    recode,
-    restore,
-    retry,
-    transaction,
-    verify,
-    write,
-)
+from .versions.append import append
+from .versions.collect import expire_and_collect
+from .versions.history import diff, history
+from .versions.locking import commit_lock
+from .versions.open import open
+from .versions.repository import open_repository
+from .versions.restore import restore
+from .versions.retry import retry
+from .versions.rewrite import recode, write
+from .versions.transaction import transaction
+from .versions.verify import verify
 
 __version__: str
 

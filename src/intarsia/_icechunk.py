@@ -20,7 +20,6 @@ pickled is the session, which is locked for reading.
 from __future__ import annotations
 
 import asyncio
-import html
 import threading
 import weakref
 from collections import deque
@@ -185,6 +184,8 @@ class IcechunkStore(icechunk.IcechunkStore):
         return f"IcechunkStore({str(self)!r})"
 
     def _repr_html_(self) -> str:
+        import html  # its table of entities is long, and few look
+
         return html.escape(repr(self))
 
     def with_read_only(self, read_only: bool = False) -> IcechunkStore:

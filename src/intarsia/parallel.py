@@ -11,7 +11,7 @@ import os
 import pickle
 import socket
 import uuid
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent import futures  # which imports its pools when they are first named
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -73,9 +73,11 @@ def check_store(store: Any) -> None:
 def check_client(client: Any) -> None:
     """Refuse an executor whose workers are forked, before it starts any.
 
-    >>> check_client(ThreadPoolExecutor(1))
+    >>> check_client(futures.ThreadPoolExecutor(1))
     """
-    context = getattr(client, "_mp_context", None) if isinstance(client, ProcessPoolExecutor) else None
+    context = (
+        getattr(client, "_mp_context", None) if isinstance(client, futures.ProcessPoolExecutor) else None
+    )
     if context is not None and context.get_start_method() == "fork":
         raise ForkedProcessError(
             "the executor forks this process, and the threads of Icechunk and of remote stores do not "
@@ -234,26 +236,26 @@ def spread(
     4
     """
     listed = list(tasks)
-    if isinstance(client, ProcessPoolExecutor):
+    if isinstance(client, futures.ProcessPoolExecutor):
         _check_pickles(function)
     if isinstance(store, icechunk.IcechunkStore):
         check_client(client)
-    crew = Crew(store, in_process=isinstance(client, ThreadPoolExecutor))
+    crew = Crew(store, in_process=isinstance(client, futures.ThreadPoolExecutor))
     run = uuid.uuid4().hex  # dask takes equal calls for one; these have to be made, every time
-    futures = [client.submit(_do, run, crew.ticket, function, task) for task in listed]
+    promises = [client.submit(_do, run, crew.ticket, function, task) for task in listed]
     results = []
-    progress(0, len(futures))
+    progress(0, len(promises))
     try:
-        for done, future in enumerate(futures, 1):
+        for done, future in enumerate(promises, 1):
             result, receipt = future.result()
             crew.take(receipt)
             results.append(result)
-            progress(done, len(futures))
+            progress(done, len(promises))
     except BaseException as error:
-        for future in futures[len(results) :]:
+        for future in promises[len(results) :]:
             future.cancel()
         if isinstance(error, Exception):  # whoever catches it finds the store at rest
-            wait([future for future in futures if isinstance(future, Future)])
+            futures.wait([future for future in promises if isinstance(future, futures.Future)])
         raise
     return results
 

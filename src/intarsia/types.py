@@ -1,13 +1,20 @@
 """Types of what functions return and take, for annotations and `isinstance`; nobody needs them to begin."""
 
 from intarsia.archives import FileReport, IngestReport, Run, Runs
-from intarsia.array import Explanation, LogicalConfig, Manifest, PartExplanation, Problem
+from intarsia.array import LogicalConfig, Manifest
+from intarsia.array.explain import Explanation, PartExplanation
+from intarsia.array.verify import Problem
 from intarsia.codecs.decide.rewrite import Rewritten
 from intarsia.progress import Progress
 from intarsia.shards.compaction import Compaction
 from intarsia.shards.inspection import ShardProblem, SlotStats
 from intarsia.tune import Advice, Change
-from intarsia.versions import ArrayChange, Backoff, Collected, HistoryEntry, RegionChange, Share, Transaction
+from intarsia.versions.backoff import Backoff
+from intarsia.versions.collect import Collected
+from intarsia.versions.compare import ArrayChange, RegionChange
+from intarsia.versions.forks import Share
+from intarsia.versions.history import HistoryEntry
+from intarsia.versions.transaction import Transaction
 
 __all__ = [
     "Advice",

@@ -11,7 +11,7 @@ from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
 
 import intarsia
 from intarsia.array.source import Source
-from intarsia.versions import open_repository
+from intarsia.versions.repository import open_repository
 from tests import servers
 from tests.array.stores import stored
 

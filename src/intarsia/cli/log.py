@@ -9,7 +9,7 @@ from intarsia.cli.output import change_json, print_json, say, show_table, waitin
 from intarsia.cli.stores import NamedStore, Version
 from intarsia.cli.verb import CommandError, verb
 from intarsia.report.write import change_lines
-from intarsia.versions import history
+from intarsia.versions.history import history
 from intarsia.versions.open import session_at
 from intarsia.words import size_text
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from intarsia.progress import Progress
-    from intarsia.versions import ArrayChange
+    from intarsia.versions.compare import ArrayChange
 
 __all__ = [
     "NUMBERS",

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     from intarsia.array import LogicalArray
     from intarsia.progress import Progress
-    from intarsia.versions import ArrayChange, HistoryEntry
+    from intarsia.versions.compare import ArrayChange
+    from intarsia.versions.history import HistoryEntry
 
 __all__ = ["MOST_VERSIONS", "change_lines", "moments_of", "report_of", "whole_file", "write_report"]
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from filelock import FileLock, Timeout
-
 from intarsia._compat import storage_path
 from intarsia.errors import LockTimeoutError, RepositoryError
 
@@ -99,6 +97,8 @@ def commit_lock(repo: icechunk.Repository, timeout: float = LOCK_SECONDS) -> Ite
 @contextmanager
 def locked(path: Path, timeout: float = LOCK_SECONDS) -> Iterator[None]:
     """Hold the lock of the repository in a directory, which must exist; the repository need not."""
+    from filelock import FileLock, Timeout  # readers need no lock
+
     file = lock_file(path)
     # A thread uses one object a file, so that it may take the lock again while it holds it.
     lock = _of_thread.locks.get(file) or FileLock(file, mode=_lock_mode(path))

@@ -7,10 +7,11 @@ from typing import Any
 import icechunk
 from zarr.errors import GroupNotFoundError
 
-from intarsia import array
-from intarsia.array import LogicalArray, Problem
 from intarsia.array.frame import open_group
 from intarsia.array.hierarchy import logical_paths
+from intarsia.array.logical import LogicalArray
+from intarsia.array.verify import Problem
+from intarsia.array.verify import verify as verify_array
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryError
 from intarsia.versions.collect import leftovers
 from intarsia.versions.failures import explained
@@ -45,12 +46,12 @@ def verify(
     ()
     """
     if isinstance(target, LogicalArray):
-        return array.verify(target, path, data=data)
+        return verify_array(target, path, data=data)
     if isinstance(target, icechunk.Session):
         target = target.store
     repo = as_repository(target)
     if repo is None:
-        return array.verify(target, path, data=data)
+        return verify_array(target, path, data=data)
     session = session_at(repo, branch=branch, tag=tag, snapshot_id=snapshot_id)
     with explained(describe(repo)):
         try:
@@ -62,7 +63,7 @@ def verify(
         found = [
             problem
             for inner in logical_paths(group)
-            for problem in array.verify(session.store, inner, data=data)
+            for problem in verify_array(session.store, inner, data=data)
         ]
     return (*found, *repository_leftovers(repo))
 
