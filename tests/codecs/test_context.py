@@ -17,7 +17,7 @@ from zarr.storage import LocalStore, MemoryStore, WrapperStore
 from intarsia import ConditionalCodec, PadCodec
 from intarsia.codecs.context import BatchedPipeline, FusedPipeline
 from intarsia.codecs.current_chunk import Grid, InnerPlace, StoredPlace, current_chunk_index, working_on
-from intarsia.codecs.decide.routes import only_route
+from intarsia.codecs.decide.routes import find_routes
 from intarsia.errors import ChunkDecodeError, ChunkIndexUnknownError
 from tests.codecs.stores import AsyncOnly
 
@@ -307,7 +307,7 @@ def test_a_codec_that_does_more_than_reorder_axes_leaves_the_index_unknown():
     z = zarr.create(
         store={}, shape=(4, 4), dtype="u1", codecs=[LITTLE, ConditionalCodec(codecs=[ZstdCodec()])]
     )
-    spec = only_route(z, "test").spec(z, (4, 4))
+    spec = find_routes(z, "test")[0].spec(z, (4, 4))
     shard = StoredPlace(Grid.of(z.metadata), "c/0/0", spec, (Flatten(order=(0, 1)),))
     assert shard.index() == (0, 0)
     assert InnerPlace(shard, (0, 0), spec, ()).index() is None

@@ -6,7 +6,6 @@ from contextvars import copy_context
 import pytest
 import zarr
 
-from intarsia.codecs import context, current_chunk
 from intarsia.codecs.current_chunk import (
     UNKNOWN,
     GivenPlace,
@@ -74,8 +73,3 @@ def test_what_a_function_asks_for():
     assert asks_for(lambda chunk_index=None: 1, "chunk_index")
     assert not asks_for(lambda index: 1, "chunk_index")
     assert not asks_for(max, "chunk_index")
-
-
-def test_everything_can_be_had_from_context():
-    for name in ("asks_for", "at_place", "current_chunk_index", "named_chunk", "working_on"):
-        assert getattr(context, name) is getattr(current_chunk, name)

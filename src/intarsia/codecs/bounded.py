@@ -93,8 +93,8 @@ def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffe
     elif most is None and decompress is not _blosc:
         decoded = codec._decode_sync(data, spec)
     else:
-        found = decompress(codec, data.as_numpy_array(), blosc.MAX_BUFFERSIZE if most is None else most)
-        decoded = spec.prototype.buffer.from_bytes(found)
+        unpacked = decompress(codec, data.as_numpy_array(), blosc.MAX_BUFFERSIZE if most is None else most)
+        decoded = spec.prototype.buffer.from_bytes(unpacked)
     result: Buffer = decoded
     if most is not None and len(result) > most:
         raise _too_much(most)
@@ -175,10 +175,10 @@ def unpacker(codec: Any, nbytes: int) -> Unpack | None:
         if kind is BloscCodec and _blosc_content(data, nbytes) == nbytes:
             blosc.decompress(data, memory)
             return memory
-        found = _DECOMPRESSORS[kind](codec, data, nbytes)
-        if len(found) != nbytes:
-            raise ValueError(f"it decodes to {len(found)} bytes, but a chunk takes {nbytes}")
-        return found
+        unpacked = _DECOMPRESSORS[kind](codec, data, nbytes)
+        if len(unpacked) != nbytes:
+            raise ValueError(f"it decodes to {len(unpacked)} bytes, but a chunk takes {nbytes}")
+        return unpacked
 
     return unpack
 
@@ -275,22 +275,22 @@ def _zstd_blocks(data: memoryview, at: int) -> tuple[int, int]:
 
 def _gzip(_codec: Any, data: Any, most: int) -> Any:
     stream = decompressobj(GZIP)
-    found = stream.decompress(data, most + 1)  # one more, so that the end of the stream is reached
-    if len(found) > most:
+    unpacked = stream.decompress(data, most + 1)  # one more, so that the end of the stream is reached
+    if len(unpacked) > most:
         raise _too_much(most)
     if stream.eof and not stream.unused_data:
-        return found
+        return unpacked
     return _read(gzip.GzipFile(fileobj=io.BytesIO(data)), most)  # several members, or padding, or damage
 
 
 def _zlib(_codec: Any, data: Any, most: int) -> Any:
     stream = decompressobj(zlib.MAX_WBITS)
-    found = stream.decompress(data, most + 1)
-    if len(found) > most:
+    unpacked = stream.decompress(data, most + 1)
+    if len(unpacked) > most:
         raise _too_much(most)
     if not stream.eof:
         raise ValueError(f"the zlib data is cut off: {len(data)} bytes are left of it")
-    return found
+    return unpacked
 
 
 def _bz2(_codec: Any, data: Any, most: int) -> Any:
@@ -304,10 +304,10 @@ def _lzma(codec: Any, data: Any, most: int) -> Any:
 
 def _read(file: Any, most: int) -> bytes:
     with file:
-        found: bytes = file.read(most + 1)
-    if len(found) > most:
+        unpacked: bytes = file.read(most + 1)
+    if len(unpacked) > most:
         raise _too_much(most)
-    return found
+    return unpacked
 
 
 _DECOMPRESSORS: dict[type, Decompress] = {

@@ -26,8 +26,8 @@ def check(name: str, configuration: Mapping[str, Any]) -> None:
     """
     problems = schemas.problems(f"codecs/{name}", {"name": name, "configuration": dict(configuration)})
     if problems:
-        found = "; ".join(problem.removeprefix("configuration.") for problem in problems)
-        raise CodecConfigurationError(f"codec {name!r}: {found}")
+        listed = "; ".join(problem.removeprefix("configuration.") for problem in problems)
+        raise CodecConfigurationError(f"codec {name!r}: {listed}")
 
 
 def read(name: str, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -231,10 +231,10 @@ def options_of(codecs: Iterable[Codec]) -> Options:
     >>> bool(options_of([BytesCodec()]))
     False
     """
-    found = NO_OPTIONS
+    options = NO_OPTIONS
     for codec in all_codecs(codecs):
-        found = found.over(getattr(codec, "options", NO_OPTIONS))
-    return found
+        options = options.over(getattr(codec, "options", NO_OPTIONS))
+    return options
 
 
 def with_codecs(array: AnyArray, codecs: tuple[Codec, ...] | None) -> AnyArray:

@@ -51,29 +51,29 @@ def stored_indices(array: zarr.Array[Any]) -> Sequence[Index]:
     grid, store = Grid.of(metadata), array.store
     shape = grid.chunks.grid_shape
     first = (0,) * len(shape)
-    found: list[Index]
+    indices: list[Index]
     if hasattr(store, "array_chunk_iterator"):  # Icechunk's own table: no request for each key
         from intarsia._icechunk import chunk_table  # which other stores do not need
 
-        found = [
+        indices = [
             tuple(index) for index in chunk_table(cast("IcechunkStore", store), array.path).index.tolist()
         ]
     elif store.supports_listing and grid.index_of(metadata.encode_chunk_key(first)) == first:
-        found = sync(_listed(store, array.path, grid))
+        indices = sync(_listed(store, array.path, grid))
     else:
         return list(product(*map(range, shape)))
-    return sorted(index for index in found if all(i < n for i, n in zip(index, shape, strict=True)))
+    return sorted(index for index in indices if all(i < n for i, n in zip(index, shape, strict=True)))
 
 
 async def _listed(store: Any, path: str, grid: Grid) -> list[Index]:
     prefix = f"{path}/" if path else ""
     encode = grid.key_encoding.encode_chunk_key
-    found = []
+    indices = []
     async for key in store.list_prefix(prefix):
         index = grid.index_of(key)
         if index is not None and key == prefix + encode(index):  # and not a chunk of an array further below
-            found.append(index)
-    return found
+            indices.append(index)
+    return indices
 
 
 CRC32C_BYTES = 4
@@ -175,15 +175,15 @@ class Extent:
         """Its last bytes, likewise."""
         if self.stop is not None:
             return self.source.read([RangeByteRequest(max(self.start, self.stop - size), self.stop)])[0]
-        found = self.source.read([SuffixByteRequest(size + self.trail)])[0]
-        return None if found is None else found[: max(0, len(found) - self.trail)]
+        tail = self.source.read([SuffixByteRequest(size + self.trail)])[0]
+        return None if tail is None else tail[: max(0, len(tail) - self.trail)]
 
     def all(self) -> Buffer | None:
         """All of it."""
         if self.stop is not None:
             return self.source.read([RangeByteRequest(self.start, self.stop)])[0]
-        found = self.source.read([None])[0]
-        return None if found is None else found[self.start : max(self.start, len(found) - self.trail)]
+        whole = self.source.read([None])[0]
+        return None if whole is None else whole[self.start : max(self.start, len(whole) - self.trail)]
 
     def part(self, start: int, stop: int) -> Self:
         """Bytes `start` to `stop` of it."""

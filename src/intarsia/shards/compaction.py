@@ -22,7 +22,7 @@ from intarsia.progress import Progress, silent
 from intarsia.shards import files
 from intarsia.shards.array import ShardedArray
 from intarsia.shards.reading import read_chunks
-from intarsia.shards.swap import dense, held_shard, put, sources
+from intarsia.shards.swap import chunk_lengths, dense, held_shard, put
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -156,7 +156,7 @@ class _Work:
             if shard is None:
                 return False
             files.clear_leftovers(path)
-            lengths = sources(shard)
+            lengths = chunk_lengths(shard)
             if not lengths:
                 os.unlink(path)  # a shard without chunks is no file, as zarr has it
                 files.sync_directory(path.parent)
@@ -203,8 +203,8 @@ class Recoding:
             return (_digest(stored[number]), self._recode(path, number, stored[number])) if stored else None
 
         with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="intarsia-compact") as pool:
-            found = pool.map(prepared, range(sharded.index.chunks))
-            return {number: made for number, made in enumerate(found) if made is not None}
+            all_prepared = pool.map(prepared, range(sharded.index.chunks))
+            return {number: made for number, made in enumerate(all_prepared) if made is not None}
 
     def replacements(
         self, shard: HeldShard, lengths: dict[int, int], prepared: dict[int, tuple[bytes, bytes | None]]

@@ -98,7 +98,7 @@ def filesystem_type(directory: Path) -> str | None:
     except OSError:
         return None
     where = directory.resolve()
-    best, found = -1, None
+    best, kind = -1, None
     for line in lines:
         left, _, right = line.partition(" - ")
         fields = left.split(" ")
@@ -107,8 +107,8 @@ def filesystem_type(directory: Path) -> str | None:
         point = Path(_unescaped(fields[4]))
         # Of several mounts on one directory, the last one covers the others.
         if where.is_relative_to(point) and len(point.parts) >= best:
-            best, found = len(point.parts), right.split(" ")[0]
-    return found
+            best, kind = len(point.parts), right.split(" ")[0]
+    return kind
 
 
 def _unescaped(field: str) -> str:

@@ -84,15 +84,15 @@ def read_chunks(
             table, intact = locked_index(fd, index)
             if not intact:
                 check_believable(path, index, os.fstat(fd).st_size, unparked(table), layouts)
-        found: dict[int, bytes] = {}
+        stored: dict[int, bytes] = {}
         for number, (offset, length) in zip(numbers, unparked(rows).tolist(), strict=True):
             if (offset, length) == NO_ENTRY:
                 continue
             if offset & int(TORN):
                 raise ChunkDecodeError(torn_message(path, index.coordinates(number)))
             try:
-                found[number] = files.read_exactly(fd, length, offset)
+                stored[number] = files.read_exactly(fd, length, offset)
             except (ChunkDecodeError, OSError, OverflowError) as error:
                 where = f"inner chunk {index.coordinates(number)} of {path}"
                 raise ChunkDecodeError(f"{where} cannot be read: {error}") from error
-        return found
+        return stored

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 __all__ = [
     "ChunkCopy",
     "HeldShard",
+    "chunk_lengths",
     "copy_chunks",
     "dense",
     "held_shard",
     "put",
     "reslot_file",
     "restore_slots",
-    "sources",
 ]
 
 SETTLE = 0.2
@@ -104,9 +104,9 @@ def dense(index: SlotIndex, lengths: Mapping[int, int]) -> tuple[Table, int]:
     return table, end if index.first else end + index.nbytes
 
 
-def sources(shard: HeldShard) -> dict[int, int]:
+def chunk_lengths(shard: HeldShard) -> dict[int, int]:
     """The length of every chunk that the shard has; `ChunkDecodeError` if one lies outside of the file."""
-    found = {}
+    lengths = {}
     for number in np.flatnonzero(~absent(shard.table)).tolist():
         offset, length = (int(word) for word in shard.table[number])
         if offset + length > shard.nbytes:
@@ -114,8 +114,8 @@ def sources(shard: HeldShard) -> dict[int, int]:
                 f"inner chunk {shard.index.coordinates(number)} of {shard.path} should lie at {offset} "
                 f"to {offset + length}, but the file has {shard.nbytes}: it is damaged. Write the chunk again"
             )
-        found[number] = length
-    return found
+        lengths[number] = length
+    return lengths
 
 
 def put(
@@ -204,7 +204,7 @@ def _park(shard: HeldShard, numbers: Sequence[int], *, astray: bool) -> None:
 def reslot_file(shard: HeldShard, layout: SlotLayout) -> None:
     """Give a held shard slots."""
     table = shard.index.empty()
-    for number, length in sources(shard).items():
+    for number, length in chunk_lengths(shard).items():
         if length > layout.bound.nbytes:
             raise SlotsUnsupportedError(
                 f"inner chunk {shard.index.coordinates(number)} of {shard.path} has {length} bytes, but a "

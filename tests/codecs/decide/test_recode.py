@@ -8,13 +8,13 @@ from zarr.storage import MemoryStore
 from intarsia import ConditionalCodec, with_decision
 from intarsia.codecs.current_chunk import Grid, StoredPlace
 from intarsia.codecs.decide.recode import Recoder
-from intarsia.codecs.decide.routes import only_route, stored_spec
+from intarsia.codecs.decide.routes import find_routes, stored_spec
 
 LITTLE = BytesCodec(endian="little")
 
 
 def recode(z, key, decision):
-    route = only_route(z, "test")
+    (route,) = find_routes(z, "test")
     spec = stored_spec(with_decision(z, decision), (8,))
     recoder = Recoder(route)
     new = recoder.recode(

@@ -8,7 +8,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, 
 from intarsia import ConditionalCodec
 from intarsia.codecs import ShuffleCodec
 from intarsia.codecs.decide.arrays import grid_shape
-from intarsia.codecs.decide.routes import only_route, routes
+from intarsia.codecs.decide.routes import find_routes, routes
 
 LITTLE = BytesCodec(endian="little")
 CODEC = ConditionalCodec(codecs=[ZstdCodec()])
@@ -42,7 +42,7 @@ def test_the_grid_is_in_the_axes_of_the_array():
         store={}, shape=(12, 18), chunks=(6, 6), dtype="f4", codecs=[TransposeCodec(order=(1, 0)), inner],
         fill_value=np.float32(1),
     )  # fmt: skip
-    route = only_route(z, "test")
+    (route,) = find_routes(z, "test")
     assert route.chunk_shape(z) == (2, 3)
     assert grid_shape(z, route) == (6, 6)
     assert route.spec(z, (6, 6)).shape == (2, 3)

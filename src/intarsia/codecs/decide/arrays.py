@@ -186,10 +186,10 @@ def grid_shape(array: zarr.Array[Any], route: Route) -> tuple[int, ...]:
 
     >>> import zarr
     >>> from zarr.codecs import BytesCodec, ZstdCodec
-    >>> from intarsia.codecs.decide.routes import only_route
+    >>> from intarsia.codecs.decide.routes import find_routes
     >>> codec = ConditionalCodec(codecs=[ZstdCodec()])
     >>> z = zarr.create(store={}, shape=(5, 9), chunks=(2, 3), dtype="u1", codecs=[BytesCodec(), codec])
-    >>> grid_shape(z, only_route(z, "count"))
+    >>> grid_shape(z, *find_routes(z, "count"))
     (3, 3)
     """
     if not route.shards:
@@ -204,13 +204,13 @@ def grid_shape(array: zarr.Array[Any], route: Route) -> tuple[int, ...]:
     return tuple(ceil(n / size) for n, size in zip(array.shape, chunk_shape, strict=True))
 
 
-def check_plan(plan: MaskPerChunk, array: zarr.Array[Any], found: list[Route]) -> None:
+def check_plan(plan: MaskPerChunk, array: zarr.Array[Any], ways: list[Route]) -> None:
     """Raise unless `plan` has a bitmask for every chunk of `array`, and each fits its codec."""
-    if len(found) > 1:
+    if len(ways) > 1:
         raise CodecConfigurationError(
-            f"the array has {len(found)} conditional codecs: a plan of bitmasks can only speak about one"
+            f"the array has {len(ways)} conditional codecs: a plan of bitmasks can only speak about one"
         )
-    shape, codecs = grid_shape(array, found[0]), len(found[0].end.codec.codecs)
+    shape, codecs = grid_shape(array, ways[0]), len(ways[0].end.codec.codecs)
     if len(plan.shape) != len(shape) or any(n < m for n, m in zip(plan.shape, shape, strict=True)):
         raise CodecConfigurationError(
             f"the plan has a bitmask for {plan.shape} chunks, but the chunk grid of the array is {shape}"

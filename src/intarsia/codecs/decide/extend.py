@@ -13,7 +13,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import ArrayV3Metadata, sync
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.decide.routes import find_routes, has_conditional, no_member_decides
+from intarsia.codecs.decide.routes import deciding_members, find_routes
 from intarsia.codecs.runtime import options_in, options_of
 from intarsia.errors import CodecConfigurationError, ReadOnlyError
 
@@ -55,12 +55,9 @@ def extend_codecs[T](array: T, codecs: Iterable[CodecLike], *, at: str | None = 
     added = list(codecs)
     kind: Any = array
     if hasattr(kind, "regions"):  # a logical array
-        members = [kind.members[name] for name in dict.fromkeys(region.name for region in kind.regions)]
-        plans = [_Extension(member, added, at) for member in members if has_conditional(member)]
-        if not plans:
-            raise no_member_decides(PURPOSE, len(members))
-        for plan in plans:
-            plan.carry_out()
+        members = deciding_members(kind, PURPOSE).values()
+        for extension in [_Extension(member, added, at) for member in members]:  # all are checked first
+            extension.carry_out()
         return copy.copy(array)  # which opens the members anew
     if hasattr(kind, "zarr_array"):  # a nullable array is a view of that one
         fresh: Any = copy.copy(array)
@@ -116,20 +113,20 @@ class _Extension:
 
 def _chosen(array: zarr.Array[Any], at: str | None) -> tuple[Route, str, ConditionalCodec]:
     """The codec that is meant, the way to it, and where it stands in zarr.json."""
-    found = {
+    candidates = {
         path: (route, path, codec)
         for route in find_routes(array, PURPOSE)
         for path, codec in route.conditional_codecs().items()
     }
-    if at is None and len(found) == 1:
-        return next(iter(found.values()))
-    if at not in found:
+    if at is None and len(candidates) == 1:
+        return next(iter(candidates.values()))
+    if at not in candidates:
         asked = "say which one is meant" if at is None else f"there is none at {at!r}"
         raise CodecConfigurationError(
-            f"cannot {PURPOSE}: the array has {len(found)} conditional codecs, and {asked}.\n"
-            f"  Give at= one of {', '.join(map(repr, found))}"
+            f"cannot {PURPOSE}: the array has {len(candidates)} conditional codecs, and {asked}.\n"
+            f"  Give at= one of {', '.join(map(repr, candidates))}"
         )
-    return found[at]
+    return candidates[at]
 
 
 def _check_room(codec: ConditionalCodec, added: int) -> None:
@@ -149,7 +146,7 @@ def _as_json(codec: ConditionalCodec) -> Any:
 
 def _find(document: Any, path: str) -> Any:
     """The codec object of zarr.json at "codecs[0].codecs[1]"."""
-    found = document
+    node = document
     for step, (name, position) in enumerate(re.findall(r"(\w+)\[(\d+)\]", path)):
-        found = (found if step == 0 else found["configuration"])[name][int(position)]
-    return found
+        node = (node if step == 0 else node["configuration"])[name][int(position)]
+    return node

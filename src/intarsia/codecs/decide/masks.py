@@ -14,9 +14,8 @@ from intarsia.codecs.current_chunk import ChunkPlace, Grid, InnerPlace, StoredPl
 from intarsia.codecs.decide.arrays import grid_shape
 from intarsia.codecs.decide.recode import array_codecs, undo
 from intarsia.codecs.decide.routes import (
+    deciding_members,
     find_routes,
-    has_conditional,
-    no_member_decides,
     resolved,
     stored_spec,
 )
@@ -72,17 +71,14 @@ def masks(array: Any) -> Any:
     """
     if hasattr(array, "regions"):  # a logical array, of which this room knows no more
         return _of_regions(array)
-    found = masks_by_codec(getattr(array, "zarr_array", array))  # a nullable array is a view of that one
-    return next(iter(found.values())) if len(found) == 1 else found
+    by_codec = masks_by_codec(getattr(array, "zarr_array", array))  # a nullable array is a view of that one
+    return next(iter(by_codec.values())) if len(by_codec) == 1 else by_codec
 
 
 def _of_regions(array: Any) -> dict[Bounds, Any]:
-    members = {name: array.members[name] for name in dict.fromkeys(region.name for region in array.regions)}
-    deciding = {name: member for name, member in members.items() if has_conditional(member)}
-    if not deciding:
-        raise no_member_decides("read bitmasks", len(members))
-    whole = {name: _with_chunk_shapes(member) for name, member in deciding.items()}
-    found: dict[Bounds, Any] = {}
+    members = deciding_members(array, "read bitmasks")
+    whole = {name: _with_chunk_shapes(member) for name, member in members.items()}
+    by_region: dict[Bounds, Any] = {}
     for region in array.regions:
         if region.name in whole:
             start = [i * size for i, size in zip(region.member_start, array.chunks, strict=True)]
@@ -93,8 +89,8 @@ def _of_regions(array: Any) -> dict[Bounds, Any]:
                 ]
                 for path, (chunk, bitmasks) in whole[region.name].items()
             }
-            found[region.bounds] = next(iter(cut.values())) if len(cut) == 1 else cut
-    return found
+            by_region[region.bounds] = next(iter(cut.values())) if len(cut) == 1 else cut
+    return by_region
 
 
 def _with_chunk_shapes(member: zarr.Array[Any]) -> dict[str, tuple[tuple[int, ...], Masks]]:
@@ -117,16 +113,16 @@ def masks_by_codec(array: zarr.Array[Any]) -> dict[str, Masks]:
     >>> list(masks_by_codec(zarr.create(store={}, shape=6, dtype="u1", codecs=codecs)))
     ['codecs[1]', 'codecs[1].codecs[0]']
     """
-    found: dict[str, Masks] = {}
+    by_codec: dict[str, Masks] = {}
     stored = stored_indices(array)
     for route in find_routes(array, "read bitmasks"):
-        found |= _by_route(array, route, stored)
-    return found
+        by_codec |= _by_route(array, route, stored)
+    return by_codec
 
 
 def _by_route(array: zarr.Array[Any], route: Route, stored: Sequence[Index]) -> dict[str, Masks]:
     shape = grid_shape(array, route)
-    found = {
+    bitmasks = {
         path: np.ma.masked_all(shape, dtype=_dtype(codec))
         for path, codec in route.conditional_codecs().items()
     }
@@ -144,8 +140,8 @@ def _by_route(array: zarr.Array[Any], route: Route, stored: Sequence[Index]) -> 
             for path, index, mask in seen:
                 # A shard at the edge of the array may hold chunks beyond it.
                 if all(i < n for i, n in zip(index, shape, strict=True)):
-                    found[path][index] = mask
-    return found
+                    bitmasks[path][index] = mask
+    return bitmasks
 
 
 def _dtype(codec: ConditionalCodec) -> np.dtype[Any]:

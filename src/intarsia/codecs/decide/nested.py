@@ -59,8 +59,8 @@ class NamedCodec:
     @property
     def configuration(self) -> dict[str, Any]:
         """The configuration it has in zarr.json."""
-        found: Any = self.codec.to_dict().get("configuration", {})
-        return dict(found)
+        configuration: Any = self.codec.to_dict().get("configuration", {})
+        return dict(configuration)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # copying and pickling look for these before there is a codec

@@ -80,15 +80,15 @@ class Recoder:
         inner_arrays = array_codecs(self.route.step_into(level + 1).before)
         with at_place(place):
             chunks = index.split(undo(step.after, data, spec))
-        found = {
+        recoded = {
             position: self.recode(
                 chunk, inner_spec, InnerPlace(place, position, inner_spec, inner_arrays), level + 1
             )
             for position, chunk in chunks.items()
         }
-        if all(new is None for new in found.values()):
+        if all(new is None for new in recoded.values()):
             return None
-        for position, new in found.items():
+        for position, new in recoded.items():
             if new is not None:
                 chunks[position] = new
         joined = index.join(chunks)

@@ -15,9 +15,8 @@ from intarsia.codecs.decide.masks import stored_shape
 from intarsia.codecs.decide.recode import Recoder, array_codecs
 from intarsia.codecs.decide.routes import (
     Route,
+    deciding_members,
     find_routes,
-    has_conditional,
-    no_member_decides,
     resolved,
     stored_spec,
 )
@@ -136,12 +135,7 @@ def _zarr_arrays(array: Any) -> list[zarr.Array[Any]]:
     """What there is to rewrite of an array of any kind."""
     if not hasattr(array, "regions"):
         return [getattr(array, "zarr_array", array)]
-    names = dict.fromkeys(region.name for region in array.regions)
-    members = [array.members[name] for name in names]
-    deciding = [member for member in members if has_conditional(member)]
-    if not deciding:
-        raise no_member_decides("rewrite", len(members))
-    return deciding
+    return list(deciding_members(array, "rewrite").values())
 
 
 def _in_threads(work: _Work, progress: Progress) -> tuple[Rewritten, list[ChunkDecodeError]]:
@@ -257,8 +251,8 @@ class _Work:
         chunks, changed, new = 0, 0, data
         for route in self.routes:
             recoder = Recoder(route, wanted)
-            found = recoder.recode(new, spec, self._place(stored, spec, route))
-            new = new if found is None else found
+            recoded = recoder.recode(new, spec, self._place(stored, spec, route))
+            new = new if recoded is None else recoded
             # Codecs after one that changed were asked on the way: they have no more to change.
             chunks, changed = max(chunks, recoder.chunks), max(changed, recoder.changed)
         if changed:

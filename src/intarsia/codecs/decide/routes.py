@@ -27,10 +27,8 @@ __all__ = [
     "PartStep",
     "Route",
     "Step",
+    "deciding_members",
     "find_routes",
-    "has_conditional",
-    "no_member_decides",
-    "only_route",
     "resolved",
     "routes",
     "stored_spec",
@@ -113,16 +111,16 @@ class Route:
 
     def conditional_codecs(self) -> dict[str, ConditionalCodec]:
         """The codec and those nested in it, by where they stand in zarr.json."""
-        found: dict[str, ConditionalCodec] = {}
+        codecs: dict[str, ConditionalCodec] = {}
 
         def add(path: str, codec: ConditionalCodec) -> None:
-            found[path] = codec
+            codecs[path] = codec
             for position, nested in enumerate(codec.codecs):
                 if isinstance(nested, ConditionalCodec):
                     add(f"{path}.codecs[{position}]", nested)
 
         add(self.path, self.end.codec)
-        return found
+        return codecs
 
     def spec(self, array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
         """What the codec is told of a chunk, given the shape of the stored chunk or shard around it."""
@@ -171,72 +169,56 @@ def routes(codecs: tuple[Codec, ...], at: str = "codecs") -> list[Route]:
     >>> [len(route.shards) for route in routes((ShardingCodec(chunk_shape=(2,), codecs=inner),))]
     [1]
     """
-    found = []
+    ways = []
     for position, codec in enumerate(codecs):
         before = codecs[:position]
         after = tuple(c for c in codecs[position + 1 :] if isinstance(c, BytesBytesCodec))
         path = f"{at}[{position}]"
         if isinstance(codec, ConditionalCodec):
-            found.append(Route((), Step(before, codec, after), path=path))
+            ways.append(Route((), Step(before, codec, after), path=path))
         elif isinstance(codec, ShardingCodec):
             step = Step(before, codec, after)
             inside = routes(codec.codecs, f"{path}.codecs")
-            found += [replace(route, shards=(step, *route.shards)) for route in inside]
+            ways += [replace(route, shards=(step, *route.shards)) for route in inside]
         elif hasattr(codec, "chains"):
             for name, chain in codec.chains.items():
                 part = PartStep(before, cast("Divided", codec), after, name)
                 inside = routes(chain, f"{path}.{name}")
-                found += [replace(route, parts=(part, *route.parts)) for route in inside]
-    return found
+                ways += [replace(route, parts=(part, *route.parts)) for route in inside]
+    return ways
 
 
-def only_route(array: zarr.Array[Any], purpose: str) -> Route:
-    """The way to the one `conditional` codec of `array`; an error if it has none, or several.
+def find_routes(array: zarr.Array[Any], purpose: str) -> list[Route]:
+    """The ways to all `conditional` codecs of `array`; an error if it has none.
 
     >>> import zarr
-    >>> only_route(zarr.create(store={}, shape=4, dtype="u1"), "read bitmasks")
+    >>> find_routes(zarr.create(store={}, shape=4, dtype="u1"), "read bitmasks")
     Traceback (most recent call last):
     ...
     intarsia.errors.CodecConfigurationError: cannot read bitmasks: the array has no conditional codec; ...
     """
-    found = find_routes(array, purpose)
-    if len(found) > 1:
-        raise CodecConfigurationError(
-            f"cannot {purpose}: the array has {len(found)} conditional codecs, and it is not clear which one "
-            "is meant"
-        )
-    return found[0]
-
-
-def find_routes(array: zarr.Array[Any], purpose: str) -> list[Route]:
-    """The ways to all `conditional` codecs of `array`; an error if it has none."""
     metadata = array.metadata
     if not isinstance(metadata, ArrayV3Metadata):
         raise CodecConfigurationError(
             f"cannot {purpose}: the array is in Zarr format 2, which has no such codec"
         )
-    found = routes(metadata.codecs)
-    if not found:
+    ways = routes(metadata.codecs)
+    if not ways:
         names = [codec.to_dict().get("name") for codec in metadata.codecs]
         raise CodecConfigurationError(
             f"cannot {purpose}: the array has no conditional codec; its codecs are {names}"
         )
-    return found
+    return ways
 
 
-def has_conditional(array: zarr.Array[Any]) -> bool:
-    """Whether any codec of `array` decides chunk by chunk.
-
-    >>> import zarr
-    >>> has_conditional(zarr.create(store={}, shape=4, dtype="u1"))
-    False
-    """
-    return isinstance(array.metadata, ArrayV3Metadata) and bool(routes(array.metadata.codecs))
-
-
-def no_member_decides(purpose: str, members: int) -> CodecConfigurationError:
-    """The error for a logical array where there is nothing to do."""
-    return CodecConfigurationError(
-        f"cannot {purpose}: none of the {members} members of the logical array has a conditional codec.\n"
-        "  To give a region other codecs: array.recode(bounds, codecs=[…])"
-    )
+def deciding_members(array: Any, purpose: str) -> dict[str, zarr.Array[Any]]:
+    """The members in use of a logical array that have a `conditional` codec; an error if none has."""
+    names = dict.fromkeys(region.name for region in array.regions)
+    members = {name: array.members[name] for name in names}
+    deciding = {name: member for name, member in members.items() if routes(member.metadata.codecs)}
+    if not deciding:
+        raise CodecConfigurationError(
+            f"cannot {purpose}: none of the {len(members)} members of the logical array has a conditional "
+            "codec.\n  To give a region other codecs: array.recode(bounds, codecs=[…])"
+        )
+    return deciding
