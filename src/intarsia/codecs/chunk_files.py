@@ -57,7 +57,7 @@ class ChunkHeader(bytes):
         struct.pack_into(self._size_format, filled, self._size_at, size)
         return bytes(filled)
 
-    def __getnewargs__(self) -> tuple[bytes, int | None, str]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[bytes, int | None, str]:  # type: ignore[override]  # of bytes
         return bytes(self), self._size_at, self._size_format
 
 

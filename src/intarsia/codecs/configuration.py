@@ -53,7 +53,7 @@ def as_int(codec: str, field: str, value: object) -> int:
     """
     if not isinstance(value, bool):
         try:
-            return operator.index(value)  # type: ignore[arg-type]
+            return operator.index(value)  # type: ignore[arg-type]  # TypeError is the answer
         except TypeError:
             pass
     raise CodecConfigurationError(f"codec {codec!r}: {field}: {value!r} is not an integer")

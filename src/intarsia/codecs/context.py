@@ -109,7 +109,7 @@ class _TellsTheIndex:
         """
         chain = _taken_together(tuple(codecs))
         if any(map(names_chunks, chain)):
-            return super().from_codecs(chain, **options)  # type: ignore[misc]
+            return super().from_codecs(chain, **options)  # type: ignore[misc]  # of zarr's pipeline
         return cls.zarrs_own.from_codecs(chain, **options)
 
     @property

@@ -128,7 +128,7 @@ class SlottedSharding(ShardingCodec):
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+        self.__init__(**state)  # type: ignore[misc]  # frozen, so all is set there
 
     def slot_settings(self, shard_spec: ArraySpec) -> SlotSettings:
         """How the shards of an array are to be; `NoSlotBoundError` if its chunks have no largest size."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 try:
     import fcntl
 except ImportError:  # Windows, where the rest of the package works
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # and `supported` says so
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

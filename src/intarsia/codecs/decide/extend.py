@@ -6,7 +6,7 @@ import copy
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import zarr
 from zarr.core.buffer import default_buffer_prototype
@@ -62,9 +62,9 @@ def extend_codecs[T](array: T, codecs: Iterable[CodecLike], *, at: str | None = 
     if hasattr(kind, "zarr_array"):  # a nullable array is a view of that one
         fresh: Any = copy.copy(array)
         fresh.zarr_array = _Extension(kind.zarr_array, added, at).carry_out()
-        return fresh  # type: ignore[no-any-return]
+        return cast("T", fresh)
     extended: Any = _Extension(kind, added, at).carry_out()
-    return extended  # type: ignore[no-any-return]
+    return cast("T", extended)
 
 
 class _Extension:

@@ -94,7 +94,7 @@ class Chain:
         codec = named.codec
         try:
             encoded = (
-                codec._encode_sync(data, self.spec)  # type: ignore[attr-defined]
+                codec._encode_sync(data, self.spec)  # type: ignore[attr-defined]  # as it says
                 if named.synchronous
                 else _run(codec._encode_single(data, self.spec))
             )
