@@ -1,5 +1,6 @@
 """Optional packages: what is missing is named, and only where it is missing."""
 
+import subprocess
 import sys
 
 import pytest
@@ -24,3 +25,52 @@ def test_an_extra_is_not_blamed_for_what_an_installed_package_lacks(tmp_path, mo
     with pytest.raises(ModuleNotFoundError, match="what_it_needs") as caught:
         extra("a_broken_parser", "virtual")
     assert not isinstance(caught.value, MissingExtraError)
+
+
+BLOCK = """
+import sys
+sys.modules.update(dict.fromkeys(BLOCKED))  # as if they were not installed
+import intarsia
+"""
+
+ASK = """
+array = intarsia.create({}, "a", shape=(2,), chunks=(2,), dtype="u1")
+for call in (
+    array.to_dask,
+    lambda: intarsia.store_dask(None, {}),
+    array.to_xarray,
+    lambda: intarsia.from_xarray(None, {}),
+    intarsia.progress_bar().__enter__,
+):
+    try:
+        call()
+    except intarsia.errors.MissingExtraError as error:
+        print(error)
+"""
+
+WRITE_AND_OPEN = """
+import xarray as xr
+store = {}
+intarsia.from_xarray(xr.Dataset({"v": ("x", [1, 2])}), store)
+print(xr.open_dataset(store, engine="intarsia")["v"].values.tolist())
+"""
+
+
+def run(blocked, program):
+    text = BLOCK.replace("BLOCKED", repr(blocked)) + program
+    answer = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    return answer.stdout.splitlines()
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it():
+    assert run(["dask", "distributed", "rich", "xarray"], ASK) == [
+        "dask is not installed: pip install 'intarsia[dask]'",
+        "dask is not installed: pip install 'intarsia[dask]'",
+        "xarray is not installed: pip install 'intarsia[xarray]'",
+        "xarray is not installed: pip install 'intarsia[xarray]'",
+        "rich is not installed: pip install 'intarsia[cli]'",
+    ]
+
+
+def test_datasets_are_written_and_opened_without_dask():
+    assert run(["dask", "distributed"], WRITE_AND_OPEN) == ["[1, 2]"]

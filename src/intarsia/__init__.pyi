@@ -16,10 +16,10 @@ from .codecs import (
 )
 from .errors import IntarsiaError
 from .interop.dask.store import store_dask
-from .interop.views.fused import fuse, split
+from .interop.views.fuse import fuse, split
+from .interop.views.fused_view import fused_view
 from .interop.views.http import serve, serving
 from .interop.views.tensorstore import tensorstore_spec
-from .interop.views.view import fused_view
 from .interop.xarray.writing import from_xarray
 from .progress import progress_bar
 from .report.region_map import region_map

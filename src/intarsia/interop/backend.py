@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import icechunk
@@ -12,9 +13,9 @@ from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
 import intarsia.interop.xarray  # noqa: F401 (registers Dataset.intarsia)
 from intarsia.array import LogicalArray
 from intarsia.array.hierarchy import groups_below, is_logical
+from intarsia.array.travel import snapshot_of
 from intarsia.interop.source import group_of, is_repository_path
 from intarsia.interop.xarray.dataset import GroupStore
-from intarsia.interop.xarray.tokens import register_tokens
 
 if TYPE_CHECKING:
     import datetime
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["IntarsiaBackendEntrypoint"]
 
 VERSION_OPTIONS = ("branch", "tag", "snapshot_id", "as_of")
-
-register_tokens()
 
 
 class IntarsiaBackendEntrypoint(BackendEntrypoint):
@@ -127,3 +126,46 @@ def _dataset(
     """The dataset of one group, decoded by xarray's own decoders, once."""
     store = GroupStore(group, drop_variables, nulls=nulls, owns_store=owns_store)
     return StoreBackendEntrypoint().open_dataset(store, **decoders)
+
+
+def _register_tokens() -> None:
+    """Tell dask, if it is installed, what repositories, sessions and their stores are known by.
+
+    xarray names the blocks of a dataset after what it was opened from. A repository that was opened twice is
+    one object to dask, although somebody may have committed in between: two arrays of one name would be mixed
+    up. So other versions get other names.
+    """
+    try:
+        from dask.base import normalize_token
+    except ImportError:
+        return
+    normalize_token.register(icechunk.Repository, repository_token)
+    normalize_token.register(icechunk.Session, lambda session: store_token(session.store))
+    normalize_token.register(icechunk.IcechunkStore, store_token)
+
+
+def repository_token(repo: icechunk.Repository) -> tuple[Any, ...]:
+    """A repository as it is now: every branch and where it points to.
+
+    >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
+    >>> repository_token(repo) == repository_token(repo)
+    True
+    """
+    try:
+        tips = [(branch, repo.lookup_branch(branch)) for branch in sorted(repo.list_branches())]
+    except icechunk.IcechunkError:  # whoever reads from it will say what is wrong
+        return "icechunk", uuid.uuid4().hex
+    return "icechunk", str(repo.storage), tips
+
+
+def store_token(store: icechunk.IcechunkStore) -> tuple[str, str]:
+    """The snapshot of a store; something unique where values may still change.
+
+    >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
+    >>> store_token(repo.readonly_session("main").store) == store_token(repo.readonly_session("main").store)
+    True
+    """
+    return "icechunk", snapshot_of(store) or uuid.uuid4().hex
+
+
+_register_tokens()

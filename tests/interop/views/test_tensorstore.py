@@ -14,7 +14,7 @@ from zarr.storage import FsspecStore, ObjectStore, ZipStore
 
 import intarsia
 from intarsia.array.box import Box
-from intarsia.interop.views.kvstore import kvstore_of
+from intarsia.interop.views.tensorstore import kvstore_of
 from tests.array.strategies import axis_slices, tilings
 from tests.http_files import serving
 

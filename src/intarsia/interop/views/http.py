@@ -14,7 +14,7 @@ import zarr
 
 from intarsia.errors import IntarsiaError
 from intarsia.extras import extra
-from intarsia.interop.views.view import view_store
+from intarsia.interop.views.fused_view import view_store
 
 if TYPE_CHECKING:
     import datetime

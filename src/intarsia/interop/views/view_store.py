@@ -12,9 +12,9 @@ from zarr.storage import StorePath
 from intarsia._compat import open_store
 from intarsia.array.travel import check_travels
 from intarsia.errors import ReadOnlyError
-from intarsia.interop.views.nodes import METADATA, OLDER_METADATA, Node, Nodes, below, is_metadata
+from intarsia.interop.views.array_view import ArrayView
 from intarsia.interop.views.recent import Recent
-from intarsia.interop.views.whole import Whole
+from intarsia.interop.views.tree import METADATA, OLDER_METADATA, Node, Tree, below, is_metadata
 from intarsia.words import place_text
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ViewStore(Store):
         self._begin()
 
     def _begin(self) -> None:
-        self._nodes = Nodes(self._store, self._root, self._codecs, self._chunks)
+        self._tree = Tree(self._store, self._root, self._codecs, self._chunks)
         self._recent = Recent()
 
     # What zarr asks of every store
@@ -87,7 +87,7 @@ class ViewStore(Store):
 
     async def _open(self) -> None:
         await super()._open()
-        await self._nodes.asked(open_store(self._store))
+        await self._tree.asked(open_store(self._store))
 
     def close(self) -> None:
         """Close the view, and the store below."""
@@ -110,7 +110,7 @@ class ViewStore(Store):
 
     def __getstate__(self) -> dict[str, Any]:
         check_travels(self._store, "the view")
-        return {key: value for key, value in vars(self).items() if key not in ("_nodes", "_recent")}
+        return {key: value for key, value in vars(self).items() if key not in ("_tree", "_recent")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -130,9 +130,9 @@ class ViewStore(Store):
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         """The value of a key; chunks of logical arrays are read and encoded now."""
-        path, node = await self._nodes.owner(key)
+        path, node = await self._tree.owner(key)
         if node is not None and node.kind == "array":
-            return await self._nodes.asked(self._store.get(below(self._root, key), prototype, byte_range))
+            return await self._tree.asked(self._store.get(below(self._root, key), prototype, byte_range))
         value = await self._value(key, path, node)
         return None if value is None else prototype.buffer.from_bytes(_part(value, byte_range))
 
@@ -144,33 +144,33 @@ class ViewStore(Store):
 
     async def exists(self, key: str) -> bool:
         """Whether there is a value; for chunks of logical arrays, whether they hold more than fill values."""
-        path, node = await self._nodes.owner(key)
+        path, node = await self._tree.owner(key)
         if node is not None and node.kind == "array":
-            return await self._nodes.asked(self._store.exists(below(self._root, key)))
-        if node is not None and isinstance(node.kind, Whole) and _inside(key, path) != METADATA:
+            return await self._tree.asked(self._store.exists(below(self._root, key)))
+        if node is not None and isinstance(node.kind, ArrayView) and _inside(key, path) != METADATA:
             return await self._holds(path, node.kind, _inside(key, path))
         return await self._value(key, path, node) is not None
 
     async def _value(self, key: str, path: str, node: Node | None) -> bytes | None:
         """The value of a key that does not lie in a plain array."""
-        if node is not None and isinstance(node.kind, Whole):
+        if node is not None and isinstance(node.kind, ArrayView):
             inside = _inside(key, path)
             return node.kind.document if inside == METADATA else await self._chunk(path, node.kind, inside)
         name = key.rpartition("/")[2]
         if name == METADATA:
             return None if node is None else await self._group_document(path, node)
-        return await self._nodes.stored(key) if name in OLDER_METADATA else None
+        return await self._tree.stored(key) if name in OLDER_METADATA else None
 
-    async def _chunk(self, path: str, whole: Whole, key: str) -> bytes | None:
-        made = self._recent.get((path, key)) if self._nodes.are_lasting else None
+    async def _chunk(self, path: str, view: ArrayView, key: str) -> bytes | None:
+        made = self._recent.get((path, key)) if self._tree.are_lasting else None
         if made is None:
-            made = await self._nodes.told(path, whole, lambda array: array.chunk(key))
-            if made is not None and self._nodes.are_lasting:
+            made = await self._tree.told(path, view, lambda array: array.chunk(key))
+            if made is not None and self._tree.are_lasting:
                 self._recent.put((path, key), made)
         return made
 
-    async def _holds(self, path: str, whole: Whole, key: str) -> bool:
-        return bool(await self._nodes.told(path, whole, lambda array: array.holds(key)))
+    async def _holds(self, path: str, view: ArrayView, key: str) -> bool:
+        return bool(await self._tree.told(path, view, lambda array: array.holds(key)))
 
     async def _group_document(self, path: str, node: Node) -> bytes | None:
         """A group's zarr.json, in which nobody may find the members of a logical array."""
@@ -182,14 +182,14 @@ class ViewStore(Store):
             return node.document
         document.pop(CONSOLIDATED, None)
         if everything:
-            nodes = {name: found async for name, found in self._documents("") if name}
+            nodes = {name: shown async for name, shown in self._documents("") if name}
             document[CONSOLIDATED] = {"kind": "inline", "must_understand": False, "metadata": nodes}
         return json.dumps(document).encode()
 
     async def _documents(self, path: str) -> AsyncIterator[tuple[str, Any]]:
         """Path and zarr.json of a node and of all nodes below it, as the view shows them."""
-        node = await self._nodes.at(path)
-        if node is not None and isinstance(node.kind, Whole):
+        node = await self._tree.at(path)
+        if node is not None and isinstance(node.kind, ArrayView):
             yield path, json.loads(node.kind.document)
             return
         if node is not None and node.document is not None:
@@ -197,10 +197,10 @@ class ViewStore(Store):
             document.pop(CONSOLIDATED, None)
             yield path, document
         if node is None or node.kind == "group":
-            for name in await self._nodes.children(path):
+            for name in await self._tree.children(path):
                 if not is_metadata(name):
-                    async for found in self._documents(below(path, name)):
-                        yield found
+                    async for shown in self._documents(below(path, name)):
+                        yield shown
 
     # Listing
 
@@ -211,8 +211,8 @@ class ViewStore(Store):
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         """Every key that begins so. To know which chunks of a logical array there are, it reads them."""
-        path, node = await self._nodes.owner(prefix)
-        if node is not None and isinstance(node.kind, Whole):
+        path, node = await self._tree.owner(prefix)
+        if node is not None and isinstance(node.kind, ArrayView):
             keys = self._keys_of(path, node.kind, prefix)
         else:
             keys = self._keys(path)
@@ -223,8 +223,8 @@ class ViewStore(Store):
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         """The names directly below a path."""
         path = prefix.strip("/")
-        owner, node = await self._nodes.owner(below(path))
-        if node is not None and isinstance(node.kind, Whole):
+        owner, node = await self._tree.owner(below(path))
+        if node is not None and isinstance(node.kind, ArrayView):
             seen: set[str] = set()
             async for key in self._keys_of(owner, node.kind, below(path), seen):
                 name = _inside(key, path).partition("/")[0]
@@ -232,13 +232,13 @@ class ViewStore(Store):
                 yield name
             return
         plain = node is not None and node.kind == "array"
-        for name in await self._nodes.children(path):
+        for name in await self._tree.children(path):
             if plain or is_metadata(name) or await self._is_there(below(path, name)):
                 yield name
 
     async def _is_there(self, path: str) -> bool:
         """Whether there is a node at a path, or below it."""
-        if await self._nodes.at(path) is not None:
+        if await self._tree.at(path) is not None:
             return True
         async for _ in self._keys(path):
             return True
@@ -246,15 +246,15 @@ class ViewStore(Store):
 
     async def _keys(self, path: str) -> AsyncIterator[str]:
         """Every key at or below a path that is not inside an array."""
-        node = await self._nodes.at(path)
-        if node is not None and isinstance(node.kind, Whole):
+        node = await self._tree.at(path)
+        if node is not None and isinstance(node.kind, ArrayView):
             async for key in self._keys_of(path, node.kind, below(path)):
                 yield key
         elif node is not None and node.kind == "array":
-            for key in await self._nodes.keys(path):
+            for key in await self._tree.keys(path):
                 yield key
         else:
-            for name in await self._nodes.children(path):
+            for name in await self._tree.children(path):
                 if is_metadata(name):
                     yield below(path, name)
                 else:
@@ -262,16 +262,16 @@ class ViewStore(Store):
                         yield key
 
     async def _keys_of(
-        self, path: str, whole: Whole, prefix: str, skipped: Collection[str] = ()
+        self, path: str, view: ArrayView, prefix: str, skipped: Collection[str] = ()
     ) -> AsyncIterator[str]:
         """The keys of a logical array that begin like this, but for those in the directories `skipped`."""
         if below(path, METADATA).startswith(prefix):
             yield below(path, METADATA)
-        for name in whole.covered():
+        for name in view.covered():
             key = below(path, name)
             if not key.startswith(prefix) or prefix + key[len(prefix) :].partition("/")[0] in skipped:
                 continue
-            if await self._holds(path, whole, name):
+            if await self._holds(path, view, name):
                 yield key
 
 

@@ -56,15 +56,15 @@ class GroupStore(AbstractDataStore):
         children: dict[str, Any] = (
             _with_coordinates(self._group) if self._alone else dict(self._group.members())
         )
-        found: dict[str, Variable] = {}
+        variables: dict[str, Variable] = {}
         for name, child in children.items():
             if name in self._dropped:
                 continue
             if is_logical(child):
-                found |= variables_of(LogicalArray(Frame.load(child)), name, self._nulls)
+                variables |= variables_of(LogicalArray(Frame.load(child)), name, self._nulls)
             elif isinstance(child, zarr.Array):
-                found |= plain_variables(child, name, self._nulls)
-        return found
+                variables |= plain_variables(child, name, self._nulls)
+        return variables
 
     def get_attrs(self) -> dict[str, Any]:
         """The dataset's own attributes."""
@@ -93,17 +93,17 @@ def _with_coordinates(group: zarr.Group) -> dict[str, Any]:
     """A logical array, and the arrays beside it that its dimensions or attributes name."""
     parent, _, name = group.path.rpartition("/")
     array = LogicalArray(Frame.load(group))
-    found: dict[str, Any] = {variable_name(group.path): group}
+    arrays: dict[str, Any] = {variable_name(group.path): group}
     if not name:
-        return found
+        return arrays
     wanted = [dim for dim in array.dimension_names or () if dim is not None]
     wanted += str(array.attrs.get("coordinates", "")).split()
     for other in dict.fromkeys(wanted):
         if other != name and "/" not in other:
             try:
-                found[other] = zarr.open(
+                arrays[other] = zarr.open(
                     group.store, path=f"{parent}/{other}".strip("/"), mode="r", zarr_format=3
                 )
             except FileNotFoundError:
                 continue
-    return found
+    return arrays

@@ -1,4 +1,7 @@
-"""A logical array as an xarray variable: lazy values, dimension names, attributes, preferred chunks."""
+"""A logical array as an xarray variable: lazy values, dimension names, attributes, preferred chunks.
+
+xarray has no null: nullable arrays become NaN, NaT, a second variable, or an error.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import zarr
 from xarray import Variable
 from xarray.backends import BackendArray
 from xarray.backends.zarr import FillValueCoder
@@ -15,13 +19,11 @@ from xarray.core import indexing
 from intarsia.array import LogicalArray
 from intarsia.array.attributes import with_floats
 from intarsia.array.travel import check_travels
-from intarsia.interop.dask.grid import block_sizes, compact
-from intarsia.interop.xarray.nulls import Missing, WithoutNulls, is_nullable
+from intarsia.interop.dask.reading import block_sizes, compact
+from intarsia.nullable import NullableArray, OptionalDType, as_nullable, dtype_without_nulls, without_nulls
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import zarr
+    from collections.abc import Callable, Sequence
 
     from intarsia.nullable.nulls import NullsChoice
 
@@ -29,8 +31,6 @@ __all__ = [
     "LazyValues",
     "PreferredChunks",
     "dimensions",
-    "lazy_variable",
-    "nullable_variables",
     "plain_variables",
     "variables_of",
 ]
@@ -93,13 +93,13 @@ class PreferredChunks(Mapping[str, int | tuple[int, ...]]):
         self._array, self._dims = array, dims
         self._sizes: dict[str, int | tuple[int, ...]] | None = None
 
-    def _found(self) -> dict[str, int | tuple[int, ...]]:
+    def _known(self) -> dict[str, int | tuple[int, ...]]:
         if self._sizes is None:
             self._sizes = dict(zip(self._dims, compact(block_sizes(self._array)), strict=True))
         return self._sizes
 
     def __getitem__(self, dim: str) -> int | tuple[int, ...]:
-        return self._found()[dim]
+        return self._known()[dim]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._dims)
@@ -108,7 +108,7 @@ class PreferredChunks(Mapping[str, int | tuple[int, ...]]):
         return len(self._dims)
 
     def __repr__(self) -> str:
-        return repr(self._found())
+        return repr(self._known())
 
     def __deepcopy__(self, memo: object) -> PreferredChunks:
         return self
@@ -133,12 +133,12 @@ def variables_of(array: LogicalArray, name: str, nulls: NullsChoice | None) -> d
     """The array as a variable that is not decoded yet; with `nulls="masked"`, also which ones are null."""
     dims = dimensions(name, array.ndim, array.dimension_names)
     encoding: dict[str, Any] = {"preferred_chunks": PreferredChunks(array, dims)}
-    if is_nullable(array):
-        return nullable_variables(array, name, dims, _attributes(array), encoding, nulls)
+    if _is_nullable(array):
+        return _nullable_variables(array, name, dims, _attributes(array), encoding, nulls)
     encoding["fill_value"] = array.fill_value
     if array.dtype.kind == "T":
         encoding["dtype"] = array.dtype
-    return {name: lazy_variable(array, dims, _attributes(array), encoding)}
+    return {name: _lazy_variable(array, dims, _attributes(array), encoding)}
 
 
 def plain_variables(array: zarr.Array[Any], name: str, nulls: NullsChoice | None) -> dict[str, Variable]:
@@ -150,8 +150,8 @@ def plain_variables(array: zarr.Array[Any], name: str, nulls: NullsChoice | None
     except NotImplementedError:  # a grid of chunks of different sizes
         chunks = compact(array.read_chunk_sizes)
     encoding: dict[str, Any] = {"preferred_chunks": dict(zip(dims, chunks, strict=True))}
-    if is_nullable(array):
-        return nullable_variables(array, name, dims, attributes, encoding, nulls)
+    if _is_nullable(array):
+        return _nullable_variables(array, name, dims, attributes, encoding, nulls)
     encoding |= {
         "chunks": chunks,
         "compressors": array.compressors,
@@ -164,17 +164,17 @@ def plain_variables(array: zarr.Array[Any], name: str, nulls: NullsChoice | None
         encoding["dtype"] = array.dtype
     if "_FillValue" in attributes:
         attributes["_FillValue"] = _fill_value(attributes["_FillValue"], array.dtype)
-    return {name: lazy_variable(array, dims, attributes, encoding)}
+    return {name: _lazy_variable(array, dims, attributes, encoding)}
 
 
-def lazy_variable(
+def _lazy_variable(
     array: Any, dims: tuple[str, ...], attributes: dict[str, Any], encoding: dict[str, Any]
 ) -> Variable:
     """A variable of which nothing is read yet."""
     return Variable(dims, indexing.LazilyIndexedArray(LazyValues(array)), attributes, encoding)
 
 
-def nullable_variables(
+def _nullable_variables(
     array: Any,
     name: str,
     dims: tuple[str, ...],
@@ -184,14 +184,87 @@ def nullable_variables(
 ) -> dict[str, Variable]:
     """A nullable array: its values, and beside them, if asked for, a variable that tells which are null."""
     if nulls != "masked":
-        return {name: lazy_variable(WithoutNulls(array, name, nulls), dims, attributes, encoding)}
+        return {name: _lazy_variable(_WithoutNulls(array, name, nulls), dims, attributes, encoding)}
     mask = f"{name}_missing"
     linked = attributes | {"ancillary_variables": mask}  # CF's way to say that one belongs to the other
     about = {"long_name": f"whether {name} is missing"}
     return {
-        name: lazy_variable(WithoutNulls(array, name, nulls), dims, linked, encoding),
-        mask: lazy_variable(Missing(array, name), dims, about, dict(encoding)),
+        name: _lazy_variable(_WithoutNulls(array, name, nulls), dims, linked, encoding),
+        mask: _lazy_variable(_Missing(array, name), dims, about, dict(encoding)),
     }
+
+
+def _data_type(array: Any) -> Any:
+    return array.manifest.data_type if isinstance(array, LogicalArray) else array.metadata.dtype
+
+
+def _is_nullable(array: LogicalArray | zarr.Array[Any]) -> bool:
+    return isinstance(_data_type(array), OptionalDType)
+
+
+class _Converted:
+    """An array whose reads pass through a function."""
+
+    def __init__(self, array: Any, name: str, dtype: np.dtype[Any]) -> None:
+        self._array, self._name = array, name
+        self.shape, self.dtype = tuple(array.shape), dtype
+
+    @property
+    def store(self) -> Any:
+        array = self._array.zarr_array if isinstance(self._array, NullableArray) else self._array
+        return array.store
+
+    def convert(self, values: Any) -> np.ndarray[Any, Any]:
+        raise NotImplementedError
+
+    def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
+        return self.convert(self._array[key])
+
+    @property
+    def oindex(self) -> _Indexer:
+        return _Indexer(self, self._array.oindex.__getitem__)
+
+    @property
+    def vindex(self) -> _Indexer:
+        return _Indexer(self, self._array.vindex.__getitem__)
+
+
+class _Indexer:
+    def __init__(self, converted: _Converted, read: Callable[[Any], Any]) -> None:
+        self._converted, self._read = converted, read
+
+    def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
+        return self._converted.convert(self._read(key))
+
+
+def _reader(array: Any) -> Any:
+    """Something whose every read keeps the nulls."""
+    return NullableArray(array) if isinstance(array, zarr.Array) else array
+
+
+class _WithoutNulls(_Converted):
+    """The values of a nullable array, nulls as `nulls` says."""
+
+    def __init__(self, array: Any, name: str, nulls: NullsChoice | None) -> None:
+        # With a second variable to say which are missing, the values stay as they are.
+        super().__init__(_reader(array), name, dtype_without_nulls(_data_type(array).element.dtype, nulls))
+        self._nulls = nulls
+
+    def convert(self, values: Any) -> np.ndarray[Any, Any]:
+        nullable = as_nullable(values)
+        if self._nulls == "masked":
+            return np.asarray(nullable.values)
+        return without_nulls(nullable, self._nulls, what=f"the variable {self._name!r}")
+
+
+class _Missing(_Converted):
+    """Which elements of a nullable array are null."""
+
+    def __init__(self, array: Any, name: str) -> None:
+        super().__init__(_reader(array), name, np.dtype(bool))
+
+    def convert(self, values: Any) -> np.ndarray[Any, Any]:
+        return np.asarray(as_nullable(values).is_null())
 
 
 def _attributes(array: LogicalArray) -> dict[str, Any]:

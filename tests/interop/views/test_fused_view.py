@@ -20,7 +20,7 @@ from zarr.core.sync import sync
 
 import intarsia
 from intarsia.array.frame import Frame
-from intarsia.interop.views.whole import Whole
+from intarsia.interop.views.array_view import ArrayView
 from tests.array import strategies
 from tests.array.places import PLACES, moved
 from tests.array.stores import memory, stored
@@ -413,7 +413,7 @@ def test_a_layout_that_changes_during_a_read_does_not_look_like_fill_values(tmp_
     array, values = two_codecs(tmp_path)
     view = intarsia.fused_view(tmp_path, "t")
     recodes, looks = iter([["zstd"], ["gzip"]]), []
-    values_of = Whole._values
+    values_of = ArrayView._values
 
     def late(self, index):
         looks.append(index)
@@ -422,10 +422,10 @@ def test_a_layout_that_changes_during_a_read_does_not_look_like_fill_values(tmp_
             array.recode(codecs=codecs)
         return values_of(self, index)
 
-    monkeypatch.setattr(Whole, "_values", late)
+    monkeypatch.setattr(ArrayView, "_values", late)
     np.testing.assert_array_equal(view[:2, :2], values[:2, :2])
     assert looks == [(0, 0)] * 3
-    monkeypatch.setattr(Whole, "_values", lambda self, index: array.recode(codecs=["gzip"]))
+    monkeypatch.setattr(ArrayView, "_values", lambda self, index: array.recode(codecs=["gzip"]))
     with pytest.raises(intarsia.errors.ReadError, match="faster"):
         view[:2, :2]
 

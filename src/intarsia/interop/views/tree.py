@@ -14,7 +14,7 @@ from intarsia.array.frame import Frame, open_group
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.codecs.threads import in_thread_for
 from intarsia.errors import ReadError
-from intarsia.interop.views.whole import Whole
+from intarsia.interop.views.array_view import ArrayView
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from zarr.abc.codec import Codec
     from zarr.abc.store import Store
 
-__all__ = ["METADATA", "OLDER_METADATA", "Node", "Nodes", "below", "is_metadata"]
+__all__ = ["METADATA", "OLDER_METADATA", "Node", "Tree", "below", "is_metadata"]
 
 METADATA = "zarr.json"
 OLDER_METADATA = frozenset((".zarray", ".zattrs", ".zgroup", ".zmetadata"))
@@ -55,11 +55,11 @@ class Node(NamedTuple):
     document: bytes | None
     """Its zarr.json; None for arrays of Zarr v2."""
 
-    kind: Whole | Literal["array", "group"]
-    """Logical arrays are `Whole`."""
+    kind: ArrayView | Literal["array", "group"]
+    """Logical arrays are `ArrayView`."""
 
 
-class Nodes:
+class Tree:
     """The nodes below `root` of a store, each looked at when asked for.
 
     A read-only session of Icechunk is read once. Other stores may change, so a node's metadata is read each
@@ -111,11 +111,11 @@ class Nodes:
             return Node(document, "group")
         return Node(document, await in_thread_for("views", self._load, path))
 
-    def _load(self, path: str) -> Whole:
+    def _load(self, path: str) -> ArrayView:
         group = open_group(self._store, below(self._root, path).rstrip("/"), "r")
-        return Whole(Frame.load(group), self._codecs, self._chunks)
+        return ArrayView(Frame.load(group), self._codecs, self._chunks)
 
-    async def told[T](self, path: str, whole: Whole, look: Callable[[Whole], T]) -> T | None:
+    async def told[T](self, path: str, view: ArrayView, look: Callable[[ArrayView], T]) -> T | None:
         """What the logical array at `path` tells, looked at in a thread; None if it is gone meanwhile.
 
         Where a layout is changed, members are removed after the manifest has ceased to name them. Chunks of
@@ -125,17 +125,17 @@ class Nodes:
         for _ in range(MOST_CHANGES):
             failure: Exception | None = None
             try:
-                answer = await in_thread_for("views", look, whole)
+                answer = await in_thread_for("views", look, view)
             except Exception as error:
                 failure = error
             node = None if self.are_lasting else await self.at(path)
-            if self.are_lasting or (node is not None and node.kind is whole):
+            if self.are_lasting or (node is not None and node.kind is view):
                 if failure is not None:
                     raise failure
                 return answer
-            if node is None or not isinstance(node.kind, Whole):
+            if node is None or not isinstance(node.kind, ArrayView):
                 return None
-            whole = node.kind
+            view = node.kind
         raise ReadError(f"the array {path or '/'!r} changes faster than it can be read")
 
     async def children(self, path: str) -> list[str]:
@@ -144,13 +144,13 @@ class Nodes:
 
     async def keys(self, path: str) -> list[str]:
         """The keys of the plain array at a path."""
-        found = await self._listed(self._store.list_prefix(below(self._root, below(path))))
-        return [key[len(below(self._root)) :] for key in found]
+        keys = await self._listed(self._store.list_prefix(below(self._root, below(path))))
+        return [key[len(below(self._root)) :] for key in keys]
 
     async def stored(self, key: str) -> bytes | None:
         """A value of the store."""
-        found = await self.asked(self._store.get(below(self._root, key), default_buffer_prototype()))
-        return None if found is None else found.to_bytes()
+        value = await self.asked(self._store.get(below(self._root, key), default_buffer_prototype()))
+        return None if value is None else value.to_bytes()
 
     async def _listed(self, names: AsyncIterator[str]) -> list[str]:
         async def collect() -> list[str]:

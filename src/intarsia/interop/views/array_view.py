@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from intarsia.array.frame import Frame
     from intarsia.array.manifest import Manifest
 
-__all__ = ["Whole"]
+__all__ = ["ArrayView"]
 
 FAST = ZstdCodec(level=1)
 """What chunks are compressed with unless something else is asked for: they are made while somebody waits."""
@@ -44,7 +44,7 @@ NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 """An index as zarr spells it in a chunk key: other spellings of the number are other keys."""
 
 
-class Whole:
+class ArrayView:
     """What other programs see of a logical array: zarr.json, and chunks wherever there are values.
 
     Its chunk grid is the logical one unless `chunks` asks for another. Its methods read with the engine, so
