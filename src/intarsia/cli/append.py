@@ -9,21 +9,18 @@ import typer
 
 import intarsia
 from intarsia.cli.arguments import (
-    Allow,
-    Branch,
+    Changing,
     Chunks,
     Codec,
     Json,
     Message,
     OneArray,
     Shards,
-    StorageOption,
-    Store,
     parse_codec_list,
     parse_sizes,
 )
 from intarsia.cli.output import print_json, say, waiting
-from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, verb
 from intarsia.words import count_text, size_text
 
@@ -32,7 +29,7 @@ __all__ = ["append"]
 
 @verb
 def append(
-    store: Store,
+    asked: Changing,
     array: OneArray,
     data: Annotated[Path, typer.Argument(metavar="FILE", help="The data: a .npy or .csv file.")],
     codec: Codec = None,
@@ -44,9 +41,6 @@ def append(
         typer.Option("--merge/--no-merge", help="Let the region before grow if it is encoded equally."),
     ] = True,
     message: Message = None,
-    branch: Branch = None,
-    storage_option: StorageOption = None,
-    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Append data from a file; without codecs it is encoded like the region before it.
@@ -55,7 +49,7 @@ def append(
 
     Example: intarsia append data/store temperature may.npy -c shuffle:element_size=4 -c zstd:level=9
     """
-    place = NamedStore.find(store, storage_option, allow)
+    place = NamedStore.find(asked)
     options: dict[str, Any] = {
         "codecs": parse_codec_list(codec),
         "chunks": parse_sizes(chunks, "chunks"),
@@ -66,18 +60,18 @@ def append(
     commit = None
     with waiting(f"appending {size_text(values.nbytes)}", counted=False):
         if place.repo is None:
-            made = place.changeable(array, branch)
+            made = place.changeable(array)
             made.append(values, axis, **options)
         else:
-            to = branch or "main"
-            name = place.one_array(array, Version(branch=to))
+            name = place.one_array(array)
             words = message or f"append {data.name} to {name}"
-            commit = intarsia.append(place.repo, name, values, axis, branch=to, message=words, **options)
-            made = place.open(name, Version(branch=to))
+            options |= {"branch": place.branch, "message": words}
+            commit = intarsia.append(place.repo, name, values, axis, **options)
+            made = place.open(name)
     if as_json:
         print_json(
             {
-                "store": store,
+                "store": asked.store,
                 "path": made.path,
                 "appended": list(values.shape),
                 "shape": list(made.shape),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,11 +22,14 @@ __all__ = [
     "Array",
     "AsOf",
     "Branch",
+    "Changing",
     "Chunks",
     "Codec",
     "Json",
     "Message",
     "OneArray",
+    "Reachable",
+    "Reading",
     "Selection",
     "Shards",
     "Snapshot",
@@ -124,6 +128,32 @@ Chunks = Annotated[
 Shards = Annotated[
     str | None, typer.Option("--shards", metavar="N,N,…", help="Shard shape of the new member.")
 ]
+
+
+@dataclass(frozen=True)
+class Reachable:
+    """Arguments of every command that works on a store: where it is, and how it is reached."""
+
+    store: Store
+    storage_option: StorageOption = None
+    allow: Allow = None
+
+
+@dataclass(frozen=True)
+class Changing(Reachable):
+    """Arguments of commands that change a store."""
+
+    branch: Branch = None
+
+
+@dataclass(frozen=True)
+class Reading(Changing):
+    """Arguments of commands that look at one version of a store."""
+
+    tag: Tag = None
+    snapshot: Snapshot = None
+    as_of: AsOf = None
+
 
 INTEGER = re.compile(r"[+-]?\d+\Z")
 

@@ -1,16 +1,14 @@
 """`intarsia compact`: shards without slots, as small as they can be."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import zarr
 
 import intarsia
-from intarsia.cli.arguments import Allow, Json, StorageOption, Store
+from intarsia.cli.arguments import Json, Reachable
 from intarsia.cli.output import print_json, show_table, waiting
-from intarsia.cli.stores import NamedStore
-from intarsia.cli.verb import CommandError, verb
-from intarsia.report.members import read_facts
+from intarsia.cli.stores import NamedStore, arrays_that
+from intarsia.cli.verb import verb
 from intarsia.words import size_text
 
 __all__ = ["compact"]
@@ -18,7 +16,7 @@ __all__ = ["compact"]
 
 @verb
 def compact(
-    store: Store,
+    asked: Reachable,
     array: Annotated[
         str,
         typer.Argument(
@@ -40,8 +38,6 @@ def compact(
             help="Also on a file system that is not known to be local: no other machine writes there.",
         ),
     ] = False,
-    storage_option: StorageOption = None,
-    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Rewrite slotted shards without slots, shard by shard, while others go on writing.
@@ -50,14 +46,21 @@ def compact(
 
     Example: intarsia compact run42.zarr images --decision compress_if_smaller
     """
-    place = NamedStore.find(store, storage_option, allow)
+    place = NamedStore.find(asked)
     if place.repo is not None:
         raise intarsia.errors.SlotsUnsupportedError(
-            f"{store} is an Icechunk repository, whose chunks never change: there are no slots to compact.\n"
+            f"{asked.store} is an Icechunk repository, whose chunks never change: "
+            "there are no slots to compact.\n"
             "  To join members of equal encoding: array.consolidate()"
         )
+    path = array.strip("/")
+    arrays, members = arrays_that(lambda fact: fact.is_sharded, place.writable, path, "a sharded array")
+    if not arrays:
+        raise intarsia.errors.SlotsUnsupportedError(
+            f"none of the {members} members of {path or '/'} has shards"
+        )
     results = []
-    for path, sharded in _sharded_arrays(place.writable, array.strip("/")):
+    for path, sharded in arrays:
         with waiting(f"compacting {path or '/'}") as progress:
             done = intarsia.compact(
                 sharded, decision=decision, any_filesystem=any_filesystem, progress=progress
@@ -66,7 +69,7 @@ def compact(
     if as_json:
         print_json(
             {
-                "store": store,
+                "store": asked.store,
                 "arrays": [
                     {
                         "path": path,
@@ -90,26 +93,3 @@ def compact(
         for path, done in results
     ]
     show_table(("Array", "Shards replaced", "On disk before", "On disk"), rows)
-
-
-def _sharded_arrays(store: Any, path: str) -> list[tuple[str, zarr.Array[Any]]]:
-    """The array at a path, or the sharded members of the logical array there."""
-    try:
-        found = zarr.open(store, path=path, mode="r+", zarr_format=3)
-    except FileNotFoundError as error:
-        raise intarsia.errors.NotLogicalArrayError(
-            f"there is neither an array nor a group at {path!r}"
-        ) from error
-    if isinstance(found, zarr.Array):
-        return [(path, found)]
-    try:
-        logical = intarsia.open(found, mode="r+")
-    except intarsia.errors.NotLogicalArrayError as error:
-        raise CommandError(f"{path or '/'} is a group: name a sharded array, or a logical array") from error
-    facts = read_facts(logical.group, logical.manifest.members, logical.ndim)
-    names = [fact.name for fact in facts if fact.is_sharded]
-    if not names:
-        raise intarsia.errors.SlotsUnsupportedError(
-            f"none of the {len(facts)} members of {path or '/'} has shards"
-        )
-    return [(f"{logical.path}/{name}".lstrip("/"), logical.members[name]) for name in names]

@@ -16,7 +16,7 @@ from intarsia.cli.arguments import (
     parse_sizes,
 )
 from intarsia.cli.output import print_json, say
-from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, verb
 
 __all__ = ["create"]
@@ -61,16 +61,14 @@ def create(
         "dimension_names": parse_names(dimension_names),
         "attributes": parse_options(attribute or (), "attribute"),
     }
-    place = NamedStore.make(store, storage_option)
+    place = NamedStore.make(store, storage_option, branch)
     commit = None
     try:
         if place.repo is None:
-            place.store(Version(branch))  # refuses what such a store has not
+            place.store()  # refuses what such a store has not
             made = intarsia.create(place.writable, array, **fields)
         else:
-            with intarsia.transaction(
-                place.repo, branch or "main", message or f"create {array}"
-            ) as transaction:
+            with intarsia.transaction(place.repo, place.branch, message or f"create {array}") as transaction:
                 made = transaction.create(array, **fields)
             commit = transaction.snapshot_id
     except KeyError as error:  # an attribute that is not the user's

@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 import intarsia
-from intarsia.cli.arguments import Allow, AsOf, Branch, Json, OneArray, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.arguments import Json, OneArray, Reading
 from intarsia.cli.output import change_json, print_json, say, show_table, waiting
-from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, verb
 from intarsia.versions.open import session_at
 from intarsia.words import bounds_text, size_text
@@ -17,7 +17,7 @@ __all__ = ["diff"]
 
 @verb
 def diff(
-    store: Store,
+    asked: Reading,
     array: OneArray,
     before: Annotated[
         str,
@@ -33,29 +33,22 @@ def diff(
             show_default=False,
         ),
     ] = "",
-    branch: Branch = None,
-    tag: Tag = None,
-    snapshot: Snapshot = None,
-    as_of: AsOf = None,
-    storage_option: StorageOption = None,
-    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Show what differs between two versions: regions added, dropped, recoded, written; attributes; bytes.
 
     Example: intarsia diff data/store temperature 2024-05-01 main
     """
-    version = Version(branch, tag, snapshot, as_of)
-    place = NamedStore.find(store, storage_option, allow)
+    place = NamedStore.find(asked)
     if place.repo is None:
         raise CommandError(
-            f"{store} is a plain Zarr store, which keeps no versions; an Icechunk repository does"
+            f"{asked.store} is a plain Zarr store, which keeps no versions; an Icechunk repository does"
         )
-    if after and version.is_given:
+    if after and place.version.is_given:
         raise CommandError(
             "say the later version once: as AFTER, or by --branch, --tag, --snapshot or --as-of"
         )
-    later = after or session_at(place.repo, **version.for_reading()).snapshot_id
+    later = after or session_at(place.repo, **place.version.for_reading()).snapshot_id
     path = array.strip("/")
     with waiting("comparing versions", counted=False):
         change = intarsia.diff(place.repo, path, before, later)
@@ -63,7 +56,13 @@ def diff(
         raise intarsia.errors.NotLogicalArrayError(f"there is no logical array at {path!r} in either version")
     if as_json:
         print_json(
-            {"store": store, "path": path, "before": before, "after": later, "change": change_json(change)}
+            {
+                "store": asked.store,
+                "path": path,
+                "before": before,
+                "after": later,
+                "change": change_json(change),
+            }
         )
         return
     if not change:

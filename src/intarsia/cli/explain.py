@@ -1,21 +1,9 @@
 """`intarsia explain`: what a read would do, without doing it."""
 
 import intarsia
-from intarsia.cli.arguments import (
-    Allow,
-    Array,
-    AsOf,
-    Branch,
-    Json,
-    Selection,
-    Snapshot,
-    StorageOption,
-    Store,
-    Tag,
-    parse_selection,
-)
+from intarsia.cli.arguments import Array, Json, Reading, Selection, parse_selection
 from intarsia.cli.output import print_json, say, show_table, waiting
-from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import verb
 from intarsia.errors import BoundsError
 from intarsia.words import EXPLAIN_COLUMNS
@@ -25,15 +13,9 @@ __all__ = ["explain"]
 
 @verb
 def explain(
-    store: Store,
+    asked: Reading,
     array: Array = "",
     selection: Selection = "",
-    branch: Branch = None,
-    tag: Tag = None,
-    snapshot: Snapshot = None,
-    as_of: AsOf = None,
-    storage_option: StorageOption = None,
-    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Show the plan of a read: which regions, chunks and bytes it takes, and how they are fetched.
@@ -41,8 +23,7 @@ def explain(
     Example: intarsia explain data/store temperature '0:24, 10, :'
     """
     chosen = parse_selection(selection)
-    version = Version(branch, tag, snapshot, as_of)
-    opened = NamedStore.find(store, storage_option, allow).open(array, version)
+    opened = NamedStore.find(asked).open(array)
     outer = any(isinstance(entry, list) for entry in chosen)
     with waiting("planning", counted=False):
         try:
@@ -50,7 +31,9 @@ def explain(
         except IndexError as error:
             raise BoundsError(f"selection {selection!r} of shape {opened.shape}: {error}") from error
     if as_json:
-        print_json({"store": store, "path": opened.path, "selection": selection, "plan": plan.to_json()})
+        print_json(
+            {"store": asked.store, "path": opened.path, "selection": selection, "plan": plan.to_json()}
+        )
         return
     say(*plan.summary())
     if plan.parts:

@@ -1,8 +1,8 @@
 """`intarsia info`: what an array is, and how much of it is stored in which way."""
 
-from intarsia.cli.arguments import Allow, Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.arguments import Array, Json, Reading
 from intarsia.cli.output import print_json, say, show_facts, show_table, waiting
-from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import verb
 from intarsia.report.drawing import COLOURS
 from intarsia.report.survey import survey
@@ -13,29 +13,22 @@ __all__ = ["info"]
 
 @verb
 def info(
-    store: Store,
+    asked: Reading,
     array: Array = "",
-    branch: Branch = None,
-    tag: Tag = None,
-    snapshot: Snapshot = None,
-    as_of: AsOf = None,
-    storage_option: StorageOption = None,
-    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Show what an array is: shape, data type, regions, and how much each codec pipeline stores.
 
     Example: intarsia info data/store temperature --as-of 2024-05-01
     """
-    version = Version(branch, tag, snapshot, as_of)
-    opened = NamedStore.find(store, storage_option, allow).open(array, version)
+    opened = NamedStore.find(asked).open(array)
     with waiting("measuring stored chunks", counted=False):
         seen = survey(opened)
     pipelines = seen.pipelines()
     if as_json:
         print_json(
             {
-                "store": store,
+                "store": asked.store,
                 "path": opened.path,
                 "shape": list(opened.shape),
                 "dtype": str(opened.dtype),

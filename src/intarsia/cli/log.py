@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from intarsia.cli.arguments import Allow, Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.arguments import Array, Json, Reading
 from intarsia.cli.output import change_json, print_json, say, show_table, waiting
-from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, verb
 from intarsia.report.write import change_lines
 from intarsia.versions.history import history
@@ -18,37 +18,30 @@ __all__ = ["log"]
 
 @verb
 def log(
-    store: Store,
+    asked: Reading,
     array: Array = "",
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=0, help="Show only the newest ones.")
     ] = None,
-    branch: Branch = None,
-    tag: Tag = None,
-    snapshot: Snapshot = None,
-    as_of: AsOf = None,
-    storage_option: StorageOption = None,
-    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """List the commits that changed an array, the newest first, and what each of them did.
 
     Example: intarsia log data/store temperature --limit 10
     """
-    version = Version(branch, tag, snapshot, as_of)
-    place = NamedStore.find(store, storage_option, allow)
+    place = NamedStore.find(asked)
     if place.repo is None:
         raise CommandError(
-            f"{store} is a plain Zarr store, which keeps no history; an Icechunk repository does"
+            f"{asked.store} is a plain Zarr store, which keeps no history; an Icechunk repository does"
         )
-    tip = session_at(place.repo, **version.for_reading()).snapshot_id
-    path = place.one_array(array, version)
+    tip = session_at(place.repo, **place.version.for_reading()).snapshot_id
+    path = place.one_array(array)
     with waiting("comparing versions", counted=False):
         entries = history(place.repo, path, snapshot_id=tip, limit=limit)
     if as_json:
         print_json(
             {
-                "store": store,
+                "store": asked.store,
                 "path": path,
                 "commits": [
                     {

@@ -6,21 +6,9 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from intarsia.cli.arguments import (
-    Allow,
-    Array,
-    AsOf,
-    Branch,
-    Json,
-    Selection,
-    Snapshot,
-    StorageOption,
-    Store,
-    Tag,
-    parse_selection,
-)
+from intarsia.cli.arguments import Array, Json, Reading, Selection, parse_selection
 from intarsia.cli.output import print_json, say, waiting
-from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, verb
 from intarsia.errors import BoundsError
 from intarsia.report.write import whole_file
@@ -31,19 +19,13 @@ __all__ = ["read"]
 
 @verb
 def read(
-    store: Store,
+    asked: Reading,
     array: Array = "",
     selection: Selection = "",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Save to this .npy or .csv file instead of printing."),
     ] = None,
-    branch: Branch = None,
-    tag: Tag = None,
-    snapshot: Snapshot = None,
-    as_of: AsOf = None,
-    storage_option: StorageOption = None,
-    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Read a selection: print it, or save it as .npy or .csv.
@@ -54,8 +36,7 @@ def read(
     Example: intarsia read data/store temperature '0:24, ::10, ::10' -o day.npy
     """
     chosen = parse_selection(selection)
-    version = Version(branch, tag, snapshot, as_of)
-    opened = NamedStore.find(store, storage_option, allow).open(array, version)
+    opened = NamedStore.find(asked).open(array)
     with waiting("reading", counted=False):
         outer = any(isinstance(entry, list) for entry in chosen)
         try:
@@ -67,7 +48,7 @@ def read(
     if as_json:
         print_json(
             {
-                "store": store,
+                "store": asked.store,
                 "path": opened.path,
                 "selection": selection,
                 "shape": list(values.shape),

@@ -6,22 +6,19 @@ import typer
 
 import intarsia
 from intarsia.cli.arguments import (
-    Allow,
     Array,
-    Branch,
+    Changing,
     Chunks,
     Codec,
     Json,
     Message,
     Shards,
-    StorageOption,
-    Store,
     parse_bounds,
     parse_codec_list,
     parse_sizes,
 )
 from intarsia.cli.output import print_json, say, waiting
-from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, verb
 from intarsia.report.survey import survey
 from intarsia.words import bounds_text, size_text
@@ -31,7 +28,7 @@ __all__ = ["recode"]
 
 @verb
 def recode(
-    store: Store,
+    asked: Changing,
     array: Array = "",
     codec: Codec = None,
     bounds: Annotated[
@@ -41,9 +38,6 @@ def recode(
     chunks: Chunks = None,
     shards: Shards = None,
     message: Message = None,
-    branch: Branch = None,
-    storage_option: StorageOption = None,
-    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Encode a box of an array anew: same values, other codecs, one new member.
@@ -55,7 +49,7 @@ def recode(
     codecs = parse_codec_list(codec)
     if codecs is None:
         raise CommandError("say how to encode: --codec NAME, repeated; 'raw' for none, 'auto' for what suits")
-    place = NamedStore.find(store, storage_option, allow)
+    place = NamedStore.find(asked)
     options: dict[str, Any] = {
         "codecs": codecs,
         "chunks": parse_sizes(chunks, "chunks"),
@@ -64,24 +58,24 @@ def recode(
     commit = None
     with waiting("recoding", counted=False):
         if place.repo is None:
-            made = place.changeable(array, branch)
+            made = place.changeable(array)
             box = parse_bounds(bounds, made.shape)
             before = survey(made).total_stored
             made.recode(box, **options)
         else:
-            to = branch or "main"
-            old = place.open(array, Version(branch=to))
+            old = place.open(array)
             box = parse_bounds(bounds, old.shape)
             before = survey(old).total_stored
             words = message or f"recode {old.path}"
-            commit = intarsia.recode(place.repo, old.path, box, branch=to, message=words, **options)
-            made = place.open(old.path, Version(branch=to))
+            options |= {"branch": place.branch, "message": words}
+            commit = intarsia.recode(place.repo, old.path, box, **options)
+            made = place.open(old.path)
         after = survey(made).total_stored
     done = box if box is not None else tuple((0, n) for n in made.shape)
     if as_json:
         print_json(
             {
-                "store": store,
+                "store": asked.store,
                 "path": made.path,
                 "bounds": [list(pair) for pair in done],
                 "nbytes_stored_before": before,

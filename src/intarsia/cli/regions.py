@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from intarsia.cli.arguments import Allow, Array, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.arguments import Array, Json, Reading
 from intarsia.cli.output import print_json, say, show_table, waiting
-from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import verb
 from intarsia.report.drawing import COLOURS
 from intarsia.report.survey import survey
@@ -17,25 +17,18 @@ __all__ = ["regions"]
 
 @verb
 def regions(
-    store: Store,
+    asked: Reading,
     array: Array = "",
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=0, help="Show only the first ones.")
     ] = None,
-    branch: Branch = None,
-    tag: Tag = None,
-    snapshot: Snapshot = None,
-    as_of: AsOf = None,
-    storage_option: StorageOption = None,
-    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """List the regions of an array: bounds, codecs, chunks, size, stored size, member.
 
     Example: intarsia regions data/store temperature --tag v1
     """
-    version = Version(branch, tag, snapshot, as_of)
-    opened = NamedStore.find(store, storage_option, allow).open(array, version)
+    opened = NamedStore.find(asked).open(array)
     with waiting("measuring stored chunks", counted=False):
         seen = survey(opened)
     order = seen.in_order()[:limit].tolist()
@@ -43,7 +36,7 @@ def regions(
     if as_json:
         print_json(
             {
-                "store": store,
+                "store": asked.store,
                 "path": opened.path,
                 "shape": list(opened.shape),
                 "count": len(seen),

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from intarsia.cli.arguments import Allow, AnyArrays, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.arguments import AnyArrays, Json, Reading
 from intarsia.cli.output import print_json, say, waiting
-from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import verb
 from intarsia.report.write import MOST_VERSIONS, write_report
 from intarsia.words import size_text
@@ -17,7 +17,7 @@ __all__ = ["report"]
 
 @verb
 def report(
-    store: Store,
+    asked: Reading,
     array: AnyArrays = "",
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path(
         "report.html"
@@ -28,12 +28,6 @@ def report(
     data: Annotated[
         bool, typer.Option("--data/--no-data", help="Let the check read every stored chunk.")
     ] = False,
-    branch: Branch = None,
-    tag: Tag = None,
-    snapshot: Snapshot = None,
-    as_of: AsOf = None,
-    storage_option: StorageOption = None,
-    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Write a page with the map over time, bytes by codec, ratio per chunk, masks, slots and problems.
@@ -42,10 +36,9 @@ def report(
 
     Example: intarsia report data/store -o report.html
     """
-    version = Version(branch, tag, snapshot, as_of)
-    place = NamedStore.find(store, storage_option, allow)
+    place = NamedStore.find(asked)
     if place.repo is None:
-        place.store(version)  # refuses versions that a plain store has not
+        place.store()  # refuses versions that a plain store has not
     with waiting("writing the report") as progress:
         file = write_report(
             place.plain if place.repo is None else place.repo,
@@ -53,12 +46,12 @@ def report(
             array or None,
             versions=versions,
             read_data=data,
-            title=f"{store} {array}".strip(),
+            title=f"{asked.store} {array}".strip(),
             progress=progress,
-            **(version.for_reading() if place.repo is not None else {}),
+            **(place.version.for_reading() if place.repo is not None else {}),
         )
     size = file.stat().st_size
     if as_json:
-        print_json({"store": store, "output": str(file), "nbytes": size})
+        print_json({"store": asked.store, "output": str(file), "nbytes": size})
         return
     say(f"{file} ({size_text(size)}): open it in a browser")

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import intarsia
-from intarsia.cli.arguments import Allow, Branch, Json, Message, OneArray, StorageOption, Store
+from intarsia.cli.arguments import Changing, Json, Message, OneArray
 from intarsia.cli.output import print_json, say, waiting
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, verb
@@ -15,15 +15,12 @@ __all__ = ["restore"]
 
 @verb
 def restore(
-    store: Store,
+    asked: Changing,
     array: OneArray,
     to: Annotated[
         str, typer.Argument(metavar="VERSION", help="A snapshot's id, a tag, a branch or a time (ISO 8601).")
     ],
     message: Message = None,
-    branch: Branch = None,
-    storage_option: StorageOption = None,
-    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Give an array the layout, values and attributes it had in a version, as a new commit.
@@ -32,15 +29,15 @@ def restore(
 
     Example: intarsia restore data/store temperature 2024-05-01
     """
-    place = NamedStore.find(store, storage_option, allow)
+    place = NamedStore.find(asked)
     if place.repo is None:
-        raise CommandError(f"{store} is a plain Zarr store, which keeps no versions")
+        raise CommandError(f"{asked.store} is a plain Zarr store, which keeps no versions")
     path = array.strip("/")
     with waiting("restoring", counted=False):
         commit = intarsia.restore(
-            place.repo, path, to, branch=branch or "main", message=message or f"restore {path} to {to}"
+            place.repo, path, to, branch=place.branch, message=message or f"restore {path} to {to}"
         )
     if as_json:
-        print_json({"store": store, "path": path, "version": to, "snapshot_id": commit})
+        print_json({"store": asked.store, "path": path, "version": to, "snapshot_id": commit})
         return
     say(f"{path} is as it was in {to}", f"snapshot {commit}")

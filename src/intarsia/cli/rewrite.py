@@ -4,17 +4,13 @@ from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
-import zarr
 
 import intarsia
-from intarsia.array.frame import open_group
-from intarsia.array.manifest import MANIFEST_KEY
-from intarsia.cli.arguments import Allow, Branch, Json, Message, StorageOption, Store
+from intarsia.cli.arguments import Changing, Json, Message
 from intarsia.cli.output import print_json, say, show_table, waiting
-from intarsia.cli.stores import NamedStore, Version
-from intarsia.cli.verb import CommandError, verb
+from intarsia.cli.stores import NamedStore, arrays_that
+from intarsia.cli.verb import verb
 from intarsia.report.member_sections import conditional_codecs
-from intarsia.report.members import read_facts
 from intarsia.words import size_text
 
 __all__ = ["rewrite"]
@@ -22,7 +18,7 @@ __all__ = ["rewrite"]
 
 @verb
 def rewrite(
-    store: Store,
+    asked: Changing,
     array: Annotated[
         str,
         typer.Argument(
@@ -41,9 +37,6 @@ def rewrite(
         ),
     ] = "compress_if_smaller",
     message: Message = None,
-    branch: Branch = None,
-    storage_option: StorageOption = None,
-    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Go over the chunks of arrays with a `conditional` codec and decide anew, in place.
@@ -52,16 +45,23 @@ def rewrite(
 
     Example: intarsia rewrite run42.zarr images --decision smallest
     """
-    place = NamedStore.find(store, storage_option, allow)
+    place = NamedStore.find(asked)
     commit, results = None, []
     changing: Any = nullcontext()
     if place.repo is not None:
-        changing = intarsia.transaction(place.repo, branch or "main", message or f"rewrite {array}")
+        changing = intarsia.transaction(place.repo, place.branch, message or f"rewrite {array}")
     else:
-        place.store(Version(branch))  # refuses what such a store has not
+        place.store()  # refuses what such a store has not
     with changing as transaction:
         target = place.writable if transaction is None else transaction.store
-        for path, member in _conditional_arrays(target, array.strip("/")):
+        path = array.strip("/")
+        arrays, members = arrays_that(conditional_codecs, target, path, "an array with a conditional codec")
+        if not arrays:
+            raise intarsia.errors.CodecConfigurationError(
+                f"cannot rewrite {path or '/'}: none of its {members} members has a conditional codec.\n"
+                "  To give them other codecs: intarsia recode"
+            )
+        for path, member in arrays:
             with waiting(f"rewriting {path or '/'}") as progress:
                 results.append((path, intarsia.rewrite(member, decision, progress=progress)))
     if transaction is not None:
@@ -69,7 +69,7 @@ def rewrite(
     if as_json:
         print_json(
             {
-                "store": store,
+                "store": asked.store,
                 "decision": decision,
                 "arrays": [
                     {
@@ -97,30 +97,3 @@ def rewrite(
     show_table(("Array", "Rewritten", "Stored before", "Stored"), rows)
     if commit:
         say(f"snapshot {commit}")
-
-
-def _conditional_arrays(store: Any, path: str) -> list[tuple[str, zarr.Array[Any]]]:
-    """The array at a path, or the members with a conditional codec of the logical array there."""
-    try:
-        return [(path, zarr.open_array(store, path=path, mode="r+", zarr_format=3))]
-    except (FileNotFoundError, ValueError):  # a group, or nothing
-        pass
-    try:
-        group = open_group(store, path, "r+")
-    except FileNotFoundError as error:
-        raise intarsia.errors.NotLogicalArrayError(
-            f"there is neither an array nor a group at {path!r}"
-        ) from error
-    if MANIFEST_KEY not in group.metadata.attributes:
-        raise CommandError(
-            f"{path or '/'} is a group: name an array with a conditional codec, or a logical array"
-        )
-    logical = intarsia.open(group, mode="r+")
-    facts = read_facts(group, logical.manifest.members, logical.ndim)
-    found = [fact.name for fact in facts if conditional_codecs(fact)]
-    if not found:
-        raise intarsia.errors.CodecConfigurationError(
-            f"cannot rewrite {path or '/'}: none of its {len(facts)} members has a conditional codec.\n"
-            "  To give them other codecs: intarsia recode"
-        )
-    return [(f"{logical.path}/{name}".lstrip("/"), logical.members[name]) for name in found]

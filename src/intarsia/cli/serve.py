@@ -8,21 +8,9 @@ import typer
 
 import intarsia
 from intarsia.array.hierarchy import logical_arrays
-from intarsia.cli.arguments import (
-    Allow,
-    AsOf,
-    Branch,
-    Codec,
-    Json,
-    Snapshot,
-    StorageOption,
-    Store,
-    Tag,
-    parse_codec_list,
-    parse_sizes,
-)
+from intarsia.cli.arguments import Codec, Json, Reading, parse_codec_list, parse_sizes
 from intarsia.cli.output import print_json, say, show_table
-from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, verb
 
 __all__ = ["serve"]
@@ -30,7 +18,7 @@ __all__ = ["serve"]
 
 @verb
 def serve(
-    store: Store,
+    asked: Reading,
     path: Annotated[
         str,
         typer.Argument(
@@ -57,12 +45,6 @@ def serve(
             help="A web site whose pages may read it, in browsers; '*' for all. Repeated. None if left out.",
         ),
     ] = None,
-    branch: Branch = None,
-    tag: Tag = None,
-    snapshot: Snapshot = None,
-    as_of: AsOf = None,
-    storage_option: StorageOption = None,
-    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Serve arrays over HTTP until Ctrl-C: every logical array is one ordinary Zarr array there.
@@ -72,8 +54,7 @@ def serve(
 
     Example: intarsia serve data/store temperature --port 8000
     """
-    version = Version(branch, tag, snapshot, as_of)
-    opened = NamedStore.find(store, storage_option, allow).store(version)
+    opened = NamedStore.find(asked).store()
     chosen: Any = parse_codec_list(codec)
     if chosen == "auto":
         raise CommandError("codec 'auto' is for data that is stored; name the codecs, or none for fast zstd")
@@ -101,9 +82,9 @@ def serve(
                 {"path": array.path, "url": url, "shape": list(array.shape), "dtype": str(array.dtype)}
                 for array, url in zip(shown, urls, strict=True)
             ]
-            print_json({"store": store, "path": inside, "url": server.url, "arrays": arrays})
+            print_json({"store": asked.store, "path": inside, "url": server.url, "arrays": arrays})
         else:
-            say(f"{store} {inside}".strip() + f" is served at {server.url}")
+            say(f"{asked.store} {inside}".strip() + f" is served at {server.url}")
             rows = [
                 (url, str(array.shape), str(array.dtype), str(array.chunks))
                 for array, url in zip(shown, urls, strict=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import zarr
 from zarr.storage import ZipStore
 
 import intarsia
@@ -16,16 +17,19 @@ from intarsia.array.hierarchy import logical_arrays
 from intarsia.cli.arguments import parse_options
 from intarsia.cli.verb import CommandError
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
+from intarsia.report.members import read_facts
 from intarsia.versions.open import as_repository, moment, session_at
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import icechunk
 
     from intarsia.array import LogicalArray
+    from intarsia.cli.arguments import Reachable
+    from intarsia.report.members import MemberFacts
 
-__all__ = ["NamedStore", "Version"]
+__all__ = ["NamedStore", "Version", "arrays_that"]
 
 SEVERAL = 20
 """This many arrays are named when one has to be chosen."""
@@ -76,39 +80,44 @@ class NamedStore:
     repo: icechunk.Repository | None
     """The repository; None for plain Zarr."""
 
-    @classmethod
-    def find(
-        cls, text: str, options: Sequence[str] | None = None, allow: Sequence[str] | None = None
-    ) -> NamedStore:
-        """What is at a path or URL; a repository may read sources below the prefixes in `allow`."""
-        named = cls._find(text, options)
-        if not allow:
-            return named
-        if named.repo is None:
-            raise CommandError(f"--allow is for repositories that refer to other files; {text} is plain Zarr")
-        prefixes = None if "all" in allow else list(allow)
-        return cls(text, intarsia.authorize(named.repo, prefixes))
+    version: Version = Version()
+    """The version that is meant."""
 
     @classmethod
-    def _find(cls, text: str, options: Sequence[str] | None) -> NamedStore:
+    def find(cls, asked: Reachable) -> NamedStore:
+        """What is at a path or URL; a repository may read sources below the prefixes in `allow`."""
+        version = Version(*(getattr(asked, field.name, None) for field in fields(Version)))
+        repo = cls._repository(asked.store, asked.storage_option)
+        if asked.allow:
+            if repo is None:
+                raise CommandError(
+                    f"--allow is for repositories that refer to other files; {asked.store} is plain Zarr"
+                )
+            repo = intarsia.authorize(repo, None if "all" in asked.allow else list(asked.allow))
+        return cls(asked.store, repo, version)
+
+    @classmethod
+    def make(cls, text: str, options: Sequence[str] | None, branch: str | None) -> NamedStore:
+        """What is at a path or URL; a new repository if nothing is."""
+        given = parse_options(options or (), "storage option")
+        local = "://" not in text
+        if local and Path(text).expanduser().exists() and any(Path(text).expanduser().iterdir()):
+            repo = cls._repository(text, options)
+        else:
+            repo = cls._opened(text, given, create=True)
+        return cls(text, repo, Version(branch))
+
+    @classmethod
+    def _repository(cls, text: str, options: Sequence[str] | None) -> icechunk.Repository | None:
         given = parse_options(options or (), "storage option")
         if given:
-            return cls(text, cls._opened(text, given))
+            return cls._opened(text, given)
         if "://" not in text and not Path(text).expanduser().exists():
             raise FileNotFoundError(f"there is nothing at {text}")
         repo = as_repository(os.path.expanduser(text) if "://" not in text else text)
         if repo is None and "://" not in text:
             cls._expect_zarr(text)
-        return cls(text, repo)
-
-    @classmethod
-    def make(cls, text: str, options: Sequence[str] | None = None) -> NamedStore:
-        """What is at a path or URL; a new repository if nothing is."""
-        given = parse_options(options or (), "storage option")
-        local = "://" not in text
-        if local and Path(text).expanduser().exists() and any(Path(text).expanduser().iterdir()):
-            return cls.find(text, options)
-        return cls(text, cls._opened(text, given, create=True))
+        return repo
 
     @staticmethod
     def _opened(text: str, options: dict[str, Any], *, create: bool = False) -> icechunk.Repository:
@@ -144,26 +153,31 @@ class NamedStore:
             raise ReadOnlyError(f"{self.text} is a zip file, which is only read: unpack it to change it")
         return store
 
-    def store(self, version: Version) -> Any:
-        """The zarr store of one version, for reading."""
+    @property
+    def branch(self) -> str:
+        """The branch to write to."""
+        return self.version.branch or "main"
+
+    def store(self) -> Any:
+        """The zarr store of the version, for reading."""
         if self.repo is not None:
-            return safe_store(session_at(self.repo, **version.for_reading()).store)
-        if version.is_given:
+            return safe_store(session_at(self.repo, **self.version.for_reading()).store)
+        if self.version.is_given:
             raise CommandError(
                 f"{self.text} is a plain Zarr store, which has no versions: "
                 "--branch, --tag, --snapshot and --as-of need an Icechunk repository"
             )
         return self.plain
 
-    def arrays(self, version: Version) -> list[str]:
+    def arrays(self) -> list[str]:
         """Paths of all logical arrays."""
-        return logical_arrays(self.store(version))
+        return logical_arrays(self.store())
 
-    def one_array(self, path: str, version: Version) -> str:
+    def one_array(self, path: str) -> str:
         """The path, or the only one there is."""
         if path:
             return path.strip("/")
-        known = self.arrays(version)
+        known = self.arrays()
         if len(known) == 1:
             return known[0]
         if not known:
@@ -174,9 +188,9 @@ class NamedStore:
         names = "\n    ".join(known[:SEVERAL]) + ("\n    …" if len(known) > SEVERAL else "")
         raise CommandError(f"{self.text} holds {len(known)} logical arrays; say which:\n    {names}")
 
-    def open(self, path: str, version: Version) -> LogicalArray:
+    def open(self, path: str) -> LogicalArray:
         """A logical array for reading."""
-        store, name = self.store(version), self.one_array(path, version)
+        store, name = self.store(), self.one_array(path)
         try:
             return intarsia.open(store, name)
         except NotLogicalArrayError as error:
@@ -188,7 +202,29 @@ class NamedStore:
                 f"there is no logical array {name!r} in {self.text}.\n  It holds {listed}"
             ) from error
 
-    def changeable(self, path: str, branch: str | None) -> LogicalArray:
+    def changeable(self, path: str) -> LogicalArray:
         """A logical array of a store without versions, for writing."""
-        self.store(Version(branch))  # refuses what such a store has not
-        return intarsia.open(self.writable, self.one_array(path, Version()), mode="r+")
+        self.store()  # refuses what such a store has not
+        return intarsia.open(self.writable, self.one_array(path), mode="r+")
+
+
+def arrays_that(
+    suit: Callable[[MemberFacts], object], store: Any, path: str, what: str
+) -> tuple[list[tuple[str, zarr.Array[Any]]], int]:
+    """The Zarr array at a path, or the members that suit of the logical array there; how many were looked at.
+
+    `what` says in an error what should be there.
+    """
+    try:
+        node = zarr.open(store, path=path, mode="r+", zarr_format=3)
+    except FileNotFoundError as error:
+        raise NotLogicalArrayError(f"there is neither an array nor a group at {path!r}") from error
+    if isinstance(node, zarr.Array):
+        return [(path, node)], 1
+    try:
+        logical = intarsia.open(node, mode="r+")
+    except NotLogicalArrayError as error:
+        raise CommandError(f"{path or '/'} is a group: name {what}, or a logical array") from error
+    facts = read_facts(logical.group, logical.manifest.members, logical.ndim)
+    names = [fact.name for fact in facts if suit(fact)]
+    return [(f"{logical.path}/{name}".lstrip("/"), logical.members[name]) for name in names], len(facts)

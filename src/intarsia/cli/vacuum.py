@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 import intarsia
-from intarsia.cli.arguments import Allow, Branch, Json, StorageOption, Store
+from intarsia.cli.arguments import Changing, Json
 from intarsia.cli.output import print_json, say
-from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, verb
 from intarsia.words import count_text
 
@@ -16,7 +16,7 @@ __all__ = ["vacuum"]
 
 @verb
 def vacuum(
-    store: Store,
+    asked: Changing,
     array: Annotated[
         str,
         typer.Argument(
@@ -32,9 +32,6 @@ def vacuum(
             help="In a repository: forget versions older than this, and remove what none refers to.",
         ),
     ] = None,
-    branch: Branch = None,
-    storage_option: StorageOption = None,
-    allow: Allow = None,
     as_json: Json = False,
 ) -> None:
     """Remove members that no region refers to; on request also old versions.
@@ -43,17 +40,17 @@ def vacuum(
 
     Example: intarsia vacuum data/store --dry-run
     """
-    place = NamedStore.find(store, storage_option, allow)
+    place = NamedStore.find(asked)
     if forget_before:
         _check_forget(place, dry_run=dry_run)
     commit = None
-    removed = intarsia.vacuum(place.store(Version(branch)), array, dry_run=True)
+    removed = intarsia.vacuum(place.store(), array, dry_run=True)
     if not as_json:
         say(*removed)  # before it happens
     if place.repo is None and not dry_run:
         removed = intarsia.vacuum(place.writable, array)
     elif place.repo is not None and not dry_run:
-        with intarsia.transaction(place.repo, branch or "main", "vacuum") as transaction:
+        with intarsia.transaction(place.repo, place.branch, "vacuum") as transaction:
             removed = intarsia.vacuum(transaction.store, array)
         commit = transaction.snapshot_id
     collected = None
@@ -62,7 +59,7 @@ def vacuum(
     if as_json:
         print_json(
             {
-                "store": store,
+                "store": asked.store,
                 "dry_run": dry_run,
                 "removed": list(removed),
                 "snapshot_id": commit,

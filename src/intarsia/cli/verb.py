@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import os
 import sys
 import traceback
+from dataclasses import MISSING, fields, is_dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import icechunk
 import typer
@@ -20,7 +22,7 @@ from intarsia.report.escaping import plain
 from intarsia.versions.failures import translated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 __all__ = ["CommandError", "Exit", "complain", "exit_of", "verb"]
 
@@ -135,12 +137,22 @@ def complain(error: BaseException, *, as_json: bool) -> Exit:
 
 
 def verb(function: Callable[..., int | None]) -> Callable[..., None]:
-    """Make a function a command: what it returns, or raises, becomes the exit code."""
+    """Make a function a command: what it returns, or raises, becomes the exit code.
+
+    A parameter whose type is a dataclass, such as `Reading`, stands for the arguments that are its fields.
+    """
+    parameters = inspect.signature(function).parameters
+    groups: dict[str, Any] = {
+        name: p.annotation for name, p in parameters.items() if is_dataclass(p.annotation)
+    }
 
     @functools.wraps(function)
-    def command(*args: Any, **options: Any) -> None:
+    def command(**options: Any) -> None:
+        given = dict(options)
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         try:
-            code = function(*args, **options)
+            code = function(**given)
         except (typer.Exit, BrokenPipeError):  # typer knows how to end quietly
             raise
         except (Exception, KeyboardInterrupt) as error:
@@ -151,4 +163,19 @@ def verb(function: Callable[..., int | None]) -> Callable[..., None]:
         if code:
             raise typer.Exit(int(code))
 
+    spread = [each for p in parameters.values() for each in _arguments(p)]
+    command.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]  # where typer looks
     return command
+
+
+def _arguments(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+    """What stands on the command line for a parameter: itself, or the fields of its dataclass."""
+    kind = inspect.Parameter.KEYWORD_ONLY  # which may come in any order, with a default or without
+    group = parameter.annotation
+    if not is_dataclass(group):
+        yield parameter.replace(kind=kind)
+        return
+    types = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        yield inspect.Parameter(field.name, kind, default=default, annotation=types[field.name])

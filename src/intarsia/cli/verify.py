@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 import intarsia
-from intarsia.cli.arguments import Allow, AnyArrays, AsOf, Branch, Json, Snapshot, StorageOption, Store, Tag
+from intarsia.cli.arguments import AnyArrays, Json, Reading
 from intarsia.cli.output import print_json, say, show_table, waiting
-from intarsia.cli.stores import NamedStore, Version
+from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import Exit, verb
 from intarsia.versions.verify import repository_leftovers
 from intarsia.words import count_text
@@ -17,17 +17,11 @@ __all__ = ["verify"]
 
 @verb
 def verify(
-    store: Store,
+    asked: Reading,
     array: AnyArrays = "",
     data: Annotated[
         bool, typer.Option("--data/--no-data", help="Read every stored chunk, or only the metadata.")
     ] = True,
-    branch: Branch = None,
-    tag: Tag = None,
-    snapshot: Snapshot = None,
-    as_of: AsOf = None,
-    storage_option: StorageOption = None,
-    allow: Allow = None,
     as_json: Json = False,
 ) -> int:
     """Check manifest, members and every stored chunk; list all problems at once.
@@ -36,12 +30,11 @@ def verify(
 
     Example: intarsia verify data/store temperature
     """
-    version = Version(branch, tag, snapshot, as_of)
-    place = NamedStore.find(store, storage_option, allow)
-    opened = place.store(version)
-    paths = [array.strip("/")] if array else place.arrays(version)
+    place = NamedStore.find(asked)
+    opened = place.store()
+    paths = [array.strip("/")] if array else place.arrays()
     if not paths:
-        raise intarsia.errors.NotLogicalArrayError(f"there is no logical array in {store}")
+        raise intarsia.errors.NotLogicalArrayError(f"there is no logical array in {asked.store}")
     with waiting("reading every chunk" if data else "checking") as progress:
         problems: list[intarsia.types.Problem] = []
         for done, path in enumerate(paths):
@@ -52,7 +45,7 @@ def verify(
     if as_json:
         print_json(
             {
-                "store": store,
+                "store": asked.store,
                 "arrays": paths,
                 "data": data,
                 "problems": [
