@@ -31,11 +31,10 @@ from .versions.collect import expire_and_collect
 from .versions.history import diff, history
 from .versions.locking import commit_lock
 from .versions.open import open
+from .versions.recode import recode
 from .versions.repository import open_repository
 from .versions.restore import restore
-from .versions.retry import retry
-from .versions.rewrite import recode, write
-from .versions.transaction import transaction
+from .versions.transaction import retry, transaction, write
 from .versions.verify import verify
 
 __version__: str

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
+from intarsia.array.append import Addition, reserve_append, reserve_growth
 from intarsia.array.member import Encoding
-from intarsia.array.reserve import covered, reserve_append, reserve_regions
+from intarsia.array.reserve import covered, reserve_regions
 from tests.array.strategies import arrays, codec_lists
 
 
@@ -34,7 +35,10 @@ def test_reserving_and_writing_is_appending(data):
     codecs = data.draw(st.none() | codec_lists(array.ndim))
     merge = data.draw(st.booleans())
     frame = array._frame
-    reservation = reserve_append(frame, shape, Encoding(codecs), axis=axis, merge=merge)
+    addition = Addition.of(frame.manifest, shape, axis)
+    reservation = reserve_growth(frame, addition, Encoding(codecs)) if merge else None
+    if reservation is None:
+        reservation = reserve_append(frame, addition, Encoding(codecs))
     assert np.array_equal(array[...], model)  # nothing can be seen of it yet
     if np.prod(shape):
         fill(frame, reservation, values)
@@ -48,7 +52,8 @@ def test_what_was_reserved_and_not_wanted_leaves_nothing_behind():
     array = intarsia.create(store, "a", shape=(3,), chunks=(2,), dtype="i4")
     array.add_region(((0, 3),), codecs=["gzip"], data=[1, 2, 3])
     before = copy.deepcopy(store)
-    reservation = reserve_append(array._frame, (5,), Encoding(["zstd"]), merge=False)
+    addition = Addition.of(array.manifest, (5,), axis=0)
+    reservation = reserve_append(array._frame, addition, Encoding(["zstd"]))
     reservation.discard(array._frame)
     members = {key for key in store if key.endswith("zarr.json")}
     assert members == {key for key in before if key.endswith("zarr.json")}

@@ -8,8 +8,8 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.versions.commit import Commit
-from intarsia.versions.transaction import settle
+from intarsia.versions.commit import Commit, settle
+from intarsia.versions.transaction import SessionChanges
 from tests.versions.places import create, memory
 
 
@@ -287,9 +287,9 @@ def test_many_rounds_of_others_are_survived(repo):
 
     commit = Meddled(repo, "main", "ours")
     session = repo.writable_session("main")
-    base = session.snapshot_id
+    changes = SessionChanges(commit, session, session.snapshot_id)
     intarsia.open(session.store, "t", mode="r+")[0] = 90
-    settled = settle(commit, session, base, intarsia.types.Backoff(first_wait=0.0))
+    settled = settle(commit, lambda: changes, intarsia.types.Backoff(first_wait=0.0), again=False)
     assert settled == repo.lookup_branch("main")
     assert len(rounds) == 5
     assert values(repo)[0] == 90
@@ -301,10 +301,11 @@ def test_a_branch_that_never_rests_ends_in_an_error(repo):
             create(repo, f"x{len(list(repo.ancestry(branch='main')))}")
             return super().make(session, since)
 
-    session = repo.writable_session("main")
+    commit, session = Meddled(repo, "main", "ours"), repo.writable_session("main")
+    changes = SessionChanges(commit, session, session.snapshot_id)
     intarsia.open(session.store, "t", mode="r+")[0] = 90
-    with pytest.raises(intarsia.errors.ConcurrentUpdateError, match="moved 3 times"):
-        settle(Meddled(repo, "main", "ours"), session, session.snapshot_id, intarsia.types.Backoff(3, 0.0))
+    with pytest.raises(intarsia.errors.ConcurrentUpdateError, match="others were faster in 3 attempts"):
+        settle(commit, lambda: changes, intarsia.types.Backoff(3, 0.0), again=False)
 
 
 def test_retry_repeats_the_change_until_it_fits(repo):
@@ -327,7 +328,7 @@ def test_retry_gives_up_and_says_so(repo):
         tx.open("t")[0] = 1
         intarsia.write(repo, "t", 0, 2)
 
-    with pytest.raises(intarsia.errors.ConcurrentUpdateError, match="gave up after 3 attempts"):
+    with pytest.raises(intarsia.errors.ConcurrentUpdateError, match="others were faster in 3 attempts"):
         intarsia.retry(repo, change, message="never", backoff=intarsia.types.Backoff(3, 0.0))
     assert values(repo)[0] == 2
 

@@ -25,12 +25,10 @@ from intarsia.archives.parsed import ParsedFile, Want
 from intarsia.archives.parsing import REMOTE_THREADS, made_alike, parse_all
 from intarsia.archives.sources import Sources
 from intarsia.archives.writer import Writer
-from intarsia.errors import ConcurrentUpdateError, IngestError, RepositoryNotFoundError
+from intarsia.errors import IngestError, RepositoryNotFoundError
 from intarsia.progress import silent
-from intarsia.versions.backoff import Backoff
-from intarsia.versions.commit import Commit
-from intarsia.versions.failures import explained
-from intarsia.versions.repository import describe, open_repository
+from intarsia.versions.commit import Backoff, Commit, settle
+from intarsia.versions.repository import open_repository
 
 if TYPE_CHECKING:
     import os
@@ -130,6 +128,17 @@ def _dtypes(dtype: Any, want: Want) -> dict[str, np.dtype[Any]]:
     if want.variables is None:
         raise IngestError("name the variables that a dtype is for: dtype={'name': 'float32'}")
     return {name: np.dtype(dtype) for name in want.variables}
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A draft that is written, but not committed."""
+
+    session: icechunk.Session
+
+    def follow(self) -> list[str]:
+        """Where files go depends on all that is there: whatever others committed, a new draft is needed."""
+        return ["the dataset may have changed"]
 
 
 @dataclass
@@ -234,30 +243,43 @@ class Ingestion:
                 return self._report(draft, Dataset(), unchanged, None)
             repo = self._opened(create=True)
         assert repo is not None
-        for _ in Backoff().tries():
+        commit = Commit(repo, self.branch, message or "ingest")
+        attempts: list[tuple[IngestReport, _Written | str]] = []
+
+        def prepare() -> _Written | str:
+            report, prepared = self._written(commit.repo)
+            commit.message = message or f"ingest: {report.summary}"
+            attempts.append((report, prepared))
+            return prepared
+
+        snapshot = settle(commit, prepare, Backoff())
+        report, prepared = attempts[-1]
+        return report if isinstance(prepared, str) else with_fields(report, snapshot_id=snapshot)
+
+    def _written(self, repo: icechunk.Repository) -> tuple[IngestReport, _Written | str]:
+        """Draft everything and write it into a session; if nothing is new, that is the snapshot as it is."""
+        while True:
             session = repo.writable_session(self.branch)
             dataset = self._read(session)
             draft, unchanged = self._drafted(dataset)
             self._raise_if_asked(draft)
-            report = self._report(draft, dataset, unchanged, repo)
-            repo, prefixes = with_containers(repo, draft.locations(), self.urls, self.sources.options)
+            reopened, prefixes = with_containers(repo, draft.locations(), self.urls, self.sources.options)
+            report = self._report(draft, dataset, unchanged, reopened)
+            report = with_fields(report, containers=prefixes)
             if not draft.placed:
-                return with_fields(report, repository=repo, containers=prefixes)
-            if repo is not report.repository:  # a session knows the containers that it began with
-                drafted_at, session = session.snapshot_id, repo.writable_session(self.branch)
-                dataset = self._read(session)
+                return report, session.snapshot_id
+            if reopened is not repo:  # a session knows the containers that it began with
+                repo, drafted_at, session = (
+                    reopened,
+                    session.snapshot_id,
+                    reopened.writable_session(self.branch),
+                )
                 if session.snapshot_id != drafted_at:
                     continue
-            with explained(describe(repo)):
-                store = safe_store(session.store)
-                Writer(store, self.group, draft, dataset, self.sources, self.parser).write()
-                try:
-                    commit = Commit(repo, self.branch, message or f"ingest: {report.summary}")
-                    snapshot = commit.make(session)
-                except icechunk.ConflictError:
-                    continue
-            return with_fields(report, snapshot_id=snapshot, repository=repo, containers=prefixes)
-        raise ConcurrentUpdateError(message or "ingest", self.branch, ["the branch moved at every attempt"])
+                dataset = self._read(session)
+            store = safe_store(session.store)
+            Writer(store, self.group, draft, dataset, self.sources, self.parser).write()
+            return report, _Written(session)
 
     def _read(self, session: icechunk.Session) -> Dataset:
         return Dataset.read(session.store, self.group)

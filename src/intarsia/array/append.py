@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.array.box import Box
-from intarsia.array.edit import check_shape, write_into_member
-from intarsia.array.encode import write_box
-from intarsia.array.frame import clean_up
 from intarsia.array.member import Encoding, create_member, encoding_of
 from intarsia.array.memory import holds_nulls, is_nullable
-from intarsia.array.table import RegionTable, Row
+from intarsia.array.reserve import Reservation, Room, check_shape, new_rows
 from intarsia.array.write import as_values
 from intarsia.codecs.runtime import Options, with_codecs
 from intarsia.errors import BoundsError, ShapeError
@@ -22,29 +19,32 @@ from intarsia.errors import BoundsError, ShapeError
 if TYPE_CHECKING:
     from intarsia.array.frame import Frame
     from intarsia.array.manifest import Manifest
+    from intarsia.array.table import Row
     from intarsia.casting import Casting
 
 __all__ = [
     "Addition",
     "append",
-    "attach",
-    "checked",
     "completed",
-    "neighbour_to_grow",
-    "options_for",
+    "reserve_append",
+    "reserve_growth",
+    "reserve_rest",
     "takes_over",
 ]
 
 
 @dataclass(frozen=True)
 class Addition:
-    """Data on its way in, and the array as it will be."""
+    """Where data of some shape goes after the end of an axis.
 
-    values: np.ndarray[Any, Any]
-    """What is appended, in the logical data type."""
+    >>> from intarsia.array.manifest import Manifest
+    >>> addition = Addition.of(Manifest.empty((5,), (2,), "i4"), (4,), axis=0)
+    >>> addition.grown.shape, addition.rest
+    ((9,), Box(start=(3,), stop=(5,)))
+    """
 
     axis: int
-    """Where, counted from the front."""
+    """Counted from the front."""
 
     before: Manifest
     """The array as it is."""
@@ -52,15 +52,34 @@ class Addition:
     grown: Manifest
     """The manifest with the new shape, but the old regions."""
 
+    @classmethod
+    def of(cls, manifest: Manifest, shape: tuple[int, ...], axis: int) -> Addition:
+        """Refused if the data does not fit the array."""
+        if not -manifest.ndim <= axis < manifest.ndim:
+            raise BoundsError(f"axis {axis} is out of bounds for an array of {manifest.ndim} dimensions")
+        if len(shape) != manifest.ndim:
+            raise ShapeError(f"the data has {len(shape)} dimensions, but the array has {manifest.ndim}")
+        axis %= manifest.ndim
+        whole = list(manifest.shape)
+        whole[axis] = shape[axis]
+        check_shape(shape, tuple(whole), f"what is appended on axis {axis}")
+        whole[axis] += manifest.shape[axis]
+        return cls(axis, manifest, replace(manifest, shape=tuple(whole)))
+
     @property
     def old(self) -> int:
         """Where the data starts on its axis."""
         return self.before.shape[self.axis]
 
     @property
-    def new(self) -> int:
-        """Where it ends."""
-        return self.grown.shape[self.axis]
+    def length(self) -> int:
+        """How long it is there."""
+        return self.grown.shape[self.axis] - self.old
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """Where it starts in the grown array."""
+        return tuple(self.old if d == self.axis else 0 for d in range(self.before.ndim))
 
     @property
     def lattice(self) -> Box:
@@ -73,18 +92,17 @@ class Addition:
         first = -(-self.old // self.before.chunk_shape[self.axis])
         return self.lattice.with_axis(self.axis, first, self.lattice.stop[self.axis])
 
+    @property
+    def rest_shape(self) -> tuple[int, ...] | None:
+        """The shape of what the wholly new logical chunks hold; None if there are none."""
+        return self.grown.elements(self.rest).shape if prod(self.rest.shape) else None
+
     def fresh(self, box: Box) -> Box:
         """The elements of a box of logical chunks that the data fills."""
         elements = self.grown.elements(box)
         return elements.with_axis(
             self.axis, max(self.old, elements.start[self.axis]), elements.stop[self.axis]
         )
-
-    def data_in(self, elements: Box) -> np.ndarray[Any, Any]:
-        """The data for a box of elements."""
-        start, stop = elements.start[self.axis] - self.old, elements.stop[self.axis] - self.old
-        part: np.ndarray[Any, Any] = self.values[elements.with_axis(self.axis, start, stop).slices]
-        return part
 
 
 def append(
@@ -98,78 +116,79 @@ def append(
 ) -> None:
     """Put data after the end of an axis."""
     frame.begin_edit()
-    addition = checked(frame.manifest, as_values(frame.manifest, data, casting), axis)
-    if addition.new == addition.old:
-        return
-    neighbour = neighbour_to_grow(frame, addition, encoding) if merge else None
-    if neighbour is not None:
-        _grow(frame, addition, neighbour, encoding)
-    else:
-        _add(frame, addition, encoding)
+    values = as_values(frame.manifest, data, casting)
+    addition = Addition.of(frame.manifest, values.shape, axis)
+    room = reserve_growth(frame, addition, encoding, nulls=holds_nulls(values)) if merge else None
+    if room is None:
+        room = reserve_append(frame, addition, encoding)
+    with room.shown_when_filled(frame):
+        room.fill(frame, lambda source: values[source.slices])
 
 
-def checked(manifest: Manifest, values: np.ndarray[Any, Any], axis: int) -> Addition:
-    if not -manifest.ndim <= axis < manifest.ndim:
-        raise BoundsError(f"axis {axis} is out of bounds for an array of {manifest.ndim} dimensions")
-    if values.ndim != manifest.ndim:
-        raise ShapeError(f"the data has {values.ndim} dimensions, but the array has {manifest.ndim}")
-    axis %= manifest.ndim
-    shape = list(manifest.shape)
-    shape[axis] = values.shape[axis]
-    check_shape(values, tuple(shape), f"what is appended on axis {axis}")
-    shape[axis] += manifest.shape[axis]
-    return Addition(values, axis, manifest, replace(manifest, shape=tuple(shape)))
+def reserve_growth(
+    frame: Frame, addition: Addition, encoding: Encoding, *, nulls: bool = False
+) -> Reservation | None:
+    """Room in the member of the last region, which becomes longer; None unless it may simply grow.
 
-
-def _grow(frame: Frame, addition: Addition, i: int, encoding: Encoding) -> None:
-    """Make the last region longer, in its own member."""
-    table, axis = addition.before.regions, addition.axis
-    row = table.row(i)
-    end = addition.lattice.stop[axis]
-    fresh = addition.fresh(row.box.with_axis(axis, row.box.start[axis], end))
-    options = options_for(frame, row, encoding)
-    write_into_member(frame, addition.grown, row, fresh, addition.data_in(fresh), options)
-    stop = table.stop.copy()
-    stop[i, axis] = end
-    frame.commit(addition.before.changed(regions=replace(table, stop=stop), shape=addition.grown.shape))
-
-
-def attach(frame: Frame, addition: Addition, member: str, encoding: Encoding) -> None:
-    """Append data whose `rest` stands in the group already, as the array `member`."""
-    _add(frame, addition, encoding, member)
-
-
-def _add(frame: Frame, addition: Addition, encoding: Encoding, ready: str | None = None) -> None:
-    """Fill the partial last chunk where regions have it, and put the rest into new members."""
+    `nulls` says whether there are some in the data, which not every member can hold.
+    """
     before, axis = addition.before, addition.axis
-    first_free = addition.rest.start[axis]
-    boxes = [addition.rest] if ready is None else []
-    heads = []
+    i = _neighbour_to_grow(frame, addition, encoding, nulls=nulls) if addition.length else None
+    if i is None:
+        return None
+    row, end = before.regions.row(i), addition.lattice.stop[axis]
+    fresh = addition.fresh(row.box.with_axis(axis, row.box.start[axis], end))
+    room = Room(frame, addition.origin)
+    room.in_region(addition.grown, row, fresh, _options_for(frame, row, encoding))
+    stop = before.regions.stop.copy()
+    stop[i, axis] = end
+    return room.reserved(
+        before.changed(regions=replace(before.regions, stop=stop), shape=addition.grown.shape)
+    )
+
+
+def reserve_append(
+    frame: Frame, addition: Addition, encoding: Encoding, *, ready: str | None = None
+) -> Reservation:
+    """Room in the partial last chunk where regions have it, and in new members for the rest.
+
+    If `ready`, the array of this name in the group holds the rest already: the room is for what goes before.
+    """
+    if not addition.length:
+        return Reservation((), frame.manifest)
+    before, axis = addition.before, addition.axis
+    chosen, room = completed(frame, axis, encoding), Room(frame, addition.origin)
+    boxes, heads = [] if ready is not None else [addition.rest], []
     if addition.old % before.chunk_shape[axis]:
+        first_free = addition.rest.start[axis]
         slab = addition.lattice.with_axis(axis, first_free - 1, first_free)
         boxes += before.regions.free(slab)
         heads = [before.regions.row(i) for i in before.regions.touching(slab).tolist()]
     boxes = [box for box in boxes if prod(box.shape)]
-    names = _new_members(frame, addition, boxes, completed(frame, axis, encoding))
-    try:
-        for row in heads:
-            shared = row.box.intersect(slab)
-            assert shared is not None
-            head, options = addition.fresh(shared), options_for(frame, row, encoding)
-            write_into_member(frame, addition.grown, row, head, addition.data_in(head), options)
-    except BaseException as error:
-        clean_up(frame.group.store, error, lambda: frame.discard(*names))
-        raise
+    for box in boxes:
+        room.in_new_member(addition.grown.elements(box), chosen, addition.fresh(box))
+    for row in heads:
+        shared = row.box.intersect(slab)
+        assert shared is not None
+        room.in_region(addition.grown, row, addition.fresh(shared), _options_for(frame, row, encoding))
+    names = room.made
     if ready is not None:
-        boxes.append(addition.rest)
-        names.append(ready)
-    origin = (0,) * before.ndim
-    rows = [Row(len(before.members) + i, box, origin) for i, box in enumerate(boxes)]
-    table = before.regions.joined(RegionTable.from_rows(rows, before.ndim))
-    frame.commit(before.changed(regions=table, members=(*before.members, *names), shape=addition.grown.shape))
+        boxes, names = [*boxes, addition.rest], (*names, ready)
+    table = before.regions.joined(new_rows(before, boxes))
+    return room.reserved(
+        before.changed(regions=table, members=(*before.members, *names), shape=addition.grown.shape)
+    )
 
 
-def options_for(frame: Frame, row: Row, encoding: Encoding) -> Options:
+def reserve_rest(frame: Frame, addition: Addition, encoding: Encoding) -> Reservation:
+    """Room for what the wholly new logical chunks hold, in a member that no manifest shows yet."""
+    room = Room(frame, addition.origin)
+    if addition.rest_shape is not None:
+        room.in_new_member(addition.grown.elements(addition.rest), encoding)
+    return room.reserved(frame.manifest)
+
+
+def _options_for(frame: Frame, row: Row, encoding: Encoding) -> Options:
     """The options with which an append writes into a member that is there already.
 
     Where the codecs given are those of the member, they themselves write, with what they bring; elsewhere
@@ -191,22 +210,6 @@ def takes_over(frame: Frame, row: Row, encoding: Encoding) -> bool:
         return False
     frame.members.adopt(name, with_codecs(member, would.metadata.codecs))
     return True
-
-
-def _new_members(frame: Frame, addition: Addition, boxes: list[Box], encoding: Encoding) -> list[str]:
-    """A member for each box, holding the data; nothing is left behind if that fails."""
-    made: list[str] = []
-    try:
-        for box in boxes:
-            elements, fresh = addition.grown.elements(box), addition.fresh(box)
-            name, _ = frame.create_member(elements.shape, encoding)
-            made.append(name)
-            target = frame.target(name, encoding.other_options)
-            write_box(target, fresh.seen_from(elements.start), addition.data_in(fresh))
-    except BaseException as error:
-        clean_up(frame.group.store, error, lambda: frame.discard(*made))
-        raise
-    return made
 
 
 def _last_row(frame: Frame, axis: int) -> int | None:
@@ -240,7 +243,7 @@ def completed(frame: Frame, axis: int, encoding: Encoding) -> Encoding:
     return Encoding(codecs, member.chunks, member.shards, fill_value, encoding.options)
 
 
-def neighbour_to_grow(frame: Frame, addition: Addition, encoding: Encoding) -> int | None:
+def _neighbour_to_grow(frame: Frame, addition: Addition, encoding: Encoding, *, nulls: bool) -> int | None:
     """The last region on the axis, if it may simply grow: equal encoding, and room in its member."""
     manifest, axis, origin = addition.before, addition.axis, addition.lattice
     last = _last_row(frame, axis)
@@ -250,7 +253,7 @@ def neighbour_to_grow(frame: Frame, addition: Addition, encoding: Encoding) -> i
     if any(row.box.start[d] or row.box.stop[d] != origin.stop[d] for d in range(manifest.ndim) if d != axis):
         return None
     member = frame.member_of(row)
-    if holds_nulls(addition.values) and not is_nullable(member.metadata.dtype):
+    if nulls and not is_nullable(member.metadata.dtype):
         return None
     if not encoding.is_default:
         would = create_member({}, None, manifest, member.shape, completed(frame, axis, encoding))

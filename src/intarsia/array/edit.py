@@ -1,27 +1,20 @@
-"""Changing the layout of a logical array: add, recode, drop, resize (append.py has the rest).
-
-Every function checks first, then writes members, then commits the new manifest.
-"""
+"""Changing the layout of a logical array: add, drop, resize (append.py and recode.py have the rest)."""
 
 from __future__ import annotations
 
-import operator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.array.box import Box
-from intarsia.array.encode import write_box
-from intarsia.array.frame import clean_up
 from intarsia.array.manifest import NAME, sizes_of
 from intarsia.array.member import member_problem, needed_shape
+from intarsia.array.reserve import Room, check_shape, lattice_box, reserve_regions
 from intarsia.array.table import RegionTable, Row
 from intarsia.array.write import as_values
 from intarsia.codecs.runtime import NO_OPTIONS, Options
 from intarsia.errors import (
     AlignmentError,
-    BoundsError,
     DataTypeError,
     MemberError,
     NoRegionError,
@@ -32,73 +25,15 @@ from intarsia.errors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import zarr
-
+    from intarsia.array.box import Box
     from intarsia.array.frame import Frame
     from intarsia.array.manifest import Manifest
+    from intarsia.array.member import Encoding
     from intarsia.casting import Casting
-from intarsia.array.member import Encoding
 
-__all__ = [
-    "add_region",
-    "check_shape",
-    "drop_region",
-    "lattice_box",
-    "resize",
-    "write_into_member",
-]
+__all__ = ["add_region", "drop_region", "resize"]
 
 type Bounds = Sequence[tuple[int, int]]
-
-
-def lattice_box(manifest: Manifest, bounds: Bounds) -> Box:
-    """Element bounds as a box of logical chunks; refused unless they lie on the lattice and in the array.
-
-    >>> from intarsia.array.manifest import Manifest
-    >>> lattice_box(Manifest.empty((250,), (100,), "i4"), [(100, 250)])
-    Box(start=(1,), stop=(3,))
-    """
-    try:
-        pairs = [tuple(operator.index(edge) for edge in pair) for pair in bounds]
-    except TypeError:  # slices, single numbers, floats
-        pairs = []
-    if len(pairs) != manifest.ndim or any(len(pair) != 2 for pair in pairs):
-        axes = "axis" if manifest.ndim == 1 else "axes"
-        raise ShapeError(
-            f"bounds {bounds!r}: give a pair of integers (start, stop) for each of the {manifest.ndim} {axes}"
-        )
-    asked = Box.of((a, b) for a, b in pairs)
-    columns = list(zip(asked.start, asked.stop, manifest.shape, manifest.chunk_shape, strict=True))
-    if any(not 0 <= a < b <= n for a, b, n, _ in columns):
-        raise BoundsError(
-            f"the bounds {asked.text()} are empty or outside the array, whose shape is {manifest.shape}"
-        )
-    if any(a % c or (b % c and b != n) for a, b, n, c in columns):
-        nearest = manifest.elements(manifest.cells(asked))
-        raise AlignmentError(
-            f"the bounds {asked.text()} are not aligned to the logical chunks of "
-            f"{manifest.chunk_shape}.\n  The nearest aligned bounds around them are {nearest.text()}"
-        )
-    return manifest.cells(asked)
-
-
-def check_shape(values: np.ndarray[Any, Any], expected: tuple[int, ...], what: str) -> None:
-    if values.shape != expected:
-        raise ShapeError(f"the data has shape {values.shape}, but {what} has shape {expected}")
-
-
-def _new_member(
-    frame: Frame, shape: tuple[int, ...], values: np.ndarray[Any, Any] | None, encoding: Encoding
-) -> tuple[str, zarr.Array[Any]]:
-    """A member of this shape holding `values`; nothing is left behind if that fails."""
-    name, member = frame.create_member(shape, encoding)
-    if values is not None:
-        try:
-            write_box(frame.target(name, encoding.other_options), Box.sized(shape), values)
-        except BaseException as error:
-            clean_up(frame.group.store, error, lambda: frame.discard(name))
-            raise
-    return name, member
 
 
 def add_region(
@@ -122,19 +57,18 @@ def add_region(
             f"the bounds {frame.bounds_text(box)} overlap {taken.size} regions: {named}.\n"
             "  Choose a free box, drop them first (arr.drop_region), or change their encoding (arr.recode)"
         )
-    names = manifest.members
-    if member is None:
-        shape = manifest.elements(box).shape
-        values = None if data is None else as_values(manifest, data, casting)
-        if values is not None:
-            check_shape(values, shape, f"the region {frame.bounds_text(box)}")
-        name, _ = _new_member(frame, shape, values, encoding)
-        row = Row(len(names), box, (0,) * manifest.ndim)
-        names = (*names, name)
-    else:
+    if member is not None:
         row, names = _adopted(frame, box, member, member_start)
-    table = manifest.regions.joined(RegionTable.from_rows([row], manifest.ndim))
-    frame.commit(manifest.changed(regions=table, members=names))
+        table = manifest.regions.joined(RegionTable.from_rows([row], manifest.ndim))
+        frame.commit(manifest.changed(regions=table, members=names))
+        return
+    values: Any = None if data is None else as_values(manifest, data, casting)
+    if values is not None:
+        check_shape(values.shape, manifest.elements(box).shape, f"the region {frame.bounds_text(box)}")
+    room = reserve_regions(frame, [(bounds, encoding)], manifest.elements(box).start)
+    with room.shown_when_filled(frame):
+        if values is not None:
+            room.fill(frame, lambda source: values[source.slices])
 
 
 def _adopted(
@@ -194,12 +128,14 @@ def resize(frame: Frame, shape: Sequence[int], options: Options = NO_OPTIONS) ->
     table = table.take(kept)
     table = replace(table, stop=np.minimum(table.stop, lattice))
     cropped = replace(resized, regions=table)
+    room = Room(frame)
     for i in _uncovering_rows(manifest, cropped):
         row = cropped.regions.row(i)
-        old, new = manifest.elements(row.box), cropped.elements(row.box)
-        for piece in new.without(old):
-            write_into_member(frame, cropped, row, piece, manifest.fill_value, options)
-    frame.commit(manifest.changed(regions=table, shape=new_shape))
+        for uncovered in cropped.elements(row.box).without(manifest.elements(row.box)):
+            room.in_region(cropped, row, uncovered, options)
+    blank = room.reserved(manifest.changed(regions=table, shape=new_shape))
+    with blank.shown_when_filled(frame):
+        blank.fill(frame, lambda _: manifest.fill_value)
 
 
 def _uncovering_rows(before: Manifest, after: Manifest) -> list[int]:
@@ -209,22 +145,3 @@ def _uncovering_rows(before: Manifest, after: Manifest) -> list[int]:
     shown = np.minimum(edge, np.array(before.shape, dtype=np.int64))
     shows = np.minimum(edge, np.array(after.shape, dtype=np.int64))
     return [int(i) for i in np.flatnonzero((shows > shown).any(axis=1))]
-
-
-def write_into_member(
-    frame: Frame, manifest: Manifest, row: Row, box: Box, value: Any, options: Options
-) -> None:
-    """Write a box of elements of a region, growing its member where needed."""
-    name = frame.manifest.members[row.member]
-    member = frame.members[name]
-    place = box.shifted(manifest.member_shift(row))
-    needed = tuple(map(max, member.shape, place.stop))
-    before = member.shape
-    if needed != before:
-        member.resize(needed)
-    try:
-        write_box(frame.target(name, options), place, value)
-    except Exception:
-        if needed != before:
-            member.resize(before)
-        raise

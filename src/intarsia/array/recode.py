@@ -7,13 +7,12 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from intarsia.array.box import BLOCK_BYTES, Box, blocks
-from intarsia.array.edit import lattice_box
 from intarsia.array.encode import write_box
-from intarsia.array.frame import Frame, clean_up, open_group
+from intarsia.array.frame import Frame, open_group
 from intarsia.array.member import grain
 from intarsia.array.plan import request
 from intarsia.array.read import read_request
-from intarsia.array.reserve import Piece
+from intarsia.array.reserve import Room, lattice_box
 from intarsia.array.source import Source
 from intarsia.array.table import RegionTable, Row
 from intarsia.errors import NoRegionError
@@ -21,15 +20,16 @@ from intarsia.parallel import spread
 from intarsia.progress import silent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from intarsia.array.manifest import Manifest
     from intarsia.array.member import AnyArray, Encoding
+    from intarsia.array.reserve import Piece, Reservation
     from intarsia.codecs.runtime import Luggage
     from intarsia.parallel import Client
     from intarsia.progress import Progress
 
-__all__ = ["attach_recoded", "recode", "recoded_member"]
+__all__ = ["copy_values", "recode", "reserve_recode"]
 
 type Bounds = Sequence[tuple[int, int]]
 
@@ -47,67 +47,57 @@ def recode(
 ) -> None:
     """Copy a box into a new member of another encoding; regions that it cuts are split."""
     frame.begin_edit()
-    attach_recoded(frame, bounds, recoded_member(frame, bounds, encoding, client=client, progress=progress))
+    room = reserve_recode(frame, lattice_box(frame.manifest, bounds), encoding)
+    with room.shown_when_filled(frame):
+        copy_values(frame, room, client=client, progress=progress)
 
 
-def attach_recoded(frame: Frame, bounds: Bounds, name: str) -> None:
-    """Show a member, made by `recoded_member`, in the place of what it was copied from."""
+def reserve_recode(
+    frame: Frame, box: Box, encoding: Encoding | None = None, *, ready: str | None = None
+) -> Reservation:
+    """Room for the values of a box of logical chunks, in a new member that takes the place of those it has.
+
+    If `ready`, the array of this name in the group holds them already.
+    """
     manifest = frame.manifest
-    box, parts = _parts_to_recode(frame, bounds)
-    rows = [Row(len(manifest.members), part, part.seen_from(box.start).start) for part in parts]
-    table = manifest.regions.without(box).joined(RegionTable.from_rows(rows, manifest.ndim))
-    frame.commit(manifest.changed(regions=table, members=(*manifest.members, name)))
-
-
-def recoded_member(
-    frame: Frame,
-    bounds: Bounds,
-    encoding: Encoding,
-    *,
-    client: Client | None = None,
-    progress: Progress = silent,
-) -> str:
-    """A new member that holds the values of a box; no region refers to it yet."""
-    box, parts = _parts_to_recode(frame, bounds)
-    origin = frame.manifest.elements(box)
-    name, member = frame.create_member(origin.shape, encoding)
-    options = encoding.other_options
-    copy = _Copy(frame.group.path, frame.manifest, name, frame.luggage(name, options))
-    try:
-        tasks = _tasks(frame, parts, origin.start, member, BLOCK_BYTES if client is None else TASK_BYTES)
-        if client is not None:
-            spread(client, frame.group.store, copy, tasks, progress)
-        else:
-            progress(0, len(tasks))
-            for done, task in enumerate(tasks, 1):
-                copy.into(frame, frame.target(name, options), task)
-                progress(done, len(tasks))
-    except BaseException as error:
-        clean_up(frame.group.store, error, lambda: frame.discard(name))
-        raise
-    return name
-
-
-def _parts_to_recode(frame: Frame, bounds: Bounds) -> tuple[Box, list[Box]]:
-    """The box, and what regions cover of it: all of it as one part, or a part for each region."""
-    table = frame.manifest.regions
-    box = lattice_box(frame.manifest, bounds)
-    shared = [table.row(i).box.intersect(box) for i in table.touching(box).tolist()]
-    parts = [part for part in shared if part is not None]
+    touched = (manifest.regions.row(i).box for i in manifest.regions.touching(box).tolist())
+    parts = [shared for other in touched if (shared := other.intersect(box)) is not None]
     if not parts:
         raise NoRegionError(f"no region lies in {frame.bounds_text(box)}: there is nothing to recode")
-    return box, [box] if sum(prod(part.shape) for part in parts) == prod(box.shape) else parts
+    if sum(prod(part.shape) for part in parts) == prod(box.shape):
+        parts = [box]  # no hole is to be kept
+    room = Room(frame)
+    if ready is None:
+        assert encoding is not None
+        room.in_new_member(manifest.elements(box), encoding, *map(manifest.elements, parts))
+    rows = [Row(len(manifest.members), part, part.seen_from(box.start).start) for part in parts]
+    table = manifest.regions.without(box).joined(RegionTable.from_rows(rows, manifest.ndim))
+    names = (*manifest.members, ready or room.made[0])
+    return room.reserved(manifest.changed(regions=table, members=names))
 
 
-def _tasks(
-    frame: Frame, parts: list[Box], origin: tuple[int, ...], member: AnyArray, most_bytes: int
-) -> list[list[Piece]]:
-    """The parts cut into blocks of whole chunks of the new member: no chunk belongs to two tasks."""
+def copy_values(
+    frame: Frame, room: Reservation, *, client: Client | None = None, progress: Progress = silent
+) -> None:
+    """Fill the room for a recode with the values as they are, block by block."""
+    (name,) = room.made
+    options = room.options[name]
+    copy = _Copy(frame.group.path, frame.manifest, name, frame.luggage(name, options))
+    tasks = _tasks(room.pieces, frame.members[name], BLOCK_BYTES if client is None else TASK_BYTES)
+    if client is not None:
+        spread(client, frame.group.store, copy, tasks, progress)
+        return
+    progress(0, len(tasks))
+    for done, task in enumerate(tasks, 1):
+        copy.into(frame, frame.target(name, options), task)
+        progress(done, len(tasks))
+
+
+def _tasks(pieces: Iterable[Piece], member: AnyArray, most_bytes: int) -> list[list[Piece]]:
+    """The pieces cut into blocks of whole chunks of the new member: no chunk belongs to two tasks."""
     step = next(blocks(Box.sized(member.shape), grain(member), member.dtype.itemsize, most_bytes)).shape
     tasks: dict[tuple[int, ...], list[Piece]] = {}
-    for part in parts:
-        source = frame.manifest.elements(part)
-        piece = Piece(member.basename, source, source.seen_from(origin))
+    for piece in pieces:
         for cell in piece.target.in_units(step).indices():
             corner = tuple(i * s for i, s in zip(cell, step, strict=True))
             tasks.setdefault(cell, []).append(piece.cropped(Box.sized(step, corner)))

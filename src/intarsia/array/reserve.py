@@ -1,31 +1,82 @@
-"""Room for data that is written piece by piece, by whoever: members first, the manifest when all is there."""
+"""The one way by which data gets into a logical array: reserve room, fill it, settle.
+
+To reserve is to make members, or to let them grow, in which readers see nothing yet. Whoever has the data
+fills the room: this process, a cluster, a copy in another encoding. To settle is to commit the manifest that
+shows it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import operator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from intarsia.array.append import Addition, checked, completed, neighbour_to_grow, options_for
 from intarsia.array.box import Box
-from intarsia.array.edit import lattice_box
+from intarsia.array.encode import write_box
 from intarsia.array.frame import clean_up
 from intarsia.array.table import RegionTable, Row
-from intarsia.errors import NoRegionError, OverlapError
+from intarsia.codecs.runtime import NO_OPTIONS
+from intarsia.errors import AlignmentError, BoundsError, NoRegionError, OverlapError, ShapeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from intarsia.array.frame import Frame
     from intarsia.array.manifest import Manifest
     from intarsia.array.member import Encoding
     from intarsia.codecs.runtime import Options
 
-__all__ = ["Piece", "Reservation", "covered", "reserve_append", "reserve_regions"]
+__all__ = [
+    "Piece",
+    "Reservation",
+    "Room",
+    "check_shape",
+    "covered",
+    "lattice_box",
+    "new_rows",
+    "reserve_regions",
+]
 
 type Bounds = Sequence[tuple[int, int]]
+
+
+def lattice_box(manifest: Manifest, bounds: Bounds) -> Box:
+    """Element bounds as a box of logical chunks; refused unless they lie on the lattice and in the array.
+
+    >>> from intarsia.array.manifest import Manifest
+    >>> lattice_box(Manifest.empty((250,), (100,), "i4"), [(100, 250)])
+    Box(start=(1,), stop=(3,))
+    """
+    try:
+        pairs = [tuple(operator.index(edge) for edge in pair) for pair in bounds]
+    except TypeError:  # slices, single numbers, floats
+        pairs = []
+    if len(pairs) != manifest.ndim or any(len(pair) != 2 for pair in pairs):
+        axes = "axis" if manifest.ndim == 1 else "axes"
+        raise ShapeError(
+            f"bounds {bounds!r}: give a pair of integers (start, stop) for each of the {manifest.ndim} {axes}"
+        )
+    asked = Box.of((a, b) for a, b in pairs)
+    columns = list(zip(asked.start, asked.stop, manifest.shape, manifest.chunk_shape, strict=True))
+    if any(not 0 <= a < b <= n for a, b, n, _ in columns):
+        raise BoundsError(
+            f"the bounds {asked.text()} are empty or outside the array, whose shape is {manifest.shape}"
+        )
+    if any(a % c or (b % c and b != n) for a, b, n, c in columns):
+        nearest = manifest.elements(manifest.cells(asked))
+        raise AlignmentError(
+            f"the bounds {asked.text()} are not aligned to the logical chunks of "
+            f"{manifest.chunk_shape}.\n  The nearest aligned bounds around them are {nearest.text()}"
+        )
+    return manifest.cells(asked)
+
+
+def check_shape(shape: tuple[int, ...], expected: tuple[int, ...], what: str) -> None:
+    """Refuse data that would not fill its room, or not fit in."""
+    if tuple(shape) != expected:
+        raise ShapeError(f"the data has shape {tuple(shape)}, but {what} has shape {expected}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +106,18 @@ class Piece:
 
 @dataclass(frozen=True)
 class Reservation:
-    """Members with room for data, and the manifest that shows them."""
+    """Members with room for data, and the manifest that shows them.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
+    >>> frame = array._frame
+    >>> from intarsia.array.member import Encoding
+    >>> room = reserve_regions(frame, [([(0, 4)], Encoding())])
+    >>> with room.shown_when_filled(frame):
+    ...     room.fill(frame, lambda source: 7)
+    >>> array[...].tolist()
+    [7, 7, 7, 7]
+    """
 
     pieces: tuple[Piece, ...]
     """What goes where; no element twice."""
@@ -66,8 +128,17 @@ class Reservation:
     made: tuple[str, ...] = ()
     """New members, to be discarded if the writing fails."""
 
+    grown: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Members that were made larger, and the shape that each had."""
+
     options: Mapping[str, Options] = field(default_factory=dict)
-    """Run-time options to write into members that were there, where their codecs do not have them."""
+    """Run-time options to write into members, where their codecs do not have them."""
+
+    def fill(self, frame: Frame, data: Callable[[Box], Any]) -> None:
+        """Write every piece here; `data` gives the values, or the one value, of a box of the data."""
+        for piece in self.pieces:
+            target = frame.target(piece.member, self.options.get(piece.member, NO_OPTIONS))
+            write_box(target, piece.target, data(piece.source))
 
     def settle(self, frame: Frame) -> None:
         """Show the data: it is all there."""
@@ -77,6 +148,65 @@ class Reservation:
     def discard(self, frame: Frame) -> None:
         """Give the room back: the data will not come."""
         frame.discard(*self.made)
+        for name, shape in self.grown.items():
+            frame.members[name].resize(shape)
+
+    @contextmanager
+    def shown_when_filled(self, frame: Frame) -> Iterator[None]:
+        """Fill it inside; then it is settled, or, if anything fails, given back."""
+        try:
+            yield
+        except BaseException as error:
+            clean_up(frame.group.store, error, lambda: self.discard(frame))
+            raise
+        self.settle(frame)
+
+
+class Room:
+    """A reservation in the making; if one piece finds no room, those before it give back theirs."""
+
+    def __init__(self, frame: Frame, origin: tuple[int, ...] | None = None) -> None:
+        self._frame = frame
+        self._origin = (0,) * frame.manifest.ndim if origin is None else origin
+        """Where in the array the data starts."""
+        self._pieces: list[Piece] = []
+        self._grown: dict[str, tuple[int, ...]] = {}
+        self._options: dict[str, Options] = {}
+        self.made: tuple[str, ...] = ()
+
+    def in_new_member(self, elements: Box, encoding: Encoding, *fresh: Box) -> None:
+        """A member for a box of elements, of which the data fills the boxes `fresh`, by default all."""
+        with self._all_or_nothing():
+            name, _ = self._frame.create_member(elements.shape, encoding)
+        self.made = (*self.made, name)
+        self._options[name] = encoding.other_options
+        for box in fresh or (elements,):
+            self._pieces.append(Piece(name, box.seen_from(self._origin), box.seen_from(elements.start)))
+
+    def in_region(self, manifest: Manifest, row: Row, fresh: Box, options: Options = NO_OPTIONS) -> None:
+        """Elements that a region backs, in a manifest that may be the next one; its member may grow."""
+        name, target = manifest.members[row.member], fresh.shifted(manifest.member_shift(row))
+        with self._all_or_nothing():
+            member = self._frame.members[name]
+            before, needed = member.shape, tuple(map(max, member.shape, target.stop))
+            if needed != before:
+                member.resize(needed)
+                self._grown.setdefault(name, before)
+        self._options[name] = options
+        self._pieces.append(Piece(name, fresh.seen_from(self._origin), target))
+
+    def reserved(self, manifest: Manifest) -> Reservation:
+        """The reservation, which `manifest` will show."""
+        return Reservation(tuple(self._pieces), manifest, self.made, self._grown, self._options)
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            frame = self._frame
+            clean_up(frame.group.store, error, lambda: self.reserved(frame.manifest).discard(frame))
+            raise
 
 
 def reserve_regions(
@@ -85,133 +215,39 @@ def reserve_regions(
     """New regions over free boxes; `origin` is where in the array the data starts, at first its corner."""
     manifest = frame.manifest
     boxes = [(lattice_box(manifest, bounds), encoding) for bounds, encoding in regions]
-    fresh = [Row(len(manifest.members) + i, box, (0,) * manifest.ndim) for i, (box, _) in enumerate(boxes)]
-    table = manifest.regions.joined(RegionTable.from_rows(fresh, manifest.ndim))
+    table = manifest.regions.joined(new_rows(manifest, [box for box, _ in boxes]))
     pair = table.overlap()
     if pair is not None:
         named = " and ".join(frame.bounds_text(table.row(i).box) for i in pair)
         raise OverlapError(f"the regions {named} overlap")
-    room = _Room(frame, origin=origin)
+    room = Room(frame, origin)
     for box, encoding in boxes:
-        elements = manifest.elements(box)
-        room.add(elements, elements, encoding)
-    return room.reservation(manifest.changed(regions=table, members=(*manifest.members, *room.made)))
+        room.in_new_member(manifest.elements(box), encoding)
+    return room.reserved(manifest.changed(regions=table, members=(*manifest.members, *room.made)))
+
+
+def new_rows(manifest: Manifest, boxes: Iterable[Box]) -> RegionTable:
+    """Regions over these boxes, each backed by all of a member that is yet to come, in this order."""
+    first, origin = len(manifest.members), (0,) * manifest.ndim
+    return RegionTable.from_rows([Row(first + i, box, origin) for i, box in enumerate(boxes)], manifest.ndim)
 
 
 def covered(frame: Frame, bounds: Bounds) -> Reservation:
     """A box of elements that regions back already: the data replaces what is there."""
     manifest = frame.manifest
     asked = Box.of((int(a), int(b)) for a, b in bounds)
-    pieces = []
+    room = Room(frame, asked.start)
     for i in manifest.regions.touching(manifest.cells(asked)).tolist():
         row = manifest.regions.row(i)
-        part = manifest.elements(row.box).intersect(asked)
-        if part is not None:
-            pieces.append(_piece(manifest, row, part, asked.start))
-    missing = prod(asked.shape) - sum(prod(piece.source.shape) for piece in pieces)
+        shared = manifest.elements(row.box).intersect(asked)
+        if shared is not None:
+            frame.member_of(row)  # one that is too small is damaged, and must not grow
+            room.in_region(manifest, row, shared)
+    reserved = room.reserved(manifest)
+    missing = prod(asked.shape) - sum(prod(piece.source.shape) for piece in reserved.pieces)
     if missing:
         raise NoRegionError(
             f"{missing} of the {prod(asked.shape)} elements of {asked.text()} lie in no region.\n"
             "  Give codecs for a new region where none is, or bounds that regions cover"
         )
-    return Reservation(tuple(pieces), manifest)
-
-
-def reserve_append(
-    frame: Frame, shape: tuple[int, ...], encoding: Encoding, *, axis: int = 0, merge: bool = True
-) -> Reservation:
-    """Room for data of this shape after the end of an axis, just where `append` would put it."""
-    manifest = frame.manifest
-    nothing = np.broadcast_to(np.zeros((), dtype=manifest.data_type.to_native_dtype()), shape)
-    addition = checked(manifest, nothing, axis)
-    if addition.new == addition.old:
-        return Reservation((), manifest)
-    neighbour = neighbour_to_grow(frame, addition, encoding) if merge else None
-    if neighbour is not None:
-        return _longer(frame, addition, neighbour, encoding)
-    return _beside(frame, addition, encoding)
-
-
-def _longer(frame: Frame, addition: Addition, i: int, encoding: Encoding) -> Reservation:
-    """The last region grows, in its own member."""
-    before, axis = addition.before, addition.axis
-    row, end = before.regions.row(i), addition.lattice.stop[axis]
-    fresh = addition.fresh(row.box.with_axis(axis, row.box.start[axis], end))
-    piece = _piece(addition.grown, row, fresh, _origin(addition))
-    options = {piece.member: options_for(frame, row, encoding)}
-    _make_room(frame, piece)
-    stop = before.regions.stop.copy()
-    stop[i, axis] = end
-    table = replace(before.regions, stop=stop)
-    return Reservation((piece,), before.changed(regions=table, shape=addition.grown.shape), options=options)
-
-
-def _beside(frame: Frame, addition: Addition, encoding: Encoding) -> Reservation:
-    """The partial last chunk where regions have it, and new members for the rest."""
-    before, axis = addition.before, addition.axis
-    first_free = addition.rest.start[axis]
-    pieces, boxes, options = [], [addition.rest], {}
-    if addition.old % before.chunk_shape[axis]:
-        slab = addition.lattice.with_axis(axis, first_free - 1, first_free)
-        boxes += before.regions.free(slab)
-        for i in before.regions.touching(slab).tolist():
-            row = before.regions.row(i)
-            shared = row.box.intersect(slab)
-            assert shared is not None
-            pieces.append(_piece(addition.grown, row, addition.fresh(shared), _origin(addition)))
-            options[pieces[-1].member] = options_for(frame, row, encoding)
-    boxes = [box for box in boxes if prod(box.shape)]
-    room = _Room(frame, completed(frame, axis, encoding), _origin(addition))
-    for box in boxes:
-        room.add(addition.grown.elements(box), addition.fresh(box))
-    for piece in pieces:
-        _make_room(frame, piece)
-    rows = [Row(len(before.members) + i, box, (0,) * before.ndim) for i, box in enumerate(boxes)]
-    table = before.regions.joined(RegionTable.from_rows(rows, before.ndim))
-    grown = before.changed(regions=table, members=(*before.members, *room.made), shape=addition.grown.shape)
-    return replace(room.reservation(grown, pieces), options=options)
-
-
-def _origin(addition: Addition) -> tuple[int, ...]:
-    """Where the data starts in the grown array."""
-    return tuple(addition.old if d == addition.axis else 0 for d in range(addition.before.ndim))
-
-
-def _piece(manifest: Manifest, row: Row, part: Box, origin: tuple[int, ...]) -> Piece:
-    """A box of elements that a region backs, of data that starts at `origin`."""
-    target = part.shifted(manifest.member_shift(row))
-    return Piece(manifest.members[row.member], part.seen_from(origin), target)
-
-
-def _make_room(frame: Frame, piece: Piece) -> None:
-    """Let a member grow until the piece fits."""
-    member = frame.members[piece.member]
-    needed = tuple(map(max, member.shape, piece.target.stop))
-    if needed != member.shape:
-        member.resize(needed)
-
-
-class _Room:
-    """New members, one after the other; all of them go again if one cannot be made."""
-
-    def __init__(
-        self, frame: Frame, encoding: Encoding | None = None, origin: tuple[int, ...] | None = None
-    ) -> None:
-        self._frame, self._encoding = frame, encoding
-        self._origin = (0,) * frame.manifest.ndim if origin is None else origin
-        self._pieces: list[Piece] = []
-        self.made: tuple[str, ...] = ()
-
-    def add(self, elements: Box, fresh: Box, encoding: Encoding | None = None) -> None:
-        """A member for a box of elements, of which the data fills `fresh`."""
-        chosen: Any = self._encoding if encoding is None else encoding
-        try:
-            name, _ = self._frame.create_member(elements.shape, chosen)
-        except BaseException as error:
-            clean_up(self._frame.group.store, error, lambda: self._frame.discard(*self.made))
-            raise
-        self.made = (*self.made, name)
-        self._pieces.append(Piece(name, fresh.seen_from(self._origin), fresh.seen_from(elements.start)))
-
-    def reservation(self, manifest: Manifest, pieces: Sequence[Piece] = ()) -> Reservation:
-        return Reservation((*pieces, *self._pieces), manifest, self.made)
+    return reserved

@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-import icechunk
-
-from intarsia.array import append as appending
-from intarsia.array.box import Box
-from intarsia.array.encode import write_box
+from intarsia._icechunk import writing
+from intarsia.array.append import Addition, completed, reserve_append, reserve_growth, reserve_rest
 from intarsia.array.logical import chosen_codecs
 from intarsia.array.member import Encoding
-from intarsia.array.source import Source
+from intarsia.array.memory import holds_nulls
 from intarsia.array.write import as_values
-from intarsia.errors import ConcurrentUpdateError
-from intarsia.versions.backoff import Backoff
-from intarsia.versions.commit import Commit
-from intarsia.versions.failures import explained
-from intarsia.versions.locking import commit_lock
-from intarsia.versions.lookup import frame_to_edit
+from intarsia.versions.commit import Backoff, Commit, settle
 from intarsia.versions.repository import RepositoryLike, open_repository
-from intarsia.versions.transaction import settle
-from intarsia.versions.upload import Upload
+from intarsia.versions.sessions import frame_in_fork, frame_to_edit, node_at
+from intarsia.versions.transaction import SessionChanges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    import icechunk
+
     from intarsia.array.frame import Frame
-    from intarsia.array.member import AnyArray
+    from intarsia.array.reserve import Reservation
     from intarsia.casting import Casting
     from intarsia.codecs import CodecLike
-    from intarsia.versions.upload import Incoming
+    from intarsia.versions.commit import Prepared
 
-__all__ = ["append", "append_apart"]
+__all__ = ["Incoming", "append", "append_incoming"]
 
 
 def append(
@@ -71,68 +65,156 @@ def append(
     """
     opened = open_repository(repo)
     commit = Commit(opened, branch, message or f"append to {path}", dict(metadata or {}))
-    with explained(commit.where):
-        session = opened.writable_session(branch)
-        frame = frame_to_edit(session, path)
-        chosen = chosen_codecs(codecs, data)
-        encoding = Encoding(None if chosen is None else tuple(chosen), chunks, shards)
-        addition = _addition(frame, as_values(frame.manifest, data, casting), axis)
-        if addition.new == addition.old:
-            return session.snapshot_id
-        if merge and appending.neighbour_to_grow(frame, addition, encoding) is not None:
-            appending.append(frame, addition.values, encoding, axis=axis)
-            try:
-                return settle(commit, session, session.snapshot_id, Backoff(attempts=2))
-            except ConcurrentUpdateError:
-                pass  # others append too: from here on, the data is uploaded apart from the manifest
-        incoming = _InMemory(addition.values, addition.axis)
-        return append_apart(commit, path, incoming, encoding, backoff or Backoff())
+    chosen = chosen_codecs(codecs, data)
+    encoding = Encoding(None if chosen is None else tuple(chosen), chunks, shards)
+    incoming = _InMemory(data, axis, casting, encoding)
+    return append_incoming(commit, path, incoming, merge=merge, backoff=backoff)
 
 
-@dataclass(frozen=True)
+class Incoming(Protocol):
+    """Data to be appended, wherever it is."""
+
+    @property
+    def nulls(self) -> bool:
+        """Whether it is known to hold some."""
+
+    def addition(self, frame: Frame) -> Addition:
+        """Where the data would go in the array as it is now; refused if it does not fit."""
+
+    def encoding(self, frame: Frame) -> Encoding:
+        """How it is to be stored there."""
+
+    def fill(self, frame: Frame, room: Reservation) -> None:
+        """Write into the room all that it is for: the place for whatever takes long, as no lock is held.
+
+        Room may be for the later part of the data only. The part before it will be asked for by `fill_head`.
+        """
+
+    def fill_head(self, frame: Frame, room: Reservation) -> None:
+        """Write what goes before the part that was uploaded: a few rows at most, with the lock in hand."""
+
+
+@dataclass
 class _InMemory:
     """Data in the memory of this process."""
 
     values: Any
     axis: int
+    casting: Casting
+    asked: Encoding
 
-    def addition(self, frame: Frame) -> appending.Addition:
-        return _addition(frame, as_values(frame.manifest, self.values), self.axis)
+    @property
+    def nulls(self) -> bool:
+        return holds_nulls(self.values)
 
-    def write(
-        self, fork: icechunk.ForkSession, member: AnyArray | None, addition: appending.Addition
-    ) -> None:
-        if member is not None:
-            box = Box.sized(member.shape)
-            values = addition.data_in(addition.grown.elements(addition.rest))
-            write_box(Source(member.basename, member), box, values)
+    def addition(self, frame: Frame) -> Addition:
+        self.values = as_values(frame.manifest, self.values, self.casting)
+        return Addition.of(frame.manifest, self.values.shape, self.axis)
 
+    def encoding(self, _frame: Frame) -> Encoding:
+        return self.asked
 
-def append_apart(commit: Commit, path: str, incoming: Incoming, encoding: Encoding, backoff: Backoff) -> str:
-    """Upload the data as a member that nothing refers to, then repeat the edit until it is committed."""
-    upload: Upload | None = None
-    base = commit.repo.lookup_branch(commit.branch)
-    for _ in backoff.tries():
-        if upload is None:
-            session = commit.repo.writable_session(commit.branch)
-            frame = frame_to_edit(session, path)
-            upload = Upload.of(session, frame, incoming, encoding)
-        with commit_lock(commit.repo):  # while it is held, no writer of this host can be faster
-            session = commit.repo.writable_session(commit.branch)
-            frame = frame_to_edit(session, path)
-            addition = incoming.addition(frame)
-            if not upload.fits(session, addition):
-                upload = None
-                continue
-            upload.attach(session, frame, addition)
-            try:
-                return commit.make(session, since=base)
-            except icechunk.ConflictError:
-                continue
-    raise ConcurrentUpdateError(
-        commit.message, commit.branch, [f"{path}: others were faster in {backoff.attempts} attempts"]
-    )
+    def fill(self, frame: Frame, room: Reservation) -> None:
+        room.fill(frame, lambda source: self.values[source.slices])
+
+    fill_head = fill
 
 
-def _addition(frame: Frame, values: Any, axis: int) -> appending.Addition:
-    return appending.checked(frame.manifest, values, axis)
+def append_incoming(
+    commit: Commit,
+    path: str,
+    incoming: Incoming,
+    *,
+    merge: bool = True,
+    backoff: Backoff | None = None,
+) -> str:
+    """Append data, wherever it is, to a logical array in a repository; returns the snapshot's id."""
+    may_grow = merge
+
+    def prepare() -> Prepared | str:
+        nonlocal may_grow
+        session = commit.repo.writable_session(commit.branch)
+        frame = frame_to_edit(session, path)
+        addition = incoming.addition(frame)
+        if not addition.length:
+            return session.snapshot_id
+        encoding = incoming.encoding(frame)
+        if may_grow:
+            may_grow = False  # if others append, too, the data is uploaded apart from their manifest
+            room = reserve_growth(frame, addition, encoding, nulls=incoming.nulls)
+            if room is not None:
+                with room.shown_when_filled(frame):
+                    incoming.fill(frame, room)
+                return SessionChanges(commit, session, session.snapshot_id)
+        return Upload.of(commit, session, frame, addition, incoming, encoding)
+
+    return settle(commit, prepare, backoff or Backoff())
+
+
+@dataclass
+class Upload:
+    """Data in the repository's storage, but in no version yet: uploaded once, attached where it fits."""
+
+    commit: Commit
+    session: icechunk.Session
+    path: str
+    """Of the logical array."""
+
+    node: str | None
+    """Icechunk's identity of its group: another one of the same path is not ours to write to."""
+
+    incoming: Incoming
+    encoding: Encoding
+    rest_shape: tuple[int, ...] | None
+    """What the wholly new logical chunks hold, and so the new member."""
+
+    fork: icechunk.ForkSession | None = None
+    """Holds the new member; None if the data fits into the last, partial chunk."""
+
+    member: str | None = None
+    """Its name."""
+
+    @classmethod
+    def of(
+        cls,
+        commit: Commit,
+        session: icechunk.Session,
+        frame: Frame,
+        addition: Addition,
+        incoming: Incoming,
+        encoding: Encoding,
+    ) -> Upload:
+        """Upload the data for the array as it is in a session, and attach it there."""
+        path = frame.group.path
+        upload = cls(commit, session, path, node_at(session, path), incoming, encoding, addition.rest_shape)
+        apart = frame
+        if addition.rest_shape is not None:
+            upload.fork = session.fork()
+            apart = frame_in_fork(frame, upload.fork)
+        room = reserve_rest(apart, addition, completed(frame, addition.axis, encoding))
+        incoming.fill(apart, room)
+        upload.member = next(iter(room.made), None)
+        upload._attach(frame, addition)
+        return upload
+
+    def follow(self) -> list[str]:
+        """Attach the uploaded member, as it is, to what the array is now; the array may not be the same."""
+        session = self.commit.repo.writable_session(self.commit.branch)
+        frame = frame_to_edit(session, self.path)
+        addition = self.incoming.addition(frame)
+        if node_at(session, self.path) != self.node:
+            return [f"{self.path}: made anew"]
+        if addition.rest_shape != self.rest_shape:
+            return [f"{self.path}: the data lies otherwise on the chunks now"]
+        self.session = session
+        self._attach(frame, addition)
+        return []
+
+    def _attach(self, frame: Frame, addition: Addition) -> None:
+        """Make the member part of the session, and of the manifest."""
+        if self.fork is not None:
+            with writing(self.session):
+                self.session.merge(self.fork)
+        room = reserve_append(frame, addition, self.encoding, ready=self.member)
+        with room.shown_when_filled(frame):
+            self.incoming.fill_head(frame, room)

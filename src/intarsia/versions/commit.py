@@ -1,25 +1,31 @@
-"""One commit, safely: under the lock of a local repository, and found again if nobody acknowledged it."""
+"""Committing, safely, beside other writers.
+
+`Commit` makes one commit, under the lock of a local repository, and finds it again if nobody acknowledged it.
+`settle` is the one loop by which everything gets committed: a change is prepared first, however long that
+takes, and then committed, or moved on top of what others have committed meanwhile, or prepared again.
+"""
 
 from __future__ import annotations
 
 import datetime
+import random
 import secrets
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import icechunk
 
 from intarsia._icechunk import writing
-from intarsia.errors import RepositoryError
-from intarsia.versions.failures import clock_is_behind
+from intarsia.errors import ConcurrentUpdateError, RepositoryError
+from intarsia.versions.failures import clock_is_behind, explained
 from intarsia.versions.locking import commit_lock
 from intarsia.versions.repository import describe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["METADATA_KEY", "Commit", "users_metadata"]
+__all__ = ["METADATA_KEY", "Backoff", "Commit", "Prepared", "settle", "users_metadata"]
 
 METADATA_KEY = "intarsia"
 """Where in a commit's metadata the commit says whose it is."""
@@ -40,7 +46,7 @@ def users_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in metadata.items() if key != METADATA_KEY}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Commit:
     """What is to be committed where; holds the mark by which its snapshot is recognised.
 
@@ -60,7 +66,7 @@ class Commit:
     """The branch that is to move."""
 
     message: str
-    """For people."""
+    """For people; whoever prepares a change may say it anew, since only then it is known what changes."""
 
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """The user's own."""
@@ -140,3 +146,79 @@ class Commit:
             if isinstance(mark, dict) and mark.get("commit") == self.mark:
                 return snapshot.id
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How often to try, and how long to wait in between.
+
+    The wait is drawn from 0 to a bound that doubles, so that writers who collided once do not collide again.
+
+    >>> list(Backoff(attempts=2, first_wait=0.0).tries())
+    [0, 1]
+    """
+
+    attempts: int = 100
+    """How often, in all."""
+
+    first_wait: float = 0.02
+    """The longest first wait, in seconds: about the time that a commit takes."""
+
+    longest_wait: float = 2.0
+    """Where doubling ends, in seconds."""
+
+    def tries(self) -> Iterator[int]:
+        """Count attempts; waits before every one but the first."""
+        for attempt in range(self.attempts):
+            if attempt:
+                bound = min(self.longest_wait, self.first_wait * 2.0 ** min(attempt - 1, 30))
+                time.sleep(random.uniform(0, bound))
+            yield attempt
+
+
+class Prepared(Protocol):
+    """A change that is made, but not committed: what takes long, encoding and uploading, is behind it."""
+
+    @property
+    def session(self) -> icechunk.Session:
+        """Holds the change, on top of the snapshot that it was made for."""
+
+    def follow(self) -> list[str]:
+        """Put the change on top of what others have committed since.
+
+        If they changed what it is built on, that cannot be; then this is what they changed, in words.
+        """
+
+
+def settle(
+    commit: Commit, prepare: Callable[[], Prepared | str], backoff: Backoff, *, again: bool = True
+) -> str:
+    """Commit what `prepare` makes, whatever others commit at the same time; returns the snapshot's id.
+
+    When they changed what it is built on it is prepared again; or, unless `again`, `ConcurrentUpdateError`
+    names what they changed, and nothing is committed. Where `prepare` finds nothing to change, it returns the
+    snapshot in which all is as it should be.
+    """
+    prepared: Prepared | None = None
+    base, changed = "", list[str]()
+    with explained(commit.where):
+        for _ in backoff.tries():
+            if prepared is None:
+                made = prepare()
+                if isinstance(made, str):
+                    return made
+                prepared, base = made, base or made.session.snapshot_id
+            with commit_lock(commit.repo):  # while it is held, no writer of this host can be faster
+                # A commit that conflicts has written everything but the branch; to look first is cheaper.
+                moved = commit.repo.lookup_branch(commit.branch) != prepared.session.snapshot_id
+                changed = prepared.follow() if moved else []
+                if not changed:
+                    try:
+                        return commit.make(prepared.session, since=base)
+                    except icechunk.ConflictError:
+                        continue
+            if not again:
+                raise ConcurrentUpdateError(commit.message, commit.branch, changed)
+            prepared = None
+    changed = [*changed, f"others were faster in {backoff.attempts} attempts"]
+    raise ConcurrentUpdateError(commit.message, commit.branch, changed)

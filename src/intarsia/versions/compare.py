@@ -10,7 +10,7 @@ from intarsia.array.box import Box
 from intarsia.array.encoded import chunk_refs
 from intarsia.array.member import encoding_of, grain, short_codecs
 from intarsia.array.routing import Rerouted, disturbed, rerouted, rows_of, shown_in
-from intarsia.versions.lookup import frame_at
+from intarsia.versions.sessions import frame_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

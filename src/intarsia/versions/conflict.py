@@ -17,7 +17,7 @@ import icechunk
 from intarsia.array.box import Box
 from intarsia.array.member import grain
 from intarsia.array.routing import disturbed, rows_of, shown_in
-from intarsia.versions.lookup import frame_at, manifest_at
+from intarsia.versions.sessions import frame_at, manifest_at, node_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from intarsia.array.frame import Frame
     from intarsia.array.manifest import Manifest
 
-__all__ = ["Changes", "Ground", "clashes", "hidden_writes", "same_node"]
+__all__ = ["Changes", "Ground", "clashes", "hidden_writes"]
 
 SHOWN_CHUNKS = 4
 
@@ -75,14 +75,6 @@ class Changes:
         return group in self.all_groups()
 
 
-def same_node(one: icechunk.Session, other: icechunk.Session, path: str) -> bool:
-    """Whether a path is there in both sessions, and one and the same node: not removed and made anew."""
-    try:
-        return one.get_node_id(path) == other.get_node_id(path)
-    except icechunk.NotFoundError:
-        return False
-
-
 @dataclass(frozen=True)
 class Ground:
     """What a change is built on: a box of a logical array as it was, holes included.
@@ -103,8 +95,11 @@ class Ground:
     path: str
     """Of the logical array, from the root: /t."""
 
-    base: icechunk.Session
-    """The state that was read."""
+    node: str
+    """Icechunk's identity of its group."""
+
+    base: str
+    """The snapshot that was read."""
 
     manifest: Manifest
     """The layout then."""
@@ -113,30 +108,32 @@ class Ground:
     """What of it counts, in logical chunks."""
 
     @classmethod
-    def of(cls, base: icechunk.Session, path: str, box: Box | None = None) -> Ground:
-        """The box of a logical array in a session, by default all of it."""
-        manifest = manifest_at(base, path)
+    def of(
+        cls, base: icechunk.Session, path: str, box: Box | None = None, manifest: Manifest | None = None
+    ) -> Ground:
+        """The box of a logical array in a session, by default all of it; its manifest is read if need be."""
+        node, manifest = node_at(base, path), manifest or manifest_at(base, path)
+        assert node is not None
         assert manifest is not None
         if box is None:
             box = Box.sized(manifest.lattice)
-        return cls("/" + path.strip("/"), base, manifest, box)
+        return cls("/" + path.strip("/"), node, base.snapshot_id, manifest, box)
 
     def changed_until(self, repo: icechunk.Repository, tip: str) -> list[str]:
         """What of it was changed by the commits up to a snapshot, in words; empty if nothing was."""
-        base = self.base.snapshot_id
-        if tip == base:
+        if tip == self.base:
             return []
         try:
-            theirs = Changes.of(repo.diff(from_snapshot_id=base, to_snapshot_id=tip))
+            theirs = Changes.of(repo.diff(from_snapshot_id=self.base, to_snapshot_id=tip))
         except icechunk.InvalidInputError:
-            return [f"the branch was reset to {tip}, where {base} is unknown"]
+            return [f"the branch was reset to {tip}, where {self.base} is unknown"]
         return self.changed_in(repo.readonly_session(snapshot_id=tip), theirs.chunks.get(self.path, {}))
 
     def changed_in(
         self, session: icechunk.Session, written: Mapping[str, Iterable[tuple[int, ...]]]
     ) -> list[str]:
         """What of it is not the same in a session, where these chunks were written since, by member."""
-        now = frame_at(session, self.path) if same_node(self.base, session, self.path) else None
+        now = frame_at(session, self.path) if node_at(session, self.path) == self.node else None
         if now is None:
             return [f"{self.path}: removed or made anew"]
         place = self.manifest.elements(self.box)

@@ -20,7 +20,8 @@ from intarsia.array.plan import plan, request
 from intarsia.array.routing import rows_of, shown_in
 from intarsia.codecs.runtime import default_decision
 from intarsia.errors import ForkError
-from intarsia.versions.conflict import Ground, same_node
+from intarsia.versions.conflict import Ground
+from intarsia.versions.sessions import same_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -15,12 +15,12 @@ from intarsia.array.frame import Frame, open_group
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.array.member import new_name
 from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError
-from intarsia.versions.conflict import Ground, same_node
+from intarsia.versions.conflict import Ground
 from intarsia.versions.failures import explained
 from intarsia.versions.history import resolve
-from intarsia.versions.lookup import frame_at, manifest_at
 from intarsia.versions.repository import RepositoryLike, describe, open_repository
-from intarsia.versions.retry import retry
+from intarsia.versions.sessions import frame_at, manifest_at, same_node
+from intarsia.versions.transaction import retry
 
 if TYPE_CHECKING:
     import datetime
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import icechunk
 
     from intarsia.array.manifest import Manifest
-    from intarsia.versions.backoff import Backoff
+    from intarsia.versions.commit import Backoff
     from intarsia.versions.transaction import Transaction
 
 __all__ = ["restore"]

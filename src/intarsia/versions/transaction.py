@@ -1,29 +1,78 @@
-"""Transactions: everything inside is one commit, or nothing is."""
+"""Transactions: everything inside is one commit, or nothing is; and what repeats them until they are."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import icechunk
 
 from intarsia import array
 from intarsia._icechunk import safe_store, writing
-from intarsia.errors import ConcurrentUpdateError
-from intarsia.versions.backoff import Backoff
-from intarsia.versions.commit import Commit
+from intarsia.versions.commit import Backoff, Commit, settle
 from intarsia.versions.conflict import Ground, clashes, hidden_writes
 from intarsia.versions.failures import explained, translated
 from intarsia.versions.forks import Share, merge_forks
-from intarsia.versions.locking import commit_lock
 from intarsia.versions.repository import RepositoryLike, open_repository
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from intarsia.array import LogicalArray
+    from intarsia.casting import Casting
+    from intarsia.codecs.decide.decisions import DecisionLike
+    from intarsia.codecs.runtime import PaddingFunction
 
-__all__ = ["Transaction", "settle", "transaction"]
+__all__ = ["SessionChanges", "Transaction", "retry", "transaction", "write"]
+
+
+@dataclass(frozen=True)
+class SessionChanges:
+    """Whatever was changed in a session: it goes on top of others' commits where nobody loses a write.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     tx.create("t", shape=(4,), chunks=(2,), dtype="u1").add_region([(0, 4)], codecs=[])
+    >>> session = repo.writable_session("main")
+    >>> intarsia.open(session.store, "t", mode="r+")[0] = 1
+    >>> theirs = intarsia.write(repo, "t", 2, 9)
+    >>> changes = SessionChanges(Commit(repo, "main", "ours"), session, session.snapshot_id)
+    >>> changes.follow()
+    []
+    >>> changes.session.snapshot_id == theirs
+    True
+    """
+
+    commit: Commit
+    session: icechunk.Session
+    base: str
+    """The snapshot that the session began with."""
+
+    grounds: Sequence[Ground] = ()
+    """What was read: others must not have changed it, even if none of our writes is lost."""
+
+    def follow(self) -> list[str]:
+        """Put the changes on top of the branch, or say what others changed."""
+        repo, session = self.commit.repo, self.session
+        tip = repo.lookup_branch(self.commit.branch)
+        try:
+            theirs = repo.diff(from_snapshot_id=self.base, to_snapshot_id=tip)
+        except icechunk.InvalidInputError:
+            return [f"the branch was reset to {tip}, where {self.base} is unknown"]
+        changed = clashes(session.status(), theirs)
+        if changed:
+            return changed
+        try:
+            with writing(session):
+                session.rebase(icechunk.ConflictDetector())
+        except icechunk.RebaseFailedError as failed:
+            return [f"{conflict.path}: {conflict.conflict_type}" for conflict in failed.conflicts]
+        changed = hidden_writes(repo, session, self.base)
+        for ground in self.grounds:
+            changed += ground.changed_until(repo, session.snapshot_id)
+        return changed
 
 
 class Transaction:
@@ -98,12 +147,23 @@ class Transaction:
         self._grounds.append(ground)
 
     def __enter__(self) -> Self:
+        return self.begin()
+
+    def begin(self) -> Self:
+        """Open the session; a `with` statement does it."""
         if self._session is not None:
             raise RuntimeError("a transaction is used once: begin another one for more changes")
         with explained(self._commit.where):
             self._session = self.repo.writable_session(self.branch)
         self._base = self._session.snapshot_id
         return self
+
+    def prepared(self) -> SessionChanges | str:
+        """What is to be committed; if there is nothing, the snapshot that the session shows."""
+        session = self.session
+        if session.read_only or not session.has_uncommitted_changes:  # the user may have committed it himself
+            return session.snapshot_id
+        return SessionChanges(self._commit, session, self._base, self._grounds)
 
     def __exit__(
         self,
@@ -117,59 +177,8 @@ class Transaction:
             if isinstance(error, icechunk.IcechunkError) and not isinstance(error, icechunk.ConflictError):
                 raise translated(error, self._commit.where) from error
             return
-        session = self.session
-        if session.read_only:  # the user committed it himself
-            self._snapshot_id = session.snapshot_id
-        elif session.has_uncommitted_changes:
-            self._snapshot_id = settle(self._commit, session, self._base, self._backoff, self._grounds)
-
-
-def settle(
-    commit: Commit,
-    session: icechunk.Session,
-    base: str,
-    backoff: Backoff,
-    grounds: Sequence[Ground] = (),
-) -> str:
-    """Commit a session that began at `base`, over what others committed since, if nobody loses a write.
-
-    Otherwise, or if others changed one of the `grounds`, nothing is committed and `ConcurrentUpdateError`
-    names what changed.
-    """
-    with explained(commit.where):
-        for attempt in backoff.tries():
-            with commit_lock(commit.repo):  # from the second attempt on, no writer of this host is faster
-                if attempt:
-                    _rebase(commit, session, base, grounds)
-                try:
-                    return commit.make(session, since=base)
-                except icechunk.ConflictError:
-                    continue
-    raise ConcurrentUpdateError(commit.message, commit.branch, [f"the branch moved {backoff.attempts} times"])
-
-
-def _rebase(commit: Commit, session: icechunk.Session, base: str, grounds: Sequence[Ground]) -> None:
-    """Put the session's changes on top of the branch, or raise."""
-    tip = commit.repo.lookup_branch(commit.branch)
-    try:
-        theirs = commit.repo.diff(from_snapshot_id=base, to_snapshot_id=tip)
-    except icechunk.InvalidInputError:
-        raise ConcurrentUpdateError(
-            commit.message, commit.branch, [f"the branch was reset to {tip}, where {base} is unknown"]
-        ) from None
-    changed = clashes(session.status(), theirs)
-    if not changed:
-        try:
-            with writing(session):
-                session.rebase(icechunk.ConflictDetector())
-        except icechunk.RebaseFailedError as failed:
-            changed = [f"{conflict.path}: {conflict.conflict_type}" for conflict in failed.conflicts]
-        else:
-            changed = hidden_writes(commit.repo, session, base)
-            for ground in grounds:
-                changed += ground.changed_until(commit.repo, session.snapshot_id)
-    if changed:
-        raise ConcurrentUpdateError(commit.message, commit.branch, changed)
+        if self.session.read_only or self.session.has_uncommitted_changes:
+            self._snapshot_id = settle(self._commit, self.prepared, self._backoff, again=False)
 
 
 def transaction(
@@ -197,3 +206,79 @@ def transaction(
     opened = open_repository(repo)
     commit = Commit(opened, branch, message or "intarsia transaction", dict(metadata or {}))
     return Transaction(commit, backoff or Backoff())
+
+
+def retry(
+    repo: RepositoryLike,
+    change: Callable[[Transaction], object],
+    *,
+    branch: str = "main",
+    message: str = "",
+    metadata: Mapping[str, Any] | None = None,
+    backoff: Backoff | None = None,
+) -> str:
+    """Call `change(tx)` in a transaction, again from the start whenever others changed what it builds on.
+
+    Returns the id of the snapshot; that of the branch if nothing was changed. An exception of `change` ends
+    it and commits nothing.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     tx.create("n", shape=(1,), chunks=(1,), dtype="i8").add_region([(0, 1)], codecs=[], data=[41])
+    >>> def count(tx):
+    ...     array = tx.open("n")
+    ...     array[0] = array[0] + 1
+    >>> _ = intarsia.retry(repo, count, message="one more")
+    >>> intarsia.open(repo, "n")[...].tolist()
+    [42]
+    """
+    opened, waits = open_repository(repo), backoff or Backoff()
+    commit = Commit(opened, branch, message or "intarsia transaction", dict(metadata or {}))
+
+    def changed() -> SessionChanges | str:
+        tx = Transaction(commit, waits).begin()
+        change(tx)
+        return tx.prepared()
+
+    return settle(commit, changed, waits)
+
+
+def write(
+    repo: RepositoryLike,
+    path: str,
+    selection: Any,
+    values: Any,
+    *,
+    cross_region_writes: bool = False,
+    casting: Casting = "same_kind",
+    decision: DecisionLike | None = None,
+    padding: PaddingFunction | bytes | None = None,
+    branch: str = "main",
+    message: str = "",
+    metadata: Mapping[str, Any] | None = None,
+    backoff: Backoff | None = None,
+) -> str:
+    """Write values into a logical array in a repository; returns the snapshot's id.
+
+    The values are there when it returns, whatever others do at the same time: if they moved the region to
+    another member, or wrote other parts of the same chunks, the write is made again on what is there now.
+    `cross_region_writes`, `casting`, `decision` and `padding` are those of `LogicalArray.with_config`.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2, 3], codecs=["gzip"])
+    >>> _ = intarsia.write(repo, "t", slice(1, 3), [8, 9])
+    >>> intarsia.open(repo, "t")[...].tolist()
+    [1, 8, 9]
+    """
+
+    def change(tx: Transaction) -> None:
+        array = tx.open(path).with_config(
+            cross_region_writes=cross_region_writes, casting=casting, decision=decision, padding=padding
+        )
+        array[selection] = values
+
+    text = message or f"write to {path}"
+    return retry(repo, change, branch=branch, message=text, metadata=metadata, backoff=backoff)

@@ -58,7 +58,11 @@ class Cluster:
 
         The frames belong to one store, and what workers wrote ends up there.
         """
-        work = [_Part.of(source, frame, room, piece) for source, frame, room in jobs for piece in room.pieces]
+        work = [
+            _PieceInBlocks.of(source, frame, room, piece)
+            for source, frame, room in jobs
+            for piece in room.pieces
+        ]
         if not work:
             return
         store = work[0].frame.group.store
@@ -139,7 +143,7 @@ class _Count:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _PieceInBlocks:
     """One piece: its data in blocks of whole chunks, and where they go."""
 
     source: da.Array
@@ -151,7 +155,7 @@ class _Part:
     """The smallest unit of the member that two tasks can write side by side."""
 
     @classmethod
-    def of(cls, source: da.Array, frame: Frame, room: Reservation, piece: Piece) -> _Part:
+    def of(cls, source: da.Array, frame: Frame, room: Reservation, piece: Piece) -> _PieceInBlocks:
         member = frame.members.child(piece.member)
         size = grain(member)
         part = source[piece.source.slices]

@@ -10,17 +10,14 @@ import numpy as np
 import zarr
 
 from intarsia._compat import dask_meta
-from intarsia.array.append import completed, takes_over
+from intarsia.array.append import Addition, completed, reserve_append, reserve_growth, takes_over
 from intarsia.array.box import Box
-from intarsia.array.encode import write_box
 from intarsia.array.frame import Frame, clean_up, open_group
 from intarsia.array.logical import create
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.array.member import Encoding
-from intarsia.array.reserve import Reservation, covered, reserve_append, reserve_regions
-from intarsia.array.source import Source
+from intarsia.array.reserve import Reservation, covered, reserve_regions
 from intarsia.array.write import as_values
-from intarsia.codecs.runtime import NO_OPTIONS
 from intarsia.errors import BoundsError, NoRegionError, OverlapError, ShapeError
 from intarsia.nullable import optional_dtype
 
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Job",
-    "axis_number",
+    "addition_of",
     "carry_out",
     "continued",
     "into_bounds",
@@ -62,6 +59,11 @@ class Job:
     created: bool = False
     """Whether the logical array is new, and goes again if this fails."""
 
+    def write_here(self) -> None:
+        """Write a source that is in memory."""
+        values = as_values(self.frame.manifest, self.source)
+        self.reservation.fill(self.frame, lambda source: values[source.slices])
+
     def discard(self) -> None:
         """Leave nothing behind."""
         self.reservation.discard(self.frame)
@@ -80,7 +82,7 @@ def carry_out(jobs: Sequence[Job], cluster: Cluster | None, then: Callable[[], o
     try:
         for job in jobs:
             if isinstance(job.source, np.ndarray):
-                _write_here(job)
+                job.write_here()
         deferred = [job for job in jobs if not isinstance(job.source, np.ndarray)]
         if cluster is not None:
             cluster.write([(job.source, job.frame, job.reservation) for job in deferred])
@@ -92,15 +94,6 @@ def carry_out(jobs: Sequence[Job], cluster: Cluster | None, then: Callable[[], o
         raise
     for job in jobs:
         job.reservation.settle(job.frame)
-
-
-def _write_here(job: Job) -> None:
-    values = as_values(job.frame.manifest, job.source)
-    for piece in job.reservation.pieces:
-        source = tuple(slice(a, b) for a, b in zip(*piece.source, strict=True))
-        options = job.frame.options(job.reservation.options.get(piece.member, NO_OPTIONS))
-        member = options.on(job.frame.members.child(piece.member))
-        write_box(Source(piece.member, member), piece.target, values[source])
 
 
 def open_frame(store: Any, path: str) -> Frame | None:
@@ -179,13 +172,19 @@ def _are_those_of(frame: Frame, rows: list[int], encoding: Encoding) -> bool:
     return all(takes_over(frame, frame.manifest.regions.row(i), encoding) for i in rows)
 
 
-def onto_axis(source: Any, frame: Frame, axis: int | str, encoding: Encoding, *, merge: bool = True) -> Job:
+def onto_axis(source: Any, frame: Frame, axis: int | str, encoding: Encoding) -> Job:
     """After the end of an axis."""
     frame.begin_edit()
+    addition = addition_of(source, frame, axis)
+    chosen = continued(source, frame, addition.axis, encoding)
+    room = reserve_growth(frame, addition, chosen) or reserve_append(frame, addition, chosen)
+    return Job(source, frame, room)
+
+
+def addition_of(source: Any, frame: Frame, axis: int | str) -> Addition:
+    """Where the source goes after the end of an axis; refused if it does not fit, before it is computed."""
     _check_type(frame, source)
-    number = axis_number(frame, axis)
-    chosen = continued(source, frame, number, encoding)
-    return Job(source, frame, reserve_append(frame, source.shape, chosen, axis=number, merge=merge))
+    return Addition.of(frame.manifest, tuple(source.shape), _axis_number(frame, axis))
 
 
 def continued(source: Any, frame: Frame, axis: int, encoding: Encoding) -> Encoding:
@@ -196,7 +195,7 @@ def continued(source: Any, frame: Frame, axis: int, encoding: Encoding) -> Encod
     return replace(encoding, chunks=last.chunks or _chunk_shape(source), shards=last.shards)
 
 
-def axis_number(frame: Frame, axis: int | str) -> int:
+def _axis_number(frame: Frame, axis: int | str) -> int:
     """An axis by its number or its dimension name."""
     if not isinstance(axis, str):
         return axis

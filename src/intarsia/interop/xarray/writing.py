@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from intarsia.errors import ConcurrentUpdateError
 from intarsia.extras import extra
 from intarsia.interop.dask.store import writable
 from intarsia.interop.source import store_of
 from intarsia.progress import silent
-from intarsia.versions.backoff import Backoff
 from intarsia.versions.open import as_repository
-from intarsia.versions.transaction import transaction
+from intarsia.versions.transaction import retry, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,9 +19,6 @@ if TYPE_CHECKING:
     from intarsia.progress import Progress
 
 __all__ = ["from_xarray"]
-
-ATTEMPTS = 20
-"""How often a dataset is appended anew when others were faster; its variables grow together or not at all."""
 
 
 def from_xarray(
@@ -96,16 +91,11 @@ def from_xarray(
         write(writable(store_of(target)))
         return None
     text = message or _message(choices, path)
-    attempts = ATTEMPTS if append_dim is not None else 1
-    for attempt in Backoff(attempts).tries():
-        try:
-            with transaction(repo, branch, text, metadata) as tx:
-                write(tx.store)
-            return tx.snapshot_id or repo.lookup_branch(branch)
-        except ConcurrentUpdateError:
-            if attempt == attempts - 1:
-                raise
-    raise AssertionError("every attempt returns or raises")
+    if append_dim is not None:
+        return retry(repo, lambda tx: write(tx.store), branch=branch, message=text, metadata=metadata)
+    with transaction(repo, branch, text, metadata) as tx:
+        write(tx.store)
+    return tx.snapshot_id or tx.session.snapshot_id
 
 
 def _message(choices: Choices, path: str) -> str:

@@ -11,7 +11,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import intarsia
-from intarsia.versions.rewrite import _Recoded
+from intarsia.versions.recode import Recoded
 from tests.versions import places
 from tests.versions.places import memory
 from tests.versions.processes import running, together
@@ -31,13 +31,13 @@ def values(repo):
 def encodings(monkeypatch):
     """Counts how often a box is encoded."""
     made = []
-    plain = _Recoded.of
+    plain = Recoded.of
 
     def count(*arguments):
         made.append(plain(*arguments))
         return made[-1]
 
-    monkeypatch.setattr(_Recoded, "of", count)
+    monkeypatch.setattr(Recoded, "of", count)
     return made
 
 
@@ -83,7 +83,7 @@ def during_upload(monkeypatch):
 
     def install(*interruptions):
         waiting = list(interruptions)
-        plain = _Recoded.of
+        plain = Recoded.of
 
         def interrupted(*arguments):
             made = plain(*arguments)
@@ -91,7 +91,7 @@ def during_upload(monkeypatch):
                 waiting.pop(0)()
             return made
 
-        monkeypatch.setattr(_Recoded, "of", interrupted)
+        monkeypatch.setattr(Recoded, "of", interrupted)
 
     return install
 
@@ -200,7 +200,7 @@ def test_recode_gives_up_after_the_attempts_it_was_given(during_upload):
     repo = memory()
     make(repo)
     during_upload(*[lambda i=i: intarsia.write(repo, "t", 0, i + 1) for i in range(3)])
-    with pytest.raises(intarsia.errors.ConcurrentUpdateError, match="changed in 3 attempts"):
+    with pytest.raises(intarsia.errors.ConcurrentUpdateError, match="others were faster in 3 attempts"):
         intarsia.recode(repo, "t", codecs=["zstd"], backoff=intarsia.types.Backoff(3, 0.0))
     assert values(repo)[0] == 3
 

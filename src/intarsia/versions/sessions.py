@@ -1,20 +1,22 @@
-"""Finding a logical array in a session, where there may be none."""
+"""Logical arrays in sessions: finding one where there may be none, telling one from another, forking one."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import icechunk
+import zarr
 from zarr.errors import ContainsArrayError, GroupNotFoundError
+from zarr.storage import StorePath
 
+from intarsia._icechunk import safe_store
 from intarsia.array.frame import Frame, open_group
 from intarsia.errors import NotLogicalArrayError
 
 if TYPE_CHECKING:
-    import icechunk
-
     from intarsia.array.manifest import Manifest
 
-__all__ = ["frame_at", "frame_to_edit", "manifest_at"]
+__all__ = ["frame_at", "frame_in_fork", "frame_to_edit", "manifest_at", "node_at", "same_node"]
 
 
 def frame_at(session: icechunk.Session, path: str) -> Frame | None:
@@ -40,3 +42,23 @@ def frame_to_edit(session: icechunk.Session, path: str) -> Frame:
             f"there is no logical array at {path!r} on this branch.\n"
             "  Create it in a transaction first: tx.create(path, shape=…, chunks=…, dtype=…)"
         ) from error
+
+
+def frame_in_fork(frame: Frame, fork: icechunk.ForkSession) -> Frame:
+    """The same logical array in a fork that was just made of its session; nothing is read again."""
+    place = StorePath(safe_store(fork.store), frame.group.path)
+    return Frame(zarr.Group(zarr.AsyncGroup(frame.group.metadata, place)), frame.manifest)
+
+
+def node_at(session: icechunk.Session, path: str) -> str | None:
+    """Icechunk's identity of what is at a path, another one if that was made anew; None for nothing."""
+    try:
+        return session.get_node_id("/" + path.strip("/"))
+    except icechunk.NotFoundError:
+        return None
+
+
+def same_node(one: icechunk.Session, other: icechunk.Session, path: str) -> bool:
+    """Whether a path is there in both sessions, and one and the same node."""
+    node = node_at(one, path)
+    return node is not None and node == node_at(other, path)

@@ -1,0 +1,134 @@
+"""Recoding in a repository: encoded and uploaded first, attached when nobody has changed what was read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from intarsia._icechunk import writing
+from intarsia.array import LogicalArray
+from intarsia.array.box import Box
+from intarsia.array.logical import chosen_codecs
+from intarsia.array.member import Encoding
+from intarsia.array.recode import copy_values, reserve_recode
+from intarsia.array.reserve import lattice_box
+from intarsia.progress import silent
+from intarsia.versions.commit import Backoff, Commit, settle
+from intarsia.versions.conflict import Ground
+from intarsia.versions.repository import RepositoryLike, open_repository
+from intarsia.versions.sessions import frame_in_fork, frame_to_edit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import icechunk
+
+    from intarsia.array.frame import Frame
+    from intarsia.codecs import CodecLike
+    from intarsia.parallel import Client
+    from intarsia.progress import Progress
+
+__all__ = ["recode"]
+
+
+def recode(
+    repo: RepositoryLike,
+    path: str,
+    bounds: Sequence[tuple[int, int]] | None = None,
+    *,
+    codecs: Iterable[CodecLike] | Literal["auto"] | None,
+    chunks: tuple[int, ...] | None = None,
+    shards: tuple[int, ...] | None = None,
+    branch: str = "main",
+    message: str = "",
+    metadata: Mapping[str, Any] | None = None,
+    backoff: Backoff | None = None,
+    client: Client | None = None,
+    progress: Progress = silent,
+) -> str:
+    """Encode an aligned box (by default everything) of a logical array anew; returns the snapshot's id.
+
+    The new chunks are made and uploaded first, which others do not notice. If they change the box before
+    it is committed, it is encoded again, so no write of theirs is lost; appends and writes elsewhere cost
+    another edit of the manifest only. With a client (a `dask.distributed.Client`, or an executor of
+    `concurrent.futures`) its workers encode it.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2, 3], codecs=[])
+    >>> _ = intarsia.recode(repo, "t", codecs=["zstd"])
+    >>> intarsia.open(repo, "t").regions[0].codec_names
+    'zstd'
+    """
+    opened = open_repository(repo)
+    commit = Commit(opened, branch, message or f"recode {path}", dict(metadata or {}))
+    box: Box | None = None
+
+    def prepare() -> Recoded:
+        nonlocal box
+        session = opened.writable_session(branch)
+        frame = frame_to_edit(session, path)
+        # Kept in logical chunks: the last one may be partial, and others may fill it.
+        if box is None or bounds is None:
+            box = lattice_box(frame.manifest, bounds or Box.sized(frame.manifest.shape).bounds)
+        chosen = chosen_codecs(codecs, LogicalArray(frame), frame.manifest.elements(box).bounds)
+        encoding = Encoding(None if chosen is None else tuple(chosen), chunks, shards)
+        return Recoded.of(commit, session, frame, box, encoding, client, progress)
+
+    return settle(commit, prepare, backoff or Backoff())
+
+
+@dataclass
+class Recoded:
+    """A box in its new encoding: uploaded once, attached where the box is still what was read."""
+
+    commit: Commit
+    session: icechunk.Session
+    path: str
+    """Of the logical array."""
+
+    ground: Ground
+    """What was encoded anew, as it was read."""
+
+    name: str
+    """Of the new member."""
+
+    fork: icechunk.ForkSession
+    """Holds it."""
+
+    @classmethod
+    def of(
+        cls,
+        commit: Commit,
+        session: icechunk.Session,
+        frame: Frame,
+        box: Box,
+        encoding: Encoding,
+        client: Client | None,
+        progress: Progress,
+    ) -> Recoded:
+        """Encode a box of the array in a session, and attach it there."""
+        path, fork = frame.group.path, session.fork()
+        ground = Ground.of(session, path, box, frame.manifest)
+        apart = frame_in_fork(frame, fork)
+        room = reserve_recode(apart, box, encoding)
+        copy_values(apart, room, client=client, progress=progress)
+        recoded = cls(commit, session, path, ground, room.made[0], fork)
+        recoded._attach(frame)
+        return recoded
+
+    def follow(self) -> list[str]:
+        """Attach it to the newest state, if the box has the layout, holes and values that were read."""
+        session = self.commit.repo.writable_session(self.commit.branch)
+        changed = self.ground.changed_until(self.commit.repo, session.snapshot_id)
+        if not changed:
+            self.session = session
+            self._attach(frame_to_edit(session, self.path))
+        return changed
+
+    def _attach(self, frame: Frame) -> None:
+        """Make the member part of the session, and of the manifest."""
+        with writing(self.session):
+            self.session.merge(self.fork)
+        reserve_recode(frame, self.ground.box, ready=self.name).settle(frame)
