@@ -10,7 +10,7 @@ from zarr.core.sync import sync
 from zarr.storage import LocalStore, MemoryStore, WrapperStore, ZipStore
 
 import intarsia
-from intarsia.array.source import Source
+from intarsia.array import source
 from intarsia.versions.repository import open_repository
 from tests import servers
 from tests.array.stores import stored
@@ -109,9 +109,8 @@ def icechunk_fork(values, folder):
 @contextmanager
 def by_zarr(values, folder):
     """Everything is left to zarr."""
-    prepare = Source._prepare
     with (
-        mock.patch.object(Source, "_prepare", lambda self: prepare(self) or "a test"),
+        mock.patch.object(source, "_decoder", side_effect=source._ObstacleError("a test")),
         memory(values, folder) as s,
     ):
         yield s

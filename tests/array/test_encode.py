@@ -48,7 +48,7 @@ def test_boxes_are_stored_as_zarr_stores_them(data, codecs, loop):
     shape = tuple(data.draw(st.integers(1, 12)) for _ in range(2))
     chunks = tuple(data.draw(st.integers(1, 6)) for _ in range(2))
     ours, theirs = two(shape, chunks, codecs, AsyncOnly if loop else lambda store: store)
-    source = Source("m", ours)
+    source = Source.of("m", ours)
     for _ in range(3):
         start = tuple(data.draw(st.integers(0, n - 1)) for n in shape)
         stop = tuple(data.draw(st.integers(a + 1, n)) for a, n in zip(start, shape, strict=True))

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import intarsia
+from intarsia.array.source import EngineSource
 from intarsia.errors import DataTypeError, MemberError, NullsPresentError, ReadError, ShapeError
 from intarsia.nullable import NULL, NullableValues, Some, as_nullable, create_array, optional_dtype
 
@@ -302,4 +303,4 @@ def test_damage_names_region_member_and_chunk(tmp_path, data):
 
 def test_nullable_members_are_read_by_the_engine(array):
     for name in array.members:
-        assert not array._frame.source(name).obstacle
+        assert isinstance(array._frame.source(name), EngineSource)

@@ -87,7 +87,7 @@ def test_chunks_that_a_snapshot_does_not_hold_cost_no_read(tmp_path, monkeypatch
         def refuse(*_):
             raise AssertionError("a chunk was asked for")
 
-        monkeypatch.setattr("intarsia.array.fetch.icechunk_batch.get_many", refuse)
+        monkeypatch.setattr("intarsia.array.fetch.icechunk.get_many", refuse)
         assert there[:].tolist() == [6] * 100
         monkeypatch.undo()
 
@@ -154,9 +154,9 @@ if kind == "icechunk":
 elif kind == "asynchronous":
     store = AsyncOnly(store)
 if kind == "by zarr":
-    from intarsia.array.source import Source
-    prepare = Source._prepare
-    Source._prepare = lambda self: prepare(self) or "a test"
+    from unittest import mock
+    from intarsia.array import source
+    source._decoder = mock.Mock(side_effect=source._ObstacleError("a test"))
 
 def status(field):
     lines = Path("/proc/self/status").read_text().splitlines()

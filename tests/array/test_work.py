@@ -52,7 +52,7 @@ def made(part, chosen, sizes, counts, points=False):
     array = zarr.create_array({}, shape=shape, chunks=sizes, dtype="i8", compressors=None)
     values = np.arange(1, np.prod(shape) + 1).reshape(shape)
     array[...] = values
-    return Work(part, Source("m", array), points, counts), array, values
+    return Work(part, Source.of("m", array), points, counts), array, values
 
 
 @given(st.lists(axes(), min_size=1, max_size=3), st.data())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import zarr
 
     from intarsia.array.plan import AxisSelector, Part
-    from intarsia.array.source import Source
+    from intarsia.array.source import ZarrSource
 
 __all__ = ["culprit", "read_part"]
 
@@ -27,7 +27,7 @@ COPIES = 3
 """How often zarr holds what it reads: encoded, decoded chunk by chunk, and as the result."""
 
 
-def read_part(source: Source, part: Part, out: Values, *, points: bool, window: int) -> None:
+def read_part(source: ZarrSource, part: Part, out: Values, *, points: bool, window: int) -> None:
     """Read one part of a plan into the output, in pieces that take no more memory than the window."""
     member = source.array
     grain = source.stored_grain
@@ -99,7 +99,7 @@ def _point_pieces(part: Part, grain: tuple[int, ...], itemsize: int, most_bytes:
         yield replace(part, source=tuple(c[group] for c in coordinates), target=(places[group],))
 
 
-def culprit(source: Source, part: Part) -> tuple[int, ...] | None:
+def culprit(source: ZarrSource, part: Part) -> tuple[int, ...] | None:
     """Which chunk of the part fails, found by reading them one by one; only after a read has failed."""
     if source.stored_grain is None:
         return None

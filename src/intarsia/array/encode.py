@@ -1,7 +1,7 @@
 """Writing values into one member: chunks encoded in threads, their bytes stored in batches.
 
-A chunk that is written in part is read first. What the engine does not read (see `Source.obstacle`) is left
-to zarr, and so are shards, whose writing is an affair of whole files.
+A chunk that is written in part is read first. What the engine does not read is left to
+zarr (`ZarrSource`), and so are shards, whose writing is an affair of whole files.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from intarsia.array.origin import reason
 from intarsia.array.plan import Part
 from intarsia.array.pool import run
 from intarsia.array.queue import batches
+from intarsia.array.source import EngineSource
 from intarsia.array.work import Work, outer_index
 from intarsia.codecs.current_chunk import working_on
 from intarsia.errors import ReadError
@@ -72,7 +73,7 @@ def write_part(
     if isinstance(values, NullableValues) and not is_nullable(source.metadata.data_type):
         values = values.values  # the caller made sure that no null is among those of this part
     if (
-        source.obstacle
+        not isinstance(source, EngineSource)
         or not source.is_plain
         or source.shards is not None
         or values.dtype != source.array.dtype
@@ -147,7 +148,6 @@ class _Writer:
     """Encodes batches of chunks of one part, and stores them."""
 
     def __init__(self, work: Work, values: Values, threads: int, window: int) -> None:
-        assert work.source.encoder is not None
         self._work, self._values, self._source = work, values, work.source
         self._encoder = work.source.encoder
         self._store = work.source.array.store_path.store
@@ -208,7 +208,6 @@ class _Writer:
         if scratch is None:
             scratch = self._scratch.own = Scratch()
         decoder, index = self._source.decoder, self._source.index(chunk)
-        assert decoder is not None
         try:
             encoded = next(received)
             if encoded is None:

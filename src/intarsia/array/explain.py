@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from intarsia.array.frame import Frame
     from intarsia.array.logical import LogicalArray
     from intarsia.array.plan import Mode, Part
-    from intarsia.array.source import Source
+    from intarsia.array.source import Source, ZarrSource
     from intarsia.array.work import Work
 
 __all__ = ["Explanation", "PartExplanation", "explain"]
@@ -190,7 +190,7 @@ def _explain_work(frame: Frame, work: Work) -> PartExplanation:
     )
 
 
-def _explain_by_zarr(frame: Frame, part: Part, source: Source) -> PartExplanation:
+def _explain_by_zarr(frame: Frame, part: Part, source: ZarrSource) -> PartExplanation:
     return replace(_region(frame, part, source), fetcher=f"zarr itself: {source.obstacle}")
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from intarsia.array.box import Box
     from intarsia.array.fetch import Fetcher
     from intarsia.array.member import Encoding, Live
+    from intarsia.array.source import AnySource
     from intarsia.array.table import Row
     from intarsia.codecs import Decision
 
@@ -76,29 +77,33 @@ class Layout:
     Reads and writes work on one layout from beginning to end, whatever other threads do to the frame.
     """
 
-    def __init__(self, manifest: Manifest, members: Members, sources: dict[str, Source]) -> None:
-        self.manifest, self.members, self._sources = manifest, members, sources
+    def __init__(self, manifest: Manifest, members: Members) -> None:
+        self.manifest, self.members = manifest, members
+        self._sources: dict[str, AnySource] = {}
+        self._fitting: dict[int, AnySource] = {}  # by row: what was found to fit the region
 
-    def source_of(self, i: int) -> Source:
-        """The member behind row `i` of the table, checked, and prepared for the read engine."""
+    def changed(self, manifest: Manifest) -> Layout:
+        """The next state; members that stay are not prepared again."""
+        layout = Layout(manifest, self.members.renamed(manifest.members))
+        layout._sources = {name: self._sources[name] for name in manifest.members if name in self._sources}
+        return layout
+
+    def source_of(self, i: int) -> AnySource:
+        """The member behind row `i` of the table, checked, and prepared for the engine."""
         manifest = self.manifest
         name = manifest.members[manifest.regions.member[i]]
         source = self.source(name)
-        checked, fitting = source.checked
-        if checked is not manifest:
-            fitting = set()
-            source.checked = manifest, fitting
-        if i not in fitting:
+        if self._fitting.get(i) is not source:
             checked_member(self.members, name, manifest, manifest.regions.row(i))
-            fitting.add(i)
+            self._fitting[i] = source
         return source
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> AnySource:
         """A member, prepared for the engine."""
         member = self.members[name]
         source = self._sources.get(name)
         if source is None or source.array is not member or not source.is_current:
-            source = self._sources[name] = Source(name, member)
+            source = self._sources[name] = Source.of(name, member)
         return source
 
     def bounds_text(self, box: Box) -> str:
@@ -144,7 +149,7 @@ class Frame:
         default: Decision | None = None,
     ) -> None:
         self.group = group
-        self.layout = Layout(manifest, Members(group, manifest.members, live), {})
+        self.layout = Layout(manifest, Members(group, manifest.members, live))
         self.default = default
         """What decides where nothing else does: the default of the process that gave this work out."""
         self._drafts: dict[str, zarr.Array[Any]] = {}
@@ -215,7 +220,7 @@ class Frame:
             members = Members(fresh, manifest.members, self.members.live)
             for name, member in self._drafts.items():
                 members.adopt(name, member)
-            self.layout = Layout(manifest, members, {})
+            self.layout = Layout(manifest, members)
         self._fetcher = None
 
     def is_current(self, layout: Layout) -> bool:
@@ -317,7 +322,7 @@ class Frame:
         gone = set(self.manifest.members) - set(manifest.members)
         if isinstance(old_table, str):
             gone.add(old_table)
-        self.layout = Layout(manifest, self.members.renamed(manifest.members), self.layout._sources)
+        self.layout = self.layout.changed(manifest)
         self._drafts = {}
         self.discard(*sorted(gone))
 
@@ -354,7 +359,7 @@ class Frame:
         """The member behind a region, checked against what the region needs."""
         return checked_member(self.members, self.manifest.members[row.member], self.manifest, row)
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> AnySource:
         """A member, prepared for the engine."""
         return self.layout.source(name)
 

@@ -17,6 +17,7 @@ from intarsia.array.plan import plan
 from intarsia.array.pool import run
 from intarsia.array.queue import Queue
 from intarsia.array.shards import ShardIndexError, locate
+from intarsia.array.source import EngineSource
 from intarsia.array.work import WORTH_A_THREAD, Work
 from intarsia.codecs.current_chunk import working_on
 from intarsia.errors import ReadError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from intarsia.array.frame import Frame, Layout
     from intarsia.array.plan import Part, Plan, Request
     from intarsia.array.queue import Batch
-    from intarsia.array.source import Source
+    from intarsia.array.source import Source, ZarrSource
     from intarsia.array.table import Row
 
 __all__ = ["Prepared", "prepare", "read_request", "threads_for"]
@@ -38,7 +39,7 @@ class Prepared(NamedTuple):
 
     plan: Plan
     works: list[Work]
-    by_zarr: list[tuple[Part, Source]]
+    by_zarr: list[tuple[Part, ZarrSource]]
 
 
 def read_request(frame: Frame, asked: Request, config: LogicalConfig | None = None) -> Values:
@@ -71,16 +72,16 @@ def prepare(frame: Frame, layout: Layout, asked: Request) -> Prepared:
     manifest = layout.manifest
     planned = plan(manifest, asked)
     works: list[Work] = []
-    by_zarr: list[tuple[Part, Source]] = []
+    by_zarr: list[tuple[Part, ZarrSource]] = []
     if len(planned.parts) > 1:
         owner = manifest.regions.member
         layout.members.open_together(manifest.members[owner[part.row]] for part in planned.parts)
     for part in planned.parts:
         source = layout.source_of(part.row)
-        if source.obstacle:
-            by_zarr.append((part, source))
-        else:
+        if isinstance(source, EngineSource):
             works.append(Work(part, source, asked.axes is None, asked.working_shape))
+        else:
+            by_zarr.append((part, source))
     if works:
         _locate(frame, layout, works)
     return Prepared(planned, works, by_zarr)
@@ -98,14 +99,14 @@ def _locate(frame: Frame, layout: Layout, works: list[Work]) -> None:
         if sizes is not None:
             work.set_sizes(sizes)
     if len(whole) < len(works):
-        sharded = [work for work in works if work.source.shards is not None]
+        sharded = [(work, shards) for work in works if (shards := work.source.shards) is not None]
         try:
-            places = locate(fetcher, [(work.source, work.chunks) for work in sharded])
+            places = locate(fetcher, [(work.source, shards, work.chunks) for work, shards in sharded])
         except ShardIndexError as failure:
-            work = sharded[failure.part]
+            work, _ = sharded[failure.part]
             index = work.source.index(int(work.chunks[failure.position]))
             raise _failure(frame, layout, work.part, work.source, index, failure.cause) from failure.cause
-        for work, located in zip(sharded, places, strict=True):
+        for (work, _), located in zip(sharded, places, strict=True):
             work.located = located
             work.set_sizes(located.nbytes)
     for work in works:
@@ -155,7 +156,6 @@ def _decode(
         for work, positions in batch:
             source = work.source
             decoder = source.decoder
-            assert decoder is not None
             chunks = work.chunks[positions].tolist()
             for chunk, (target, inside) in zip(chunks, work.places(positions), strict=True):
                 encoded = next(received)
@@ -178,7 +178,6 @@ def threads_for(works: list[Work], config: LogicalConfig) -> int:
     chunks = total = largest = 0
     for work in works:
         decoder = work.source.decoder
-        assert decoder is not None
         chunks += work.present.size
         total += work.present.size * decoder.nbytes
         largest = max(largest, decoder.nbytes * decoder.copies)

@@ -117,7 +117,7 @@ class _Copy:
     def __call__(self, store: Any, task: list[Piece]) -> None:
         frame = Frame(open_group(store, self.path, "r+"), self.manifest)
         member = self.luggage.on(frame.members.child(self.member))
-        self.into(frame, Source(self.member, member), task)
+        self.into(frame, Source.of(self.member, member), task)
 
     def into(self, frame: Frame, target: Source, task: list[Piece]) -> None:
         for piece in task:

@@ -14,17 +14,39 @@ from intarsia.errors import ChunkDecodeError
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
+    from zarr.codecs import ShardingCodec
+
     from intarsia.array.fetch import Encoded, Fetcher
-    from intarsia.array.source import Shards, Source
+    from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
 
-__all__ = ["Located", "ShardIndexError", "locate"]
+__all__ = ["Located", "ShardIndexError", "Shards", "locate"]
 
 MOST_ENTRIES_KEPT = 1 << 20
 """Index entries that one member keeps; 16 bytes each."""
 
 LONGEST = 1 << 62
 """No offset and no length of a chunk is larger."""
+
+
+class Shards:
+    """How inner chunks lie in the shards of a member."""
+
+    def __init__(self, codec: ShardingCodec, per_shard: tuple[int, ...]) -> None:
+        self.codec = codec
+        self.per_shard = per_shard
+        """Inner chunks of a shard, along each axis."""
+        self._kept: dict[int, Any] = {}
+
+    def kept(self, blob: int) -> Any:
+        """Offset and length of every inner chunk of a shard, if they were kept."""
+        return self._kept.get(blob)
+
+    def keep(self, blob: int, entries: Any) -> None:
+        """Remember the index of a shard that will not change any more."""
+        if len(self._kept) * len(entries) > MOST_ENTRIES_KEPT:
+            self._kept.clear()
+        self._kept[blob] = entries
 
 
 class Located(NamedTuple):
@@ -51,7 +73,7 @@ class ShardIndexError(Exception):
 class _Touched(NamedTuple):
     """The shards that one part of a read touches."""
 
-    source: Source
+    source: EngineSource
     shards: Shards
     form: ShardIndex
     """How their index is stored."""
@@ -67,9 +89,7 @@ class _Touched(NamedTuple):
     """The place of each chunk's shard in `touched`."""
 
     @classmethod
-    def by(cls, source: Source, chunks: Ints) -> _Touched:
-        shards = source.shards
-        assert shards is not None
+    def by(cls, source: EngineSource, shards: Shards, chunks: Ints) -> _Touched:
         blob = within = np.zeros_like(chunks)
         if source.grid:
             index = np.unravel_index(chunks, source.grid)
@@ -83,12 +103,12 @@ class _Touched(NamedTuple):
         return cls(source, shards, form, blob, within, touched, first, where.reshape(-1))
 
 
-def locate(fetcher: Fetcher, parts: Sequence[tuple[Source, Ints]]) -> list[Located]:
-    """The place of inner chunks, given for each member as positions in its chunk grid.
+def locate(fetcher: Fetcher, parts: Sequence[tuple[EngineSource, Shards, Ints]]) -> list[Located]:
+    """The place of inner chunks, given for each member with its shards as positions in its chunk grid.
 
     The indexes of all shards are fetched together.
     """
-    touched = [_Touched.by(source, chunks) for source, chunks in parts]
+    touched = [_Touched.by(*part) for part in parts]
     indexes = _indexes(fetcher, touched)
     return [_located(i, part, tables) for i, (part, tables) in enumerate(zip(touched, indexes, strict=True))]
 
@@ -109,7 +129,7 @@ def _located(i: int, part: _Touched, indexes: list[Any]) -> Located:
 
 def _indexes(fetcher: Fetcher, parts: list[_Touched]) -> list[list[Any]]:
     """The index of each shard as an array of offsets and lengths; None for shards that are not stored."""
-    indexes = [[part.shards.indexes.get(blob) for blob in part.touched.tolist()] for part in parts]
+    indexes = [[part.shards.kept(blob) for blob in part.touched.tolist()] for part in parts]
     sizes = fetcher.sizes([(part.source, part.touched) for part in parts])
     wanted: dict[int, tuple[Fetcher, list[tuple[int, Ints]]]] = {}
     for i, (part, size) in enumerate(zip(parts, sizes, strict=True)):
@@ -126,7 +146,7 @@ def _indexes(fetcher: Fetcher, parts: list[_Touched]) -> list[list[Any]]:
                 for k in positions.tolist():
                     table = indexes[i][k] = _index(i, parts[i], k, received)
                     if fetcher.lasting and table is not None:
-                        _keep(parts[i], k, table)
+                        parts[i].shards.keep(int(parts[i].touched[k]), table)
         finally:
             received.close()
     return indexes
@@ -147,10 +167,3 @@ def _index(i: int, part: _Touched, k: int, received: Generator[Encoded | None]) 
         return part.form.decode(data)
     except Exception as error:
         raise ShardIndexError(i, int(part.first[k]), error) from error
-
-
-def _keep(part: _Touched, k: int, entries: Any) -> None:
-    kept = part.shards.indexes
-    if len(kept) * len(entries) > MOST_ENTRIES_KEPT:
-        kept.clear()
-    kept[int(part.touched[k])] = entries

@@ -1,4 +1,4 @@
-"""A member as the read engine sees it: its grid, its codecs, where its chunks are stored."""
+"""A member as the engine sees it: read and written by the engine itself, or left to zarr."""
 
 from __future__ import annotations
 
@@ -20,36 +20,23 @@ from intarsia.array.box import chunk_grid
 from intarsia.array.decode import Decoder
 from intarsia.array.member import grain
 from intarsia.array.memory import is_nullable, values_dtype
-from intarsia.codecs.runtime import NO_OPTIONS, config_of
+from intarsia.array.shards import Shards
+from intarsia.codecs.runtime import config_of
 
 if TYPE_CHECKING:
     import zarr
     from zarr.abc.codec import Codec
 
-    from intarsia.array.fetch.references import References
-    from intarsia.array.manifest import Manifest
     from intarsia.array.table import Ints
     from intarsia.codecs.runtime import Options
 
-__all__ = ["Encoder", "Shards", "Source"]
+__all__ = ["AnySource", "Encoder", "EngineSource", "Source", "ZarrSource"]
 
 FIXED_SIZE_KINDS = "biufcmMSUV"
 """Kinds of NumPy data types whose values lie in the array itself, so that threads may fill one together."""
 
-
 MOST_CHUNKS = 1 << 62
 """Chunks are numbered in C order with 64 bits."""
-
-
-class Shards:
-    """How inner chunks lie in the shards of a member."""
-
-    def __init__(self, codec: ShardingCodec, per_shard: tuple[int, ...]) -> None:
-        self.codec = codec
-        self.per_shard = per_shard
-        """Inner chunks of a shard, along each axis."""
-        self.indexes: dict[int, np.ndarray[Any, Any]] = {}
-        """Offset and length of every inner chunk, by shard; kept for read-only snapshots alone."""
 
 
 class Encoder(NamedTuple):
@@ -59,43 +46,54 @@ class Encoder(NamedTuple):
     spec: ArraySpec
 
 
-class Source:
-    """One member, prepared once and read many times."""
+class _ObstacleError(Exception):
+    """Why the engine leaves a member to zarr."""
 
-    def __init__(self, name: str, array: zarr.Array[Any]) -> None:
+
+class Source:
+    """One member, prepared once and used many times: an `EngineSource`, or a `ZarrSource`."""
+
+    def __init__(self, name: str, array: zarr.Array[Any], *, is_plain: bool) -> None:
         self.name = name
         self.array = array
         self.metadata: Any = array.metadata
         self.path = array.path
-        self.fill_value = array.fill_value
-        self.chunk_shape: tuple[int, ...] = ()
-        self.grid: tuple[int, ...] = ()
-        self.blob_grid: tuple[int, ...] = ()
-        self.shards: Shards | None = None
-        self.decoder: Decoder | None = None
-        self.encoder: Encoder | None = None
-        self.references: References | None = None
-        self.checked: tuple[Manifest | None, set[int]] = None, set()
-        """A manifest, and those of its rows that were found to fit this member."""
-        self.is_plain = False
+        self.is_plain = is_plain
         """Whether its values lie in plain NumPy memory, so that they may be read right into an output."""
-        self._for_writing: tuple[Options, Source] = NO_OPTIONS, self
-        self.obstacle = self._prepare()
-        """Why the engine leaves this member to zarr; empty if it does not."""
+        self._for_writing: tuple[Options, AnySource] | None = None
+
+    @staticmethod
+    def of(name: str, array: zarr.Array[Any]) -> AnySource:
+        """A member, prepared for the engine where that can read it.
+
+        >>> import zarr
+        >>> Source.of("m", zarr.create_array({}, shape=4, chunks=2, dtype="u1")).grid
+        (2,)
+        >>> Source.of("m", zarr.create_array({}, shape=4, chunks=2, dtype=str)).obstacle
+        "the data type 'string'"
+        """
+        obstacle = _memory_obstacle(array)
+        if obstacle:
+            return ZarrSource(name, array, obstacle, is_plain=False)
+        try:
+            return EngineSource(name, array)
+        except _ObstacleError as found:
+            return ZarrSource(name, array, str(found), is_plain=_is_plain(array))
 
     def with_options(self, options: Options) -> Source:
         """The member, to be written with run-time options; the last one asked for is kept."""
-        known, source = self._for_writing
-        if known != options:
-            source = Source(self.name, options.on(self.array)) if options else self
-            self._for_writing = options, source
-        return source
+        if not options:
+            return self
+        if self._for_writing is None or self._for_writing[0] != options:
+            self._for_writing = options, Source.of(self.name, options.on(self.array))
+        return self._for_writing[1]
 
     def stored_as(self, index: tuple[int, ...] | None) -> tuple[int, ...] | None:
         """The position of the stored object that holds a chunk: of the chunk itself, or of its shard."""
-        if index is None or self.shards is None:
+        size = self.stored_grain
+        if index is None or size is None:
             return index
-        return tuple(i // n for i, n in zip(index, self.shards.per_shard, strict=True))
+        return tuple(i * c // g for i, c, g in zip(index, self.array.chunks, size, strict=True))
 
     @property
     def is_current(self) -> bool:
@@ -110,55 +108,51 @@ class Source:
         except NotImplementedError:
             return None
 
+
+class ZarrSource(Source):
+    """A member that zarr itself reads and writes."""
+
+    def __init__(self, name: str, array: zarr.Array[Any], obstacle: str, *, is_plain: bool) -> None:
+        super().__init__(name, array, is_plain=is_plain)
+        self.obstacle = obstacle
+        """Why the engine leaves it to zarr."""
+
+
+class EngineSource(Source):
+    """A member that the engine reads: its grid, its codecs, where its chunks are stored."""
+
+    def __init__(self, name: str, array: zarr.Array[Any]) -> None:
+        super().__init__(name, array, is_plain=_is_plain(array))
+        if not array.async_array.config.read_missing_chunks:
+            raise _ObstacleError("read_missing_chunks=False")
+        self.fill_value = array.fill_value
+        outer_shape: tuple[int, ...] = self.metadata.chunk_grid.chunk_shape
+        self.chunk_shape = outer_shape
+        """Of the smallest unit that can be read: of the inner chunks, where there are shards."""
+        self.blob_grid = self.grid = chunk_grid(self.metadata.shape, outer_shape)
+        """How many objects may be stored along each axis, and how many chunks."""
+        self.shards: Shards | None = None
+        spec = self._spec(outer_shape)
+        codecs = evolve_codecs(self.metadata.codecs, spec)
+        if isinstance(codecs[0], ShardingCodec) and len(codecs) == 1:
+            codec = codecs[0]
+            self.chunk_shape = tuple(codec.chunk_shape)
+            per_shard = tuple(a // b for a, b in zip(outer_shape, self.chunk_shape, strict=True))
+            self.grid = tuple(a * b for a, b in zip(self.blob_grid, per_shard, strict=True))
+            self.shards = Shards(codec, per_shard)
+            spec = self._spec(self.chunk_shape)
+            codecs = evolve_codecs(codec.codecs, spec)
+        if prod(self.grid) > MOST_CHUNKS:
+            raise _ObstacleError("more chunks than can be numbered")
+        if self.shards is not None:
+            _decoder(tuple(self.shards.codec.index_codecs), spec, "an index codec")
+        self.decoder = _decoder(codecs, spec, "a codec")
+        self.encoder = Encoder(ChunkTransform(codecs=codecs), spec)
+
     @property
     def blobs(self) -> int:
         """Number of chunks, or shards, that may be stored."""
         return prod(self.blob_grid)
-
-    def _prepare(self) -> str:
-        metadata, prototype = self.metadata, default_buffer_prototype()
-        if not isinstance(metadata, ArrayV3Metadata):
-            return "Zarr format 2"
-        if not isinstance(metadata.chunk_grid, RegularChunkGridMetadata):
-            return "chunks of different shapes"
-        nullable = is_nullable(metadata.data_type)
-        dtype = values_dtype(metadata.data_type)
-        if dtype.kind not in FIXED_SIZE_KINDS or dtype.hasobject or dtype.metadata:
-            return f"the data type {metadata.data_type.to_json(zarr_format=3)!r}"
-        if not (issubclass(prototype.buffer, cpu.Buffer) and issubclass(prototype.nd_buffer, cpu.NDBuffer)):
-            return "buffers that are not in main memory"
-        self.is_plain = not nullable
-        if not self.array.async_array.config.read_missing_chunks:
-            return "read_missing_chunks=False"
-        outer_shape = metadata.chunk_grid.chunk_shape
-        spec = self._spec(outer_shape)
-        codecs = evolve_codecs(metadata.codecs, spec)
-        self.chunk_shape = outer_shape
-        self.blob_grid = self.grid = chunk_grid(metadata.shape, outer_shape)
-        if isinstance(codecs[0], ShardingCodec) and len(codecs) == 1:
-            codec = codecs[0]
-            self.chunk_shape = tuple(codec.chunk_shape)
-            spec = self._spec(self.chunk_shape)
-            codecs = evolve_codecs(codec.codecs, spec)
-            per_shard = tuple(a // b for a, b in zip(outer_shape, self.chunk_shape, strict=True))
-            self.shards = Shards(codec, per_shard)
-            self.grid = tuple(a * b for a, b in zip(self.blob_grid, per_shard, strict=True))
-        if prod(self.grid) > MOST_CHUNKS:
-            return "more chunks than can be numbered"
-        return self._choose_decoder(codecs, spec)
-
-    def _choose_decoder(self, codecs: tuple[Codec, ...], spec: ArraySpec) -> str:
-        if self.shards is not None:
-            try:
-                Decoder(tuple(self.shards.codec.index_codecs), spec)
-            except TypeError:
-                return "an index codec that only works asynchronously"
-        try:
-            self.decoder = Decoder(codecs, spec)
-            self.encoder = Encoder(ChunkTransform(codecs=codecs), spec)
-        except TypeError:
-            return "a codec that only works asynchronously"
-        return ""
 
     def _spec(self, shape: tuple[int, ...]) -> ArraySpec:
         return ArraySpec(
@@ -181,3 +175,33 @@ class Source:
             return [prefix + encode(())] * blob.size
         indices = zip(*(axis.tolist() for axis in np.unravel_index(blob, self.blob_grid)), strict=True)
         return [prefix + encode(index) for index in indices]
+
+
+type AnySource = EngineSource | ZarrSource
+
+
+def _memory_obstacle(array: zarr.Array[Any]) -> str:
+    """Why chunks of this array do not fit the engine's grid and memory; empty if they do."""
+    metadata, prototype = array.metadata, default_buffer_prototype()
+    if not isinstance(metadata, ArrayV3Metadata):
+        return "Zarr format 2"
+    if not isinstance(metadata.chunk_grid, RegularChunkGridMetadata):
+        return "chunks of different shapes"
+    dtype = values_dtype(metadata.data_type)
+    if dtype.kind not in FIXED_SIZE_KINDS or dtype.hasobject or dtype.metadata:
+        return f"the data type {metadata.data_type.to_json(zarr_format=3)!r}"
+    if not (issubclass(prototype.buffer, cpu.Buffer) and issubclass(prototype.nd_buffer, cpu.NDBuffer)):
+        return "buffers that are not in main memory"
+    return ""
+
+
+def _is_plain(array: zarr.Array[Any]) -> bool:
+    metadata: Any = array.metadata
+    return not is_nullable(metadata.data_type)
+
+
+def _decoder(codecs: tuple[Codec, ...], spec: ArraySpec, what: str) -> Decoder:
+    try:
+        return Decoder(codecs, spec)
+    except TypeError:
+        raise _ObstacleError(f"{what} that only works asynchronously") from None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from intarsia.array.fetch import Fetcher
     from intarsia.array.plan import AxisSelector, Part
     from intarsia.array.shards import Located
-    from intarsia.array.source import Source
+    from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
 
 __all__ = ["WORTH_A_THREAD", "AxisPieces", "Work", "outer_index"]
@@ -113,7 +113,7 @@ class Work:
         "stored_sizes_are_known",
     )  # fmt: skip
 
-    def __init__(self, part: Part, source: Source, points: bool, out_shape: tuple[int, ...]) -> None:
+    def __init__(self, part: Part, source: EngineSource, points: bool, out_shape: tuple[int, ...]) -> None:
         self.part, self.source, self.out_shape = part, source, out_shape
         self.located: Located | None = None
         self.fetcher: Fetcher | None = None
@@ -124,7 +124,6 @@ class Work:
             self._cut_axes(points)
         self.present: Ints = np.arange(self.chunks.size)
         """Those of the chunks that have to be fetched, as positions in `chunks`."""
-        assert source.decoder is not None
         self.nbytes: Ints = np.full(self.chunks.shape, source.decoder.nbytes)
         """Stored size of each chunk; its decoded size where that is not known; -1 if it is not stored."""
         self.stored_sizes_are_known = False
@@ -169,7 +168,6 @@ class Work:
     def threads(self, most: int, window: int) -> int:
         """How many threads work on these chunks: all that are allowed, worth it, and fit half the window."""
         decoder = self.source.decoder
-        assert decoder is not None
         fitting = window // 2 // max(decoder.nbytes * decoder.copies, 1)
         worth = self.present.size * decoder.nbytes // WORTH_A_THREAD
         return max(1, min(most, self.present.size, fitting, worth))
@@ -218,7 +216,6 @@ class Work:
     def straight(self) -> int:
         """How many of the chunks that are fetched are decoded right into the output, without a copy."""
         decoder = self.source.decoder
-        assert decoder is not None
         if not decoder.is_direct or self._points is not None or self._gather:
             return 0
         count = 0

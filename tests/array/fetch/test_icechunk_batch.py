@@ -7,9 +7,9 @@ import zarr
 
 import intarsia
 from intarsia._compat import get_many, sync
-from intarsia.array.fetch import icechunk_batch
+from intarsia.array.fetch import icechunk as icechunk_batch
 from intarsia.array.fetch.fetcher import Spans
-from intarsia.array.fetch.icechunk_batch import IcechunkBatch
+from intarsia.array.fetch.icechunk import IcechunkBatch
 from intarsia.array.source import Source
 
 VALUES = np.random.default_rng(0).normal(size=400)
@@ -28,7 +28,7 @@ def repository(tmp_path):
 
 def only_member(store):
     (name,) = zarr.open_group(store, path="a", mode="r").array_keys()
-    return Source(name, zarr.open_array(store, path=f"a/{name}", mode="r"))
+    return Source.of(name, zarr.open_array(store, path=f"a/{name}", mode="r"))
 
 
 @pytest.mark.parametrize("per_call", [1, 2, 20])
@@ -62,7 +62,7 @@ def test_the_references_of_a_huge_member_are_not_listed_for_a_few_chunks(reposit
     fetcher = IcechunkBatch(store, read_only=True)
     monkeypatch.setattr(icechunk_batch, "WORTH_LISTING", 2)
     assert fetcher.sizes([(source, np.array([1]))]) == [None]
-    assert source.references is None
+    assert fetcher.references(source) is None
     array = intarsia.open(store, "a")
     np.testing.assert_array_equal(array[150:160], VALUES[150:160])
     assert array[450] == 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from intarsia.array.source import Source
+    from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
 
 __all__ = ["Encoded", "Fetcher", "Pending", "Spans"]
@@ -19,7 +19,7 @@ type Encoded = Any
 class Spans(NamedTuple):
     """Bytes of stored objects of one member: whole objects, or a range of each."""
 
-    source: Source
+    source: EngineSource
     """The member."""
 
     blob: Ints
@@ -55,11 +55,11 @@ class Fetcher(Protocol):
     lasting: bool
     """Whether what it says stays true, as in a read-only snapshot; then sizes and indexes may be kept."""
 
-    def sizes(self, sources: Sequence[tuple[Source, Ints]]) -> list[Ints | None]:
+    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
         """Stored bytes of these objects of each member, -1 for what is not stored; None where that is
         not known without reading them."""
 
-    def for_member(self, source: Source) -> Fetcher:
+    def for_member(self, source: EngineSource) -> Fetcher:
         """The fetcher for this member: itself, or another one that can do what it needs."""
 
     def begin(self, spans: Sequence[Spans]) -> Pending:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from zarr.storage import LocalStore
 
     from intarsia.array.fetch.fetcher import Encoded, Fetcher, Pending, Spans
-    from intarsia.array.source import Source
+    from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
 
 __all__ = ["CAN_READ_FILES", "FileSpan", "LocalFiles"]
@@ -91,10 +91,10 @@ class LocalFiles:
     def __init__(self, store: LocalStore) -> None:
         self._root = os.fsencode(store.root) + b"/"
 
-    def sizes(self, sources: Sequence[tuple[Source, Ints]]) -> list[Ints | None]:
+    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
         return [None] * len(sources)
 
-    def for_member(self, source: Source) -> Fetcher:
+    def for_member(self, source: EngineSource) -> Fetcher:
         return self
 
     def begin(self, spans: Sequence[Spans]) -> Pending:

@@ -5,22 +5,28 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import zarr
 from zarr.abc.store import ByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import event_loop
-from intarsia.array.fetch.coalesce import coalesced
+from intarsia.array.fetch.fetcher import Spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
     from concurrent.futures import Future
 
-    from intarsia.array.fetch.fetcher import Encoded, Fetcher, Pending, Spans
-    from intarsia.array.source import Source
+    from intarsia.array.fetch.fetcher import Encoded, Fetcher, Pending
+    from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
 
-__all__ = ["ConcurrentStore", "Started", "SynchronousStore", "requests_of", "start"]
+__all__ = ["ConcurrentStore", "Started", "SynchronousStore", "coalesced", "requests_of", "start"]
+
+MOST_GAP_BYTES = 1 << 20
+"""Ranges further apart than this are asked for one by one: a request costs less than reading the gap."""
+
+MOST_JOINED_BYTES = 16 << 20
 
 type KeyRange = tuple[str, ByteRequest | None]
 
@@ -34,6 +40,60 @@ def requests_of(spans: Sequence[Spans]) -> Iterator[KeyRange]:
             continue
         for key, first, length in zip(keys, starts.tolist(), nbytes.tolist(), strict=True):
             yield key, SuffixByteRequest(length) if first < 0 else RangeByteRequest(first, first + length)
+
+
+def coalesced(spans: Sequence[Spans]) -> tuple[list[Spans], Callable[[list[Any]], list[Any]]]:
+    """Fewer, larger ranges that hold all that was asked for, and how to cut the pieces out of them.
+
+    A gap is read only if it is no larger than what is wanted before it, so at most half is waste.
+    """
+    if all(item.start is None for item in spans):
+        return list(spans), list
+    joined: list[Spans] = []
+    cuts: list[tuple[int, int, int] | int] = []  # piece -> its request, and first and last byte in it
+    requests = 0
+    for item in spans:
+        if item.start is None or item.nbytes is None or bool((item.start < 0).any()):
+            joined.append(item)
+            cuts.extend(range(requests, requests + len(item.blob)))
+            requests += len(item.blob)
+            continue
+        order = np.lexsort((item.start, item.blob))
+        blob, start, nbytes = (column[order].tolist() for column in (item.blob, item.start, item.nbytes))
+        groups: list[list[int]] = []  # blob, first byte, last byte, wanted bytes
+        found: list[tuple[int, int, int]] = []
+        for b, first, n in zip(blob, start, nbytes, strict=True):
+            last = groups[-1] if groups else None
+            gap = first - last[2] if last is not None else 0
+            if (
+                last is not None
+                and last[0] == b
+                and gap <= min(MOST_GAP_BYTES, last[3])
+                and first + n - last[1] <= MOST_JOINED_BYTES
+            ):
+                last[2], last[3] = max(last[2], first + n), last[3] + n
+            else:
+                last = [b, first, first + n, n]
+                groups.append(last)
+            found.append((requests + len(groups) - 1, first - last[1], first - last[1] + n))
+        placed: list[Any] = [None] * len(found)
+        for position, piece in zip(order.tolist(), found, strict=True):
+            placed[position] = piece
+        cuts.extend(placed)
+        columns = np.array(groups, dtype=np.int64).reshape(-1, 4)
+        joined.append(Spans(item.source, columns[:, 0], columns[:, 1], columns[:, 2] - columns[:, 1]))
+        requests += len(groups)
+
+    def pieces(found: list[Any]) -> list[Any]:
+        return [found[cut] if isinstance(cut, int) else _piece(found[cut[0]], cut[1], cut[2]) for cut in cuts]
+
+    return joined, pieces
+
+
+def _piece(whole: Any, first: int, last: int) -> Any:
+    if whole is None or isinstance(whole, BaseException):
+        return whole
+    return memoryview(whole)[first:last]
 
 
 class _Later:
@@ -61,10 +121,10 @@ class SynchronousStore:
         self._store = store
         self.name = f"{type(store).__name__}, in threads"
 
-    def sizes(self, sources: Sequence[tuple[Source, Ints]]) -> list[Ints | None]:
+    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
         return [None] * len(sources)
 
-    def for_member(self, source: Source) -> Fetcher:
+    def for_member(self, source: EngineSource) -> Fetcher:
         return self
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
@@ -112,10 +172,10 @@ class ConcurrentStore:
         self._gate = asyncio.Semaphore(zarr.config.get("async.concurrency"))
         self.name = f"{type(store).__name__}, concurrently"
 
-    def sizes(self, sources: Sequence[tuple[Source, Ints]]) -> list[Ints | None]:
+    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
         return [None] * len(sources)
 
-    def for_member(self, source: Source) -> Fetcher:
+    def for_member(self, source: EngineSource) -> Fetcher:
         return self
 
     def begin(self, spans: Sequence[Spans]) -> Pending:

@@ -195,7 +195,7 @@ class _Writer:
         offsets = (starts[i] for starts, i in zip(self.starts, block_id, strict=True))
         first = tuple(a + o for a, o in zip(self.piece.target.start, offsets, strict=True))
         target = Box(first, tuple(a + n for a, n in zip(first, block.shape, strict=True)))
-        write_box(Source(self.piece.member, member), target, as_values(self.template, block))
+        write_box(Source.of(self.piece.member, member), target, as_values(self.template, block))
         receipt = np.empty((1,) * block.ndim, dtype=object)
         receipt[...] = self.ticket.receipt(store)
         return receipt

@@ -11,7 +11,7 @@ import pytest
 import intarsia
 from intarsia._icechunk import session_bytes
 from intarsia.array.fetch import IcechunkBatch, LocalIcechunk, fetcher_for
-from intarsia.array.fetch.local_icechunk import repository_path
+from intarsia.array.fetch.icechunk import repository_path
 
 VALUES = np.random.default_rng(0).normal(size=(6, 1000))
 
@@ -97,7 +97,7 @@ def test_committed_chunks_are_read_from_their_files(repository, monkeypatch):
         raise AssertionError("Icechunk was asked for a chunk")
 
     monkeypatch.setattr(icechunk.IcechunkStore, "get", refuse)
-    monkeypatch.setattr("intarsia.array.fetch.icechunk_batch.get_many", refuse)
+    monkeypatch.setattr("intarsia.array.fetch.icechunk.get_many", refuse)
     np.testing.assert_array_equal(array[...], VALUES)
 
 

@@ -6,7 +6,8 @@ import pytest
 import zarr
 from icechunk import ChunkType
 
-from intarsia.array.fetch import references
+from intarsia import _icechunk
+from intarsia.array.fetch.icechunk import load
 from intarsia.array.source import Source
 
 
@@ -26,12 +27,12 @@ def array():
 
 
 def table(store, name, **options):
-    source = Source(name, zarr.open_array(store, path=name, mode="r"))
-    return references.load(store, [source])[0], source
+    source = Source.of(name, zarr.open_array(store, path=name, mode="r"))
+    return load(store, [source])[0], source
 
 
 def test_the_kinds_are_those_of_icechunk():
-    kinds = (references.NATIVE, references.VIRTUAL, references.INLINE)
+    kinds = (_icechunk.NATIVE, _icechunk.VIRTUAL, _icechunk.INLINE)
     assert kinds == tuple(map(int, (ChunkType.native, ChunkType.virtual, ChunkType.inline)))
 
 
@@ -62,9 +63,9 @@ def test_arrays_without_chunks_and_without_axes(array):
 
 
 def test_what_lies_outside_the_grid_is_left_out(array):
-    source = Source("a", zarr.open_array(array, path="a", mode="r"))
+    source = Source.of("a", zarr.open_array(array, path="a", mode="r"))
     source.blob_grid = (2, 4)
-    assert references.load(array, [source])[0].blob.tolist() == list(range(8))
+    assert load(array, [source])[0].blob.tolist() == list(range(8))
 
 
 def test_inlined_chunks_are_found_behind_others():
@@ -85,6 +86,6 @@ def test_inlined_chunks_are_found_behind_others():
 @pytest.mark.parametrize("at_a_time", [1, 4, 32])
 def test_several_arrays_at_a_time(array, at_a_time):
     paths = ["a", "none", "scalar"] * 3
-    sources = [Source(path, zarr.open_array(array, path=path, mode="r")) for path in paths]
-    counts = [found.blob.size for found in references.load(array, sources, at_a_time)]
+    sources = [Source.of(path, zarr.open_array(array, path=path, mode="r")) for path in paths]
+    counts = [found.blob.size for found in load(array, sources, at_a_time)]
     assert counts == [9, 0, 1] * 3
