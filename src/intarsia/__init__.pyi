@@ -2,7 +2,7 @@ from . import codecs, errors, nullable, shards, types
 from .archives import authorize, containers, ingest
 from .array import LogicalArray, Region, create
 from .array.explain import explain
-from .array.vacuum import vacuum
+from .array.upkeep import vacuum
 from .codecs import (
     ConditionalCodec,
     OffsetCodec,

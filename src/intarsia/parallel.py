@@ -22,7 +22,12 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from intarsia._icechunk import safe_store, writing
-from intarsia.errors import CodecConfigurationError, ForkedProcessError, UnsharedStorageError
+from intarsia.errors import (
+    CodecConfigurationError,
+    ForkedProcessError,
+    UnsharedStorageError,
+    WritableSessionError,
+)
 from intarsia.progress import silent
 
 if TYPE_CHECKING:
@@ -30,7 +35,18 @@ if TYPE_CHECKING:
 
     from intarsia.progress import Progress
 
-__all__ = ["Client", "Crew", "Receipt", "Ticket", "check_client", "check_process", "check_store", "spread"]
+__all__ = [
+    "Client",
+    "Crew",
+    "Receipt",
+    "Ticket",
+    "check_client",
+    "check_process",
+    "check_store",
+    "check_travels",
+    "snapshot_of",
+    "spread",
+]
 
 _forked = False
 
@@ -276,3 +292,29 @@ def _do(_run: str, ticket: Ticket, function: Callable[[Any, Any], Any], task: An
     store = ticket.open()
     result = function(store, task)
     return result, ticket.receipt(store)
+
+
+def snapshot_of(store: Any) -> str | None:
+    """The snapshot that a read-only Icechunk session shows; None where values may change.
+
+    >>> snapshot_of({}) is None
+    True
+    """
+    if isinstance(store, icechunk.IcechunkStore) and store.session.read_only:
+        return store.session.snapshot_id
+    return None
+
+
+def check_travels(store: Any, what: str) -> None:
+    """Refuse to pickle what belongs to a writable session: changes made elsewhere would be lost."""
+    if not isinstance(store, icechunk.IcechunkStore):
+        return
+    session = store.session
+    if session.read_only or isinstance(session, icechunk.ForkSession):
+        return
+    raise WritableSessionError(
+        f"{what} belongs to a writable Icechunk session, which cannot travel to another process: what is "
+        "written there would be lost.\n"
+        "  To write from several processes, use intarsia.store_dask(dask_array, repo, path, …)\n"
+        "  To read there, open it from a read-only session: intarsia.open(repo, path)"
+    )

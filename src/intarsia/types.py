@@ -3,7 +3,7 @@
 from intarsia.archives import FileReport, IngestReport, Run, Runs
 from intarsia.array import LogicalConfig, Manifest
 from intarsia.array.explain import Explanation, PartExplanation
-from intarsia.array.verify import Problem
+from intarsia.array.upkeep import Problem
 from intarsia.codecs.decide.rewrite import Rewritten
 from intarsia.progress import Progress
 from intarsia.shards.compaction import Compaction

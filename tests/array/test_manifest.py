@@ -390,7 +390,7 @@ def test_verify_reads_what_is_stored_and_nothing_else(monkeypatch):
     array.add_region([(0, 2_000_000)], codecs=[], shards=(10,))
     array[1_234_567] = 7
     reads = []
-    module = sys.modules["intarsia.array.verify"]
+    module = sys.modules["intarsia.array.upkeep"]
     original = module.read_request
 
     def counted(frame, asked):
@@ -408,7 +408,7 @@ def test_verify_lists_whatever_a_read_fails_with(document, monkeypatch):
     def fails(*_):
         raise OverflowError("too far")
 
-    monkeypatch.setattr(sys.modules["intarsia.array.verify"], "read_request", fails)
+    monkeypatch.setattr(sys.modules["intarsia.array.upkeep"], "read_request", fails)
     assert {(problem.kind, problem.what) for problem in intarsia.verify(store, "a")} == {("data", "too far")}
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from intarsia.array.plan import Part
 from intarsia.array.source import Source
-from intarsia.array.work import AxisPieces, Work, outer_index
+from intarsia.array.work import AxisCuts, Work, outer_index
 
 
 @st.composite
@@ -30,7 +30,7 @@ def axes(draw):
 @given(axes(), st.integers(1, 8))
 def test_an_axis_is_cut_at_chunk_borders(axis, size):
     n, source, target, count = axis
-    pieces = AxisPieces(source, target, size)
+    pieces = AxisCuts(source, target, size)
     values, out = np.arange(n), np.full(count, -1)
     for chunk, inside, place, whole in zip(
         pieces.chunk, pieces.inside, pieces.target, pieces.whole, strict=True
@@ -66,7 +66,7 @@ def test_the_chunks_of_a_part_are_read_once_and_fill_it(chosen, data):
     assert len(set(work.chunks.tolist())) == work.chunks.size
     out = np.zeros(counts, dtype=int)
     covered = work.covered(array.shape)
-    for k, (target, inside) in enumerate(work.places(np.arange(work.chunks.size))):
+    for k, (target, inside) in enumerate(work.placements(np.arange(work.chunks.size))):
         index = work.source.index(int(work.chunks[k]))
         chunk = padded[tuple(slice(i * c, (i + 1) * c) for i, c in zip(index, sizes, strict=True))]
         taken = chunk if inside is None else chunk[inside]
@@ -91,7 +91,7 @@ def test_points_are_grouped_by_chunk(data):
     part = Part(0, tuple(points), (places,), count)
     work, _, values = made(part, [(n,) for n in shape], sizes, (count,), points=True)
     out = np.zeros(count, dtype=int)
-    for k, (target, inside) in enumerate(work.places(np.arange(work.chunks.size))):
+    for k, (target, inside) in enumerate(work.placements(np.arange(work.chunks.size))):
         y, x = work.source.index(int(work.chunks[k]))
         out[target] = values[y * 4 : y * 4 + 4, x * 3 : x * 3 + 3][inside]
     np.testing.assert_array_equal(out[places], values[tuple(points)])

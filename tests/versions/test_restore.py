@@ -5,7 +5,7 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.array.encoded import chunk_refs
+from intarsia.array.chunk_copies import chunk_refs
 from tests.versions.places import memory
 
 

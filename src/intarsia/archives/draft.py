@@ -14,7 +14,7 @@ from intarsia.archives.encodings import ChunkSet, chunk_sets_of
 from intarsia.archives.expected import Expected, Rules, widened
 from intarsia.archives.ingest_report import Run, Runs
 from intarsia.archives.ledger import Ledger
-from intarsia.array.memory import is_nullable, values_dtype
+from intarsia.array.values import is_nullable, values_dtype
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:

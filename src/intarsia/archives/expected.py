@@ -9,7 +9,7 @@ import numpy as np
 
 from intarsia.archives.cf import Packing, clean
 from intarsia.archives.coordinates import calendar_of, counts_time, same_values
-from intarsia.array.memory import is_nullable, values_dtype
+from intarsia.array.values import is_nullable, values_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

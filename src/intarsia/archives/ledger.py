@@ -11,7 +11,8 @@ import zarr
 from zarr.codecs import ZstdCodec
 
 from intarsia.archives.cf import decoded_fill_attribute
-from intarsia.array.frame import Frame, open_group
+from intarsia.array.frame import Frame
+from intarsia.array.hierarchy import open_group
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.errors import IngestError
 

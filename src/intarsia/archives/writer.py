@@ -21,9 +21,10 @@ from intarsia.archives.parsed import read_stored
 from intarsia.archives.parsing import format_of
 from intarsia.archives.stretches import Stretches, merged, refined, with_gap, without_cells
 from intarsia.array.box import Box, blocks
-from intarsia.array.frame import Frame, open_group
-from intarsia.array.logical import create
-from intarsia.array.memory import values_dtype
+from intarsia.array.frame import Frame
+from intarsia.array.hierarchy import open_group
+from intarsia.array.opening import create
+from intarsia.array.values import values_dtype
 from intarsia.errors import IngestError
 from intarsia.nullable import optional_dtype
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from intarsia.array.box import Box
 from intarsia.array.member import Encoding, create_member, encoding_of
-from intarsia.array.memory import holds_nulls, is_nullable
 from intarsia.array.reserve import Reservation, Room, check_shape, new_rows
-from intarsia.array.write import as_values
+from intarsia.array.values import as_values, holds_nulls, is_nullable
 from intarsia.codecs.runtime import Options, with_codecs
 from intarsia.errors import BoundsError, ShapeError
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.array.encoded import Move, copy_chunks
+from intarsia.array.chunk_copies import Move, copy_chunks
 from intarsia.array.member import encoding_of, grain
 from intarsia.array.table import RegionTable, Row
 

@@ -16,7 +16,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import ArraySpec, ChunkTransform, resolve_aa_specs, stages
 from intarsia.array.fetch import Encoded, FileSpan
-from intarsia.array.memory import Values, put
+from intarsia.array.values import Values, put
 from intarsia.codecs.bounded import Bytes, Unpack, decode, decoded_bounds, unpacker
 from intarsia.errors import ChunkDecodeError, has_panicked
 from intarsia.nullable.buffer import OptionalNDBuffer

@@ -11,7 +11,7 @@ from intarsia.array.manifest import NAME, sizes_of
 from intarsia.array.member import member_problem, needed_shape
 from intarsia.array.reserve import Room, check_shape, lattice_box, reserve_regions
 from intarsia.array.table import RegionTable, Row
-from intarsia.array.write import as_values
+from intarsia.array.values import as_values
 from intarsia.codecs.runtime import NO_OPTIONS, Options
 from intarsia.errors import (
     AlignmentError,

@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import zarr
 from zarr.codecs import BytesCodec, ZstdCodec
-from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import store_supports_sync_io, sync
-from intarsia._icechunk import safe_store
-from intarsia.array.fetch import fetcher_for, is_lasting, start
+from intarsia.array.fetch import fetcher_for, is_lasting
+from intarsia.array.hierarchy import open_group, read_key
 from intarsia.array.manifest import CONVENTION, CONVENTIONS_KEY, INLINE_REGIONS, MANIFEST_KEY, NAME, Manifest
 from intarsia.array.member import Members, checked_member, create_member, new_name, short_codecs
-from intarsia.array.memory import type_text
 from intarsia.array.routing import keeps_routing
 from intarsia.array.source import Source
+from intarsia.array.values import type_text
 from intarsia.codecs.runtime import NO_OPTIONS, Luggage, Options, remembered_decision
 from intarsia.errors import (
     DataTypeError,
@@ -25,7 +24,6 @@ from intarsia.errors import (
     ReadError,
     ReadOnlyError,
 )
-from intarsia.parallel import check_store
 from intarsia.words import one_line, place_text
 
 if TYPE_CHECKING:
@@ -38,37 +36,12 @@ if TYPE_CHECKING:
     from intarsia.array.table import Row
     from intarsia.codecs import Decision
 
-__all__ = ["Frame", "Layout", "clean_up", "open_group", "read_key"]
+__all__ = ["Frame", "Layout", "clean_up"]
 
 TABLE_ROWS_PER_CHUNK = 1 << 16
 
 MOST_CHANGES = 100
 """So many times in a row something is read or written again because the layout has changed."""
-
-
-def open_group(store: Any, path: str, mode: Any) -> zarr.Group:
-    """The group at `path` of anything that zarr takes as a store, or of another group."""
-    if isinstance(store, zarr.Group):
-        store, path = store.store_path.store, "/".join(part for part in (store.path, path) if part)
-    check_store(store)
-    try:
-        return zarr.open_group(
-            safe_store(store), path=path or None, mode=mode, zarr_format=3, use_consolidated=False
-        )
-    except RecursionError:
-        raise ManifestError([f"the metadata of {path or '/'!r} is nested too deeply to be read"]) from None
-
-
-def read_key(store: Any, key: str) -> bytes | None:
-    """A small value of a store; None if there is none."""
-    check_store(store)
-    prototype = default_buffer_prototype()
-    found = (
-        store.get_sync(key, prototype=prototype)
-        if store_supports_sync_io(store)
-        else start(store.get(key, prototype)).result()
-    )
-    return None if found is None else bytes(found.to_bytes())
 
 
 class Layout:

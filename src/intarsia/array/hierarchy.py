@@ -1,4 +1,4 @@
-"""Walking over the groups of a hierarchy: which of them are logical arrays, what stands below them."""
+"""The groups of a hierarchy: opening one, which of them are logical arrays, what stands below them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import zarr
+from zarr.core.buffer import default_buffer_prototype
 
-from intarsia._compat import sync
-from intarsia.array.frame import open_group, read_key
+from intarsia._compat import store_supports_sync_io, sync
+from intarsia._icechunk import safe_store
+from intarsia.array.fetch import start
 from intarsia.array.manifest import MANIFEST_KEY
-from intarsia.errors import NotLogicalArrayError
+from intarsia.errors import ManifestError, NotLogicalArrayError
+from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,10 +27,37 @@ __all__ = [
     "logical_paths",
     "names_below",
     "node_type",
+    "open_group",
+    "read_key",
 ]
 
 OURS = re.compile(r"[mt]-[0-9a-f]{32}\Z")
 """Names that `new_name` makes: what they belong to is a part of a logical array."""
+
+
+def open_group(store: Any, path: str, mode: Any) -> zarr.Group:
+    """The group at `path` of anything that zarr takes as a store, or of another group."""
+    if isinstance(store, zarr.Group):
+        store, path = store.store_path.store, "/".join(part for part in (store.path, path) if part)
+    check_store(store)
+    try:
+        return zarr.open_group(
+            safe_store(store), path=path or None, mode=mode, zarr_format=3, use_consolidated=False
+        )
+    except RecursionError:
+        raise ManifestError([f"the metadata of {path or '/'!r} is nested too deeply to be read"]) from None
+
+
+def read_key(store: Any, key: str) -> bytes | None:
+    """A small value of a store; None if there is none."""
+    check_store(store)
+    prototype = default_buffer_prototype()
+    found = (
+        store.get_sync(key, prototype=prototype)
+        if store_supports_sync_io(store)
+        else start(store.get(key, prototype)).result()
+    )
+    return None if found is None else bytes(found.to_bytes())
 
 
 def is_logical(node: Any) -> bool:

@@ -1,4 +1,4 @@
-"""`LogicalArray`: one array made of several real Zarr arrays; and creating and opening one."""
+"""`LogicalArray`: one array made of several real Zarr arrays."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import zarr
 
 from intarsia.array import edit
 from intarsia.array.append import append
-from intarsia.array.attributes import RESERVED, Attributes
+from intarsia.array.attributes import Attributes
 from intarsia.array.box import Box
 from intarsia.array.config import LogicalConfig
 from intarsia.array.consolidate import consolidate
-from intarsia.array.frame import Frame, open_group
-from intarsia.array.info import ArrayInfo
-from intarsia.array.manifest import Manifest, sizes_of
+from intarsia.array.explain import ArrayInfo
+from intarsia.array.frame import Frame
 from intarsia.array.member import Encoding
-from intarsia.array.memory import data_type_of, plain_type, shown, type_text, values_dtype
 from intarsia.array.plan import Mode, Request, lazy_view, request
 from intarsia.array.read import read_request
 from intarsia.array.recode import recode
 from intarsia.array.region import Region
-from intarsia.array.travel import check_travels, snapshot_of
+from intarsia.array.values import shown, type_text, values_dtype
 from intarsia.array.write import write_request
-from intarsia.errors import BoundsError, ManifestError, NotLogicalArrayError, ReadOnlyError, ShapeError
+from intarsia.errors import BoundsError, ShapeError
+from intarsia.parallel import check_travels, snapshot_of
 from intarsia.progress import silent
-from intarsia.words import one_line, place_text
+from intarsia.words import place_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    import zarr
     from zarr_indexing import LazyArray
 
+    from intarsia.array.manifest import Manifest
     from intarsia.array.member import Live, Members
     from intarsia.casting import Casting
     from intarsia.codecs import CodecLike
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from intarsia.tune import Change
     from intarsia.versions.forks import Share
 
-__all__ = ["LogicalArray", "chosen_codecs", "create", "open"]
+__all__ = ["LogicalArray", "chosen_codecs"]
 
 
 class _Indexer:
@@ -452,74 +452,3 @@ def _restored(
     group: zarr.Group, manifest: Manifest, config: LogicalConfig, live: Live | None = None
 ) -> LogicalArray:
     return LogicalArray(Frame(group, manifest, live), config)
-
-
-def create(
-    store: Any,
-    path: str = "",
-    *,
-    shape: Sequence[int] | int,
-    chunks: Sequence[int] | int | None = None,
-    dtype: Any,
-    fill_value: Any = None,
-    dimension_names: Sequence[str | None] | None = None,
-    attributes: Mapping[str, Any] | None = None,
-    overwrite: bool = False,
-) -> LogicalArray:
-    """Create a logical array without regions, in any zarr store or group.
-
-    `chunks` is the lattice that regions align to; members may have other chunks. Without it, zarr's own
-    choice for the shape is taken.
-
-    >>> import intarsia
-    >>> intarsia.create({}, "t", shape=(0, 720, 1440), chunks=(24, 90, 180), dtype="float32").chunks
-    (24, 90, 180)
-    """
-    sizes = sizes_of(shape, "shape")
-    if chunks is None:
-        values = plain_type(data_type_of(dtype))
-        guess = zarr.create_array({}, shape=[max(n, 1) for n in sizes], dtype=values).chunks
-        chunk_shape = tuple(guess)
-    else:
-        chunk_shape = sizes_of(chunks, "chunks")
-    if min(sizes, default=0) < 0:
-        raise ShapeError(f"shape {sizes}: no axis can be shorter than 0")
-    if len(chunk_shape) != len(sizes) or min(chunk_shape, default=1) < 1:
-        raise ShapeError(
-            f"chunks {chunk_shape} and shape {sizes} must have as many axes, and chunks of at least 1"
-        )
-    names = None if dimension_names is None else tuple(dimension_names)
-    if names is not None and len(names) != len(sizes):
-        raise ShapeError(f"dimension_names {names} must have one entry for each of the {len(sizes)} axes")
-    taken = RESERVED & set(attributes or {})
-    if taken:
-        raise KeyError(f"the attribute {min(taken)!r} belongs to intarsia's manifest and cannot be set")
-    manifest = Manifest.empty(sizes, chunk_shape, dtype, fill_value, names)
-    manifest.check()
-    group = open_group(store, path, "w" if overwrite else "w-")
-    frame = Frame(group, manifest)
-    frame.group = group.update_attributes(dict(attributes or {}))
-    frame.commit(manifest)
-    return LogicalArray(frame)
-
-
-def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
-    """Open a logical array for reading (`"r"`) or for reading and writing (`"r+"`).
-
-    >>> import intarsia
-    >>> store = {}
-    >>> _ = intarsia.create(store, "t", shape=(4,), chunks=(2,), dtype="u1")
-    >>> intarsia.open(store, "t").read_only
-    True
-    """
-    if mode not in ("r", "r+"):
-        raise ValueError(f"mode {mode!r} is not 'r' or 'r+'; to make a new array use intarsia.create")
-    try:
-        group = open_group(store, path, mode)
-    except ManifestError:
-        raise
-    except (FileNotFoundError, ValueError) as error:
-        if mode == "r+" and "read-only" in str(error):
-            raise ReadOnlyError(f"the store of {path!r} can only be read: {one_line(error)}") from error
-        raise NotLogicalArrayError(f"there is no logical array at {path!r}: {one_line(error)}") from error
-    return LogicalArray(Frame.load(group))

@@ -18,8 +18,8 @@ from zarr.dtype import parse_dtype
 
 from intarsia import schemas
 from intarsia.array.box import Box, chunk_grid
-from intarsia.array.memory import data_type_of, is_nullable, values_dtype
 from intarsia.array.table import Ints, RegionTable, Row
+from intarsia.array.values import data_type_of, is_nullable, values_dtype
 from intarsia.casting import cast
 from intarsia.errors import DataTypeError, ManifestError, ManifestVersionError, ShapeError
 from intarsia.words import one_line

@@ -14,7 +14,7 @@ from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Co
 
 from intarsia._compat import sync
 from intarsia.array.manifest import sizes_of
-from intarsia.array.memory import codecs_for, fits, type_text
+from intarsia.array.values import codecs_for, fits, type_text
 from intarsia.codecs import parse_codecs
 from intarsia.codecs.runtime import NO_OPTIONS, Options, options_of, with_codecs
 from intarsia.errors import MemberError, MissingMemberError, ShapeError

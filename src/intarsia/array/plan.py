@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from intarsia.array.manifest import Manifest
 
-__all__ = ["Axis", "Mode", "Part", "Plan", "Request", "lazy_view", "request"]
+__all__ = ["Axis", "Mode", "Part", "Request", "SelectionPlan", "lazy_view", "request"]
 
 type Mode = Literal["basic", "orthogonal", "vectorized"]
 type AxisSelector = slice | Ints
@@ -123,7 +123,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SelectionPlan:
     """Every part of a request, and how many elements they hold together."""
 
     request: Request
@@ -218,7 +218,7 @@ def _axis(transform: IndexTransform, output: ConstantMap | DimensionMap | ArrayM
     return Axis(0, 1, indices.size, indices)
 
 
-def plan(manifest: Manifest, asked: Request) -> Plan:
+def plan(manifest: Manifest, asked: Request) -> SelectionPlan:
     """The parts of the request, one for every region that it touches.
 
     >>> from intarsia.array.manifest import Manifest
@@ -226,7 +226,7 @@ def plan(manifest: Manifest, asked: Request) -> Plan:
     ()
     """
     if not asked.size:
-        return Plan(asked, (), 0)
+        return SelectionPlan(asked, (), 0)
     bounds = asked.bounds
     if any(high > n for (_, high), n in zip(bounds, manifest.shape, strict=True)):
         raise BoundsError(
@@ -234,10 +234,10 @@ def plan(manifest: Manifest, asked: Request) -> Plan:
             f"but the shape of the array is {manifest.shape} by now"
         )
     if not len(manifest.regions):
-        return Plan(asked, (), 0)
+        return SelectionPlan(asked, (), 0)
     divide = _outer_parts if asked.axes is not None else _point_parts
     parts = tuple(divide(manifest, asked, bounds))
-    return Plan(asked, parts, sum(part.size for part in parts))
+    return SelectionPlan(asked, parts, sum(part.size for part in parts))
 
 
 def _touched(manifest: Manifest, bounds: list[tuple[int, int]]) -> tuple[Ints, Ints, Ints, Ints]:

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import icechunk
 import numpy as np
 
-from intarsia.array.by_zarr import culprit, read_part
 from intarsia.array.config import LogicalConfig
 from intarsia.array.decode import Scratch
-from intarsia.array.memory import Values, allocated
-from intarsia.array.origin import reason
+from intarsia.array.fetch import reason
 from intarsia.array.plan import plan
 from intarsia.array.pool import run
-from intarsia.array.queue import Queue
 from intarsia.array.shards import ShardIndexError, locate
 from intarsia.array.source import EngineSource
-from intarsia.array.work import WORTH_A_THREAD, Work
+from intarsia.array.values import Values, allocated
+from intarsia.array.work import WORTH_A_THREAD, Queue, Work
+from intarsia.array.zarr_fallback import culprit, read_part_by_zarr
 from intarsia.codecs.current_chunk import working_on
 from intarsia.errors import ReadError
 from intarsia.parallel import check_store
@@ -26,18 +25,18 @@ from intarsia.parallel import check_store
 if TYPE_CHECKING:
     from intarsia.array.fetch import Pending
     from intarsia.array.frame import Frame, Layout
-    from intarsia.array.plan import Part, Plan, Request
-    from intarsia.array.queue import Batch
+    from intarsia.array.plan import Part, Request, SelectionPlan
     from intarsia.array.source import Source, ZarrSource
     from intarsia.array.table import Row
+    from intarsia.array.work import Batch
 
-__all__ = ["Prepared", "prepare", "read_request", "threads_for"]
+__all__ = ["PreparedRead", "prepare", "read_request", "threads_for"]
 
 
-class Prepared(NamedTuple):
+class PreparedRead(NamedTuple):
     """A plan down to the chunk: what the engine reads, and what it leaves to zarr."""
 
-    plan: Plan
+    plan: SelectionPlan
     works: list[Work]
     by_zarr: list[tuple[Part, ZarrSource]]
 
@@ -59,7 +58,7 @@ def _read(frame: Frame, layout: Layout, asked: Request, config: LogicalConfig) -
         check_store(frame.group.store)
     for part, source in prepared.by_zarr:
         try:
-            read_part(source, part, out, points=asked.axes is None, window=config.window)
+            read_part_by_zarr(source, part, out, points=asked.axes is None, window=config.window)
         except Exception as error:
             raise _failure(frame, layout, part, source, culprit(source, part), error) from error
     incomplete = [work.part for work in prepared.works if work.some_missing]
@@ -67,7 +66,7 @@ def _read(frame: Frame, layout: Layout, asked: Request, config: LogicalConfig) -
     return out.reshape(asked.shape), [layout.manifest.regions.row(part.row) for part in incomplete]
 
 
-def prepare(frame: Frame, layout: Layout, asked: Request) -> Prepared:
+def prepare(frame: Frame, layout: Layout, asked: Request) -> PreparedRead:
     """Find every chunk that a request needs, and where its bytes are."""
     manifest = layout.manifest
     planned = plan(manifest, asked)
@@ -84,7 +83,7 @@ def prepare(frame: Frame, layout: Layout, asked: Request) -> Prepared:
             by_zarr.append((part, source))
     if works:
         _locate(frame, layout, works)
-    return Prepared(planned, works, by_zarr)
+    return PreparedRead(planned, works, by_zarr)
 
 
 def _locate(frame: Frame, layout: Layout, works: list[Work]) -> None:
@@ -113,7 +112,7 @@ def _locate(frame: Frame, layout: Layout, works: list[Work]) -> None:
         work.fetcher = fetcher.for_member(work.source)
 
 
-def _output(layout: Layout, planned: Plan) -> Values:
+def _output(layout: Layout, planned: SelectionPlan) -> Values:
     fill_value = None if planned.is_complete else layout.manifest.fill_value
     return allocated(layout.manifest.data_type, planned.request.working_shape, fill_value)
 
@@ -126,7 +125,7 @@ def _fill_missing(work: Work, out: Values) -> None:
     if not work.present.size:
         out[work.whole_target()] = work.source.fill_value
         return
-    for target, _ in work.places(np.flatnonzero(work.nbytes < 0)):
+    for target, _ in work.placements(np.flatnonzero(work.nbytes < 0)):
         out[target] = work.source.fill_value
 
 
@@ -157,7 +156,7 @@ def _decode(
             source = work.source
             decoder = source.decoder
             chunks = work.chunks[positions].tolist()
-            for chunk, (target, inside) in zip(chunks, work.places(positions), strict=True):
+            for chunk, (target, inside) in zip(chunks, work.placements(positions), strict=True):
                 encoded = next(received)
                 if encoded is None:
                     out[target] = source.fill_value

@@ -7,14 +7,15 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from intarsia.array.box import BLOCK_BYTES, Box, blocks
-from intarsia.array.encode import write_box
-from intarsia.array.frame import Frame, open_group
+from intarsia.array.frame import Frame
+from intarsia.array.hierarchy import open_group
 from intarsia.array.member import grain
 from intarsia.array.plan import request
 from intarsia.array.read import read_request
 from intarsia.array.reserve import Room, lattice_box
 from intarsia.array.source import Source
 from intarsia.array.table import RegionTable, Row
+from intarsia.array.write import write_box
 from intarsia.errors import NoRegionError
 from intarsia.parallel import spread
 from intarsia.progress import silent

@@ -14,9 +14,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from intarsia.array.box import Box
-from intarsia.array.encode import write_box
 from intarsia.array.frame import clean_up
 from intarsia.array.table import RegionTable, Row
+from intarsia.array.write import write_box
 from intarsia.codecs.runtime import NO_OPTIONS
 from intarsia.errors import AlignmentError, BoundsError, NoRegionError, OverlapError, ShapeError
 

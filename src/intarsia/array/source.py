@@ -19,8 +19,8 @@ from intarsia._compat import (
 from intarsia.array.box import chunk_grid
 from intarsia.array.decode import Decoder
 from intarsia.array.member import grain
-from intarsia.array.memory import is_nullable, values_dtype
 from intarsia.array.shards import Shards
+from intarsia.array.values import is_nullable, values_dtype
 from intarsia.codecs.runtime import config_of
 
 if TYPE_CHECKING:

@@ -1,4 +1,5 @@
-"""The chunks of one part of a plan: which they are, what is wanted of each, where it goes.
+"""The chunks of one part of a plan: which they are, what is wanted of each, where it goes; and batches
+of them in the order they are decoded, with the next ones fetched ahead.
 
 Axes are cut at the borders of chunks one by one; a chunk is a combination of one piece an
 axis. Objects are made for the chunks at hand alone, so a plan of a million chunks is a few columns.
@@ -6,27 +7,40 @@ axis. Objects are made for the chunks at hand alone, so a plan of a million chun
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.array.fetch import Spans
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from intarsia.array.fetch import Fetcher
+    from intarsia.array.fetch import Fetcher, Pending
     from intarsia.array.plan import AxisSelector, Part
     from intarsia.array.shards import Located
     from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
 
-__all__ = ["WORTH_A_THREAD", "AxisPieces", "Work", "outer_index"]
+__all__ = ["WORTH_A_THREAD", "AxisCuts", "Batch", "Queue", "Work", "batches", "outer_index"]
 
 WORTH_A_THREAD = 256 << 10
 """Decoded bytes that make up for starting a thread."""
 
-type Place = tuple[Any, Any]
+type Placement = tuple[Any, Any]
 """Where a chunk goes in the output, and what is taken of it; None means all of it, in order."""
+
+type Batch = list[tuple[Work, Ints]]
+"""Chunks of some parts: each part with positions among its chunks."""
+
+BATCHES_PER_THREAD = 8
+"""Work is cut so that no thread waits long for another's last piece."""
+
+BATCHES_AHEAD = 4
+"""Fetches that run at a time, where the store does not answer in the decoding thread."""
 
 
 def outer_index(selectors: tuple[AxisSelector, ...], shape: tuple[int, ...]) -> Any:
@@ -39,7 +53,7 @@ def outer_index(selectors: tuple[AxisSelector, ...], shape: tuple[int, ...]) -> 
     return np.ix_(*(np.arange(n)[s] if isinstance(s, slice) else s for s, n in axes))
 
 
-class AxisPieces:
+class AxisCuts:
     """One axis of a part, cut at the chunk borders of the member."""
 
     __slots__ = ("chunk", "inside", "target", "whole")
@@ -117,7 +131,7 @@ class Work:
         self.part, self.source, self.out_shape = part, source, out_shape
         self.located: Located | None = None
         self.fetcher: Fetcher | None = None
-        self._points: list[Place] | None = None
+        self._points: list[Placement] | None = None
         if points and source.grid:
             self._cut_points()
         else:
@@ -133,9 +147,7 @@ class Work:
     def _cut_axes(self, points: bool) -> None:
         part, source = self.part, self.source
         targets: Any = part.target if not points else ()  # zero-dimensional: one element, asked for often
-        self._axes = [
-            AxisPieces(*axis) for axis in zip(part.source, targets, source.chunk_shape, strict=True)
-        ]
+        self._axes = [AxisCuts(*axis) for axis in zip(part.source, targets, source.chunk_shape, strict=True)]
         self._counts = tuple(len(axis.chunk) for axis in self._axes)
         self._gather = sum(isinstance(axis.target[0], np.ndarray) for axis in self._axes) > 1
         if points:
@@ -189,7 +201,7 @@ class Work:
         flat: np.ndarray[Any, np.dtype[np.bool_]] = covered.reshape(-1)
         return flat
 
-    def places(self, positions: Ints) -> Iterator[Place]:
+    def placements(self, positions: Ints) -> Iterator[Placement]:
         """Where these chunks go and what is taken of them."""
         if self._points is not None:
             yield from (self._points[k] for k in positions.tolist())
@@ -221,10 +233,88 @@ class Work:
         count = 0
         # Memory is laid out, not touched: the flags of the views are all that is looked at.
         out = np.lib.stride_tricks.as_strided(np.empty(1, np.uint8), self.out_shape, _strides(self.out_shape))
-        for target, inside in self.places(self.present):
+        for target, inside in self.placements(self.present):
             count += inside is None and bool(out[target].flags.c_contiguous)
         return count
 
 
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+class Queue:
+    """Hands out batches whose bytes are on their way; encoded bytes take up to half the window."""
+
+    def __init__(self, works: list[Work], threads: int, window: int) -> None:
+        chunks = sum(work.present.size for work in works)
+        each = max(1, chunks // (threads * BATCHES_PER_THREAD))
+        ahead = [work for work in works if work.fetcher is not None and not work.fetcher.in_threads]
+        here = [work for work in works if work.fetcher is not None and work.fetcher.in_threads]
+        self._ahead = batches(ahead, window // 2 // (BATCHES_AHEAD + threads), chunks)
+        self._here = batches(here, window // 2 // threads, each)
+        self._started: deque[tuple[Batch, Pending]] = deque()
+        self._taken: list[Pending] = []
+        self._lock = threading.Lock()
+        self._fetch_ahead()
+
+    def _fetch_ahead(self) -> None:
+        while len(self._started) < BATCHES_AHEAD and (batch := next(self._ahead, None)) is not None:
+            self._started.append((batch, _begin(batch)))
+
+    def take(self) -> tuple[Batch, Pending] | None:
+        """The next batch; None if there is none left."""
+        with self._lock:
+            if self._started:
+                taken = self._started.popleft()
+                self._taken.append(taken[1])
+                self._fetch_ahead()
+                return taken
+            batch = next(self._here, None)
+            return None if batch is None else (batch, _begin(batch))
+
+    def cancel(self) -> None:
+        """Give up all that is on its way."""
+        with self._lock:
+            for pending in (*self._taken, *(pending for _, pending in self._started)):
+                pending.cancel()
+            self._started.clear()
+            self._ahead = self._here = iter(())
+
+
+def _begin(batch: Batch) -> Pending:
+    fetcher = batch[0][0].fetcher
+    assert fetcher is not None
+    spans = []
+    for work, positions in batch:
+        located = work.located
+        if located is None:
+            spans.append(Spans(work.source, work.chunks[positions]))
+        else:
+            spans.append(Spans(work.source, *(column[positions] for column in located)))
+    return fetcher.begin(spans)
+
+
+def batches(works: list[Work], most_bytes: int, most_chunks: int) -> Iterator[Batch]:
+    """Cut work into batches of at most so many bytes and chunks; one chunk is the least."""
+    batch: Batch = []
+    room_bytes, room_chunks = most_bytes, most_chunks
+    for work in works:
+        positions = work.present
+        total = np.cumsum(work.nbytes[positions])
+        at = 0
+        while at < positions.size:
+            before = int(total[at - 1]) if at else 0
+            end = int(np.searchsorted(total, before + room_bytes, side="right"))
+            end = min(end, at + room_chunks, positions.size)
+            if end <= at and not batch:
+                end = at + 1
+            if end > at:
+                batch.append((work, positions[at:end]))
+                room_bytes -= int(total[end - 1]) - before
+                room_chunks -= end - at
+                at = end
+            if at < positions.size or room_chunks <= 0:
+                yield batch
+                batch, room_bytes, room_chunks = [], most_bytes, most_chunks
+    if batch:
+        yield batch

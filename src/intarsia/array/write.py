@@ -1,72 +1,57 @@
-"""Writing values: into the one region that a selection lies in, or into several when that was allowed."""
+"""Writing: a request goes to its regions, chunks are encoded in threads, their bytes stored in batches.
+
+A request lies in one region, or in several when that was allowed. A chunk that is written in part is read
+first. What the engine does not read is left to zarr (`ZarrSource`), and so are shards, whose writing is an
+affair of whole files.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections import deque
+from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from zarr.core.buffer import default_buffer_prototype
 
+from intarsia._compat import chunk_is_empty, store_supports_sync_io
 from intarsia.array.box import Box
-from intarsia.array.encode import write_part
-from intarsia.array.memory import as_nullable_values, broadcast, for_member, holds_nulls
-from intarsia.array.plan import plan
-from intarsia.array.work import outer_index
-from intarsia.casting import cast_values
-from intarsia.errors import CrossRegionWriteError, NoRegionError, NullsPresentError, ShapeError
-from intarsia.nullable import OptionalDType, as_nullable
+from intarsia.array.config import LogicalConfig
+from intarsia.array.decode import Scratch
+from intarsia.array.fetch import Spans, fetcher_for, reason, start
+from intarsia.array.plan import Part, plan
+from intarsia.array.pool import run
+from intarsia.array.source import EngineSource
+from intarsia.array.values import Values, as_values, broadcast, for_member, holds_nulls, is_nullable
+from intarsia.array.work import Work, batches, outer_index
+from intarsia.array.zarr_fallback import write_part_by_zarr
+from intarsia.codecs.current_chunk import working_on
+from intarsia.errors import CrossRegionWriteError, NoRegionError, ReadError, ShapeError
+from intarsia.nullable import NullableValues
 
 if TYPE_CHECKING:
-    from intarsia.array.config import LogicalConfig
-    from intarsia.array.frame import Frame, Layout
-    from intarsia.array.manifest import Manifest
-    from intarsia.array.memory import Values
-    from intarsia.array.plan import Plan, Request
-    from intarsia.array.table import Row
-    from intarsia.casting import Casting
+    from concurrent.futures import Future
 
-__all__ = ["as_values", "write_request"]
+    from zarr.core.buffer import Buffer
+
+    from intarsia.array.fetch import Pending
+    from intarsia.array.frame import Frame, Layout
+    from intarsia.array.plan import Request, SelectionPlan
+    from intarsia.array.source import Source
+    from intarsia.array.table import Row
+    from intarsia.array.work import Batch
+
+__all__ = ["write_box", "write_part", "write_request"]
 
 SHOWN_REGIONS = 6
 
+type Stored = list[tuple[str, Buffer | None]]
+"""Keys and what to store there; None means to remove it."""
 
-def as_values(manifest: Manifest, value: Any, casting: Casting = "same_kind") -> Values:
-    """`value` as an array of the logical data type; what would change its meaning is refused."""
-    _check_dimensions(manifest, value)
-    data_type = manifest.data_type
-    if isinstance(data_type, OptionalDType):
-        return as_nullable_values(data_type, value, casting)
-    dtype = data_type.to_native_dtype()
-    # Of lists of texts NumPy would make texts of one width, the longest's, and cut off NULs at the end.
-    if not (dtype.kind in "TUSO" and isinstance(value, list | tuple | str | bytes)):
-        value = np.asanyarray(value)
-    if not isinstance(value, np.ndarray) or (value.dtype == object and dtype.kind in "TUS"):
-        value = as_nullable(value, dtype, casting=casting).masked()
-    if isinstance(value, np.ma.MaskedArray):
-        value = _unmasked(value)
-    return cast_values(value, dtype, casting=casting)
-
-
-def _check_dimensions(manifest: Manifest, value: Any) -> None:
-    """Refuse data whose named dimensions are those of the array in another order, as xarray's may be."""
-    dimensions, names = getattr(value, "dims", None), manifest.dimension_names
-    if names is None or not isinstance(dimensions, tuple) or dimensions == names:
-        return
-    if len(dimensions) == len(names) and set(dimensions) == set(names):
-        raise ShapeError(
-            f"the data has the dimensions {dimensions}, but the array has {names}.\n"
-            f"  Turn it first: data.transpose{names}"
-        )
-
-
-def _unmasked(values: np.ma.MaskedArray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The values of a masked array in which nothing is masked."""
-    masked = int(np.ma.count_masked(values))
-    if masked:
-        raise NullsPresentError(
-            f"{masked} of {values.size} values are masked, but the data type of the array has no null.\n"
-            '  Fill them first (values.filled(…)), or create the array with dtype="optional[…]"'
-        )
-    return np.asarray(values)
+BATCHES_STORED_AT_A_TIME = 4
+BATCHES_PER_THREAD = 8
 
 
 def write_request(frame: Frame, config: LogicalConfig, asked: Request, value: Any) -> None:
@@ -102,7 +87,7 @@ def write_request(frame: Frame, config: LogicalConfig, asked: Request, value: An
         frame.discard(name)
 
 
-def _check_regions(layout: Layout, config: LogicalConfig, planned: Plan) -> None:
+def _check_regions(layout: Layout, config: LogicalConfig, planned: SelectionPlan) -> None:
     asked = planned.request
     if not planned.is_complete:
         raise NoRegionError(
@@ -122,3 +107,182 @@ def _check_regions(layout: Layout, config: LogicalConfig, planned: Plan) -> None
 
 def _asked_text(asked: Request) -> str:
     return Box.of(asked.bounds).text()
+
+
+def write_box(source: Source, box: Box, value: Any, config: LogicalConfig | None = None) -> None:
+    """Write values, or one value, into a box of a member."""
+    values = broadcast(for_member(source.array, value, f"the array {source.name!r}"), box.shape)
+    inside = tuple(slice(a, b, 1) for a, b in zip(*box, strict=True))
+    every = tuple(slice(0, n, 1) for n in box.shape)
+    if values.size:
+        write_part(source, Part(-1, inside, every, values.size), values, points=False, config=config)
+
+
+def write_part(
+    source: Source, part: Part, values: Values, *, points: bool, config: LogicalConfig | None = None
+) -> None:
+    """Write what `part.target` selects of the values to where `part.source` says in the member.
+
+    Nullable members are left to zarr.
+    """
+    if isinstance(values, NullableValues) and not is_nullable(source.metadata.data_type):
+        values = values.values  # the caller made sure that no null is among those of this part
+    if (
+        not isinstance(source, EngineSource)
+        or not source.is_plain
+        or source.shards is not None
+        or values.dtype != source.array.dtype
+    ):
+        write_part_by_zarr(source, part, values, points=points)
+        return
+    config = config or LogicalConfig()
+    work = Work(part, source, points, values.shape)
+    threads = work.threads(config.most_threads, config.window)
+    writer = _Writer(work, values, threads, config.window)
+    try:
+        run(writer.take, writer.write, threads, give_up=writer.give_up)
+        writer.finish()
+    except BaseException as failure:
+        writer.give_up(failure)
+        if isinstance(failure, Exception):  # whoever catches it finds the store at rest
+            writer.wait()
+        raise
+
+
+class _Writer:
+    """Encodes batches of chunks of one part, and stores them."""
+
+    def __init__(self, work: Work, values: Values, threads: int, window: int) -> None:
+        self._work, self._values, self._source = work, values, work.source
+        self._encoder = work.source.encoder
+        self._store = work.source.array.store_path.store
+        self._fetcher = fetcher_for(self._store)
+        self._in_threads = store_supports_sync_io(self._store)
+        self._covered = work.covered(work.source.metadata.shape)
+        each = max(1, work.chunks.size // (threads * BATCHES_PER_THREAD))
+        self._batches = batches([work], window // 2 // (BATCHES_STORED_AT_A_TIME + threads), each)
+        self._running: deque[Future[None]] = deque()
+        self._begun: list[Future[None]] = []
+        self._reading: set[Pending] = set()
+        self._given_up = False
+        self._lock = threading.Lock()
+        self._scratch = threading.local()
+
+    def take(self) -> Batch | None:
+        """The next batch; None if there is none left."""
+        with self._lock:
+            return next(self._batches, None)
+
+    def write(self, batch: Batch) -> None:
+        """Encode a batch, and store it or see to it that it will be."""
+        ((work, positions),) = batch
+        partial = positions[~self._covered[positions]]
+        pending = self._begin(Spans(self._source, work.chunks[partial])) if partial.size else None
+        received = None if pending is None else iter(pending)
+        keys = self._source.keys(work.chunks[positions])
+        encoded: Stored = []
+        try:
+            for k, key, (target, inside) in zip(
+                positions.tolist(), keys, work.placements(positions), strict=True
+            ):
+                if self._given_up:
+                    return
+                before = None
+                if received is not None and not self._covered[k]:
+                    before = self._read(received, int(work.chunks[k]))
+                encoded.append((key, self._encode(int(work.chunks[k]), target, inside, before)))
+                if self._in_threads:
+                    self._store_now(*encoded.pop())
+        finally:
+            if received is not None and pending is not None:
+                received.close()
+                with self._lock:
+                    self._reading.discard(pending)
+        if encoded:
+            self._store_soon(encoded)
+
+    def _begin(self, spans: Spans) -> Pending:
+        with self._lock:
+            pending = self._fetcher.begin([spans])
+            self._reading.add(pending)
+            return pending
+
+    def _read(self, received: Any, chunk: int) -> Values | None:
+        """The chunk as it is, to be changed; None if it is not stored."""
+        scratch = getattr(self._scratch, "own", None)
+        if scratch is None:
+            scratch = self._scratch.own = Scratch()
+        decoder, index = self._source.decoder, self._source.index(chunk)
+        try:
+            encoded = next(received)
+            if encoded is None:
+                return None
+            values: Values = np.empty(self._source.chunk_shape, dtype=self._values.dtype)
+            with working_on(index):
+                decoder.place(encoded, values, (slice(None),) * values.ndim or ..., None, scratch)
+        except Exception as error:
+            why = reason(error, self._source.array.store, self._source.path, self._source.stored_as(index))
+            raise ReadError(
+                f"chunk {index} of member {self._source.name} is written in part, and cannot be read: {why}"
+            ) from error
+        return values
+
+    def _encode(self, chunk: int, target: Any, inside: Any, before: Values | None) -> Buffer | None:
+        source, values = self._source, self._values[target]
+        if inside is not None:
+            if before is None:
+                before = np.full(source.chunk_shape, source.fill_value, dtype=values.dtype)
+            before[inside] = values
+            values = before
+        array = default_buffer_prototype().nd_buffer.from_numpy_array(values)
+        if chunk_is_empty(array, self._encoder.spec):
+            return None
+        with working_on(source.index(chunk)):
+            return self._encoder.chain.encode_chunk(array, self._encoder.spec)
+
+    def _store_now(self, key: str, encoded: Buffer | None) -> None:
+        store: Any = self._store
+        if encoded is None:
+            store.delete_sync(key)
+        else:
+            store.set_sync(key, encoded)
+
+    def _store_soon(self, encoded: Stored) -> None:
+        with self._lock:
+            if self._given_up:
+                return
+            self._begun.append(start(self._set(encoded)))
+            self._running.append(self._begun[-1])
+            waiting = self._running.popleft() if len(self._running) > BATCHES_STORED_AT_A_TIME else None
+        if waiting is not None:
+            waiting.result()
+
+    async def _set(self, encoded: Stored) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for key, value in encoded:
+                    tasks.create_task(
+                        self._store.delete(key) if value is None else self._store.set(key, value)
+                    )
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None  # what the store says, as from any other write
+
+    def finish(self) -> None:
+        """Wait until all is stored."""
+        while self._running:
+            self._running.popleft().result()
+
+    def give_up(self, failure: BaseException) -> None:
+        """Begin nothing more; after Ctrl-C and the like, wait for nothing that has begun either."""
+        with self._lock:
+            self._given_up = True
+            self._batches = iter(())
+            if not isinstance(failure, Exception):
+                for storing in self._begun:
+                    storing.cancel()
+                for reading in self._reading:
+                    reading.cancel()
+
+    def wait(self) -> None:
+        """Until nothing that has begun is on its way any more."""
+        wait(self._begun)

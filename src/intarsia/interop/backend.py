@@ -13,9 +13,9 @@ from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
 import intarsia.interop.xarray  # noqa: F401 (registers Dataset.intarsia)
 from intarsia.array import LogicalArray
 from intarsia.array.hierarchy import groups_below, is_logical
-from intarsia.array.travel import snapshot_of
 from intarsia.interop.source import group_of, is_repository_path
 from intarsia.interop.xarray.dataset import GroupStore
+from intarsia.parallel import snapshot_of
 
 if TYPE_CHECKING:
     import datetime

@@ -11,7 +11,7 @@ import zarr
 
 from intarsia._icechunk import safe_store
 from intarsia.array import LogicalArray
-from intarsia.array.frame import open_group
+from intarsia.array.hierarchy import open_group
 from intarsia.errors import NotLogicalArrayError
 from intarsia.versions.open import as_repository, session_at
 from intarsia.versions.transaction import Transaction

@@ -19,7 +19,7 @@ from intarsia.words import count_text, percent_text, ratio_text, size_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from intarsia.array.verify import Problem
+    from intarsia.array.upkeep import Problem
     from intarsia.report.member_sections import MaskUse, SlotUse
     from intarsia.report.survey import Survey
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from intarsia.array import open as open_plain
 from intarsia.array.hierarchy import logical_arrays
-from intarsia.array.verify import Problem, verify
+from intarsia.array.upkeep import Problem, verify
 from intarsia.errors import IntarsiaError, NotLogicalArrayError
 from intarsia.progress import silent
 from intarsia.report.member_sections import mask_uses, slot_uses

@@ -9,8 +9,7 @@ from intarsia._icechunk import writing
 from intarsia.array.append import Addition, completed, reserve_append, reserve_growth, reserve_rest
 from intarsia.array.logical import chosen_codecs
 from intarsia.array.member import Encoding
-from intarsia.array.memory import holds_nulls
-from intarsia.array.write import as_values
+from intarsia.array.values import as_values, holds_nulls
 from intarsia.versions.commit import Backoff, Commit, settle
 from intarsia.versions.repository import RepositoryLike, open_repository
 from intarsia.versions.sessions import frame_in_fork, frame_to_edit, node_at

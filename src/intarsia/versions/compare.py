@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.array.attributes import RESERVED
 from intarsia.array.box import Box
-from intarsia.array.encoded import chunk_refs
+from intarsia.array.chunk_copies import chunk_refs
 from intarsia.array.member import encoding_of, grain, short_codecs
 from intarsia.array.routing import Rerouted, disturbed, rerouted, rows_of, shown_in
 from intarsia.versions.sessions import frame_at

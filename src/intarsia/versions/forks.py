@@ -13,8 +13,9 @@ from intarsia._compat import storage_in_memory
 from intarsia._icechunk import writing
 from intarsia.array import LogicalArray
 from intarsia.array.box import Box
-from intarsia.array.encoded import chunk_refs
-from intarsia.array.frame import Frame, open_group
+from intarsia.array.chunk_copies import chunk_refs
+from intarsia.array.frame import Frame
+from intarsia.array.hierarchy import open_group
 from intarsia.array.member import grain
 from intarsia.array.plan import plan, request
 from intarsia.array.routing import rows_of, shown_in

@@ -10,8 +10,9 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import sync
 from intarsia._icechunk import safe_store
-from intarsia.array.encoded import Move, chunk_refs, copy_chunks
-from intarsia.array.frame import Frame, open_group
+from intarsia.array.chunk_copies import Move, chunk_refs, copy_chunks
+from intarsia.array.frame import Frame
+from intarsia.array.hierarchy import open_group
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.array.member import new_name
 from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError

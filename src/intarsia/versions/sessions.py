@@ -10,7 +10,8 @@ from zarr.errors import ContainsArrayError, GroupNotFoundError
 from zarr.storage import StorePath
 
 from intarsia._icechunk import safe_store
-from intarsia.array.frame import Frame, open_group
+from intarsia.array.frame import Frame
+from intarsia.array.hierarchy import open_group
 from intarsia.errors import NotLogicalArrayError
 
 if TYPE_CHECKING:

@@ -7,11 +7,10 @@ from typing import Any
 import icechunk
 from zarr.errors import GroupNotFoundError
 
-from intarsia.array.frame import open_group
-from intarsia.array.hierarchy import logical_paths
+from intarsia.array.hierarchy import logical_paths, open_group
 from intarsia.array.logical import LogicalArray
-from intarsia.array.verify import Problem
-from intarsia.array.verify import verify as verify_array
+from intarsia.array.upkeep import Problem
+from intarsia.array.upkeep import verify as verify_array
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryError
 from intarsia.versions.collect import leftovers
 from intarsia.versions.failures import explained

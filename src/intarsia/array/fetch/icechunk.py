@@ -10,22 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import icechunk
 import numpy as np
 import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import get_many
-from intarsia._icechunk import INLINE, NATIVE, chunk_table, session_bytes
+from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, chunk_table, session_bytes
 from intarsia.array.fetch.fetcher import Spans
 from intarsia.array.fetch.files import CAN_READ_FILES, FileSpan
 from intarsia.array.fetch.store import KeyRange, Started, coalesced, requests_of, start
 from intarsia.array.pool import run
 from intarsia.parallel import check_store
+from intarsia.words import storage_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
 
-__all__ = ["IcechunkBatch", "LocalIcechunk", "References", "load", "repository_path"]
+__all__ = ["IcechunkBatch", "LocalIcechunk", "References", "load", "origin", "reason", "repository_path"]
 
 KEYS_PER_CALL = 50
 KEYS_AT_A_TIME = 10
@@ -55,6 +58,8 @@ WORTH_LISTING = 8
 
 MEMBERS_LISTED_AT_A_TIME = 32
 """Listing the chunks of a member means reading its part of the snapshot, from afar."""
+
+NOT_AUTHORISED = re.compile(r"resolves to the url prefix (\S+), to be able to fetch")
 
 PROVIDER = b"local_file_system_object_store_provider"
 PATH_FIELD = b"\xa4path"  # the key "path" in MessagePack, which sessions are pickled as
@@ -337,3 +342,41 @@ class LocalIcechunk:
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
         return _Files(self._folder, self._batch, spans)
+
+
+def origin(store: Any, path: str, index: tuple[int, ...] | None) -> str | None:
+    """The URL of the file that holds a virtual chunk; None if the chunk is not virtual, or nobody knows.
+
+    >>> origin({}, "t/m-1", (0, 0)) is None
+    True
+    """
+    if index is None or not isinstance(store, icechunk.IcechunkStore):
+        return None
+    try:
+        table = chunk_table(store, path, len(index))
+        virtual = ((table.index == index).all(axis=1) & (table.kind == VIRTUAL)).nonzero()[0]
+        return table.location[virtual[0]] if virtual.size else None
+    except Exception:  # the message is about another error, and must not be lost for this one
+        return None
+
+
+def reason(error: Exception, store: Any, path: str, index: tuple[int, ...] | None) -> str:
+    """What is wrong with a chunk, in words that help.
+
+    >>> reason(ValueError("bad bytes"), {}, "t/m-1", (0,))
+    'bad bytes'
+    """
+    text = str(error)
+    if not isinstance(error, icechunk.IcechunkError):
+        return text
+    text = text.split("\n\ncontext:")[0].strip()  # the call chain inside Icechunk
+    place = origin(store, path, index)
+    if place is not None and place not in text:
+        text = f"{text} ({place})"
+    refused = NOT_AUTHORISED.search(text)
+    if refused:
+        return (
+            f"{place or 'its source'} may not be read: nobody authorised the repository to read below "
+            f"{refused[1]}.\n  If you trust it: repo = intarsia.authorize(repo, [{refused[1]!r}])"
+        )
+    return text + storage_hint(text)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import icechunk
 import numpy as np
 
-from intarsia.array.frame import open_group
+from intarsia.array.hierarchy import open_group
 from intarsia.array.member import Members, grain
-from intarsia.array.memory import shown
-from intarsia.array.write import as_values
+from intarsia.array.values import as_values, shown
 from intarsia.errors import NotLogicalArrayError
 from intarsia.extras import extra
 from intarsia.interop.dask.jobs import addition_of, continued

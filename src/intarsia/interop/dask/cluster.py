@@ -16,12 +16,12 @@ from dask.base import compute, get_scheduler
 from dask.callbacks import Callback
 
 from intarsia.array.box import Box
-from intarsia.array.encode import write_box
-from intarsia.array.frame import open_group
+from intarsia.array.hierarchy import open_group
 from intarsia.array.member import Members, grain
 from intarsia.array.source import Source
 from intarsia.array.table import RegionTable
-from intarsia.array.write import as_values
+from intarsia.array.values import as_values
+from intarsia.array.write import write_box
 from intarsia.codecs.runtime import NO_OPTIONS
 from intarsia.interop.dask.blocks import aligned, rounds
 from intarsia.parallel import Crew

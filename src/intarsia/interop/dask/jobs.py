@@ -12,12 +12,13 @@ import zarr
 from intarsia._compat import dask_meta
 from intarsia.array.append import Addition, completed, reserve_append, reserve_growth, takes_over
 from intarsia.array.box import Box
-from intarsia.array.frame import Frame, clean_up, open_group
-from intarsia.array.logical import create
+from intarsia.array.frame import Frame, clean_up
+from intarsia.array.hierarchy import open_group
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.array.member import Encoding
+from intarsia.array.opening import create
 from intarsia.array.reserve import Reservation, covered, reserve_regions
-from intarsia.array.write import as_values
+from intarsia.array.values import as_values
 from intarsia.errors import BoundsError, NoRegionError, OverlapError, ShapeError
 from intarsia.nullable import optional_dtype
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from intarsia.array.frame import open_group
+from intarsia.array.hierarchy import open_group
 from intarsia.array.logical import chosen_codecs
 from intarsia.array.member import Encoding
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError

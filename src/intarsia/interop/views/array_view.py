@@ -14,9 +14,9 @@ from intarsia._compat import ArraySpec, ChunkTransform, evolve_codecs
 from intarsia.array.box import Box
 from intarsia.array.manifest import CONVENTION, CONVENTIONS_KEY, MANIFEST_KEY
 from intarsia.array.member import Encoding, create_member
-from intarsia.array.memory import allocated, codecs_for, is_nullable
 from intarsia.array.plan import request
 from intarsia.array.read import read_request
+from intarsia.array.values import allocated, codecs_for, is_nullable
 from intarsia.codecs import parse_codecs
 from intarsia.codecs.current_chunk import working_on
 from intarsia.errors import CodecConfigurationError, IntarsiaError, ReadError

@@ -13,7 +13,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
 
 from intarsia.array.member import Encoding, checked_member, create_member
-from intarsia.array.memory import type_text
+from intarsia.array.values import type_text
 from intarsia.errors import UnreachableMembersError
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import event_loop
 from intarsia.array.fetch import is_lasting, start
-from intarsia.array.frame import Frame, open_group
+from intarsia.array.frame import Frame
+from intarsia.array.hierarchy import open_group
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.codecs.threads import in_thread_for
 from intarsia.errors import ReadError

@@ -10,11 +10,11 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByt
 from zarr.storage import StorePath
 
 from intarsia._compat import open_store
-from intarsia.array.travel import check_travels
 from intarsia.errors import ReadOnlyError
 from intarsia.interop.views.array_view import ArrayView
 from intarsia.interop.views.recent import Recent
 from intarsia.interop.views.tree import METADATA, OLDER_METADATA, Node, Tree, below, is_metadata
+from intarsia.parallel import check_travels
 from intarsia.words import place_text
 
 if TYPE_CHECKING:

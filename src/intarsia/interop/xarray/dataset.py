@@ -11,9 +11,9 @@ from intarsia.array import LogicalArray
 from intarsia.array.attributes import with_floats
 from intarsia.array.frame import Frame
 from intarsia.array.hierarchy import is_logical
-from intarsia.array.travel import check_travels
 from intarsia.interop.source import variable_name
 from intarsia.interop.xarray.variables import plain_variables, variables_of
+from intarsia.parallel import check_travels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,9 +18,9 @@ from xarray.core import indexing
 
 from intarsia.array import LogicalArray
 from intarsia.array.attributes import with_floats
-from intarsia.array.travel import check_travels
 from intarsia.interop.dask.reading import block_sizes, compact
 from intarsia.nullable import NullableArray, OptionalDType, as_nullable, dtype_without_nulls, without_nulls
+from intarsia.parallel import check_travels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

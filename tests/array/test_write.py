@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import nullcontext
 from unittest import mock
 
 import icechunk
@@ -14,10 +15,10 @@ from zarr.core.buffer import cpu
 from zarr.storage import MemoryStore
 
 import intarsia
-from intarsia.array import encode, locks
+from intarsia.array import source, write, zarr_fallback
 from intarsia.array.box import Box
-from intarsia.array.encode import write_box
 from intarsia.array.source import Source
+from intarsia.array.write import write_box
 from tests.array import strategies as s
 from tests.array.places import AsyncOnly
 from tests.array.stores import stored
@@ -78,9 +79,9 @@ def test_selections_are_stored_as_zarr_stores_them(data, codecs):
     kind = data.draw(st.sampled_from(["oindex", "vindex", "basic"]))
     selection = data.draw({"oindex": s.orthogonal, "vindex": s.points, "basic": s.basic}[kind](shape))
     values = np.int32(data.draw(st.sampled_from([7, 5])))  # one value: an element may be chosen twice
-    prepare = Source._prepare
-    for array, reason in zip(arrays, ("", "a test"), strict=True):
-        with mock.patch.object(Source, "_prepare", lambda self, r=reason: prepare(self) or r):
+    left_to_zarr = mock.patch.object(source, "_decoder", side_effect=source._ObstacleError("a test"))
+    for array, engine in zip(arrays, (nullcontext(), left_to_zarr), strict=True):
+        with engine:
             (array if kind == "basic" else getattr(array, kind))[selection] = values
     assert chunks_of(arrays[0]) == chunks_of(arrays[1])
 
@@ -190,7 +191,7 @@ def test_the_callers_memory_is_not_kept():
 
 def test_shards_are_written_by_zarr():
     array = intarsia.create(MemoryStore(), "a", shape=(8,), chunks=(8,), dtype="i8")
-    with mock.patch.object(encode, "_write_by_zarr", wraps=encode._write_by_zarr) as by_zarr:
+    with mock.patch.object(write, "write_part_by_zarr", wraps=write.write_part_by_zarr) as by_zarr:
         array.add_region(((0, 8),), codecs=["zstd"], chunks=(2,), shards=(4,), data=np.arange(8))
         array[3:6] = 0
     assert by_zarr.call_count == 2
@@ -217,7 +218,7 @@ def test_threads_write_different_chunks_of_one_shard_and_none_is_lost(place, tmp
         for thread in threads:
             thread.join()
         assert array[::4].tolist() == list(range(1, 17))
-    assert len(locks.locks) == 0
+    assert len(zarr_fallback.locks) == 0
 
 
 def test_threads_that_hold_several_shards_do_not_wait_in_a_circle():

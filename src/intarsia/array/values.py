@@ -12,8 +12,9 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.dtype import parse_dtype
 
+from intarsia.casting import cast_values
 from intarsia.codecs import CodecLike, PackBitsCodec, parse_codecs
-from intarsia.errors import NullsPresentError
+from intarsia.errors import NullsPresentError, ShapeError
 from intarsia.nullable import (
     NullableArray,
     NullableCodec,
@@ -35,12 +36,14 @@ if TYPE_CHECKING:
     from zarr.abc.codec import Codec
     from zarr.dtype import ZDType
 
+    from intarsia.array.manifest import Manifest
     from intarsia.casting import Casting
 
 __all__ = [
     "Values",
     "allocated",
     "as_nullable_values",
+    "as_values",
     "broadcast",
     "codecs_for",
     "data_type_of",
@@ -151,6 +154,46 @@ def shown(values: Values) -> Any:
     if not isinstance(values, NullableValues) or values.depth > 1:
         return values
     return values.masked()
+
+
+def as_values(manifest: Manifest, value: Any, casting: Casting = "same_kind") -> Values:
+    """`value` as an array of the logical data type; what would change its meaning is refused."""
+    _check_dimensions(manifest, value)
+    data_type = manifest.data_type
+    if isinstance(data_type, OptionalDType):
+        return as_nullable_values(data_type, value, casting)
+    dtype = data_type.to_native_dtype()
+    # Of lists of texts NumPy would make texts of one width, the longest's, and cut off NULs at the end.
+    if not (dtype.kind in "TUSO" and isinstance(value, list | tuple | str | bytes)):
+        value = np.asanyarray(value)
+    if not isinstance(value, np.ndarray) or (value.dtype == object and dtype.kind in "TUS"):
+        value = as_nullable(value, dtype, casting=casting).masked()
+    if isinstance(value, np.ma.MaskedArray):
+        value = _unmasked(value)
+    return cast_values(value, dtype, casting=casting)
+
+
+def _check_dimensions(manifest: Manifest, value: Any) -> None:
+    """Refuse data whose named dimensions are those of the array in another order, as xarray's may be."""
+    dimensions, names = getattr(value, "dims", None), manifest.dimension_names
+    if names is None or not isinstance(dimensions, tuple) or dimensions == names:
+        return
+    if len(dimensions) == len(names) and set(dimensions) == set(names):
+        raise ShapeError(
+            f"the data has the dimensions {dimensions}, but the array has {names}.\n"
+            f"  Turn it first: data.transpose{names}"
+        )
+
+
+def _unmasked(values: np.ma.MaskedArray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The values of a masked array in which nothing is masked."""
+    masked = int(np.ma.count_masked(values))
+    if masked:
+        raise NullsPresentError(
+            f"{masked} of {values.size} values are masked, but the data type of the array has no null.\n"
+            '  Fill them first (values.filled(…)), or create the array with dtype="optional[…]"'
+        )
+    return np.asarray(values)
 
 
 def as_nullable_values(data_type: OptionalDType, value: Any, casting: Casting) -> NullableValues:

@@ -1,35 +1,46 @@
-"""Checking a logical array from end to end, and listing all that is wrong at once."""
+"""Keeping logical arrays in order: finding all that is wrong with one, and removing what was left behind.
+
+Only what has a name of our making (`m-` or `t-` and 32 hexadecimal digits), is an array or the rest of one,
+and stands in no manifest counts as left behind. Whatever else users keep below a logical array is theirs.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import zarr
+from zarr.storage import LocalStore
 
-from intarsia._compat import RegularChunkGridMetadata
+from intarsia._compat import RegularChunkGridMetadata, sync
 from intarsia.array.box import Box, blocks
-from intarsia.array.frame import Frame, open_group
+from intarsia.array.frame import Frame
+from intarsia.array.hierarchy import OURS, groups_below, is_logical, names_below, node_type, open_group
 from intarsia.array.logical import LogicalArray
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.array.member import grain, member_problem
 from intarsia.array.plan import request
 from intarsia.array.read import read_request
 from intarsia.array.region import Region
-from intarsia.array.vacuum import leftovers
 from intarsia.codecs.stored_chunks import stored_indices
-from intarsia.errors import IntarsiaError, ManifestError, NotLogicalArrayError
+from intarsia.errors import IntarsiaError, ManifestError, NotLogicalArrayError, ReadOnlyError
 from intarsia.shards.inspection import check_shards
+from intarsia.words import place_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from intarsia.array.member import AnyArray
 
-__all__ = ["Problem", "verify"]
+__all__ = ["Problem", "leftovers", "vacuum", "verify"]
 
 type ProblemKind = Literal["manifest", "member", "data", "leftover"]
+
+UNFINISHED = re.compile(r".*\.[0-9a-f]{32}\.partial\Z")
+"""Files that zarr's LocalStore writes before it gives them their name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +164,77 @@ def _leftovers(frame: Frame) -> Iterator[Problem]:
         where = f"{frame.group.path}/{name}".lstrip("/")
         what = "a writer did not finish it" if name.endswith(".partial") else "no region refers to it"
         yield Problem("leftover", where, what, "intarsia.vacuum removes it")
+
+
+def vacuum(target: Any, path: str = "", *, dry_run: bool = False) -> tuple[str, ...]:
+    """Remove members and tables inside logical arrays that no region refers to; returns their paths.
+
+    Takes an array, or a store (or group) and a path, below which every logical array is visited. Do not run
+    it on a store without transactions while somebody writes there: a member that is being written is not
+    referred to yet. `dry_run=True` only lists. Arrays and groups that intarsia did not make are left alone.
+
+    >>> import intarsia, zarr
+    >>> store = zarr.storage.MemoryStore()
+    >>> array = intarsia.create(store, "a", shape=(4,), chunks=(2,), dtype="f4")
+    >>> _ = array.group.create_array("mine", shape=(4,), dtype="f4")
+    >>> _ = array.group.create_array("m-0123456789abcdef0123456789abcdef", shape=(4,), dtype="f4")
+    >>> intarsia.vacuum(store, dry_run=True)
+    ('a/m-0123456789abcdef0123456789abcdef',)
+    >>> _ = intarsia.vacuum(store)
+    >>> sorted(array.group)
+    ['mine']
+    """
+    mode = "r" if dry_run else "r+"
+    group = (
+        open_group(target.group, "", mode)
+        if isinstance(target, LogicalArray)
+        else open_group(target, path, mode)
+    )
+    removed: list[str] = []
+    for logical in filter(is_logical, groups_below(group, inside_arrays=True)):
+        frame = Frame.load(logical)
+        remains = leftovers(frame)
+        if remains and not dry_run:
+            _remove(frame, remains)
+        removed += (f"{logical.path}/{name}".lstrip("/") for name in remains)
+    return tuple(removed)
+
+
+def _remove(frame: Frame, remains: list[str]) -> None:
+    frame.check_writable()
+    store = frame.group.store
+    if not store.supports_deletes:
+        raise ReadOnlyError(
+            f"{place_text(frame.group.store_path)} is in a {type(store).__name__}, from which nothing can be "
+            "removed.\n  Copy what is needed into another one"
+        )
+    for name in remains:
+        if OURS.match(name):
+            frame.discard(name)
+        else:
+            sync((frame.group.store_path / name).delete())
+
+
+def leftovers(frame: Frame) -> list[str]:
+    """What is left behind in a logical array's group: names of arrays, and paths of files never finished."""
+    group = frame.group
+    document: Any = group.metadata.attributes[MANIFEST_KEY]
+    needed = {*frame.manifest.members, document["regions"] if isinstance(document["regions"], str) else ""}
+    found = [
+        name
+        for name in names_below(group)
+        if OURS.match(name) and name not in needed and node_type(group, name) in ("array", None)
+    ]
+    return found + sorted(_unfinished(group, needed))
+
+
+def _unfinished(group: zarr.Group, needed: set[str]) -> Iterator[str]:
+    """Files that a writer in this group, or in what the manifest needs, was killed over."""
+    if not isinstance(group.store, LocalStore):
+        return
+    root = Path(group.store.root) / group.path
+    yield from (file.name for file in root.glob("zarr.*.partial") if UNFINISHED.match(file.name))
+    for name in needed - {""}:
+        for file in (root / name).rglob("*.partial"):
+            if UNFINISHED.match(file.name):
+                yield file.relative_to(root).as_posix()

@@ -1,0 +1,92 @@
+"""Creating logical arrays, and opening them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import zarr
+
+from intarsia.array.attributes import RESERVED
+from intarsia.array.frame import Frame
+from intarsia.array.hierarchy import open_group
+from intarsia.array.logical import LogicalArray
+from intarsia.array.manifest import Manifest, sizes_of
+from intarsia.array.values import data_type_of, plain_type
+from intarsia.errors import ManifestError, NotLogicalArrayError, ReadOnlyError, ShapeError
+from intarsia.words import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["create", "open"]
+
+
+def create(
+    store: Any,
+    path: str = "",
+    *,
+    shape: Sequence[int] | int,
+    chunks: Sequence[int] | int | None = None,
+    dtype: Any,
+    fill_value: Any = None,
+    dimension_names: Sequence[str | None] | None = None,
+    attributes: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> LogicalArray:
+    """Create a logical array without regions, in any zarr store or group.
+
+    `chunks` is the lattice that regions align to; members may have other chunks. Without it, zarr's own
+    choice for the shape is taken.
+
+    >>> import intarsia
+    >>> intarsia.create({}, "t", shape=(0, 720, 1440), chunks=(24, 90, 180), dtype="float32").chunks
+    (24, 90, 180)
+    """
+    sizes = sizes_of(shape, "shape")
+    if chunks is None:
+        values = plain_type(data_type_of(dtype))
+        guess = zarr.create_array({}, shape=[max(n, 1) for n in sizes], dtype=values).chunks
+        chunk_shape = tuple(guess)
+    else:
+        chunk_shape = sizes_of(chunks, "chunks")
+    if min(sizes, default=0) < 0:
+        raise ShapeError(f"shape {sizes}: no axis can be shorter than 0")
+    if len(chunk_shape) != len(sizes) or min(chunk_shape, default=1) < 1:
+        raise ShapeError(
+            f"chunks {chunk_shape} and shape {sizes} must have as many axes, and chunks of at least 1"
+        )
+    names = None if dimension_names is None else tuple(dimension_names)
+    if names is not None and len(names) != len(sizes):
+        raise ShapeError(f"dimension_names {names} must have one entry for each of the {len(sizes)} axes")
+    taken = RESERVED & set(attributes or {})
+    if taken:
+        raise KeyError(f"the attribute {min(taken)!r} belongs to intarsia's manifest and cannot be set")
+    manifest = Manifest.empty(sizes, chunk_shape, dtype, fill_value, names)
+    manifest.check()
+    group = open_group(store, path, "w" if overwrite else "w-")
+    frame = Frame(group, manifest)
+    frame.group = group.update_attributes(dict(attributes or {}))
+    frame.commit(manifest)
+    return LogicalArray(frame)
+
+
+def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
+    """Open a logical array for reading (`"r"`) or for reading and writing (`"r+"`).
+
+    >>> import intarsia
+    >>> store = {}
+    >>> _ = intarsia.create(store, "t", shape=(4,), chunks=(2,), dtype="u1")
+    >>> intarsia.open(store, "t").read_only
+    True
+    """
+    if mode not in ("r", "r+"):
+        raise ValueError(f"mode {mode!r} is not 'r' or 'r+'; to make a new array use intarsia.create")
+    try:
+        group = open_group(store, path, mode)
+    except ManifestError:
+        raise
+    except (FileNotFoundError, ValueError) as error:
+        if mode == "r+" and "read-only" in str(error):
+            raise ReadOnlyError(f"the store of {path!r} can only be read: {one_line(error)}") from error
+        raise NotLogicalArrayError(f"there is no logical array at {path!r}: {one_line(error)}") from error
+    return LogicalArray(Frame.load(group))

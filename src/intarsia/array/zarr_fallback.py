@@ -1,0 +1,241 @@
+"""What is left to zarr itself: parts with data types, codecs or grids that the engine does not do, and writes
+into shards.
+
+Who writes one chunk of a shard reads it, changes it and stores all of it again. So the threads of this
+process hold a lock on a shard meanwhile. Other processes are not kept out; they write through transactions,
+or into shards of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from zarr.core.buffer import default_buffer_prototype
+
+from intarsia.array.box import grown
+from intarsia.array.values import Values, points_of
+from intarsia.array.work import AxisCuts, outer_index
+from intarsia.parallel import check_store
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Iterator
+
+    import zarr
+
+    from intarsia.array.plan import AxisSelector, Part
+    from intarsia.array.source import Source, ZarrSource
+
+__all__ = ["culprit", "held", "read_part_by_zarr", "write_part_by_zarr"]
+
+COPIES = 3
+"""How often zarr holds what it reads: encoded, decoded chunk by chunk, and as the result."""
+
+
+def read_part_by_zarr(source: ZarrSource, part: Part, out: Values, *, points: bool, window: int) -> None:
+    """Read one part of a plan into the output, in pieces that take no more memory than the window."""
+    member = source.array
+    grain = source.stored_grain
+    if grain is None or not part.source:
+        pieces: Iterator[Part] = iter((part,))
+    elif points:
+        pieces = _point_pieces(part, grain, member.dtype.itemsize, window // COPIES)
+    else:
+        pieces = _outer_pieces(part, grain, member.dtype.itemsize, window // COPIES)
+    for piece in pieces:
+        if points:
+            coordinates: Any = piece.source
+            out[piece.target] = points_of(member, coordinates)
+        elif (
+            source.is_plain
+            and isinstance(out, np.ndarray)
+            and piece.target
+            and all(isinstance(selector, slice) for selector in piece.target)
+        ):
+            place = default_buffer_prototype().nd_buffer.from_numpy_array(out[piece.target])
+            inside: Any = piece.source
+            member.get_basic_selection(inside, out=place)
+        else:
+            out[outer_index(piece.target, out.shape)] = _read_outer(member, piece.source)
+
+
+def _read_outer(member: zarr.Array[Any], source: Any) -> Any:
+    if all(isinstance(selector, slice) for selector in source):
+        return member.get_basic_selection(source or ...)
+    return member.get_orthogonal_selection(source)
+
+
+def _outer_pieces(part: Part, grain: tuple[int, ...], itemsize: int, most_bytes: int) -> Iterator[Part]:
+    """The part cut at chunk borders into pieces that zarr can read at a time."""
+    size = grown(
+        grain, [_extent(s, g) for s, g in zip(part.source, grain, strict=True)], itemsize, most_bytes
+    )
+    axes = [AxisCuts(*axis) for axis in zip(part.source, part.target, size, strict=True)]
+    for place in product(*(range(len(axis.chunk)) for axis in axes)):
+        moved = [
+            _moved(axis.inside[i], axis.chunk[i] * n) for axis, i, n in zip(axes, place, size, strict=True)
+        ]
+        target = tuple(axis.target[i] for axis, i in zip(axes, place, strict=True))
+        yield replace(part, source=tuple(moved), target=target)
+
+
+def _extent(selector: AxisSelector, grain: int) -> int:
+    """How many chunks an axis of the part reaches over."""
+    if isinstance(selector, slice):
+        return int((selector.stop - 1) // grain - selector.start // grain + 1)
+    return int(selector.max() // grain - selector.min() // grain + 1)
+
+
+def _moved(selector: AxisSelector, offset: int) -> AxisSelector:
+    if isinstance(selector, slice):
+        return slice(selector.start + offset, selector.stop + offset, selector.step)
+    return selector + offset
+
+
+def _point_pieces(part: Part, grain: tuple[int, ...], itemsize: int, most_bytes: int) -> Iterator[Part]:
+    """The points by the chunks they lie in, as many chunks at a time as fit."""
+    coordinates: Any = part.source
+    places: Any = part.target[0]
+    order = np.lexsort([c // n for c, n in zip(reversed(coordinates), reversed(grain), strict=True)])
+    owner = np.stack([c[order] // n for c, n in zip(coordinates, grain, strict=True)])
+    changes = np.flatnonzero((owner[:, 1:] != owner[:, :-1]).any(axis=0)) + 1
+    together = max(1, most_bytes // max(1, itemsize * int(np.prod(grain))))
+    for group in np.split(order, changes[together - 1 :: together]):
+        yield replace(part, source=tuple(c[group] for c in coordinates), target=(places[group],))
+
+
+def culprit(source: ZarrSource, part: Part) -> tuple[int, ...] | None:
+    """Which chunk of the part fails, found by reading them one by one; only after a read has failed."""
+    if source.stored_grain is None:
+        return None
+    member = source.array
+    sizes = member.chunks
+    for index in product(*(_chunks_of(s, size) for s, size in zip(part.source, sizes, strict=True))):
+        box = tuple(slice(i * size, (i + 1) * size) for i, size in zip(index, sizes, strict=True))
+        try:
+            member.get_basic_selection(box or ...)
+        except Exception:
+            return index
+    return None
+
+
+def _chunks_of(selector: AxisSelector, size: int) -> list[int]:
+    if isinstance(selector, slice):
+        return list(range(selector.start // size, (selector.stop - 1) // size + 1))
+    found: list[int] = np.unique(selector // size).tolist()
+    return found
+
+
+def write_part_by_zarr(source: Source, part: Part, values: Values, *, points: bool) -> None:
+    """Write what `part.target` selects of the values to where `part.source` says in the member."""
+    member: Any = source.array
+    check_store(member.store)
+    part = _last_of_each(part, member.shape, points)
+    with held(member.store, member.path, _shards(source, part, points)):
+        if points:
+            member.set_coordinate_selection(part.source, values[part.target])
+            return
+        chosen = values[outer_index(part.target, values.shape)]
+        if all(isinstance(selector, slice) for selector in part.source):
+            member.set_basic_selection(part.source or ..., chosen)
+        else:
+            member.set_orthogonal_selection(part.source, chosen)
+
+
+def _last_of_each(part: Part, shape: tuple[int, ...], points: bool) -> Part:
+    """The part without elements that a later one overwrites, as in NumPy; zarr's shards mix up the order."""
+    if points and part.source:
+        coordinates: Any = part.source
+        places: Any = part.target[0]
+        flat = np.ravel_multi_index(coordinates, shape)
+        _, from_end = np.unique(flat[::-1], return_index=True)
+        if from_end.size == flat.size:
+            return part
+        kept = flat.size - 1 - from_end
+        return replace(part, source=tuple(c[kept] for c in coordinates), target=(places[kept],))
+    axes: list[tuple[Any, Any]] = []
+    for inside, target in zip(part.source, part.target, strict=False):
+        if not isinstance(inside, slice) and not isinstance(target, slice):
+            last = np.append(inside[1:] != inside[:-1], True)  # a plan gives indices in ascending order
+            axes.append((inside[last], target[last]))
+        else:
+            axes.append((inside, target))
+    return replace(part, source=tuple(i for i, _ in axes), target=tuple(t for _, t in axes)) if axes else part
+
+
+def _shards(source: Source, part: Part, points: bool) -> Iterable[tuple[int, ...]]:
+    """The shards that a write into this part stores anew."""
+    grain = source.stored_grain
+    if grain is None or source.array.shards is None:
+        return ()
+    touched: list[Any] = [
+        np.arange(s.start // n, (s.stop - 1) // n + 1) if isinstance(s, slice) else s // n
+        for s, n in zip(part.source, grain, strict=True)
+    ]
+    if points:
+        return zip(*(along.tolist() for along in touched), strict=True)
+    return product(*(np.unique(along).tolist() for along in touched))
+
+
+class _Locks:
+    """A lock for every key that somebody holds or waits for, and no others."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._known: dict[Hashable, tuple[threading.Lock, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @contextmanager
+    def held(self, key: Hashable) -> Iterator[None]:
+        with self._guard:
+            lock, users = self._known.get(key, (None, 0))
+            lock = lock or threading.Lock()
+            self._known[key] = lock, users + 1
+        try:
+            with lock:
+                yield
+        finally:
+            with self._guard:
+                _, users = self._known.pop(key)
+                if users > 1:
+                    self._known[key] = lock, users - 1
+
+
+locks = _Locks()
+
+
+def _forget() -> None:
+    """In a forked child nobody holds anything, whatever the parent's threads were doing."""
+    global locks
+    locks = _Locks()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+@contextmanager
+def held(store: Any, path: str, indices: Iterable[tuple[int, ...]]) -> Iterator[None]:
+    """Hold these stored objects of the array at `path`.
+
+    All who hold several take them in the same order, so that none waits for another in a circle. Stores are
+    told apart by their roots: a copy of a handle, or of a store, means the same objects.
+
+    >>> with held(None, "a/m-1", [(1, 0), (0, 0)]):
+    ...     len(locks)
+    2
+    >>> len(locks)
+    0
+    """
+    root = str(getattr(store, "root", ""))
+    with ExitStack() as stack:
+        for index in sorted(set(indices)):
+            stack.enter_context(locks.held((root, path, index)))
+        yield
