@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from intarsia.array import edit
+from intarsia.array.accessors import Accessors, chosen_codecs
 from intarsia.array.append import append
 from intarsia.array.attributes import Attributes
 from intarsia.array.box import Box
@@ -24,7 +25,7 @@ from intarsia.array.recode import recode
 from intarsia.array.region import Region
 from intarsia.array.values import shown, type_text, values_dtype
 from intarsia.array.write import write_request
-from intarsia.errors import BoundsError, ShapeError
+from intarsia.errors import BoundsError
 from intarsia.parallel import check_travels, snapshot_of
 from intarsia.progress import silent
 from intarsia.words import place_text
@@ -41,10 +42,8 @@ if TYPE_CHECKING:
     from intarsia.codecs import CodecLike
     from intarsia.parallel import Client
     from intarsia.progress import Progress
-    from intarsia.tune import Change
-    from intarsia.versions.forks import Share
 
-__all__ = ["LogicalArray", "chosen_codecs"]
+__all__ = ["LogicalArray"]
 
 
 class _Indexer:
@@ -60,7 +59,7 @@ class _Indexer:
         self._array.write_request(request(self._array.shape, selection, self._mode), value)
 
 
-class LogicalArray:
+class LogicalArray(Accessors):
     """One array assembled from several Zarr arrays, each with its own codecs.
 
     Make one with `intarsia.create` or `intarsia.open`. Reading is eager and takes every selection that zarr
@@ -322,33 +321,6 @@ class LogicalArray:
         encoding = Encoding(chosen, chunks, shards, options=self._config.options)
         recode(self._frame, box, encoding, client=client, progress=progress)
 
-    # Other programs
-
-    def to_dask(self, chunks: Any = None) -> Any:
-        """A `dask.array.Array` that reads this array, one task for a chunk of a member.
-
-        No block reaches over the bounds of a region. `chunks` asks for other blocks, as dask does: `"auto"`
-        for larger ones, or their sizes. Arrays of one snapshot have one name, so that dask shares work.
-        """
-        from intarsia.interop.dask.reading import to_dask
-
-        return to_dask(self, chunks)
-
-    def to_xarray(self, **options: Any) -> Any:
-        """An `xarray.DataArray` that reads this array when asked, with the coordinates beside it.
-
-        Takes the options of `xarray.open_dataset`, such as `chunks` and `decode_cf`.
-        """
-        from intarsia.interop.xarray.accessor import to_xarray
-
-        return to_xarray(self, **options)
-
-    def optimize(self, objective: Literal["size", "balanced", "speed"] = "balanced") -> tuple[Change, ...]:
-        """Recode every region for which another encoding is better; `intarsia.advise` has the objectives."""
-        from intarsia.tune import optimize
-
-        return optimize(self, objective)
-
     def drop_region(self, bounds: Sequence[tuple[int, int]]) -> None:
         """Make an aligned box a hole; regions that it cuts are cropped."""
         edit.drop_region(self._frame, bounds)
@@ -363,15 +335,6 @@ class LogicalArray:
         Encoded chunks are copied as they are, so this is fast and changes no value.
         """
         return consolidate(self._frame)
-
-    def fork_for(self, workers: int, bounds: Sequence[tuple[int, int]] | None = None) -> list[Share]:
-        """Divide the chunks of an array in a transaction, or those of a box, among workers.
-
-        Each share can be pickled, is written to by one worker, and goes back in with `tx.merge(*shares)`.
-        """
-        from intarsia.versions.forks import fork_for
-
-        return fork_for(self, workers, None if bounds is None else tuple(bounds))
 
     def with_config(self, **settings: Any) -> LogicalArray:
         """A new handle with other run-time settings, those of `LogicalConfig`.
@@ -409,11 +372,6 @@ class LogicalArray:
             f"chunks={self.chunks} regions={len(self._frame.manifest.regions)}>"
         )
 
-    def _repr_html_(self) -> str:
-        from intarsia.report.notebook import notebook_html
-
-        return notebook_html(self)
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LogicalArray):
             return NotImplemented
@@ -433,19 +391,6 @@ class LogicalArray:
         config = self._config.for_reading if reads else self._config
         live = {} if reads else self._frame.members.live
         return _restored, (self._frame.group, self._frame.manifest, config, live)
-
-
-def chosen_codecs(
-    codecs: Iterable[CodecLike] | Literal["auto"] | None, data: Any, bounds: Any = None
-) -> Iterable[CodecLike] | None:
-    """The codec list; "auto" means the one that suits the data best."""
-    if codecs != "auto":
-        return codecs
-    if data is None:
-        raise ShapeError('codecs="auto" chooses by the data, and there is none: give a codec list')
-    from intarsia.tune import advise
-
-    return advise(data, bounds=bounds).codecs
 
 
 def _restored(

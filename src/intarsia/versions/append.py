@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from intarsia._icechunk import writing
+from intarsia.array.accessors import chosen_codecs
 from intarsia.array.append import Addition, completed, reserve_append, reserve_growth, reserve_rest
-from intarsia.array.logical import chosen_codecs
 from intarsia.array.member import Encoding
 from intarsia.array.values import as_values, holds_nulls
 from intarsia.versions.commit import Backoff, Commit, settle

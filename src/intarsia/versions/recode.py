@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia._icechunk import writing
 from intarsia.array import LogicalArray
+from intarsia.array.accessors import chosen_codecs
 from intarsia.array.box import Box
-from intarsia.array.logical import chosen_codecs
 from intarsia.array.member import Encoding
 from intarsia.array.recode import copy_values, reserve_recode
 from intarsia.array.reserve import lattice_box

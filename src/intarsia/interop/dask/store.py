@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from intarsia.array.accessors import chosen_codecs
 from intarsia.array.hierarchy import open_group
-from intarsia.array.logical import chosen_codecs
 from intarsia.array.member import Encoding
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
 from intarsia.extras import extra

@@ -12,9 +12,9 @@ from xarray import Variable, conventions
 from xarray.backends import ZarrStore
 from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value
 
+from intarsia.array.accessors import chosen_codecs
 from intarsia.array.frame import Frame
 from intarsia.array.hierarchy import is_logical, open_group
-from intarsia.array.logical import chosen_codecs
 from intarsia.array.member import Encoding
 from intarsia.errors import ShapeError
 from intarsia.interop.dask.jobs import carry_out, new_array, onto_axis

@@ -1,0 +1,88 @@
+"""Methods of `LogicalArray` that rooms above this one provide: found by name when they are called.
+
+Nothing here imports those rooms, so whoever only reads an array never loads them, and imports point one way.
+"""
+
+from __future__ import annotations
+
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Literal
+
+from intarsia.errors import ShapeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from intarsia.codecs import CodecLike
+    from intarsia.tune import Change
+    from intarsia.versions.forks import Share
+
+__all__ = ["PROVIDERS", "Accessors", "chosen_codecs"]
+
+PROVIDERS = {
+    "advise": "intarsia.tune:advise",
+    "fork_for": "intarsia.versions.forks:fork_for",
+    "notebook_html": "intarsia.report.notebook:notebook_html",
+    "optimize": "intarsia.tune:optimize",
+    "to_dask": "intarsia.interop.dask.reading:to_dask",
+    "to_xarray": "intarsia.interop.xarray.accessor:to_xarray",
+}
+"""Where each function lives; all of them take the array first."""
+
+
+def _provided(name: str, /, *args: Any, **options: Any) -> Any:
+    return resolve_name(PROVIDERS[name])(*args, **options)
+
+
+class Accessors:
+    """What a logical array offers beside reading and writing.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
+    >>> array.to_dask().shape
+    (4,)
+    """
+
+    def to_dask(self, chunks: Any = None) -> Any:
+        """A `dask.array.Array` that reads this array, one task for a chunk of a member.
+
+        No block reaches over the bounds of a region. `chunks` asks for other blocks, as dask does: `"auto"`
+        for larger ones, or their sizes. Arrays of one snapshot have one name, so that dask shares work.
+        """
+        return _provided("to_dask", self, chunks)
+
+    def to_xarray(self, **options: Any) -> Any:
+        """An `xarray.DataArray` that reads this array when asked, with the coordinates beside it.
+
+        Takes the options of `xarray.open_dataset`, such as `chunks` and `decode_cf`.
+        """
+        return _provided("to_xarray", self, **options)
+
+    def optimize(self, objective: Literal["size", "balanced", "speed"] = "balanced") -> tuple[Change, ...]:
+        """Recode every region for which another encoding is better; `intarsia.advise` has the objectives."""
+        changes: tuple[Change, ...] = _provided("optimize", self, objective)
+        return changes
+
+    def fork_for(self, workers: int, bounds: Sequence[tuple[int, int]] | None = None) -> list[Share]:
+        """Divide the chunks of an array in a transaction, or those of a box, among workers.
+
+        Each share can be pickled, is written to by one worker, and goes back in with `tx.merge(*shares)`.
+        """
+        shares: list[Share] = _provided("fork_for", self, workers, None if bounds is None else tuple(bounds))
+        return shares
+
+    def _repr_html_(self) -> str:
+        text: str = _provided("notebook_html", self)
+        return text
+
+
+def chosen_codecs(
+    codecs: Iterable[CodecLike] | Literal["auto"] | None, data: Any, bounds: Any = None
+) -> Iterable[CodecLike] | None:
+    """The codec list; "auto" means the one that suits the data best."""
+    if codecs != "auto":
+        return codecs
+    if data is None:
+        raise ShapeError('codecs="auto" chooses by the data, and there is none: give a codec list')
+    chosen: Iterable[CodecLike] = _provided("advise", data, bounds=bounds).codecs
+    return chosen
