@@ -8,6 +8,7 @@ import pytest
 from zarr.storage import MemoryStore, WrapperStore
 
 import intarsia
+from intarsia.array.write import _Writer
 from tests.array.stores import stored
 
 
@@ -86,17 +87,47 @@ def test_a_write_beside_somebody_elses_append_is_not_written_twice(store, monkey
     calls = []
     original = intarsia.array.write.write_part
 
-    def counted(*args, **keywords):
-        original(*args, **keywords)
-        calls.append(1)
-        if len(calls) == 1:
-            array.append([1, 2, 3])
+    def counted(source, part, values, **keywords):
+        original(source, part, values, **keywords)
+        if part.row >= 0:  # not what the append itself writes
+            calls.append(1)
+            if len(calls) == 1:
+                array.append([1, 2, 3])
 
     monkeypatch.setattr("intarsia.array.write.write_part", counted)
     stale[:10] = 9
     assert len(calls) == 1
     assert stale.shape == (43,)
     assert intarsia.open(store, "a")[8:12].tolist() == [9, 9, 10, 11]
+
+
+def test_a_layout_replaced_while_a_chunk_is_encoded_is_noticed(store, monkeypatch):
+    array = filled(store)
+    stale = intarsia.open(store, "a", mode="r+")
+    encode = _Writer._encode
+    recodes = [["gzip"]]
+
+    def slow(self, *args):
+        if recodes:  # whoever does it now does not know of the write
+            array.recode([(0, 40)], codecs=recodes.pop())
+        return encode(self, *args)
+
+    monkeypatch.setattr(_Writer, "_encode", slow)
+    stale[10:20] = 9
+    assert intarsia.open(store, "a")[8:22:2].tolist() == [8, 9, 9, 9, 9, 9, 20]
+
+
+def test_who_stores_one_chunk_on_an_event_loop_looks_at_the_manifest_in_the_same_go(tmp_path, monkeypatch):
+    def afterwards(*args):
+        raise AssertionError("asked once more")
+
+    with transaction(tmp_path) as store:
+        array = filled(store)
+        monkeypatch.setattr("intarsia.array.frame.read_key", afterwards)
+        array[10:20] = 9
+        array[25] = 9
+        assert array[8:28:3].tolist() == [8, 9, 9, 9, 20, 23, 26]
+        assert array[25] == 9
 
 
 def test_what_was_cut_off_is_out_of_bounds(store):

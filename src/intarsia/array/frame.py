@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import zarr
 from zarr.codecs import BytesCodec, ZstdCodec
+from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import store_supports_sync_io, sync
 from intarsia.array.fetch import fetcher_for, is_lasting
@@ -36,12 +37,19 @@ if TYPE_CHECKING:
     from intarsia.array.table import Row
     from intarsia.codecs import Decision
 
-__all__ = ["Frame", "Layout", "clean_up"]
+__all__ = ["Frame", "Layout", "Told", "clean_up"]
 
 TABLE_ROWS_PER_CHUNK = 1 << 16
 
 MOST_CHANGES = 100
 """So many times in a row something is read or written again because the layout has changed."""
+
+
+class Told(NamedTuple):
+    """What a store answered when it was asked for the metadata of a logical array's group."""
+
+    document: bytes | None
+    """None if there is none any more."""
 
 
 class Layout:
@@ -196,38 +204,48 @@ class Frame:
             self.layout = Layout(manifest, members)
         self._fetcher = None
 
-    def is_current(self, layout: Layout) -> bool:
-        """Whether the store says what the layout says; costs one small read, where anything may change."""
+    @property
+    def _document_key(self) -> str:
+        return f"{self.group.path}/zarr.json".lstrip("/")
+
+    async def look(self) -> Told:
+        """What the store says of the array now, for a writer whose bytes this event loop has just stored."""
+        document = await self.group.store.get(self._document_key, default_buffer_prototype())
+        return Told(None if document is None else document.to_bytes())
+
+    def is_current(self, layout: Layout, told: Told | None = None) -> bool:
+        """Whether the store says what the layout says; costs one small read, where anything may change and
+        nobody has looked yet."""
         if self.fetcher().lasting:
             return True
-        store, key = self.group.store, f"{self.group.path}/zarr.json".lstrip("/")
-        found = read_key(store, key)
-        if found is None:
+        document = (told or Told(read_key(self.group.store, self._document_key))).document
+        if document is None:
             return False
         seen, manifest = self._known
-        if found != seen or manifest is not layout.manifest:
-            if not layout.manifest.is_told_by(found):
+        if document != seen or manifest is not layout.manifest:
+            if not layout.manifest.is_told_by(document):
                 return False
-            self._known = found, layout.manifest
+            self._known = document, layout.manifest
         return True
 
-    def settled[T](self, work: Callable[[Layout], tuple[T, Sequence[Row]]]) -> T:
+    def settled[T](self, work: Callable[[Layout], tuple[T, Sequence[Row], Told | None]]) -> T:
         """Do some work on the layout, and again if that turns out to be somebody's old one.
 
-        The work returns its result, and the regions for which it counts only if they are still backed as
-        they were. For a read, those in which chunks are missing: chunks of a member that is gone look as if
-        they had never been written. For a write, all of them: what goes to a member that is gone is lost.
+        The work returns its result; the regions for which it counts only if they are still backed as they
+        were; and what the store told after all was done, if it was asked. For a read the regions are those
+        in which chunks are missing: chunks of a member that is gone look as if they had never been written.
+        For a write they are all it touched: what goes to a member that is gone is lost.
         """
         for _ in range(MOST_CHANGES):
             layout = self.layout
             try:
-                result, doubtful = work(layout)
+                result, doubtful, told = work(layout)
             except Exception:
                 if not self._was_replaced(layout):
                     raise
                 self._catch_up(layout)
                 continue
-            if not doubtful or self.is_current(layout):
+            if not doubtful or self.is_current(layout, told):
                 return result
             self._catch_up(layout)
             if all(keeps_routing(layout.manifest, self.manifest, row) for row in doubtful):

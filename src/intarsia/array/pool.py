@@ -67,6 +67,14 @@ def run[T](
     >>> done
     [1, 2, 3]
     """
+    if threads <= 1:  # as most small reads and writes
+        try:
+            while (piece := take()) is not None:
+                work(piece)
+        except BaseException as failure:
+            give_up(failure)
+            raise
+        return
     failures: list[BaseException] = []
     stop = threading.Event()
 
@@ -83,7 +91,7 @@ def run[T](
             give_up(failure)
 
     helpers = _helpers
-    granted = helpers.take(threads - 1, threads - 1) if threads > 1 else 0
+    granted = helpers.take(threads - 1, threads - 1)
     started: list[_Helper] = []
     try:
         for _ in range(granted):

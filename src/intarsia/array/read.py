@@ -47,7 +47,9 @@ def read_request(frame: Frame, asked: Request, config: LogicalConfig | None = No
     return frame.settled(lambda layout: _read(frame, layout, asked, config))
 
 
-def _read(frame: Frame, layout: Layout, asked: Request, config: LogicalConfig) -> tuple[Values, list[Row]]:
+def _read(
+    frame: Frame, layout: Layout, asked: Request, config: LogicalConfig
+) -> tuple[Values, list[Row], None]:
     """The values as one layout has them, and the regions in which chunks are missing."""
     prepared = prepare(frame, layout, asked)
     out = _output(layout, prepared.plan)
@@ -63,7 +65,7 @@ def _read(frame: Frame, layout: Layout, asked: Request, config: LogicalConfig) -
             raise _failure(frame, layout, part, source, culprit(source, part), error) from error
     incomplete = [work.part for work in prepared.works if work.some_missing]
     incomplete += [part for part, _ in prepared.by_zarr]  # zarr does not tell
-    return out.reshape(asked.shape), [layout.manifest.regions.row(part.row) for part in incomplete]
+    return out.reshape(asked.shape), [layout.manifest.regions.row(part.row) for part in incomplete], None
 
 
 def prepare(frame: Frame, layout: Layout, asked: Request) -> PreparedRead:

@@ -15,6 +15,7 @@ from intarsia._compat import (
     ChunkTransform,
     RegularChunkGridMetadata,
     evolve_codecs,
+    store_supports_sync_io,
 )
 from intarsia.array.box import chunk_grid
 from intarsia.array.decode import Decoder
@@ -148,6 +149,8 @@ class EngineSource(Source):
             _decoder(tuple(self.shards.codec.index_codecs), spec, "an index codec")
         self.decoder = _decoder(codecs, spec, "a codec")
         self.encoder = Encoder(ChunkTransform(codecs=codecs), spec)
+        self.in_threads = store_supports_sync_io(array.store_path.store)
+        """Whether its store can be written to in any thread, without an event loop."""
 
     @property
     def blobs(self) -> int:
