@@ -30,12 +30,12 @@ from .versions.append import append
 from .versions.collect import expire_and_collect
 from .versions.history import diff, history
 from .versions.locking import commit_lock
-from .versions.open import open
 from .versions.recode import recode
 from .versions.repository import open_repository
 from .versions.restore import restore
 from .versions.transaction import retry, transaction, write
 from .versions.verify import verify
+from .versions.version import open
 
 __version__: str
 

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+import zarr
 
 import intarsia
 from intarsia import ConditionalCodec, PadCodec
@@ -42,6 +43,34 @@ def opened(tmp_path):
     """Opens the array anew, as another process would."""
     intarsia.create(tmp_path, "x", shape=(0, 64), chunks=(8, 64), dtype="u2")
     return lambda: intarsia.open(tmp_path, "x", mode="r+")
+
+
+class CountingStore(zarr.storage.MemoryStore):
+    """Remembers the reads of a group's zarr.json, which holds the manifest."""
+
+    def __init__(self):
+        super().__init__()
+        self.reads = []
+
+    async def get(self, key, *arguments, **options):
+        self.reads += [key] if key == "a/zarr.json" else []
+        return await super().get(key, *arguments, **options)
+
+    def get_sync(self, key, **options):
+        self.reads += [key] if key == "a/zarr.json" else []
+        return super().get_sync(key, **options)
+
+
+# zarr looks at the group once more for every array that it makes there: the parent might be an array.
+@pytest.mark.parametrize(("merge", "members"), [(True, 0), (False, 1)])
+def test_the_manifest_is_read_once(merge, members):
+    store = CountingStore()
+    array = intarsia.create(store, "a", shape=(0,), chunks=(4,), dtype="i4")
+    array.append([1, 2, 3], codecs=["gzip"])
+    store.reads.clear()
+    array.append([4, 5, 6], merge=merge)
+    assert len(store.reads) == 1 + members
+    assert array[...].tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_each_append_decides_for_what_it_writes_even_in_a_member_that_grows(opened):

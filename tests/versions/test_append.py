@@ -1,5 +1,6 @@
 """Appending to a repository: once, whoever else appends, and without uploading twice."""
 
+import icechunk
 import numpy as np
 import pytest
 from zarr.core.buffer import default_buffer_prototype
@@ -32,6 +33,42 @@ def uploads(monkeypatch):
 
     monkeypatch.setattr(Upload, "of", count)
     return made
+
+
+@pytest.fixture
+def manifest_reads(monkeypatch):
+    """The reads of the group's zarr.json, which holds the manifest."""
+    made, plain = [], icechunk.IcechunkStore.get
+
+    async def count(self, key, *arguments, **options):
+        if key == "a/zarr.json":
+            made.append(key)
+        return await plain(self, key, *arguments, **options)
+
+    monkeypatch.setattr(icechunk.IcechunkStore, "get", count)
+    return made
+
+
+# zarr looks at the group once more for every array that it makes there: the parent might be an array.
+@pytest.mark.parametrize(("codecs", "members"), [(["gzip"], 0), (["zstd"], 1)])
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_an_append_that_nobody_disturbs_reads_the_manifest_once(manifest_reads, codecs, members, chunk):
+    repo = memory()
+    create(repo, chunks=(chunk, 4))
+    intarsia.append(repo, "a", rows(0, 1, 2), codecs=["gzip"])
+    manifest_reads.clear()
+    intarsia.append(repo, "a", rows(3, 4, 5), codecs=codecs)
+    assert len(manifest_reads) == 1 + members
+    assert first_column(repo) == list(range(6))
+
+
+def test_an_append_that_is_disturbed_reads_the_manifest_once_more(manifest_reads, meddle):
+    repo = memory()
+    create(repo)
+    meddle(lambda: (_plain_append(repo, 0), manifest_reads.clear()))
+    intarsia.append(repo, "a", rows(1), codecs=["gzip"])
+    assert len(manifest_reads) == 1
+    assert first_column(repo) == [0, 1]
 
 
 def test_it_returns_the_snapshot_of_its_commit():

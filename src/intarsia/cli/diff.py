@@ -9,7 +9,6 @@ from intarsia.cli.arguments import Json, OneArray, Reading
 from intarsia.cli.output import change_json, print_json, say, show_table, waiting
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, verb
-from intarsia.versions.open import session_at
 from intarsia.words import bounds_text, size_text
 
 __all__ = ["diff"]
@@ -48,7 +47,7 @@ def diff(
         raise CommandError(
             "say the later version once: as AFTER, or by --branch, --tag, --snapshot or --as-of"
         )
-    later = after or session_at(place.repo, **place.version.for_reading()).snapshot_id
+    later = after or place.session().snapshot_id
     path = array.strip("/")
     with waiting("comparing versions", counted=False):
         change = intarsia.diff(place.repo, path, before, later)

@@ -10,7 +10,6 @@ from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, verb
 from intarsia.report.write import change_lines
 from intarsia.versions.history import history
-from intarsia.versions.open import session_at
 from intarsia.words import size_text
 
 __all__ = ["log"]
@@ -34,7 +33,7 @@ def log(
         raise CommandError(
             f"{asked.store} is a plain Zarr store, which keeps no history; an Icechunk repository does"
         )
-    tip = session_at(place.repo, **place.version.for_reading()).snapshot_id
+    tip = place.session().snapshot_id
     path = place.one_array(array)
     with waiting("comparing versions", counted=False):
         entries = history(place.repo, path, snapshot_id=tip, limit=limit)

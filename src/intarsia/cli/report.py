@@ -39,6 +39,7 @@ def report(
     place = NamedStore.find(asked)
     if place.repo is None:
         place.store()  # refuses versions that a plain store has not
+    snapshot = None if place.repo is None else place.session().snapshot_id
     with waiting("writing the report") as progress:
         file = write_report(
             place.plain if place.repo is None else place.repo,
@@ -47,8 +48,8 @@ def report(
             versions=versions,
             read_data=data,
             title=f"{asked.store} {array}".strip(),
+            snapshot_id=snapshot,
             progress=progress,
-            **(place.version.for_reading() if place.repo is not None else {}),
         )
     size = file.stat().st_size
     if as_json:

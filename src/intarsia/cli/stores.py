@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from intarsia.cli.arguments import parse_options
 from intarsia.cli.verb import CommandError
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
 from intarsia.report.members import read_facts
-from intarsia.versions.open import as_repository, moment, session_at
+from intarsia.versions.version import LATEST, Version, as_repository
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,45 +29,10 @@ if TYPE_CHECKING:
     from intarsia.cli.arguments import Reachable
     from intarsia.report.members import MemberFacts
 
-__all__ = ["NamedStore", "Version", "arrays_that"]
+__all__ = ["NamedStore", "arrays_that"]
 
 SEVERAL = 20
 """This many arrays are named when one has to be chosen."""
-
-
-@dataclass(frozen=True)
-class Version:
-    """Which version of a repository is meant; nothing means the tip of `main`."""
-
-    branch: str | None = None
-    """Name of a branch."""
-
-    tag: str | None = None
-    """Name of a tag."""
-
-    snapshot: str | None = None
-    """Id of a snapshot."""
-
-    as_of: str | None = None
-    """A time."""
-
-    @property
-    def is_given(self) -> bool:
-        """Whether anything was asked for."""
-        return any((self.branch, self.tag, self.snapshot, self.as_of))
-
-    def for_reading(self) -> dict[str, Any]:
-        """As `intarsia.open` takes it."""
-        given = [name for name in ("branch", "tag", "snapshot") if getattr(self, name)]
-        if len(given) > 1 or (self.as_of and given not in ([], ["branch"])):
-            raise CommandError(
-                "give one of --branch, --tag and --snapshot; only --branch goes together with --as-of"
-            )
-        try:
-            as_of = moment(self.as_of) if self.as_of else None
-        except ValueError as error:
-            raise CommandError(f"--as-of: {error}") from error
-        return {"branch": self.branch, "tag": self.tag, "snapshot_id": self.snapshot, "as_of": as_of}
 
 
 @dataclass(frozen=True)
@@ -80,13 +45,13 @@ class NamedStore:
     repo: icechunk.Repository | None
     """The repository; None for plain Zarr."""
 
-    version: Version = Version()
+    version: Version = LATEST
     """The version that is meant."""
 
     @classmethod
     def find(cls, asked: Reachable) -> NamedStore:
         """What is at a path or URL; a repository may read sources below the prefixes in `allow`."""
-        version = Version(*(getattr(asked, field.name, None) for field in fields(Version)))
+        version = Version(*(getattr(asked, name, None) for name in ("branch", "tag", "snapshot", "as_of")))
         repo = cls._repository(asked.store, asked.storage_option)
         if asked.allow:
             if repo is None:
@@ -161,13 +126,26 @@ class NamedStore:
     def store(self) -> Any:
         """The zarr store of the version, for reading."""
         if self.repo is not None:
-            return safe_store(session_at(self.repo, **self.version.for_reading()).store)
+            return safe_store(self.session().store)
         if self.version.is_given:
             raise CommandError(
                 f"{self.text} is a plain Zarr store, which has no versions: "
                 "--branch, --tag, --snapshot and --as-of need an Icechunk repository"
             )
         return self.plain
+
+    def session(self) -> icechunk.Session:
+        """The version of a repository, for reading."""
+        assert self.repo is not None
+        try:
+            self.version.check()
+        except TypeError:
+            raise CommandError(
+                "give one of --branch, --tag and --snapshot; only --branch goes together with --as-of"
+            ) from None
+        except ValueError as error:
+            raise CommandError(f"--as-of: {error}") from error
+        return self.version.session(self.repo)
 
     def arrays(self) -> list[str]:
         """Paths of all logical arrays."""

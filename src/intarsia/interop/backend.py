@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import icechunk
 import xarray as xr
 from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
+from zarr.errors import ContainsArrayError
 
 import intarsia.interop.xarray  # noqa: F401 (registers Dataset.intarsia)
 from intarsia.array import LogicalArray
-from intarsia.array.hierarchy import groups_below, is_logical
-from intarsia.interop.source import group_of, is_repository_path
+from intarsia.array.hierarchy import groups_below, is_logical, open_group
+from intarsia.errors import NotLogicalArrayError
 from intarsia.interop.xarray.dataset import GroupStore
 from intarsia.parallel import snapshot_of
+from intarsia.versions.repository import is_repository
+from intarsia.versions.version import Version, resolve
 
 if TYPE_CHECKING:
     import datetime
@@ -26,8 +29,6 @@ if TYPE_CHECKING:
     from intarsia.nullable.nulls import NullsChoice
 
 __all__ = ["IntarsiaBackendEntrypoint"]
-
-VERSION_OPTIONS = ("branch", "tag", "snapshot_id", "as_of")
 
 
 class IntarsiaBackendEntrypoint(BackendEntrypoint):
@@ -50,7 +51,7 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Icechunk's own objects and local repositories; a directory of plain Zarr files is zarr's."""
         if isinstance(filename_or_obj, str | os.PathLike):
-            return is_repository_path(filename_or_obj)
+            return is_repository(filename_or_obj)
         known = (LogicalArray, icechunk.IcechunkStore, icechunk.Repository, icechunk.Session)
         return isinstance(filename_or_obj, known)
 
@@ -79,9 +80,8 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         NAME_missing beside each), or "raise"; by default NaN or NaT where the data type has one, and an
         error otherwise.
         """
-        version = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
         return _dataset(
-            group_of(filename_or_obj, group or "", **version),
+            _group(filename_or_obj, group, Version(branch, tag, snapshot_id, as_of)),
             drop_variables,
             nulls,
             owns_store=_is_path(filename_or_obj),
@@ -100,9 +100,9 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
 
         Takes the options of `open_dataset`.
         """
-        version = {key: options.pop(key, None) for key in VERSION_OPTIONS}
+        version = Version(*(options.pop(key, None) for key in ("branch", "tag", "snapshot_id", "as_of")))
         drop_variables, nulls = options.pop("drop_variables", None), options.pop("nulls", None)
-        root = group_of(filename_or_obj, group or "", **version)
+        root = _group(filename_or_obj, group, version)
         return {
             "/" + below.path.removeprefix(root.path).lstrip("/"): _dataset(
                 below, drop_variables, nulls, **options
@@ -114,6 +114,19 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:
         """Every group of the hierarchy as a node of a tree."""
         return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
+
+
+def _group(source: Any, path: str | None, version: Version) -> zarr.Group:
+    """The group at a path of whatever people hand to xarray, for reading."""
+    if isinstance(source, LogicalArray) and not path:
+        return source.group
+    store = resolve(source, version).store
+    try:
+        return open_group(store, (path or "").strip("/"), "r")
+    except (FileNotFoundError, ContainsArrayError) as error:
+        raise NotLogicalArrayError(
+            f"there is no Zarr group at {path or '/'!r} of {store}: {error}"
+        ) from error
 
 
 def _is_path(source: Any) -> bool:

@@ -23,7 +23,7 @@ from intarsia.report.member_sections import mask_uses, slot_uses
 from intarsia.report.page import ArrayReport, Moment, render_page
 from intarsia.report.survey import harmonised, survey
 from intarsia.versions.history import history
-from intarsia.versions.open import as_repository, open, session_at
+from intarsia.versions.version import Version, open, resolve
 from intarsia.words import bounds_text, count_text
 
 if TYPE_CHECKING:
@@ -74,12 +74,8 @@ def write_report(
     >>> page.startswith("<!doctype html>")
     True
     """
-    asked: dict[str, Any] = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
-    repo = as_repository(store)
-    if repo is None and any(value is not None for value in asked.values()):
-        raise TypeError("branch, tag, snapshot_id and as_of need an Icechunk repository")
-    session = None if repo is None else session_at(repo, **asked)
-    place = store if session is None else session.store
+    resolved = resolve(store, Version(branch, tag, snapshot_id, as_of))
+    place, repo = resolved.store, resolved.repo
     paths = logical_arrays(place) if path is None else [path.strip("/")]
     if not paths:
         raise NotLogicalArrayError("there is no logical array to report on")
@@ -87,10 +83,10 @@ def write_report(
     for done, name in enumerate(paths):
         progress(done, len(paths))
         array = open_plain(place, name)
-        if repo is None or session is None:
+        if repo is None:
             reports.append(report_of(array, read_data=read_data))
         else:
-            moments, left_out = moments_of(repo, name, session.snapshot_id, versions)
+            moments, left_out = moments_of(repo, name, resolved.snapshot_id, versions)
             reports.append(report_of(array, moments, read_data=read_data, left_out=left_out))
     now = datetime.datetime.now(datetime.UTC)
     about = f"Written on {now:%Y-%m-%d %H:%M} UTC by intarsia {version('intarsia')}."

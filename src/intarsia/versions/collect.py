@@ -13,8 +13,8 @@ from intarsia._compat import event_loop
 from intarsia.errors import CutOffError
 from intarsia.versions.failures import explained
 from intarsia.versions.locking import commit_lock, directory_of
-from intarsia.versions.open import moment
 from intarsia.versions.repository import RepositoryLike, describe, open_repository
+from intarsia.versions.version import moment
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import datetime
-import re
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from intarsia.errors import ManifestError, VersionNotFoundError
+from intarsia.errors import ManifestError
 from intarsia.versions.commit import users_metadata
 from intarsia.versions.compare import ArrayChange, State, compare
 from intarsia.versions.conflict import Changes
 from intarsia.versions.failures import explained
-from intarsia.versions.open import moment, session_at
 from intarsia.versions.repository import RepositoryLike, describe, open_repository
+from intarsia.versions.version import Version, snapshot_named
 
 if TYPE_CHECKING:
+    import datetime
     from collections.abc import Iterator
 
     import icechunk
 
-__all__ = ["HistoryEntry", "diff", "history", "resolve"]
-
-SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{20}")
-"""Twelve bytes in Crockford's base 32."""
+__all__ = ["HistoryEntry", "diff", "history"]
 
 
 @dataclass(frozen=True)
@@ -87,7 +83,7 @@ def history(
     opened = open_repository(repo)
     found: list[HistoryEntry] = []
     with explained(describe(opened)):
-        tip = session_at(opened, branch=branch, tag=tag, snapshot_id=snapshot_id).snapshot_id
+        tip = Version(branch, tag, snapshot_id).session(opened).snapshot_id
         for entry in _walk(opened, tip, path):
             if limit is not None and len(found) >= limit:
                 break
@@ -147,32 +143,5 @@ def diff(
     """
     opened = open_repository(repo)
     with explained(describe(opened)):
-        sessions = [opened.readonly_session(snapshot_id=resolve(opened, v)) for v in (before, after)]
+        sessions = [opened.readonly_session(snapshot_id=snapshot_named(opened, v)) for v in (before, after)]
         return compare(State.of(sessions[0], path), State.of(sessions[1], path))
-
-
-def resolve(repo: icechunk.Repository, version: str | datetime.datetime) -> str:
-    """The snapshot id behind a tag, a branch, a snapshot id or a time; the first of them that there is.
-
-    >>> import intarsia
-    >>> repo = intarsia.open_repository("memory://", create=True)
-    >>> resolve(repo, "main") == repo.lookup_branch("main")
-    True
-    """
-    if isinstance(version, datetime.datetime):
-        return session_at(repo, as_of=version).snapshot_id
-    if version in repo.list_tags():  # names first: 20 digits look like a snapshot's id, too
-        return repo.lookup_tag(version)
-    if version in repo.list_branches():
-        return repo.lookup_branch(version)
-    if SNAPSHOT_ID.fullmatch(version):
-        return version
-    try:
-        when = moment(version)
-    except ValueError:
-        raise VersionNotFoundError(
-            f"{describe(repo)} has no version {version!r}: it is no snapshot id, tag, branch or time.\n"
-            f"  Branches: {', '.join(sorted(repo.list_branches()))}; "
-            f"tags: {', '.join(sorted(repo.list_tags())) or 'none'}"
-        ) from None
-    return session_at(repo, as_of=when).snapshot_id

@@ -1,10 +1,14 @@
-"""Opening Icechunk repositories, wherever they are."""
+"""Opening Icechunk repositories, wherever they are: from a path or URL to Icechunk's storage."""
 
 from __future__ import annotations
 
 import os
 from contextlib import nullcontext, suppress
-from typing import Any
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import icechunk
 
@@ -13,12 +17,28 @@ from intarsia.errors import ReadOnlyError, RepositoryError
 from intarsia.parallel import check_process
 from intarsia.versions.failures import explained
 from intarsia.versions.locking import directory_of, lock_file, locked
-from intarsia.versions.storage import Location
 
-__all__ = ["RepositoryLike", "describe", "open_repository"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Location", "RepositoryLike", "describe", "is_repository", "is_url", "open_repository"]
 
 LOG_ENTRIES = 100
 """Entries of Icechunk's log of operations in the file that every commit writes anew; it would keep 1,000."""
+
+SCHEMES = ("file", "memory", "s3", "http", "https")
+
+# Icechunk would try ten times, up to three minutes apart; a server that is down should be known sooner.
+REMOTE = icechunk.StorageSettings(
+    retries=icechunk.StorageRetriesSettings(max_tries=5, initial_backoff_ms=100, max_backoff_ms=3_000),
+    timeouts=icechunk.StorageTimeoutSettings(connect_timeout_ms=5_000, read_timeout_ms=60_000),
+)
+
+# Two warnings of local storage that the commit lock answers: that commits of several processes are not safe,
+# and that there is no way to find a write whose acknowledgement was lost.
+ANSWERED_WARNINGS = "warn,icechunk_arrow_object_store=error,icechunk_storage::readback=error"
+
+_memories: dict[str, icechunk.Storage] = {}
 
 type RepositoryLike = str | os.PathLike[str] | icechunk.Repository
 
@@ -88,3 +108,133 @@ def describe(repo: icechunk.Repository) -> str:
     """
     path = storage_path(repo.storage)
     return path if path is not None else storage_text(repo.storage)
+
+
+def is_repository(path: str | os.PathLike[str]) -> bool:
+    """Whether a local directory looks like an Icechunk repository; told without opening it.
+
+    >>> is_repository("somewhere/else.zarr")
+    False
+    """
+    folder = Path(path)
+    known = (folder / "repo").is_file() or (folder / "refs").is_dir()
+    return known and (folder / "snapshots").is_dir()
+
+
+def is_url(text: str) -> bool:
+    """Whether a string names a scheme that repositories can be at.
+
+    >>> is_url("s3://bucket/prefix"), is_url("data/store")
+    (True, False)
+    """
+    return urlsplit(text).scheme in SCHEMES and "://" in text
+
+
+@dataclass(frozen=True)
+class Location:
+    """A place for a repository: how to say it, and how to reach it.
+
+    >>> Location.parse("s3://bucket/some/prefix", {"region": "eu-central-1"}).text
+    's3://bucket/some/prefix'
+    """
+
+    text: str
+    """As messages name it."""
+
+    storage: icechunk.Storage
+    """Icechunk's way there."""
+
+    settings: icechunk.StorageSettings | None
+    """How long to try; None where nothing can be waited for."""
+
+    writable: bool
+    """False where only reading is possible."""
+
+    path: Path | None = None
+    """The directory, of a local repository."""
+
+    @classmethod
+    def parse(cls, location: str | os.PathLike[str], options: Mapping[str, Any]) -> Location:
+        """The location behind a path or a URL."""
+        text = os.fspath(location)
+        if not is_url(text):
+            if "://" in text:
+                raise ValueError(
+                    f"{text!r}: repositories are at paths or at {', '.join(s + '://' for s in SCHEMES)}.\n"
+                    "  For other storage, open it with icechunk and pass the icechunk.Repository"
+                )
+            return cls._local(text, options)
+        parts = urlsplit(text)
+        match parts.scheme:
+            case "file":
+                return cls._local(unquote(parts.path), options)
+            case "memory":
+                _check_options(text, options, ())
+                name = parts.netloc + parts.path
+                storage = icechunk.in_memory_storage()
+                return cls(text, _memories.setdefault(name, storage) if name else storage, None, True)
+            case "s3":
+                return cls(text, _s3(text, parts.netloc, parts.path.strip("/"), options), REMOTE, True)
+            case _:
+                _check_options(text, options, ("headers",))
+                return cls(text, icechunk.http_storage(text, headers=options.get("headers")), None, False)
+
+    @classmethod
+    def _local(cls, text: str, options: Mapping[str, Any]) -> Location:
+        _check_options(text, options, ())
+        _expect_local_storage()
+        path = Path(os.path.realpath(Path(text).expanduser()))
+        return cls(str(path), icechunk.local_filesystem_storage(str(path)), None, True, path)
+
+
+@cache
+def _expect_local_storage() -> None:
+    """Silence the warnings that the lock answers, once, unless the user has a filter of his own."""
+    if "ICECHUNK_LOG" not in os.environ:
+        icechunk.set_logs_filter(ANSWERED_WARNINGS)
+
+
+S3_OPTIONS = (
+    "access_key_id",
+    "allow_http",
+    "anonymous",
+    "endpoint_url",
+    "expires_after",
+    "force_path_style",
+    "get_credentials",
+    "headers",
+    "network_stream_timeout_seconds",
+    "region",
+    "requester_pays",
+    "secret_access_key",
+    "session_token",
+)
+
+
+def _s3(text: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
+    """S3 and its relatives; what is not given comes from the environment, as for other AWS programs."""
+    _check_options(text, options, S3_OPTIONS)
+    if not bucket or not prefix:
+        raise ValueError(f"{text!r}: give a bucket and a prefix in it, s3://bucket/prefix")
+    given = dict(options)
+    environment = os.environ
+    endpoint = given.pop(
+        "endpoint_url", environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+    )
+    given.setdefault("region", environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION"))
+    if endpoint is not None:
+        # Servers other than AWS have no name for every bucket, and often no certificate.
+        given.setdefault("force_path_style", True)
+        given.setdefault("allow_http", endpoint.startswith("http://"))
+        given["region"] = given["region"] or "us-east-1"
+    explicit = ("access_key_id", "anonymous", "get_credentials")
+    if not any(given.get(name) for name in explicit):
+        given["from_env"] = True
+    return icechunk.s3_storage(bucket=bucket, prefix=prefix, endpoint_url=endpoint, **given)
+
+
+def _check_options(text: str, options: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        takes = ", ".join(known) if known else "none"
+        raise TypeError(f"{text!r} takes no option {unknown[0]!r}; its options: {takes}")

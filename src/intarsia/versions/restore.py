@@ -18,10 +18,10 @@ from intarsia.array.member import new_name
 from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError
 from intarsia.versions.conflict import Ground
 from intarsia.versions.failures import explained
-from intarsia.versions.history import resolve
 from intarsia.versions.repository import RepositoryLike, describe, open_repository
 from intarsia.versions.sessions import frame_at, manifest_at, same_node
 from intarsia.versions.transaction import retry
+from intarsia.versions.version import snapshot_named
 
 if TYPE_CHECKING:
     import datetime
@@ -63,7 +63,7 @@ def restore(
     """
     opened = open_repository(repo)
     with explained(describe(opened)):
-        old_id = resolve(opened, version)
+        old_id = snapshot_named(opened, version)
         session = opened.readonly_session(snapshot_id=old_id)
         old = frame_at(session, path)
     if old is None:

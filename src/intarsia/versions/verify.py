@@ -14,8 +14,8 @@ from intarsia.array.upkeep import verify as verify_array
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryError
 from intarsia.versions.collect import leftovers
 from intarsia.versions.failures import explained
-from intarsia.versions.open import as_repository, session_at
 from intarsia.versions.repository import describe
+from intarsia.versions.version import Version, as_repository
 
 __all__ = ["repository_leftovers", "verify"]
 
@@ -51,7 +51,7 @@ def verify(
     repo = as_repository(target)
     if repo is None:
         return verify_array(target, path, data=data)
-    session = session_at(repo, branch=branch, tag=tag, snapshot_id=snapshot_id)
+    session = Version(branch, tag, snapshot_id).session(repo)
     with explained(describe(repo)):
         try:
             group = open_group(session.store, path, "r")

@@ -20,11 +20,10 @@ from intarsia.interop.dask.jobs import (
     onto_axis,
     open_frame,
 )
-from intarsia.interop.source import store_of
 from intarsia.progress import silent
 from intarsia.versions.commit import Commit
-from intarsia.versions.open import as_repository
 from intarsia.versions.transaction import transaction
+from intarsia.versions.version import as_repository, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -113,7 +112,7 @@ def store_dask(
     )
     repo = as_repository(target)
     if repo is None:
-        store = writable(store_of(target))
+        store = writable(resolve(target).store)
         carry_out([order.job(store)], cluster)
         return None
     commit = Commit(repo, branch, message or order.message, dict(metadata or {}))

@@ -11,8 +11,8 @@ from intarsia.array import LogicalArray
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.codecs.configuration import parse_codec
 from intarsia.errors import NotLogicalArrayError, ShapeError
-from intarsia.interop.source import store_of
 from intarsia.interop.views.view_store import ViewStore
+from intarsia.versions.version import LATEST, Version, resolve
 from intarsia.words import one_line
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def fused_view(
     >>> type(view).__module__, view[1:].tolist()
     ('zarr.core.array', [2, 3, 4, 5])
     """
-    version: dict[str, Any] = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
-    return zarr.open(view_store(source, path, codecs, chunks, **version), mode="r", zarr_format=3)
+    version = Version(branch, tag, snapshot_id, as_of)
+    return zarr.open(view_store(source, path, codecs, chunks, version=version), mode="r", zarr_format=3)
 
 
 def view_store(
@@ -63,11 +63,11 @@ def view_store(
     chunks: Sequence[int] | None = None,
     *,
     consolidated: bool = False,
-    **version: Any,
+    version: Version = LATEST,
 ) -> ViewStore:
     """The store of a view, with what is at `path` as its root."""
     chosen = None if codecs is None else tuple(parse_codec(codec) for codec in codecs)
-    store: Any = store_of(source.group if isinstance(source, LogicalArray) else source, **version)
+    store = resolve(source.group if isinstance(source, LogicalArray) else source, version).store
     inside = path.strip("/")
     if isinstance(store, zarr.Group):
         inside = f"{store.path}/{inside}".strip("/")

@@ -15,6 +15,7 @@ import zarr
 from intarsia.errors import IntarsiaError
 from intarsia.extras import extra
 from intarsia.interop.views.fused_view import view_store
+from intarsia.versions.version import Version
 
 if TYPE_CHECKING:
     import datetime
@@ -65,8 +66,9 @@ def serve(
     intarsia.errors.NotLogicalArrayError: there is no array and no group at 'nowhere': ...
     """
     server = extra("zarr_http_server", "serve")
-    version: dict[str, Any] = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
-    app = _app(view_store(source, path, codecs, chunks, consolidated=True, **version), host, cors_origins)
+    version = Version(branch, tag, snapshot_id, as_of)
+    view = view_store(source, path, codecs, chunks, consolidated=True, version=version)
+    app = _app(view, host, cors_origins)
     _check_free(host, port)
     with contextlib.suppress(KeyboardInterrupt):
         server.serve(app, host=host, port=port, uvicorn_options={"access_log": False})
@@ -99,8 +101,9 @@ def serving(
     b'\\x07\\x08'
     """
     server = extra("zarr_http_server", "serve")
-    version: dict[str, Any] = {"branch": branch, "tag": tag, "snapshot_id": snapshot_id, "as_of": as_of}
-    app = _app(view_store(source, path, codecs, chunks, consolidated=True, **version), host, cors_origins)
+    version = Version(branch, tag, snapshot_id, as_of)
+    view = view_store(source, path, codecs, chunks, consolidated=True, version=version)
+    app = _app(view, host, cors_origins)
     _check_free(host, port)
     # The program does something else meanwhile: its logging is left as it is, and only failures are told.
     quiet = {"log_level": "warning", "log_config": None, "access_log": False}

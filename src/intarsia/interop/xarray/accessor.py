@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from intarsia.extras import extra
-from intarsia.interop.source import variable_name
+from intarsia.interop.xarray.dataset import variable_name
 from intarsia.interop.xarray.writing import from_xarray
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from intarsia.array import LogicalArray
 from intarsia.array.attributes import with_floats
 from intarsia.array.frame import Frame
 from intarsia.array.hierarchy import is_logical
-from intarsia.interop.source import variable_name
 from intarsia.interop.xarray.variables import plain_variables, variables_of
 from intarsia.parallel import check_travels
 
@@ -107,3 +106,12 @@ def _with_coordinates(group: zarr.Group) -> dict[str, Any]:
             except FileNotFoundError:
                 continue
     return arrays
+
+
+def variable_name(path: str) -> str:
+    """The name of the variable at a path: its last segment.
+
+    >>> variable_name("ocean/temperature"), variable_name("")
+    ('temperature', 'array')
+    """
+    return path.rpartition("/")[2] or "array"

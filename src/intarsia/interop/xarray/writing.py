@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.extras import extra
 from intarsia.interop.dask.store import writable
-from intarsia.interop.source import store_of
 from intarsia.progress import silent
-from intarsia.versions.open import as_repository
 from intarsia.versions.transaction import retry, transaction
+from intarsia.versions.version import as_repository, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -88,7 +87,7 @@ def from_xarray(
 
     repo = as_repository(target)
     if repo is None:
-        write(writable(store_of(target)))
+        write(writable(resolve(target).store))
         return None
     text = message or _message(choices, path)
     if append_dim is not None:

@@ -1,0 +1,228 @@
+"""Where something is, and which version of it is meant: from what people hand over to a store."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import icechunk
+
+from intarsia import array
+from intarsia._icechunk import safe_store
+from intarsia.errors import ReadOnlyError, RepositoryNotFoundError, VersionNotFoundError
+from intarsia.versions.failures import explained
+from intarsia.versions.repository import Location, describe, is_repository, is_url, open_repository
+
+if TYPE_CHECKING:
+    from intarsia.array import LogicalArray
+
+__all__ = ["LATEST", "Resolved", "Version", "as_repository", "moment", "open", "resolve", "snapshot_named"]
+
+SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{20}")
+"""Twelve bytes in Crockford's base 32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Which version of a repository is meant; nothing means the tip of `main`.
+
+    >>> Version(branch="main").is_given, Version().is_given
+    (True, False)
+    """
+
+    branch: str | None = None
+    """The tip of a branch; with a time, what it was then."""
+
+    tag: str | None = None
+
+    snapshot_id: str | None = None
+
+    as_of: datetime.datetime | str | None = None
+    """A time, on `main` unless a branch is named; in UTC unless it says otherwise."""
+
+    @property
+    def is_given(self) -> bool:
+        """Whether anything was asked for."""
+        return self != LATEST
+
+    def check(self) -> None:
+        """Refuse what cannot be meant, `TypeError`, or is no point in time, `ValueError`."""
+        if sum(v is not None for v in (self.branch or self.as_of, self.tag, self.snapshot_id)) > 1:
+            raise TypeError("give one of branch, tag and snapshot_id; only branch goes together with as_of")
+        if self.as_of is not None:
+            moment(self.as_of)
+
+    def session(self, repo: icechunk.Repository) -> icechunk.Session:
+        """A session that shows this version, for reading."""
+        self.check()
+        with explained(describe(repo)):
+            if self.tag is not None:
+                return repo.readonly_session(tag=self.tag)
+            if self.snapshot_id is not None:
+                return repo.readonly_session(snapshot_id=self.snapshot_id)
+            if self.as_of is not None:
+                return repo.readonly_session(self.branch or "main", as_of=moment(self.as_of))
+            return repo.readonly_session(self.branch or "main")
+
+
+LATEST = Version()
+"""The tip of `main`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a source turned out to be."""
+
+    store: Any
+    """What zarr takes as a store, or a group; of a repository, one version of it, for reading."""
+
+    repo: icechunk.Repository | None = None
+    """The repository; None where there are no versions to choose from."""
+
+    snapshot_id: str = ""
+    """The version of the repository that the store shows."""
+
+
+def resolve(source: Any, version: Version = LATEST) -> Resolved:
+    """The store behind a source, at the version that was asked for.
+
+    A source is a repository, or the path or URL of one; or something without versions to choose from: a
+    session, a transaction, a store, a group, the path or URL of plain Zarr.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> resolve(repo).snapshot_id == repo.lookup_branch("main")
+    True
+    >>> resolve({}, Version(tag="v1"))
+    Traceback (most recent call last):
+    ...
+    TypeError: branch, tag, snapshot_id and as_of need an Icechunk repository, and this is 'dict'
+    """
+    repo = as_repository(source)
+    if repo is not None:
+        session = version.session(repo)
+        return Resolved(safe_store(session.store), repo, session.snapshot_id)
+    if version.is_given:
+        raise TypeError(
+            "branch, tag, snapshot_id and as_of need an Icechunk repository, and this is "
+            f"{source if isinstance(source, str | os.PathLike) else type(source).__name__!r}"
+        )
+    if isinstance(source, icechunk.Session) or _is_transaction(source):
+        source = source.store
+    return Resolved(os.fspath(source) if isinstance(source, os.PathLike) else safe_store(source))
+
+
+def _is_transaction(source: Any) -> bool:
+    """Whether it has a session; told without importing transactions, which reading does not need."""
+    if isinstance(source, icechunk.IcechunkStore):
+        return False
+    return isinstance(getattr(source, "session", None), icechunk.Session)
+
+
+def open(
+    store: Any,
+    path: str = "",
+    *,
+    mode: str = "r",
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    as_of: datetime.datetime | str | None = None,
+) -> LogicalArray:
+    """Open a logical array in a zarr store or group, or in an Icechunk repository.
+
+    A repository (an `icechunk.Repository`, or the path or URL of one) is opened for reading, at the tip of
+    the branch `main` unless `branch`, `tag`, `snapshot_id` or `as_of` says otherwise; `as_of` takes a time,
+    alone or with a branch, in UTC unless it says otherwise. To write there, use `intarsia.transaction`.
+    Other stores take the mode `"r"` or `"r+"`.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     tx.create("t", shape=(0,), chunks=(2,), dtype="u1").append([1, 2], codecs=[])
+    >>> _ = intarsia.append(repo, "t", [3, 4])
+    >>> intarsia.open(repo, "t")[...].tolist()
+    [1, 2, 3, 4]
+    >>> intarsia.open(repo, "t", snapshot_id=tx.snapshot_id)[...].tolist()
+    [1, 2]
+    """
+    if mode not in ("r", "r+"):
+        raise ValueError(f"mode {mode!r} is not 'r' or 'r+'; to make a new array use intarsia.create")
+    opened = resolve(store, Version(branch, tag, snapshot_id, as_of))
+    if opened.repo is None:
+        return array.open(opened.store, path, mode=mode)
+    if mode != "r":
+        raise ReadOnlyError(
+            f"{describe(opened.repo)} is a repository: changes need a commit.\n"
+            "  with intarsia.transaction(repo, message=…) as tx: array = tx.open(path)"
+        )
+    with explained(describe(opened.repo)):
+        return array.open(opened.store, path)
+
+
+def as_repository(store: Any) -> icechunk.Repository | None:
+    """The repository that is, or is at, `store`; None if that is something else."""
+    if isinstance(store, icechunk.Repository):
+        return open_repository(store)
+    if not isinstance(store, str | os.PathLike):
+        return None
+    text = os.fspath(store)
+    if "://" in text and not is_url(text):
+        return None
+    if not is_url(text) or text.startswith("file://"):
+        place = Location.parse(text, {})
+        assert place.path is not None
+        if not is_repository(place.path):
+            return None  # told apart by looking, as Icechunk would make the directory
+    try:
+        return open_repository(text)
+    except RepositoryNotFoundError:
+        return None
+
+
+def moment(when: datetime.datetime | str) -> datetime.datetime:
+    """A point in time, in UTC; taken as UTC where no zone is given.
+
+    >>> moment("2024-05-01").isoformat()
+    '2024-05-01T00:00:00+00:00'
+    """
+    try:
+        parsed = datetime.datetime.fromisoformat(when) if isinstance(when, str) else when
+    except ValueError as error:
+        raise ValueError(
+            f"{when!r} is not a point in time: give a datetime, or text such as '2024-05-01' or "
+            "'2024-05-01T12:30'"
+        ) from error
+    if parsed.tzinfo is None:
+        return parsed.replace(tzinfo=datetime.UTC)
+    return parsed.astimezone(datetime.UTC)
+
+
+def snapshot_named(repo: icechunk.Repository, version: str | datetime.datetime) -> str:
+    """The snapshot id behind a tag, a branch, a snapshot id or a time; the first of them that there is.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> snapshot_named(repo, "main") == repo.lookup_branch("main")
+    True
+    """
+    if isinstance(version, datetime.datetime):
+        return Version(as_of=version).session(repo).snapshot_id
+    if version in repo.list_tags():  # names first: 20 digits look like a snapshot's id, too
+        return repo.lookup_tag(version)
+    if version in repo.list_branches():
+        return repo.lookup_branch(version)
+    if SNAPSHOT_ID.fullmatch(version):
+        return version
+    try:
+        when = moment(version)
+    except ValueError:
+        raise VersionNotFoundError(
+            f"{describe(repo)} has no version {version!r}: it is no snapshot id, tag, branch or time.\n"
+            f"  Branches: {', '.join(sorted(repo.list_branches()))}; "
+            f"tags: {', '.join(sorted(repo.list_tags())) or 'none'}"
+        ) from None
+    return Version(as_of=when).session(repo).snapshot_id
