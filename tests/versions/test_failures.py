@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.versions.failures import explained
+from intarsia.versions.repository import explained
 
 CASES = [
     (icechunk.RepositoryNotFoundError("gone"), intarsia.errors.RepositoryNotFoundError, "create=True"),

@@ -19,7 +19,7 @@ from rich.text import Text
 from intarsia import errors
 from intarsia.cli.output import stderr
 from intarsia.report.escaping import plain
-from intarsia.versions.failures import translated
+from intarsia.versions.repository import translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

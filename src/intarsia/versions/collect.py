@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from intarsia._compat import event_loop
 from intarsia.errors import CutOffError
-from intarsia.versions.failures import explained
 from intarsia.versions.locking import commit_lock, directory_of
-from intarsia.versions.repository import RepositoryLike, describe, open_repository
+from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
 from intarsia.versions.version import moment
 
 if TYPE_CHECKING:
@@ -186,10 +185,10 @@ def _collect_garbage(repo: icechunk.Repository, cut_off: datetime.datetime) -> i
 def _identity(path: Path) -> tuple[int, int] | None:
     """What tells one list of snapshots from the next one, which takes its place; None before Icechunk 2."""
     try:
-        found = (path / "repo").stat()
+        listed = (path / "repo").stat()
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return listed.st_ino, listed.st_mtime_ns
 
 
 def _copies(repo: icechunk.Repository, cut_off: datetime.datetime) -> list[Path]:

@@ -18,9 +18,8 @@ import icechunk
 
 from intarsia._icechunk import writing
 from intarsia.errors import ConcurrentUpdateError, RepositoryError
-from intarsia.versions.failures import clock_is_behind, explained
 from intarsia.versions.locking import commit_lock
-from intarsia.versions.repository import describe
+from intarsia.versions.repository import clock_is_behind, describe, explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -94,18 +93,18 @@ class Commit:
             except icechunk.ConflictError:
                 # The others may be ourselves. If that cannot be found out, this must not go on as a conflict:
                 # whoever tries again would commit twice.
-                found = self.find(base)
-                if found is None:
+                made = self.find(base)
+                if made is None:
                     raise
             except icechunk.IcechunkError as error:
                 try:
-                    found = self.find(base)
+                    made = self.find(base)
                 except icechunk.IcechunkError:
-                    found = None  # the storage cannot tell either: the first error says why
-                if found is None:
+                    made = None  # the storage cannot tell either: the first error says why
+                if made is None:
                     error.add_note(f"while committing to branch {self.branch!r} of {self.where}")
                     raise
-        return found
+        return made
 
     def _in_time(self, session: icechunk.Session) -> str:
         """Commit a session; if the last writer's clock is ahead of ours, when ours has caught up.

@@ -214,7 +214,7 @@ def _differing_chunks(before: State, after: State) -> Written:
     """The chunks of members in `after` that are not in `before`, or are stored elsewhere there."""
     if after.frame is None:
         return {}
-    found: dict[str, list[tuple[int, ...]]] = {}
+    differing: dict[str, list[tuple[int, ...]]] = {}
     known = set(before.frame.manifest.members) if before.frame is not None else set()
     for name in after.frame.manifest.members:
         path = after.member_path(name)
@@ -222,8 +222,8 @@ def _differing_chunks(before: State, after: State) -> Written:
         old = chunk_refs(before.session.store, path).places if name in known else {}
         changed = [index for index in new.keys() | old.keys() if new.get(index) != old.get(index)]
         if changed:
-            found[name] = sorted(changed)
-    return found
+            differing[name] = sorted(changed)
+    return differing
 
 
 def _region_changes(before: State, after: State, written: Written) -> Iterator[RegionChange]:

@@ -143,7 +143,7 @@ class Ground:
 
     def _shown(self, now: Frame, written: Mapping[str, Iterable[tuple[int, ...]]]) -> list[Box]:
         """What the box shows of chunks: the part in the first one of each region."""
-        found, place = [], self.manifest.elements(self.box)
+        parts_shown, place = [], self.manifest.elements(self.box)
         for i in self.manifest.regions.touching(self.box).tolist():
             row = self.manifest.regions.row(i)
             name = self.manifest.members[row.member]
@@ -153,29 +153,29 @@ class Ground:
             parts = (shown_in(self.manifest, row, index, size) for index in written[name])
             shown = next((part for part in parts if part is not None and part.intersect(place)), None)
             if shown is not None:
-                found.append(shown)
-        return found
+                parts_shown.append(shown)
+        return parts_shown
 
 
 def clashes(ours: icechunk.Diff, theirs: icechunk.Diff) -> list[str]:
     """What both changed, in words; empty if Icechunk can put the two together."""
-    found = []
+    clashing = []
     ours_groups = ours.updated_groups | ours.new_groups | ours.deleted_groups
     theirs_groups = theirs.updated_groups | theirs.new_groups | theirs.deleted_groups
-    found += [f"{path}: layout or attributes" for path in sorted(ours_groups & theirs_groups)]
+    clashing += [f"{path}: layout or attributes" for path in sorted(ours_groups & theirs_groups)]
     ours_arrays = ours.updated_arrays | ours.new_arrays | ours.deleted_arrays
     theirs_arrays = theirs.updated_arrays | theirs.new_arrays | theirs.deleted_arrays
-    found += [f"{path}: its metadata" for path in sorted(ours_arrays & theirs_arrays)]
+    clashing += [f"{path}: its metadata" for path in sorted(ours_arrays & theirs_arrays)]
     written, rewritten = ours.updated_chunks, theirs.updated_chunks
     for path in sorted((set(written) & theirs.deleted_arrays) | (set(rewritten) & ours.deleted_arrays)):
-        found.append(f"{path}: written by one, removed by the other")
-    found += [f"{path}: has another shape now" for path in sorted(set(written) & theirs.updated_arrays)]
+        clashing.append(f"{path}: written by one, removed by the other")
+    clashing += [f"{path}: has another shape now" for path in sorted(set(written) & theirs.updated_arrays)]
     for path in sorted(set(written) & set(rewritten)):
         both = sorted({tuple(index) for index in written[path]} & {tuple(index) for index in rewritten[path]})
         if both:
             more = f" and {len(both) - SHOWN_CHUNKS} more" if len(both) > SHOWN_CHUNKS else ""
-            found.append(f"{path}: chunks {', '.join(map(str, both[:SHOWN_CHUNKS]))}{more}")
-    return found
+            clashing.append(f"{path}: chunks {', '.join(map(str, both[:SHOWN_CHUNKS]))}{more}")
+    return clashing
 
 
 def hidden_writes(repo: icechunk.Repository, session: icechunk.Session, base: str) -> list[str]:
@@ -190,7 +190,7 @@ def hidden_writes(repo: icechunk.Repository, session: icechunk.Session, base: st
     ours = Changes.of(session.status())
     theirs = Changes.of(repo.diff(from_snapshot_id=base, to_snapshot_id=tip))
     before = repo.readonly_session(snapshot_id=base)
-    found = []
+    hidden = []
     for group in sorted(ours.groups | ours.chunks.keys()):
         if not theirs.touches(group):
             continue
@@ -200,8 +200,8 @@ def hidden_writes(repo: icechunk.Repository, session: icechunk.Session, base: st
         new = manifest_at(session, group)
         written = (theirs if group in ours.groups else ours).chunks.get(group, {})
         boxes = [row.box for row in rows_of(old, written)]
-        found += [
+        hidden += [
             f"{group}: {old.elements(box).text()} has another layout now"
             for box in (boxes if new is None else disturbed(old, new, boxes))
         ]
-    return found
+    return hidden

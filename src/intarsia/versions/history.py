@@ -10,8 +10,7 @@ from intarsia.errors import ManifestError
 from intarsia.versions.commit import users_metadata
 from intarsia.versions.compare import ArrayChange, State, compare
 from intarsia.versions.conflict import Changes
-from intarsia.versions.failures import explained
-from intarsia.versions.repository import RepositoryLike, describe, open_repository
+from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
 from intarsia.versions.version import Version, snapshot_named
 
 if TYPE_CHECKING:
@@ -81,14 +80,14 @@ def history(
     [('day 1', (((2, 4),),)), ('day 0', (((0, 2),),)), ('create', ())]
     """
     opened = open_repository(repo)
-    found: list[HistoryEntry] = []
+    entries: list[HistoryEntry] = []
     with explained(describe(opened)):
         tip = Version(branch, tag, snapshot_id).session(opened).snapshot_id
         for entry in _walk(opened, tip, path):
-            if limit is not None and len(found) >= limit:
+            if limit is not None and len(entries) >= limit:
                 break
-            found.append(entry)
-    return found
+            entries.append(entry)
+    return entries
 
 
 def _walk(repo: icechunk.Repository, tip: str, path: str | None) -> Iterator[HistoryEntry]:
@@ -103,15 +102,15 @@ def _walk(repo: icechunk.Repository, tip: str, path: str | None) -> Iterator[His
             group = "/" + path.strip("/")
             groups = [group] if changes.touches(group) else []
         states = [(_state(before, group), _state(after, group), group) for group in groups]
-        found = [
+        compared = [
             compare(old, new, changes.chunks.get(group, {}))
             for old, new, group in states
             if path is not None or old.frame is not None or new.frame is not None
         ]
-        if path is not None and not any(found):
+        if path is not None and not any(compared):
             continue
         yield HistoryEntry(
-            info.id, parent.id, info.written_at, info.message, users_metadata(info.metadata), tuple(found)
+            info.id, parent.id, info.written_at, info.message, users_metadata(info.metadata), tuple(compared)
         )
 
 

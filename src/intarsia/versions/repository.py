@@ -1,9 +1,9 @@
-"""Opening Icechunk repositories, wherever they are: from a path or URL to Icechunk's storage."""
+"""Icechunk repositories: from a path or URL to an open one, and what its errors mean, in our words."""
 
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,15 +13,25 @@ from urllib.parse import unquote, urlsplit
 import icechunk
 
 from intarsia._compat import storage_path, storage_text
-from intarsia.errors import ReadOnlyError, RepositoryError
+from intarsia.errors import ReadOnlyError, RepositoryError, RepositoryNotFoundError, VersionNotFoundError
 from intarsia.parallel import check_process
-from intarsia.versions.failures import explained
 from intarsia.versions.locking import directory_of, lock_file, locked
+from intarsia.words import storage_hint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-__all__ = ["Location", "RepositoryLike", "describe", "is_repository", "is_url", "open_repository"]
+__all__ = [
+    "Location",
+    "RepositoryLike",
+    "clock_is_behind",
+    "describe",
+    "explained",
+    "is_repository",
+    "is_url",
+    "open_repository",
+    "translated",
+]
 
 LOG_ENTRIES = 100
 """Entries of Icechunk's log of operations in the file that every commit writes anew; it would keep 1,000."""
@@ -39,6 +49,9 @@ REMOTE = icechunk.StorageSettings(
 ANSWERED_WARNINGS = "warn,icechunk_arrow_object_store=error,icechunk_storage::readback=error"
 
 _memories: dict[str, icechunk.Storage] = {}
+
+CLOCK = ("invalid snapshot timestamp ordering", "update timestamp is invalid")
+"""What Icechunk says of a change that is older, by this machine's clock, than the one before it."""
 
 type RepositoryLike = str | os.PathLike[str] | icechunk.Repository
 
@@ -238,3 +251,42 @@ def _check_options(text: str, options: Mapping[str, Any], known: tuple[str, ...]
     if unknown:
         takes = ", ".join(known) if known else "none"
         raise TypeError(f"{text!r} takes no option {unknown[0]!r}; its options: {takes}")
+
+
+def clock_is_behind(error: icechunk.IcechunkError) -> bool:
+    """Whether Icechunk refuses a commit only because this machine's clock is behind another writer's."""
+    return any(words in error.message for words in CLOCK)
+
+
+def translated(error: icechunk.IcechunkError, where: str) -> Exception:
+    """Our exception for one of Icechunk's; the first line is the cause, not the call chain.
+
+    >>> raise translated(icechunk.StorageError("no space left on device"), "data/store")
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.RepositoryError: data/store: no space left on device
+      The disk is full: make room, then try again.
+    """
+    cause = error.message.split("\n\ncontext:")[0].strip()
+    if isinstance(error, icechunk.RepositoryNotFoundError):
+        return RepositoryNotFoundError(
+            f"there is no Icechunk repository at {where}.\n"
+            "  Create one with intarsia.open_repository(location, create=True)"
+        )
+    if isinstance(error, icechunk.RefNotFoundError | icechunk.SnapshotNotFoundError):
+        return VersionNotFoundError(f"{where}: {cause}")
+    if isinstance(error, icechunk.ReadOnlyError):
+        return ReadOnlyError(f"{where} can only be read: {cause}")
+    known = " ".join([error.message, *getattr(error, "__notes__", ())])
+    return RepositoryError(f"{where}: {cause}{storage_hint(known)}")
+
+
+@contextmanager
+def explained(where: str) -> Iterator[None]:
+    """Turn Icechunk's errors into ours, but for conflicts, which have their own way of handling."""
+    try:
+        yield
+    except icechunk.ConflictError:
+        raise
+    except icechunk.IcechunkError as error:
+        raise translated(error, where) from error

@@ -17,8 +17,7 @@ from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.array.member import new_name
 from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError
 from intarsia.versions.conflict import Ground
-from intarsia.versions.failures import explained
-from intarsia.versions.repository import RepositoryLike, describe, open_repository
+from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
 from intarsia.versions.sessions import frame_at, manifest_at, same_node
 from intarsia.versions.transaction import retry
 from intarsia.versions.version import snapshot_named

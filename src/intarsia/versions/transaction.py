@@ -11,9 +11,8 @@ from intarsia import array
 from intarsia._icechunk import safe_store, writing
 from intarsia.versions.commit import Backoff, Commit, settle
 from intarsia.versions.conflict import Ground, clashes, hidden_writes
-from intarsia.versions.failures import explained, translated
 from intarsia.versions.forks import Share, merge_forks
-from intarsia.versions.repository import RepositoryLike, open_repository
+from intarsia.versions.repository import RepositoryLike, explained, open_repository, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -13,8 +13,7 @@ from intarsia.array.upkeep import Problem
 from intarsia.array.upkeep import verify as verify_array
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryError
 from intarsia.versions.collect import leftovers
-from intarsia.versions.failures import explained
-from intarsia.versions.repository import describe
+from intarsia.versions.repository import describe, explained
 from intarsia.versions.version import Version, as_repository
 
 __all__ = ["repository_leftovers", "verify"]
@@ -59,12 +58,12 @@ def verify(
             if path:
                 raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
             return repository_leftovers(repo)  # nothing was ever created
-        found = [
+        problems = [
             problem
             for inner in logical_paths(group)
             for problem in verify_array(session.store, inner, data=data)
         ]
-    return (*found, *repository_leftovers(repo))
+    return (*problems, *repository_leftovers(repo))
 
 
 def repository_leftovers(repo: icechunk.Repository) -> tuple[Problem, ...]:

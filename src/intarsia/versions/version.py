@@ -13,8 +13,7 @@ import icechunk
 from intarsia import array
 from intarsia._icechunk import safe_store
 from intarsia.errors import ReadOnlyError, RepositoryNotFoundError, VersionNotFoundError
-from intarsia.versions.failures import explained
-from intarsia.versions.repository import Location, describe, is_repository, is_url, open_repository
+from intarsia.versions.repository import Location, describe, explained, is_repository, is_url, open_repository
 
 if TYPE_CHECKING:
     from intarsia.array import LogicalArray

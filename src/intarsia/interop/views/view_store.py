@@ -12,7 +12,7 @@ from zarr.storage import StorePath
 from intarsia._compat import open_store
 from intarsia.errors import ReadOnlyError
 from intarsia.interop.views.array_view import ArrayView
-from intarsia.interop.views.recent import Recent
+from intarsia.interop.views.chunk_cache import ChunkCache
 from intarsia.interop.views.tree import METADATA, OLDER_METADATA, Node, Tree, below, is_metadata
 from intarsia.parallel import check_travels
 from intarsia.words import place_text
@@ -55,7 +55,7 @@ class ViewStore(Store):
 
     def _begin(self) -> None:
         self._tree = Tree(self._store, self._root, self._codecs, self._chunks)
-        self._recent = Recent()
+        self._cache = ChunkCache()
 
     # What zarr asks of every store
 
@@ -110,7 +110,7 @@ class ViewStore(Store):
 
     def __getstate__(self) -> dict[str, Any]:
         check_travels(self._store, "the view")
-        return {key: value for key, value in vars(self).items() if key not in ("_tree", "_recent")}
+        return {key: value for key, value in vars(self).items() if key not in ("_tree", "_cache")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -162,11 +162,11 @@ class ViewStore(Store):
         return await self._tree.stored(key) if name in OLDER_METADATA else None
 
     async def _chunk(self, path: str, view: ArrayView, key: str) -> bytes | None:
-        made = self._recent.get((path, key)) if self._tree.are_lasting else None
+        made = self._cache.get((path, key)) if self._tree.are_lasting else None
         if made is None:
             made = await self._tree.told(path, view, lambda array: array.chunk(key))
             if made is not None and self._tree.are_lasting:
-                self._recent.put((path, key), made)
+                self._cache.put((path, key), made)
         return made
 
     async def _holds(self, path: str, view: ArrayView, key: str) -> bool:

@@ -16,9 +16,8 @@ from intarsia.array.accessors import chosen_codecs
 from intarsia.array.frame import Frame
 from intarsia.array.hierarchy import is_logical, open_group
 from intarsia.array.member import Encoding
-from intarsia.errors import ShapeError
+from intarsia.errors import DataTypeError, ShapeError
 from intarsia.interop.dask.jobs import carry_out, new_array, onto_axis
-from intarsia.interop.xarray.continuing import check_encoding, check_type, fitting
 from intarsia.interop.xarray.dataset import UNLIMITED_KEY, GroupStore
 
 if TYPE_CHECKING:
@@ -34,6 +33,10 @@ __all__ = ["Choices", "write_dataset"]
 
 GROWING_CHUNK = 1024
 """Least chunk size of a coordinate on a dimension that grows: a year of daily appends is then one chunk."""
+
+
+CF_ENCODING = ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
+"""Attributes that say how stored numbers are meant."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ class _Writer:
                     )
                 new.add(name)
             elif dim in variable.dims:
-                self.variables[name] = fitting(name, variable, there[name], dim)
+                self.variables[name] = _fitting(name, variable, there[name], dim)
                 grown.add(name)
             else:
                 self._check_equal(name, there[name])
@@ -166,18 +169,18 @@ class _Writer:
     def _encoded(self, new: set[str], grown: set[str]) -> dict[str, Variable]:
         """New variables in their own encoding, growing ones in that of the stored values."""
         there = self._stored_variables() if grown else {}
-        found = {}
+        encoded = {}
         for name in [name for name in self.variables if name in new | grown]:
             variable = self.variables[name].copy(deep=False)
             if name in grown:
-                check_type(name, variable, there[name])
+                _check_type(name, variable, there[name])
                 variable.encoding = dict(there[name].encoding)
             elif self._grows(variable) and variable.ndim == 1:
                 variable.encoding.setdefault("chunks", (max(GROWING_CHUNK, variable.size),))
-            found[name] = self.plain.encode_variable(variable, name=name)
+            encoded[name] = self.plain.encode_variable(variable, name=name)
             if name in grown:
-                check_encoding(name, found[name], self.raw[name])
-        return found
+                _check_encoding(name, encoded[name], self.raw[name])
+        return encoded
 
     def _grows(self, variable: Variable) -> bool:
         growing = {self.choices.append_dim, *(self.choices.unlimited_dims or ())}
@@ -252,3 +255,57 @@ def _valid(name: Any) -> str:
     if not isinstance(name, str) or not name or "/" in name or name.startswith("__") or name in (".", ".."):
         raise ValueError(f"{name!r} cannot be the name of an array in a Zarr group; rename the variable")
     return name
+
+
+def _fitting(name: str, variable: Variable, stored: Variable, dim: str) -> Variable:
+    """The variable with its dimensions in the stored order; refused if it cannot go after the stored one."""
+    if set(variable.dims) != set(stored.dims):
+        raise ShapeError(
+            f"the variable {name!r} has the dimensions {variable.dims}, but the stored one {stored.dims}"
+        )
+    turned = variable.transpose(*stored.dims)
+    for other in stored.dims:
+        if other != dim and turned.sizes[other] != stored.sizes[other]:
+            raise ShapeError(
+                f"the variable {name!r} has {turned.sizes[other]} elements on {other!r}, "
+                f"but the stored one has {stored.sizes[other]}"
+            )
+    return turned
+
+
+def _check_type(name: str, variable: Variable, stored: Variable) -> None:
+    """Refuse what the stored type would round: xarray warns and does it."""
+    numbers = variable.dtype.kind in "biufc" and stored.dtype.kind in "biufc"
+    if numbers and not np.can_cast(variable.dtype, stored.dtype, "same_kind"):
+        raise DataTypeError(
+            f"the variable {name!r} is {variable.dtype}, but the stored one is {stored.dtype}, "
+            "which cannot hold them all"
+        )
+
+
+def _check_encoding(name: str, encoded: Variable, stored: Variable) -> None:
+    """Refuse what could only be stored otherwise than what is there: xarray would take other units for it."""
+    for key in CF_ENCODING:
+        asked, there = encoded.attrs.get(key), stored.attrs.get(key)
+        if asked == there or (_is_nan(asked) and _is_nan(there)):
+            continue
+        if key in ("units", "calendar") and _mean_the_same(name, encoded, stored):
+            continue
+        raise ValueError(
+            f"the variable {name!r} can only be stored with {key} = {asked!r}, but what is stored has "
+            f"{key} = {there!r}.\n"
+            f"  Write a new array with an encoding that suits both: encoding={{{name!r}: {{{key!r}: …}}}}"
+        )
+
+
+def _mean_the_same(name: str, encoded: Variable, stored: Variable) -> bool:
+    """Whether numbers mean the same times, however their units are written: two of them tell."""
+    times = [
+        conventions.decode_cf_variable(name, Variable("p", np.arange(2, dtype=encoded.dtype), variable.attrs))
+        for variable in (encoded, stored)
+    ]
+    return bool(times[0].equals(times[1]))
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))

@@ -1,4 +1,4 @@
-"""What was made a moment ago, in case somebody asks for it again."""
+"""Chunks that a view encoded a moment ago, in case somebody asks for them again."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-__all__ = ["Recent"]
+__all__ = ["ChunkCache"]
 
 MOST_BYTES = 64 << 20
 """Enough for the shards that a few clients read piece by piece."""
 
 
-class Recent:
+class ChunkCache:
     """Encoded chunks by name, up to so many bytes; what was not asked for the longest goes first.
 
-    >>> recent = Recent(most_bytes=3)
-    >>> recent.put("a", b"xx")
-    >>> recent.put("b", b"yy")
-    >>> recent.get("a"), recent.get("b")
+    >>> cache = ChunkCache(most_bytes=3)
+    >>> cache.put("a", b"xx")
+    >>> cache.put("b", b"yy")
+    >>> cache.get("a"), cache.get("b")
     (None, b'yy')
     """
 
