@@ -11,8 +11,7 @@ import numpy as np
 from intarsia.array.accessors import chosen_codecs
 from intarsia.array.hierarchy import open_group
 from intarsia.array.member import Encoding, Members, grain
-from intarsia.array.values import shown
-from intarsia.array.write import as_values
+from intarsia.array.values import as_values, shown
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
 from intarsia.extras import extra
 from intarsia.interop.dask.jobs import (
