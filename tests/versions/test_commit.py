@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.versions.commit import METADATA_KEY, Commit
+from intarsia.versions.commit import METADATA_KEY, Backoff, Commit, settle
 from tests.versions.places import create, memory
 from tests.versions.proxy import in_front_of
 
@@ -131,3 +131,83 @@ def test_who_is_far_behind_is_told_so_at_once(shared, host, tmp_path):
     with pytest.raises(intarsia.errors.RepositoryError, match="clock of this machine is behind"):
         intarsia.expire_and_collect(shared, datetime.timedelta(days=1))
     assert intarsia.open(shared, "a")[:, 0].tolist() == [9]
+
+
+# The loop
+
+
+class Appended:
+    """Rows that were appended in a session; they follow by being appended in another one."""
+
+    def __init__(self, repo, number, obstacles=()):
+        self.repo, self.number, self.obstacles = repo, number, list(obstacles)
+        self.follow(begin=True)
+
+    def follow(self, *, begin=False):
+        if not begin and self.obstacles:
+            return [self.obstacles.pop()]
+        self.session = self.repo.writable_session("main")
+        intarsia.open(self.session.store, "a", mode="r+").append(rows(self.number), codecs=["gzip"])
+        return []
+
+
+@pytest.fixture
+def prepare():
+    """Prepares a change, counts how often, and lets others commit right after that, if asked to."""
+    repo = memory()
+    create(repo)
+
+    class Preparing:
+        calls = 0
+
+        def __init__(self):
+            self.repo, self.meanwhile, self.obstacles = repo, [], []
+
+        def __call__(self):
+            self.calls += 1
+            made = Appended(repo, 7, self.obstacles)
+            for others in self.meanwhile[:1]:
+                self.meanwhile.pop(0)
+                others()
+            return made
+
+        @property
+        def column(self):
+            return intarsia.open(repo, "a")[:, 0].tolist()
+
+    return Preparing()
+
+
+def test_a_change_that_nobody_disturbs_does_not_follow(prepare):
+    prepare.obstacles = ["never asked"]
+    snapshot = settle(Commit(prepare.repo, "main", "ours"), prepare, Backoff(1))
+    assert snapshot == prepare.repo.lookup_branch("main")
+    assert (prepare.calls, prepare.column) == (1, [7])
+
+
+def test_a_change_follows_what_others_committed_without_a_failed_commit(prepare):
+    prepare.meanwhile = [lambda: intarsia.append(prepare.repo, "a", rows(1), codecs=["gzip"])]
+    settle(Commit(prepare.repo, "main", "ours"), prepare, Backoff(1))
+    assert (prepare.calls, prepare.column) == (1, [1, 7])
+
+
+def test_a_change_that_cannot_follow_is_prepared_again(prepare):
+    prepare.meanwhile = [lambda: intarsia.append(prepare.repo, "a", rows(1), codecs=["gzip"])]
+    prepare.obstacles = ["/a: its colour"]
+    settle(Commit(prepare.repo, "main", "ours"), prepare, Backoff(2, 0.0))
+    assert (prepare.calls, prepare.column) == (2, [1, 7])
+
+
+def test_a_change_that_may_be_prepared_only_once_says_what_others_changed(prepare):
+    prepare.meanwhile = [lambda: intarsia.append(prepare.repo, "a", rows(1), codecs=["gzip"])]
+    prepare.obstacles = ["/a: its colour"]
+    with pytest.raises(intarsia.errors.ConcurrentUpdateError) as caught:
+        settle(Commit(prepare.repo, "main", "ours"), prepare, Backoff(2, 0.0), again=False)
+    assert caught.value.changed == ["/a: its colour"]
+    assert (prepare.calls, prepare.column) == (1, [1])
+
+
+def test_where_there_is_nothing_to_change_nothing_is_committed(prepare):
+    tip = prepare.repo.lookup_branch("main")
+    assert settle(Commit(prepare.repo, "main", "ours"), lambda: tip, Backoff(1)) == tip
+    assert prepare.repo.lookup_branch("main") == tip

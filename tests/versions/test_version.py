@@ -7,6 +7,8 @@ import pytest
 import zarr
 
 import intarsia
+from intarsia.versions.repository import is_repository
+from intarsia.versions.version import Version, resolve
 from tests.versions.places import create, memory
 
 
@@ -108,3 +110,29 @@ def test_what_is_nowhere_makes_no_directory(tmp_path):
     with pytest.raises(intarsia.errors.NotLogicalArrayError):
         intarsia.open(tmp_path / "nowhere", "a")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_source_is_resolved_whatever_it_is(repo, tmp_path):
+    tip = repo.lookup_branch("main")
+    opened = resolve(repo)
+    assert (opened.repo, opened.snapshot_id) == (repo, tip)
+    assert resolve(repo, Version(tag="empty")).snapshot_id == repo.lookup_tag("empty")
+    with intarsia.transaction(repo) as tx:
+        for source in (tx, tx.session, tx.store):
+            assert resolve(source).repo is None
+            assert intarsia.open(resolve(source).store, "a").shape == (1, 4)
+    assert resolve(tmp_path).store == str(tmp_path)
+    group = zarr.create_group({})
+    assert resolve(group).store is group
+
+
+def test_only_a_repository_has_versions(tmp_path):
+    for source in ({}, tmp_path, zarr.create_group({})):
+        with pytest.raises(TypeError, match="need an Icechunk repository"):
+            resolve(source, Version(branch="main"))
+
+
+def test_a_directory_is_told_from_a_repository_by_looking(tmp_path):
+    (tmp_path / "git" / "refs").mkdir(parents=True)
+    intarsia.open_repository(tmp_path / "r", create=True)
+    assert [is_repository(tmp_path / name) for name in ("git", "r", "nothing")] == [False, True, False]
