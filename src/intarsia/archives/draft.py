@@ -13,15 +13,14 @@ from intarsia.archives.coordinates import Joined, Segment, arrange, join, labels
 from intarsia.archives.encodings import ChunkSet, chunk_sets_of
 from intarsia.archives.expected import Expected, Rules, widened
 from intarsia.archives.ingest_report import Run, Runs
-from intarsia.archives.ledger import Ledger
 from intarsia.array.values import is_nullable, values_dtype
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from intarsia.archives.coordinates import Insertion
-    from intarsia.archives.ledger import Dataset
+    from intarsia.archives.ledger import Dataset, Ledger
     from intarsia.archives.parsed import ParsedFile, ParsedVariable, Want
 
 __all__ = ["ArrayDraft", "Contribution", "Draft", "make_draft"]
@@ -218,7 +217,7 @@ def make_draft(
     kept = [i for i in range(len(dataset.ledger.locations)) if i not in set(gone)]
     axis = _join(dim, fitting, dataset)
     new = [
-        Segment(file.url, None if axis is None else axis.parts[i], _steps(file, dim))
+        Segment(file.url, None if axis is None else axis.parts[i], file.steps(dim))
         for i, file in enumerate(fitting)
     ]
     old = _segments(dataset.ledger, kept, None if axis is None else axis.before)
@@ -234,31 +233,14 @@ def make_draft(
 
 
 def _steps_problem(file: ParsedFile, dim: str) -> str:
-    steps = _steps(file, dim)
+    steps = file.steps(dim)
     if steps == 0:
         return f"it has no step along {dim!r}"
-    lengths = _lengths(file, dim)
+    lengths = file.lengths(dim)
     longer = next((name for name, length in lengths.items() if length > steps), None)
     if longer is not None:
         return f"{longer!r} has {lengths[longer]} steps along {dim!r}, but its coordinate has {steps}"
     return ""
-
-
-def _steps(file: ParsedFile, dim: str) -> int:
-    """How many steps a file has: those of its coordinate, or of its longest variable.
-
-    What a shorter variable lacks is a hole, as in a NetCDF file with an unlimited dimension.
-    """
-    lengths = _lengths(file, dim)
-    return lengths.get(dim, max(lengths.values(), default=0))
-
-
-def _lengths(file: ParsedFile, dim: str) -> dict[str, int]:
-    return {
-        name: variable.shape[variable.axis(dim)]
-        for name, variable in file.variables.items()
-        if variable.role != "static" and dim in variable.dims
-    }
 
 
 def _join(name: str, files: Sequence[ParsedFile], dataset: Dataset) -> Joined | None:
@@ -323,27 +305,11 @@ def _assemble(
             for name, variable in file.variables.items()
             if variable.role == "static" and name not in dataset.plain and name not in expected.dropped
         },
-        ledger=_new_ledger(ledger, kept, placed),
+        ledger=ledger.rearranged(kept, placed),
         attrs=dict(files[0].attrs) if files else {},
         refused=refused,
         left_out=left_out,
     )
-
-
-def _new_ledger(ledger: Ledger, kept: Iterable[int], placed: Iterable[tuple[ParsedFile, int, int]]) -> Ledger:
-    """The sources in the order of the axis as it will be: the new ones in their places, the old between."""
-    stays = [(ledger.locations[i], ledger.contents[i], ledger.lengths[i]) for i in reversed(list(kept))]
-    entries: list[tuple[str, str, int]] = []
-    at = 0
-    for file, start, length in placed:
-        while at < start:
-            entries.append(stays.pop())
-            at += entries[-1][2]
-        entries.append((file.url, file.identity.text, length))
-        at += length
-    entries += reversed(stays)
-    members = {name: dict(known) for name, known in ledger.members.items()}
-    return Ledger([e[0] for e in entries], [e[1] for e in entries], [e[2] for e in entries], members)
 
 
 def _array(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
@@ -15,6 +15,11 @@ from intarsia.array.frame import Frame
 from intarsia.array.hierarchy import open_group
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.errors import IngestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from intarsia.archives.parsed import ParsedFile
 
 __all__ = ["LEDGER", "Dataset", "Ledger"]
 
@@ -56,6 +61,24 @@ class Ledger:
     @property
     def total(self) -> int:
         return sum(self.lengths)
+
+    def rearranged(self, kept: Iterable[int], placed: Iterable[tuple[ParsedFile, int, int]]) -> Ledger:
+        """The sources in the order of the axis as it will be: new ones in their places, kept ones between.
+
+        New ones come with their first step and number of steps, in the order of the axis.
+        """
+        stays = [(self.locations[i], self.contents[i], self.lengths[i]) for i in reversed(list(kept))]
+        entries: list[tuple[str, str, int]] = []
+        at = 0
+        for file, start, length in placed:
+            while at < start:
+                entries.append(stays.pop())
+                at += entries[-1][2]
+            entries.append((file.url, file.identity.text, length))
+            at += length
+        entries += reversed(stays)
+        members = {name: dict(known) for name, known in self.members.items()}
+        return Ledger([e[0] for e in entries], [e[1] for e in entries], [e[2] for e in entries], members)
 
     @classmethod
     def read(cls, group: zarr.Group) -> Ledger:

@@ -177,6 +177,22 @@ class ParsedFile:
     referenced: Identity | None = None
     """Which content the files have that a file of references points to."""
 
+    def lengths(self, dim: str) -> dict[str, int]:
+        """How many steps along a dimension each variable has that runs along it."""
+        return {
+            name: variable.shape[variable.axis(dim)]
+            for name, variable in self.variables.items()
+            if variable.role != "static" and dim in variable.dims
+        }
+
+    def steps(self, dim: str) -> int:
+        """How many steps the file has: those of its coordinate, or of its longest variable.
+
+        What a shorter variable lacks is a hole, as in a NetCDF file with an unlimited dimension.
+        """
+        lengths = self.lengths(dim)
+        return lengths.get(dim, max(lengths.values(), default=0))
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:

@@ -52,8 +52,8 @@ class MaskUse:
     def counts(self) -> dict[int, int]:
         """Chunks of every bitmask that occurs, the most frequent first."""
         values, numbers = np.unique(self.masks.compressed(), return_counts=True)
-        found = {int(value): int(number) for value, number in zip(values, numbers, strict=True)}
-        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+        counts = {int(value): int(number) for value, number in zip(values, numbers, strict=True)}
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
     def words(self, mask: int) -> str:
         """The codecs that a bitmask says were applied."""
@@ -106,16 +106,16 @@ class MaskUse:
 
 
 def _most_frequent(
-    found: np.ma.MaskedArray[Any, np.dtype[Any]], order: Sequence[int]
+    masks: np.ma.MaskedArray[Any, np.dtype[Any]], order: Sequence[int]
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
     """For every cell of a bounded plane, the place in `order` of its most frequent mask; -1 for none."""
-    axes = plane_axes(found.shape)
-    others = tuple(axis for axis in range(found.ndim) if axis not in axes)
-    stored = ~np.ma.getmaskarray(found)
+    axes = plane_axes(masks.shape)
+    others = tuple(axis for axis in range(masks.ndim) if axis not in axes)
+    stored = ~np.ma.getmaskarray(masks)
     best = None
     winners = np.zeros((1, 1), dtype=np.int64)
     for place, mask in enumerate(order):
-        hit = ((found.filled(0) == mask) & stored).sum(axis=others)
+        hit = ((masks.filled(0) == mask) & stored).sum(axis=others)
         plane = hit.reshape((1,) * (2 - hit.ndim) + hit.shape)
         coarse = _folded(_folded(plane, 0, MOST_ROWS), 1, MOST_COLUMNS)
         if best is None:

@@ -245,10 +245,10 @@ def _grid(fact: MemberFacts) -> tuple[int, ...]:
     return chunk_grid(fact.shape, fact.grain)
 
 
-def _collected(found: list[tuple[tuple[int, ...], int]], ndim: int) -> StoredChunks:
-    found.sort()
-    index = np.array([i for i, _ in found], dtype=np.int64).reshape(len(found), ndim)
-    return StoredChunks(index, np.array([n for _, n in found], dtype=np.int64))
+def _collected(sizes: list[tuple[tuple[int, ...], int]], ndim: int) -> StoredChunks:
+    sizes.sort()
+    index = np.array([i for i, _ in sizes], dtype=np.int64).reshape(len(sizes), ndim)
+    return StoredChunks(index, np.array([n for _, n in sizes], dtype=np.int64))
 
 
 def _from_icechunk(store: IcechunkStore, path: str, ndim: int) -> StoredChunks:
@@ -259,14 +259,14 @@ def _from_icechunk(store: IcechunkStore, path: str, ndim: int) -> StoredChunks:
 def _from_files(root: str, path: str, fact: MemberFacts) -> StoredChunks:
     """Walks the member's directory: a sparse member may have far more possible chunks than files."""
     top = os.path.join(root, path)
-    found = []
+    sizes = []
     for folder, _, names in os.walk(top):
         below = "" if folder == top else os.path.relpath(folder, top).replace(os.sep, "/") + "/"
         for name in names:
             index = fact.index_of(below + name)
             if index is not None:
-                found.append((index, os.stat(os.path.join(folder, name)).st_size))
-    return _collected(found, len(fact.grain))
+                sizes.append((index, os.stat(os.path.join(folder, name)).st_size))
+    return _collected(sizes, len(fact.grain))
 
 
 async def _from_sizes(store: Any, path: str, fact: MemberFacts, limit: asyncio.Semaphore) -> StoredChunks:
@@ -282,5 +282,5 @@ async def _from_sizes(store: Any, path: str, fact: MemberFacts, limit: asyncio.S
         asked: Iterable[tuple[int, ...]] = [index for index in listed if index is not None]
     else:
         asked = product(*(range(n) for n in _grid(fact)))
-    found = await asyncio.gather(*(size(index) for index in asked))
-    return _collected([item for item in found if item is not None], len(fact.grain))
+    sizes = await asyncio.gather(*(size(index) for index in asked))
+    return _collected([item for item in sizes if item is not None], len(fact.grain))

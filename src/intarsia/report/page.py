@@ -276,18 +276,18 @@ def _heat(number: int, report: ArrayReport, cells: list[Any]) -> str:
 
 
 def _check(report: ArrayReport) -> str:
-    found = report.problems
-    if not found:
+    problems = report.problems
+    if not problems:
         verdict = (
             '<p class="verdict-good">No problem found. '
             f'<span class="soft">{markup(report.checked)}</span></p>'
         )
     else:
-        listed = "".join(f"<li>{markup(problem, 1000)}</li>" for problem in found[:MOST_PROBLEMS])
-        more = len(found) - MOST_PROBLEMS
+        listed = "".join(f"<li>{markup(problem, 1000)}</li>" for problem in problems[:MOST_PROBLEMS])
+        more = len(problems) - MOST_PROBLEMS
         rest = f"<p>… and {count_text(more, 'more problem', 'more problems')}</p>" if more > 0 else ""
         verdict = (
-            f'<p class="verdict-bad">{count_text(len(found), "problem")} found. '
+            f'<p class="verdict-bad">{count_text(len(problems), "problem")} found. '
             f'<span class="soft">{markup(report.checked)}</span></p><ul class="problems">{listed}</ul>{rest}'
         )
     return f"<h3>Check</h3>{verdict}"
