@@ -1,5 +1,6 @@
 """Every Python block and `intarsia` command of README and docs/ runs, page by page, as for a reader."""
 
+import ast
 import re
 import runpy
 import shlex
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "intarsia"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -122,3 +124,32 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert len(pages) > 20
     loaded = re.compile(r"<(?:script|link|img)[^>]+(?:src|href)=\"https?://")
     assert [page.name for page in pages if loaded.search(page.read_text(encoding="utf-8"))] == []
+
+
+def paths_of_row(row):
+    """The files that a row of a table names; a name alone lies in the folder that was named before it."""
+    folder = ROOT
+    for name in re.findall(r"`([\w./-]+)`", row):
+        if name.endswith("/") or re.search(r"\.(py|md|yml)$", name):
+            path = ROOT / name if (ROOT / name.split("/")[0]).exists() else folder / name
+            folder = path if name.endswith("/") else path.parent
+            yield path
+
+
+def test_contributors_find_every_file_and_every_room_in_the_table():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = [path for row in re.findall(r"^\| .*\|$", text, re.MULTILINE) for path in paths_of_row(row)]
+    assert [of_page(path) for path in named if not path.exists()] == []
+    rooms = {path.parent for path in PACKAGE.rglob("*.py")} - {PACKAGE, PACKAGE / "interop"}
+    assert [of_page(room) for room in rooms if not any(p == room or p.parent == room for p in named)] == []
+
+
+def test_tests_lie_in_the_room_of_what_they_test():
+    """`tests/x` holds the tests of `src/intarsia/x`, and the first line of each file says what it shows."""
+    tests = ROOT / "tests"
+    rooms = {path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")}
+    tested = set()
+    for file in tests.rglob("test_*.py"):
+        tested.add(file.parent.relative_to(tests))
+        assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))), file
+    assert tested == rooms - {Path("interop"), Path("schemas")}
