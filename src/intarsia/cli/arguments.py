@@ -25,7 +25,9 @@ __all__ = [
     "Changing",
     "Chunks",
     "Codec",
+    "Existing",
     "Json",
+    "Making",
     "Message",
     "OneArray",
     "Reachable",
@@ -136,11 +138,24 @@ class Reachable:
 
     store: Store
     storage_option: StorageOption = None
+
+
+@dataclass(frozen=True)
+class Making(Reachable):
+    """Arguments of commands that make a store where none is."""
+
+    branch: Branch = None
+
+
+@dataclass(frozen=True)
+class Existing(Reachable):
+    """Arguments of commands that need a store, and may read the files that it refers to."""
+
     allow: Allow = None
 
 
 @dataclass(frozen=True)
-class Changing(Reachable):
+class Changing(Existing):
     """Arguments of commands that change a store."""
 
     branch: Branch = None

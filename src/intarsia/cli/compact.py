@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import intarsia
-from intarsia.cli.arguments import Json, Reachable
+from intarsia.cli.arguments import Existing, Json
 from intarsia.cli.output import print_json, show_table, waiting
 from intarsia.cli.stores import NamedStore, arrays_that
 from intarsia.cli.verb import verb
@@ -16,7 +16,7 @@ __all__ = ["compact"]
 
 @verb
 def compact(
-    asked: Reachable,
+    asked: Existing,
     array: Annotated[
         str,
         typer.Argument(

@@ -6,11 +6,9 @@ import typer
 
 import intarsia
 from intarsia.cli.arguments import (
-    Branch,
     Json,
+    Making,
     Message,
-    StorageOption,
-    Store,
     parse_names,
     parse_options,
     parse_sizes,
@@ -24,7 +22,7 @@ __all__ = ["create"]
 
 @verb
 def create(
-    store: Store,
+    asked: Making,
     array: Annotated[str, typer.Argument(metavar="PATH", help="Path of the new array in the store.")],
     shape: Annotated[str, typer.Option("--shape", metavar="N,N,…", help="Shape; an axis may start at 0.")],
     dtype: Annotated[str, typer.Option("--dtype", help="Data type, such as float32.")],
@@ -45,8 +43,6 @@ def create(
         typer.Option("--attribute", "-a", metavar="KEY=VALUE", help="An attribute; the value may be JSON."),
     ] = None,
     message: Message = None,
-    branch: Branch = None,
-    storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
     """Create a logical array without regions; where nothing is yet, in a new Icechunk repository.
@@ -61,7 +57,7 @@ def create(
         "dimension_names": parse_names(dimension_names),
         "attributes": parse_options(attribute or (), "attribute"),
     }
-    place = NamedStore.make(store, storage_option, branch)
+    place = NamedStore.make(asked)
     commit = None
     try:
         if place.repo is None:
@@ -80,7 +76,7 @@ def create(
     if as_json:
         print_json(
             {
-                "store": store,
+                "store": asked.store,
                 "path": made.path,
                 "shape": list(made.shape),
                 "dtype": str(made.dtype),

@@ -6,11 +6,9 @@ import typer
 
 import intarsia
 from intarsia.cli.arguments import (
-    Branch,
     Json,
+    Making,
     Message,
-    StorageOption,
-    Store,
     parse_options,
 )
 from intarsia.cli.output import print_json, say, show_table, waiting
@@ -21,7 +19,7 @@ __all__ = ["ingest"]
 
 @verb
 def ingest(
-    store: Store,
+    asked: Making,
     files: Annotated[
         list[str],
         typer.Argument(metavar="FILES…", help="Paths, URLs or globs of NetCDF, HDF5, Zarr, N5, TIFF files."),
@@ -58,8 +56,6 @@ def ingest(
         ),
     ] = None,
     message: Message = None,
-    branch: Branch = None,
-    storage_option: StorageOption = None,
     as_json: Json = False,
 ) -> None:
     """Open an archive of files as logical arrays: nothing copied, one commit; later calls add what is new.
@@ -77,17 +73,17 @@ def ingest(
         "missing": missing,
         "replace": replace,
         "storage_options": parse_options(source_option or (), "source option") or None,
-        "branch": branch or "main",
+        "branch": asked.branch or "main",
         "message": message,
         "dry_run": dry_run,
     }
-    repo = _repository(store, storage_option, dry_run=dry_run)
+    repo = _repository(asked, dry_run=dry_run)
     with waiting("reading files") as progress:
         report = intarsia.ingest(files, repo, progress=progress, **options)
     if as_json:
         print_json(
             {
-                "store": store,
+                "store": asked.store,
                 "dry_run": dry_run,
                 "summary": report.summary,
                 "snapshot_id": report.snapshot_id,
@@ -125,11 +121,11 @@ def ingest(
         say(f"snapshot {report.snapshot_id}")
 
 
-def _repository(store: str, options: list[str] | None, *, dry_run: bool) -> Any:
+def _repository(asked: Making, *, dry_run: bool) -> Any:
     """The repository to add to; a dry run does without one that is not there."""
-    given = parse_options(options or (), "storage option")
+    given = parse_options(asked.storage_option or (), "storage option")
     try:
-        return intarsia.open_repository(store, create=not dry_run, **given)
+        return intarsia.open_repository(asked.store, create=not dry_run, **given)
     except intarsia.errors.RepositoryNotFoundError:
         if dry_run:
             return None

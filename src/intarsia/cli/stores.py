@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import icechunk
 
     from intarsia.array import LogicalArray
-    from intarsia.cli.arguments import Reachable
+    from intarsia.cli.arguments import Existing, Making
     from intarsia.report.members import MemberFacts
 
 __all__ = ["NamedStore", "arrays_that"]
@@ -49,7 +49,7 @@ class NamedStore:
     """The version that is meant."""
 
     @classmethod
-    def find(cls, asked: Reachable) -> NamedStore:
+    def find(cls, asked: Existing) -> NamedStore:
         """What is at a path or URL; a repository may read sources below the prefixes in `allow`."""
         version = Version(*(getattr(asked, name, None) for name in ("branch", "tag", "snapshot", "as_of")))
         repo = cls._repository(asked.store, asked.storage_option)
@@ -62,15 +62,15 @@ class NamedStore:
         return cls(asked.store, repo, version)
 
     @classmethod
-    def make(cls, text: str, options: Sequence[str] | None, branch: str | None) -> NamedStore:
+    def make(cls, asked: Making) -> NamedStore:
         """What is at a path or URL; a new repository if nothing is."""
-        given = parse_options(options or (), "storage option")
-        local = "://" not in text
-        if local and Path(text).expanduser().exists() and any(Path(text).expanduser().iterdir()):
-            repo = cls._repository(text, options)
+        path = Path(asked.store).expanduser()
+        if "://" not in asked.store and path.exists() and any(path.iterdir()):
+            repo = cls._repository(asked.store, asked.storage_option)
         else:
-            repo = cls._opened(text, given, create=True)
-        return cls(text, repo, Version(branch))
+            given = parse_options(asked.storage_option or (), "storage option")
+            repo = cls._opened(asked.store, given, create=True)
+        return cls(asked.store, repo, Version(asked.branch))
 
     @classmethod
     def _repository(cls, text: str, options: Sequence[str] | None) -> icechunk.Repository | None:
