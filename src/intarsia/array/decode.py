@@ -39,15 +39,15 @@ class Scratch:
 
     def for_chunk(self, decoder: Decoder) -> tuple[Bytes, Values]:
         """Memory for one chunk, as bytes and as what the `bytes` codec makes of them."""
-        found = self._views.get(id(decoder))
-        if found is None:
+        views = self._views.get(id(decoder))
+        if views is None:
             if self._bytes.size < decoder.nbytes:
                 self._bytes = np.empty(decoder.nbytes, dtype=np.uint8)
                 self._views.clear()
             memory = self._bytes[: decoder.nbytes]
-            found = memory, memory.view(decoder.stored_dtype).reshape(decoder.stored_shape)
-            self._views[id(decoder)] = found
-        return found
+            views = memory, memory.view(decoder.stored_dtype).reshape(decoder.stored_shape)
+            self._views[id(decoder)] = views
+        return views
 
 
 class Decoder:
@@ -101,9 +101,9 @@ class Decoder:
             place = out[target]
             if isinstance(place, np.ndarray) and place.flags.c_contiguous:
                 memory = place.reshape(-1).view(np.uint8)
-                found = self._unpacked(encoded, memory)
-                if found is not memory:
-                    memory[:] = np.frombuffer(found, dtype=np.uint8)
+                unpacked = self._unpacked(encoded, memory)
+                if unpacked is not memory:
+                    memory[:] = np.frombuffer(unpacked, dtype=np.uint8)
                 return
         put(out, target, self._values(encoded, scratch))
 
@@ -111,9 +111,9 @@ class Decoder:
         """A chunk decoded, perhaps in the thread's own memory."""
         if self._is_plain:
             memory, values = scratch.for_chunk(self)
-            found = self._unpacked(encoded, memory)
-            if found is not memory:
-                values = np.frombuffer(found, dtype=self.stored_dtype).reshape(self.stored_shape)
+            unpacked = self._unpacked(encoded, memory)
+            if unpacked is not memory:
+                values = np.frombuffer(unpacked, dtype=self.stored_dtype).reshape(self.stored_shape)
             if not self._array_codecs:
                 return values
             if not values.flags.aligned or values.dtype != self._dtype:

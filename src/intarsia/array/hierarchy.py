@@ -52,12 +52,12 @@ def read_key(store: Any, key: str) -> bytes | None:
     """A small value of a store; None if there is none."""
     check_store(store)
     prototype = default_buffer_prototype()
-    found = (
+    value = (
         store.get_sync(key, prototype=prototype)
         if store_supports_sync_io(store)
         else start(store.get(key, prototype)).result()
     )
-    return None if found is None else bytes(found.to_bytes())
+    return None if value is None else bytes(value.to_bytes())
 
 
 def is_logical(node: Any) -> bool:

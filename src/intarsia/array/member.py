@@ -165,8 +165,8 @@ def needed_shape(manifest: Manifest, row: Row) -> tuple[int, ...]:
 def member_problem(member: AnyArray, manifest: Manifest, needed: tuple[int, ...]) -> str | None:
     """Why this array cannot be a member, or None."""
     if not fits(manifest.data_type, member):
-        found, wanted = member.metadata.dtype, manifest.data_type
-        return f"it decodes to {type_text(found)}, but the logical array is {type_text(wanted)}"
+        own, wanted = member.metadata.dtype, manifest.data_type
+        return f"it decodes to {type_text(own)}, but the logical array is {type_text(wanted)}"
     if len(member.shape) != manifest.ndim or any(a < b for a, b in zip(member.shape, needed, strict=True)):
         return f"its shape is {member.shape}, but its regions need at least {needed}"
     return None
@@ -222,8 +222,8 @@ class Members(Mapping[str, AnyArray]):
         check_store(self._group.store)
         mode: Any = "r" if self._group.store.read_only else "r+"
         try:
-            found = zarr.open_array(self._group.store_path / name, mode=mode, zarr_format=3)
-            return with_codecs(found, self.live.get(name))
+            array = zarr.open_array(self._group.store_path / name, mode=mode, zarr_format=3)
+            return with_codecs(array, self.live.get(name))
         except FileNotFoundError as error:
             raise MissingMemberError(
                 f"the member {name!r} of {place_text(self._group.store_path)} is missing: the manifest names "
@@ -240,9 +240,9 @@ class Members(Mapping[str, AnyArray]):
         closed = [name for name in dict.fromkeys(names) if name not in self._opened]
         if len(closed) > 1:
             check_store(self._group.store)
-            for name, found in zip(closed, sync(self._open_all(closed)), strict=True):
-                if not isinstance(found, BaseException):
-                    self._opened[name] = with_codecs(zarr.Array(found), self.live.get(name))
+            for name, opened in zip(closed, sync(self._open_all(closed)), strict=True):
+                if not isinstance(opened, BaseException):
+                    self._opened[name] = with_codecs(zarr.Array(opened), self.live.get(name))
 
     async def _open_all(self, names: list[str]) -> list[Any]:
         gate = asyncio.Semaphore(zarr.config.get("async.concurrency"))

@@ -290,10 +290,12 @@ def _span(axis: Axis, order: Ints | None, start: Ints, stop: Ints) -> tuple[Ints
     if order is not None and axis.indices is not None:
         ordered = axis.indices[order]
         return np.searchsorted(ordered, start), np.searchsorted(ordered, stop)
+    # Index k lies at start + k * step. It is in [a, b) from the first k with start + k * step >= a, which is
+    # ceil((a - start) / step); -(x // n) is ceil(-x / n) in whole numbers.
     if axis.step > 0:
         first = -((axis.start - start) // axis.step)
         last = -((axis.start - stop) // axis.step)
-    else:
+    else:  # downwards: from the first k at or below b - 1, to the last one at or above a
         first = -((stop - 1 - axis.start) // -axis.step)
         last = (axis.start - start) // -axis.step + 1
     return np.maximum(first, 0), np.minimum(last, axis.count)
@@ -306,6 +308,8 @@ def _point_parts(manifest: Manifest, asked: Request, bounds: list[tuple[int, int
         yield Part(0, (), (np.arange(asked.size),), asked.size)
         return
     rows, start, stop, shift = _touched(manifest, bounds)
+    # Along the axis on which the points spread most, a region's bounds single out the fewest of them; only
+    # those are compared on the other axes.
     along = int(np.argmax([np.ptp(p) for p in points]))
     order = np.argsort(points[along], kind="stable")
     ordered = points[along][order]

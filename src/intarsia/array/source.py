@@ -78,8 +78,8 @@ class Source:
             return ZarrSource(name, array, obstacle, is_plain=False)
         try:
             return EngineSource(name, array)
-        except _ObstacleError as found:
-            return ZarrSource(name, array, str(found), is_plain=_is_plain(array))
+        except _ObstacleError as obstacle_met:
+            return ZarrSource(name, array, str(obstacle_met), is_plain=_is_plain(array))
 
     def with_options(self, options: Options) -> Source:
         """The member, to be written with run-time options; the last one asked for is kept."""

@@ -163,6 +163,8 @@ class RegionTable:
     def _along(self) -> tuple[int, Ints, Ints, Ints]:
         """The axis that tells most regions apart; the rows in its order, their starts, and the highest
         stop up to each row."""
+        # On the axis where regions reach furthest they are mostly one behind the other, as appends are; a
+        # slice of the order by start then holds few rows that a box does not touch.
         axis = int(np.argmax(self.start.max(axis=0)))
         starts = self.start[:, axis]
         order = np.argsort(starts, kind="stable")
@@ -177,13 +179,15 @@ class RegionTable:
         if any(a >= b for a, b in zip(box.start, box.stop, strict=True)):
             return np.empty(0, dtype=np.int64)
         axis, order, starts, highest_stop = self._along
+        # No row before `first` reaches the box: the highest of their stops does not. Stops themselves are not
+        # in order where a long region starts before short ones; their running maximum is.
         first = highest_stop.searchsorted(box.start[axis], side="right")
         last = starts.searchsorted(box.stop[axis], side="left")
         rows = order[first:last]
         inside = ((self.start[rows] < box.stop) & (self.stop[rows] > box.start)).all(axis=1)
-        found: Ints = rows[inside]
-        found.sort()
-        return found
+        touched: Ints = rows[inside]
+        touched.sort()
+        return touched
 
     def cells(self) -> int:
         """Number of lattice cells that regions cover."""
@@ -224,6 +228,7 @@ class RegionTable:
         if not self.ndim:
             return 0, 1
         axis, order, starts, highest_stop = self._along
+        # From the cheapest test to the dearest; each that succeeds proves that nothing overlaps.
         if bool((starts[1:] >= highest_stop[:-1]).all()):
             return None  # disjoint along one axis already, as a series of appends is
         if self._same_size_tiles_are_distinct():
@@ -237,15 +242,17 @@ class RegionTable:
         shape = self.stop - self.start
         if not (bool((shape == shape[0]).all()) and bool((self.start % shape[0] == 0).all())):
             return False
+        # Equal tiles on one grid share a cell only if they are the same tile, so numbering them is enough.
         tiles = self.start // shape[0]
         extent = tiles.max(axis=0) + 1
         if prod(extent.tolist()) >= 1 << 62:
-            return False
+            return False  # the number of a tile has to fit into 64 bits
         places = np.ravel_multi_index(tuple(tiles.T), tuple(extent.tolist()))
         return bool(np.unique(places).size == len(self))
 
     def _painted_once(self) -> bool:
         """Whether no cell is covered twice: paint every region onto the lattice squeezed to its bounds."""
+        # Between two neighbouring bounds nothing changes, so one cell for each such interval is enough.
         edges = [np.unique(np.concatenate([self.start[:, d], self.stop[:, d]])) for d in range(self.ndim)]
         if prod(len(edge) for edge in edges) > MOST_PAINTED_CELLS:
             return False
@@ -253,6 +260,8 @@ class RegionTable:
             (np.searchsorted(edge, self.start[:, d]), np.searchsorted(edge, self.stop[:, d]))
             for d, edge in enumerate(edges)
         ]
+        # Each box adds +1 or -1 at its 2^d corners. Summed up along every axis in turn (a difference array),
+        # that is 1 inside the box and 0 outside: the cost is a few operations a box, however large it is.
         paint = np.zeros([len(edge) for edge in edges], dtype=np.int32)
         for ends in product((0, 1), repeat=self.ndim):
             np.add.at(paint, tuple(corners[d][end] for d, end in enumerate(ends)), (-1) ** sum(ends))
@@ -262,6 +271,8 @@ class RegionTable:
 
     def _overlapping_pair(self, axis: int, order: Ints, starts: Ints) -> tuple[int, int] | None:
         """Sweep along one axis, each region against those that start before it ends."""
+        # Rows are in the order of their starts: those that may overlap row i stand right behind it, up to the
+        # first that starts where i ends.
         ends = np.searchsorted(starts, self.stop[order, axis], side="left")
         for position, i in enumerate(order.tolist()):
             rivals = order[position + 1 : ends[position]]

@@ -94,8 +94,8 @@ def verify(target: Any, path: str = "", *, data: bool = True) -> tuple[Problem, 
     except FileNotFoundError as error:
         raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
     except ManifestError as error:
-        found = error.problems or [str(error)]
-        return tuple(Problem("manifest", where, problem) for problem in found)
+        problems = error.problems or [str(error)]
+        return tuple(Problem("manifest", where, problem) for problem in problems)
     members = tuple(_member_problems(frame))
     data_problems = _data_problems(frame, {problem.where for problem in members}) if data else ()
     return (*members, *data_problems, *_leftovers(frame))
@@ -220,12 +220,12 @@ def leftovers(frame: Frame) -> list[str]:
     group = frame.group
     document: Any = group.metadata.attributes[MANIFEST_KEY]
     needed = {*frame.manifest.members, document["regions"] if isinstance(document["regions"], str) else ""}
-    found = [
+    left = [
         name
         for name in names_below(group)
         if OURS.match(name) and name not in needed and node_type(group, name) in ("array", None)
     ]
-    return found + sorted(_unfinished(group, needed))
+    return left + sorted(_unfinished(group, needed))
 
 
 def _unfinished(group: zarr.Group, needed: set[str]) -> Iterator[str]:

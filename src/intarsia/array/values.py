@@ -245,11 +245,11 @@ def holds_nulls(values: Values) -> bool:
 
 def fits(data_type: ZDType[Any, Any], member: zarr.Array[Any]) -> bool:
     """Whether the member decodes to the logical data type, or to its values alone."""
-    found: Any = member.metadata.dtype
-    if isinstance(found, OptionalDType) or not isinstance(data_type, OptionalDType):
-        native, expected = found.to_native_dtype(), data_type.to_native_dtype()
+    own: Any = member.metadata.dtype
+    if isinstance(own, OptionalDType) or not isinstance(data_type, OptionalDType):
+        native, expected = own.to_native_dtype(), data_type.to_native_dtype()
         return bool(native == expected and element_type(native) == element_type(expected))
-    return bool(found.to_native_dtype() == data_type.element.dtype)
+    return bool(own.to_native_dtype() == data_type.element.dtype)
 
 
 def codecs_for(data_type: ZDType[Any, Any], codecs: Iterable[CodecLike] | None) -> tuple[Codec, ...] | None:

@@ -84,6 +84,7 @@ class AxisCuts:
         while position < stop:
             chunk = position // size
             begin = position - chunk * size
+            # The steps that fit between `begin` and the end of the chunk, or of the slice if it ends before.
             count = (min(size, stop - chunk * size) - 1 - begin) // step + 1
             self.chunk.append(chunk)
             self.inside.append(slice(begin, begin + (count - 1) * step + 1, step))
@@ -152,6 +153,7 @@ class Work:
         self._gather = sum(isinstance(axis.target[0], np.ndarray) for axis in self._axes) > 1
         if points:
             self._points = [(part.target, ())]
+        # Positions in C order, by Horner's rule: what the axes before it gave, times the size of each axis.
         position: Any = np.zeros((), dtype=np.int64)
         for axis, size in zip(self._axes, source.grid, strict=True):
             position = position[..., None] * size + np.array(axis.chunk, dtype=np.int64)
@@ -303,6 +305,7 @@ def batches(works: list[Work], most_bytes: int, most_chunks: int) -> Iterator[Ba
         total = np.cumsum(work.nbytes[positions])
         at = 0
         while at < positions.size:
+            # Sizes summed up once: the end of a batch is where the sum has grown by the room that is left.
             before = int(total[at - 1]) if at else 0
             end = int(np.searchsorted(total, before + room_bytes, side="right"))
             end = min(end, at + room_chunks, positions.size)

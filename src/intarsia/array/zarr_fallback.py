@@ -127,8 +127,8 @@ def culprit(source: ZarrSource, part: Part) -> tuple[int, ...] | None:
 def _chunks_of(selector: AxisSelector, size: int) -> list[int]:
     if isinstance(selector, slice):
         return list(range(selector.start // size, (selector.stop - 1) // size + 1))
-    found: list[int] = np.unique(selector // size).tolist()
-    return found
+    chunks: list[int] = np.unique(selector // size).tolist()
+    return chunks
 
 
 def write_part_by_zarr(source: Source, part: Part, values: Values, *, points: bool) -> None:

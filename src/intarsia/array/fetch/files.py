@@ -32,12 +32,12 @@ class FileSpan:
 
     def read(self) -> bytes | bytearray:
         """The bytes."""
-        found = os.pread(self._file, self.nbytes, self._offset)
-        if len(found) == self.nbytes:
-            return found
+        content = os.pread(self._file, self.nbytes, self._offset)
+        if len(content) == self.nbytes:
+            return content
         whole = bytearray(self.nbytes)
-        whole[: len(found)] = found
-        self._read_rest(memoryview(whole), len(found))
+        whole[: len(content)] = content
+        self._read_rest(memoryview(whole), len(content))
         return whole
 
     def read_into(self, destination: memoryview) -> None:

@@ -110,15 +110,15 @@ class References:
 def load(store: IcechunkStore, sources: Sequence[EngineSource], at_a_time: int = 1) -> list[References]:
     """The references of several arrays, so many asked for at a time."""
     check_store(store)
-    found: dict[int, References] = {}
+    tables: dict[int, References] = {}
     left = iter(enumerate(sources))  # `next` on it is atomic
 
     def ask(numbered: tuple[int, EngineSource]) -> None:
         number, source = numbered
-        found[number] = _table(chunk_table(store, source.path, len(source.blob_grid)), source)
+        tables[number] = _table(chunk_table(store, source.path, len(source.blob_grid)), source)
 
     run(lambda: next(left, None), ask, threads=min(at_a_time, len(sources)))
-    return [found[number] for number in range(len(sources))]
+    return [tables[number] for number in range(len(sources))]
 
 
 def _table(chunks: ChunkTable, source: EngineSource) -> References:
@@ -195,27 +195,27 @@ class IcechunkBatch:
 
     async def _get(self, wanted: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:
         calls = [wanted[i : i + KEYS_PER_CALL] for i in range(0, len(wanted), KEYS_PER_CALL)]
-        return parts([item for found in await asyncio.gather(*map(self._call, calls)) for item in found])
+        return parts([item for items in await asyncio.gather(*map(self._call, calls)) for item in items])
 
     async def _call(self, wanted: list[KeyRange]) -> list[Any]:
         """One batch. What comes back as None, or fails, is asked for again alone: only then Icechunk tells
         a chunk that is not stored from one that cannot be read."""
         async with self._gate:
             try:
-                found: list[Any] = await get_many(self.store, [(key, _range(r)) for key, r in wanted])
+                items: list[Any] = await get_many(self.store, [(key, _range(r)) for key, r in wanted])
             except Exception:
-                found = [None] * len(wanted)
-        doubtful = [i for i, item in enumerate(found) if item is None]
+                items = [None] * len(wanted)
+        doubtful = [i for i, item in enumerate(items) if item is None]
         if doubtful:
             alone = [self.get_one(*wanted[i]) for i in doubtful]
             for i, item in zip(doubtful, await asyncio.gather(*alone, return_exceptions=True), strict=True):
-                found[i] = item
-        return found
+                items[i] = item
+        return items
 
     async def get_one(self, key: str, byte_range: ByteRequest | None) -> Any:
         """One value, None if it is not stored; raises if it cannot be read."""
-        found = await self.store.get(key, default_buffer_prototype(), byte_range)
-        return None if found is None else found.as_numpy_array()
+        content = await self.store.get(key, default_buffer_prototype(), byte_range)
+        return None if content is None else content.as_numpy_array()
 
 
 def _range(byte_range: Any) -> tuple[int | None, int | None]:
@@ -231,16 +231,16 @@ def repository_path(pickled: bytes) -> Path | None:
     >>> repository_path(b"...s3_object_store_provider...") is None
     True
     """
-    found = set()
+    paths = set()
     position = pickled.find(PROVIDER)
     while position >= 0:
         after = position + len(PROVIDER)
         text = _text(pickled, after + len(PATH_FIELD)) if pickled.startswith(PATH_FIELD, after) else None
-        found.add(text)
+        paths.add(text)
         position = pickled.find(PROVIDER, after)
-    if len(found) != 1:
+    if len(paths) != 1:
         return None
-    path = found.pop()
+    path = paths.pop()
     return None if path is None else Path(path)
 
 
@@ -307,10 +307,10 @@ def _by_icechunk(batch: IcechunkBatch, spans: Spans, i: int) -> bytes:
     else:
         wanted = Spans(source, blob[one], first[one], nbytes[one])
     ((key, byte_range),) = requests_of([wanted])
-    found = start(batch.get_one(key, byte_range)).result()
-    if found is None:
+    content = start(batch.get_one(key, byte_range)).result()
+    if content is None:
         raise FileNotFoundError(f"{key} is referred to, but not there")
-    return bytes(found)
+    return bytes(content)
 
 
 class LocalIcechunk:

@@ -27,6 +27,10 @@ MOST_GAP_BYTES = 1 << 20
 """Ranges further apart than this are asked for one by one: a request costs less than reading the gap."""
 
 MOST_JOINED_BYTES = 16 << 20
+"""A joined range is held in memory until its last piece is decoded."""
+
+type Cut = tuple[int, int, int | None]
+"""The request that a piece comes with, and its first and last byte in what comes; None means all of it."""
 
 type KeyRange = tuple[str, ByteRequest | None]
 
@@ -50,48 +54,51 @@ def coalesced(spans: Sequence[Spans]) -> tuple[list[Spans], Callable[[list[Any]]
     if all(item.start is None for item in spans):
         return list(spans), list
     joined: list[Spans] = []
-    cuts: list[tuple[int, int, int] | int] = []  # piece -> its request, and first and last byte in it
+    cuts: list[Cut] = []
     requests = 0
     for item in spans:
-        if item.start is None or item.nbytes is None or bool((item.start < 0).any()):
-            joined.append(item)
-            cuts.extend(range(requests, requests + len(item.blob)))
-            requests += len(item.blob)
-            continue
-        order = np.lexsort((item.start, item.blob))
-        blob, start, nbytes = (column[order].tolist() for column in (item.blob, item.start, item.nbytes))
-        groups: list[list[int]] = []  # blob, first byte, last byte, wanted bytes
-        found: list[tuple[int, int, int]] = []
-        for b, first, n in zip(blob, start, nbytes, strict=True):
-            last = groups[-1] if groups else None
-            gap = first - last[2] if last is not None else 0
-            if (
-                last is not None
-                and last[0] == b
-                and gap <= min(MOST_GAP_BYTES, last[3])
-                and first + n - last[1] <= MOST_JOINED_BYTES
-            ):
-                last[2], last[3] = max(last[2], first + n), last[3] + n
-            else:
-                last = [b, first, first + n, n]
-                groups.append(last)
-            found.append((requests + len(groups) - 1, first - last[1], first - last[1] + n))
-        placed: list[Any] = [None] * len(found)
-        for position, piece in zip(order.tolist(), found, strict=True):
-            placed[position] = piece
-        cuts.extend(placed)
-        columns = np.array(groups, dtype=np.int64).reshape(-1, 4)
-        joined.append(Spans(item.source, columns[:, 0], columns[:, 1], columns[:, 2] - columns[:, 1]))
-        requests += len(groups)
+        ranges, pieces = _joined(item, requests)
+        joined.append(ranges)
+        cuts += pieces
+        requests += len(ranges.blob)
 
-    def pieces(found: list[Any]) -> list[Any]:
-        return [found[cut] if isinstance(cut, int) else _piece(found[cut[0]], cut[1], cut[2]) for cut in cuts]
+    def cut_out(received: list[Any]) -> list[Any]:
+        return [_piece(received[request], first, last) for request, first, last in cuts]
 
-    return joined, pieces
+    return joined, cut_out
 
 
-def _piece(whole: Any, first: int, last: int) -> Any:
-    if whole is None or isinstance(whole, BaseException):
+def _joined(item: Spans, requests: int) -> tuple[Spans, list[Cut]]:
+    """The ranges of one member joined; requests are counted on from `requests`."""
+    if item.start is None or item.nbytes is None or bool((item.start < 0).any()):
+        # Whole objects have nothing to join; where a range counts from the end, nobody knows its neighbours.
+        return item, [(requests + i, 0, None) for i in range(len(item.blob))]
+    # Sorted by object and by place in it, a range can only continue the one before it.
+    order = np.lexsort((item.start, item.blob))
+    columns = (column[order].tolist() for column in (item.blob, item.start, item.nbytes))
+    groups: list[list[int]] = []  # object, first byte, last byte, how many bytes of it are wanted
+    pieces: list[Any] = [None] * len(order)
+    for position, (blob, first, nbytes) in zip(order.tolist(), zip(*columns, strict=True), strict=True):
+        last = groups[-1] if groups else None
+        if (
+            last is not None
+            and last[0] == blob
+            # What is wanted so far counts, not what is fetched: waste must not justify more waste.
+            and first - last[2] <= min(MOST_GAP_BYTES, last[3])
+            and first + nbytes - last[1] <= MOST_JOINED_BYTES
+        ):
+            # Ranges may overlap: an index may send two chunks to the same bytes.
+            last[2], last[3] = max(last[2], first + nbytes), last[3] + nbytes
+        else:
+            last = [blob, first, first + nbytes, nbytes]
+            groups.append(last)
+        pieces[position] = (requests + len(groups) - 1, first - last[1], first - last[1] + nbytes)
+    table = np.array(groups, dtype=np.int64).reshape(-1, 4)
+    return Spans(item.source, table[:, 0], table[:, 1], table[:, 2] - table[:, 1]), pieces
+
+
+def _piece(whole: Any, first: int, last: int | None) -> Any:
+    if last is None or whole is None or isinstance(whole, BaseException):
         return whole
     return memoryview(whole)[first:last]
 
@@ -105,8 +112,8 @@ class _Later:
     def __iter__(self) -> Generator[Encoded | None]:
         get, prototype = self._store.get_sync, default_buffer_prototype()
         for key, byte_range in requests_of(self._spans):
-            found = get(key, prototype=prototype, byte_range=byte_range)
-            yield None if found is None else found.as_numpy_array()
+            content = get(key, prototype=prototype, byte_range=byte_range)
+            yield None if content is None else content.as_numpy_array()
 
     def cancel(self) -> None:
         """Nothing runs."""
@@ -151,9 +158,9 @@ class Started:
         self._future = start(work)
 
     def __iter__(self) -> Generator[Encoded | None]:
-        found = self._future.result()
-        for position, item in enumerate(found):
-            found[position] = None  # each is let go of once it is decoded
+        items = self._future.result()
+        for position, item in enumerate(items):
+            items[position] = None  # each is let go of once it is decoded
             if isinstance(item, BaseException):
                 raise item
             yield item
@@ -187,8 +194,8 @@ class ConcurrentStore:
 
         async def one(key: str, byte_range: ByteRequest | None) -> Any:
             async with self._gate:  # all batches together are no more requests than zarr allows
-                found = await self._store.get(key, prototype, byte_range)
-                return None if found is None else found.as_numpy_array()
+                content = await self._store.get(key, prototype, byte_range)
+                return None if content is None else content.as_numpy_array()
 
         tasks = [one(*item) for item in wanted]
         return parts(await asyncio.gather(*tasks, return_exceptions=True))

@@ -164,6 +164,8 @@ def _common(grids: set[tuple[int, int]]) -> tuple[int, int]:
     """Step and first cut that suit all of these (chunk, phase) pairs, or else the largest chunks."""
     largest, largest_phase = max(grids)
     step, phase = 1, 0
+    # Cuts that all grids have in common lie at p, p + s, p + 2s …, with s their least common multiple, and p
+    # as the Chinese remainder theorem has it: one grid more at a time, found by trying, as the steps are few.
     for chunk, first in sorted(grids, reverse=True):
         joint = lcm(step, chunk)
         if joint > MOST_COMMON_STEP * largest:
@@ -176,7 +178,7 @@ def _common(grids: set[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _inner_cuts(low: int, high: int, step: int, phase: int) -> Ints:
-    first = low + (phase - low) % step
+    first = low + (phase - low) % step  # the first place from `low` on that is `phase` modulo `step`
     return np.arange(first, high, step, dtype=np.int64)
 
 
