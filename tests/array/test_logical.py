@@ -401,8 +401,7 @@ def test_a_failed_append_leaves_nothing_grown_and_nothing_behind(codecs, monkeyp
         if source.name == name:
             raise OSError("the disk is full")
 
-    monkeypatch.setattr("intarsia.array.edit.write_box", fails)
-    monkeypatch.setattr("intarsia.array.append.write_box", fails)
+    monkeypatch.setattr("intarsia.array.reserve.write_box", fails)
     with pytest.raises(OSError, match="the disk is full"):
         array.append(np.arange(10), codecs=codecs)
     assert name in calls
