@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from intarsia.array.member import short_codecs
 from intarsia.array.plan import request
-from intarsia.array.read import prepare, threads_for
+from intarsia.array.read import prepare
 from intarsia.array.values import type_text
+from intarsia.array.work import threads_for
 from intarsia.words import EXPLAIN_COLUMNS, aligned, bounds_text, count_text, size_text
 
 if TYPE_CHECKING:

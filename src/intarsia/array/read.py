@@ -16,7 +16,7 @@ from intarsia.array.pool import run
 from intarsia.array.shards import ShardIndexError, locate
 from intarsia.array.source import EngineSource
 from intarsia.array.values import Values, allocated
-from intarsia.array.work import WORTH_A_THREAD, Queue, Work
+from intarsia.array.work import Queue, Work, threads_for
 from intarsia.array.zarr_fallback import culprit, read_part_by_zarr
 from intarsia.codecs.current_chunk import working_on
 from intarsia.errors import ReadError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from intarsia.array.table import Row
     from intarsia.array.work import Batch
 
-__all__ = ["PreparedRead", "prepare", "read_request", "threads_for"]
+__all__ = ["PreparedRead", "prepare", "read_request"]
 
 
 class PreparedRead(NamedTuple):
@@ -172,18 +172,6 @@ def _decode(
         raise _failure(frame, layout, work.part, work.source, work.source.index(chunk), error) from error
     finally:
         received.close()
-
-
-def threads_for(works: list[Work], config: LogicalConfig) -> int:
-    """How many threads decode: as many as are allowed, have something to do, and fit into half the window."""
-    chunks = total = largest = 0
-    for work in works:
-        decoder = work.source.decoder
-        chunks += work.present.size
-        total += work.present.size * decoder.nbytes
-        largest = max(largest, decoder.nbytes * decoder.copies)
-    fitting = config.window // 2 // max(largest, 1)
-    return max(1, min(config.most_threads, chunks, fitting, total // WORTH_A_THREAD))
 
 
 def _failure(

@@ -19,13 +19,23 @@ from intarsia.array.fetch import Spans
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from intarsia.array.config import LogicalConfig
     from intarsia.array.fetch import Fetcher, Pending
     from intarsia.array.plan import AxisSelector, Part
     from intarsia.array.shards import Located
     from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
 
-__all__ = ["WORTH_A_THREAD", "AxisCuts", "Batch", "Queue", "Work", "batches", "outer_index"]
+__all__ = [
+    "BATCHES_PER_THREAD",
+    "AxisCuts",
+    "Batch",
+    "Queue",
+    "Work",
+    "batches",
+    "outer_index",
+    "threads_for",
+]
 
 WORTH_A_THREAD = 256 << 10
 """Decoded bytes that make up for starting a thread."""
@@ -179,13 +189,6 @@ class Work:
         self.present = np.flatnonzero(nbytes >= 0)
         self.some_missing = self.present.size < nbytes.size
 
-    def threads(self, most: int, window: int) -> int:
-        """How many threads work on these chunks: all that are allowed, worth it, and fit half the window."""
-        decoder = self.source.decoder
-        fitting = window // 2 // max(decoder.nbytes * decoder.copies, 1)
-        worth = self.present.size * decoder.nbytes // WORTH_A_THREAD
-        return max(1, min(most, self.present.size, fitting, worth))
-
     def covered(self, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which chunks are taken as a whole, as far as they lie in an array of this shape."""
         if self._points is not None:
@@ -242,6 +245,18 @@ class Work:
 
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def threads_for(works: list[Work], config: LogicalConfig) -> int:
+    """How many threads decode: as many as are allowed, have something to do, and fit into half the window."""
+    chunks = total = largest = 0
+    for work in works:
+        decoder = work.source.decoder
+        chunks += work.present.size
+        total += work.present.size * decoder.nbytes
+        largest = max(largest, decoder.nbytes * decoder.copies)
+    fitting = config.window // 2 // max(largest, 1)
+    return max(1, min(config.most_threads, chunks, fitting, total // WORTH_A_THREAD))
 
 
 class Queue:

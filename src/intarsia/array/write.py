@@ -26,7 +26,7 @@ from intarsia.array.plan import Part, plan
 from intarsia.array.pool import run
 from intarsia.array.source import EngineSource
 from intarsia.array.values import Values, as_values, broadcast, for_member, holds_nulls, is_nullable
-from intarsia.array.work import Work, batches, outer_index
+from intarsia.array.work import BATCHES_PER_THREAD, Work, batches, outer_index, threads_for
 from intarsia.array.zarr_fallback import write_part_by_zarr
 from intarsia.codecs.current_chunk import working_on
 from intarsia.errors import CrossRegionWriteError, NoRegionError, ReadError, ShapeError
@@ -56,7 +56,6 @@ type Stored = list[tuple[str, Buffer | None]]
 """Keys and what to store there; None means to remove it."""
 
 BATCHES_STORED_AT_A_TIME = 4
-BATCHES_PER_THREAD = 8
 
 
 def write_request(frame: Frame, config: LogicalConfig, asked: Request, value: Any) -> None:
@@ -150,7 +149,7 @@ def write_part(
         return None
     config = config or LogicalConfig()
     work = Work(part, source, points, values.shape)
-    threads = work.threads(config.most_threads, config.window)
+    threads = threads_for([work], config)
     writer = _Writer(work, values, threads, config.window, look)
     try:
         run(writer.take, writer.write, threads, give_up=writer.give_up)
