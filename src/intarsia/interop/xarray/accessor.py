@@ -1,6 +1,6 @@
 """What xarray objects gain: `import intarsia.interop.xarray` registers `Dataset.intarsia`.
 
-The backend imports this module, so the accessor is also there once xarray has opened any dataset.
+The backend lies in the same room, so the accessor is also there once xarray has opened any dataset with it.
 """
 
 from __future__ import annotations

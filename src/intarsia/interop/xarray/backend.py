@@ -11,7 +11,6 @@ import xarray as xr
 from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
 from zarr.errors import ContainsArrayError
 
-import intarsia.interop.xarray  # noqa: F401 (registers Dataset.intarsia)
 from intarsia.array import LogicalArray
 from intarsia.array.hierarchy import groups_below, is_logical, open_group
 from intarsia.errors import NotLogicalArrayError
