@@ -16,6 +16,7 @@ ROOMS = {
     "versions": "Repositories and versions",
     "codecs": "Codecs",
     "shards": "Slotted shards",
+    "packing": "Packed values",
     "tune": "Choosing encodings",
     "archives": "Archives of files",
     "interop": "xarray, dask and others",

@@ -21,6 +21,7 @@ from .interop.views.fused_view import fused_view
 from .interop.views.http import serve, serving
 from .interop.views.tensorstore import tensorstore_spec
 from .interop.xarray.writing import from_xarray
+from .packing import Packing
 from .progress import progress_bar
 from .report.region_map import region_map
 from .report.write import write_report
@@ -45,6 +46,7 @@ __all__ = [
     "LogicalArray",
     "OffsetCodec",
     "PackBitsCodec",
+    "Packing",
     "PadCodec",
     "Region",
     "advise",

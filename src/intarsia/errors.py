@@ -20,6 +20,7 @@ Each class is also the built-in exception that a caller would expect, so
     ├── BoundsError (IndexError)
     ├── ShapeError (ValueError)
     ├── DataTypeError (TypeError)
+    ├── PackingError (ValueError)
     ├── NullsPresentError (ValueError)
     ├── NoRegionError (IndexError)
     ├── CrossRegionWriteError (ValueError)
@@ -69,6 +70,7 @@ __all__ = [
     "NotLogicalArrayError",
     "NullsPresentError",
     "OverlapError",
+    "PackingError",
     "ReadError",
     "ReadOnlyError",
     "RepositoryError",
@@ -256,6 +258,17 @@ class DataTypeError(IntarsiaError, TypeError):
 
     >>> issubclass(DataTypeError, TypeError)
     True
+    """
+
+
+class PackingError(IntarsiaError, ValueError):
+    """A packing is impossible, or it cannot hold a value.
+
+    >>> import intarsia
+    >>> intarsia.Packing("int8", scale=0.5).encode([100])
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.PackingError: int8 * 0.5: cannot hold 100.0 (at [0]): values lie between -64.0 and 63.5
     """
 
 

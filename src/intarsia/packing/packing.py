@@ -1,0 +1,415 @@
+"""How stored numbers become values: a scale, an offset, missing values, as the CF conventions have them.
+
+Everything is decided and computed as xarray does it, so that both give the same values to the last bit. In
+xarray it follows from the attributes and their types on every read; a `Packing` holds what came of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from intarsia.errors import PackingError
+from intarsia.packing.numbers import bits_of, exact, factor_of, known_type, mark_of, named_type, numbers_of
+from intarsia.packing.rules import factor, float_type, found_by, reinterpreted, value_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from intarsia.packing.numbers import Number
+
+__all__ = ["Packing"]
+
+type Values = np.ndarray[Any, Any]
+
+BLOCK = 1 << 17
+"""Elements that are decoded at a time: the steps after the first then find them in the cache."""
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class Packing:
+    """How stored numbers become values: `stored * scale + offset`, and NaN where one means "missing".
+
+    >>> packing = Packing("int16", scale=0.01, offset=273.15, missing=-32768)
+    >>> packing.decode(np.array([0, 100, -32768], dtype="int16"))
+    array([273.15, 274.15,    nan])
+    >>> packing.encode([274.15, np.nan])
+    array([   100, -32768], dtype=int16)
+
+    What the packing cannot hold is refused:
+
+    >>> packing.encode([1e6])
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.PackingError: int16 * 0.01 + 273.15, missing -32768: cannot hold 1000000.0 (at [0]): ...
+
+    The type of the values follows from the types of scale and offset, as in xarray; or it is given:
+
+    >>> Packing("int16", scale=np.float32(0.01)).values
+    dtype('float32')
+    >>> Packing("int16", scale=0.01, values="float32").scale
+    np.float32(0.01)
+    """
+
+    stored: np.dtype[Any]
+    """What the bytes hold."""
+
+    scale: Number | None = None
+    """Stored numbers are multiplied by this…"""
+
+    offset: Number | None = None
+    """… and this is added."""
+
+    missing: tuple[Number, ...] = ()
+    """Stored numbers that mean "missing"; the first of them is written for NaN."""
+
+    unsigned: bool | None = None
+    """Whether signed integers are read as unsigned ones (True), or the other way round (False)."""
+
+    values: np.dtype[Any] = field(kw_only=True)
+    """What the values are."""
+
+    def __init__(
+        self,
+        stored: Any,
+        *,
+        scale: Any = None,
+        offset: Any = None,
+        missing: Any = (),
+        unsigned: bool | None = None,
+        values: Any = None,
+    ) -> None:
+        stored = known_type(stored, "the stored data type")
+        if unsigned not in (None, True, False):
+            raise PackingError(f"unsigned is {unsigned!r}: give True, False or None")
+        if unsigned is not None and stored.kind != ("i" if unsigned else "u"):
+            unsigned = None
+        numbers = numbers_of(stored, unsigned)
+        given = list(missing) if isinstance(missing, tuple | list | np.ndarray) else [missing]
+        marks = [exact(mark, numbers) for mark in given if mark == mark]  # NaN is missing anyway
+        if values is None:
+            values = value_type(numbers, scale, offset, masked=bool(marks))
+        values = known_type(values, "the type of the values")
+        if marks and values.kind != "f":
+            raise PackingError(f"missing values become NaN, which {values} cannot hold")
+        put = object.__setattr__
+        put(self, "stored", stored)
+        put(self, "unsigned", unsigned)
+        put(self, "values", values)
+        put(self, "scale", factor(scale, values, "scale"))
+        put(self, "offset", factor(offset, values, "offset"))
+        put(self, "missing", tuple(dict.fromkeys(marks)))
+        vars(self)["numbers"] = numbers
+
+    @classmethod
+    def from_attributes(cls, dtype: Any, attributes: Mapping[str, Any]) -> Self | None:
+        """The packing that the attributes of a variable describe; None if they describe none.
+
+        The types of the attributes matter: NumPy's scalars have the types that a file gave them.
+
+        >>> Packing.from_attributes("uint8", {"_FillValue": np.uint8(255)})
+        Packing('uint8', missing=(255,), values='float32')
+        >>> Packing.from_attributes("int8", {"_Unsigned": "true", "scale_factor": np.float32(0.5)})
+        Packing('int8', scale=float32(0.5), unsigned=True, values='float32')
+        >>> Packing.from_attributes("int8", {"units": "K"})
+        """
+        stored = known_type(dtype, "the stored data type")
+        scale, offset = (attributes.get(name) for name in ("scale_factor", "add_offset"))
+        sign = attributes.get("_Unsigned")
+        if isinstance(sign, np.ndarray | list | tuple) and np.size(sign) == 1:
+            sign = np.ravel(sign)[0]
+        unsigned = {"true": True, "false": False}.get(sign) if isinstance(sign, str) else None
+        if unsigned is not None and stored.kind != ("i" if unsigned else "u"):
+            unsigned = None
+        numbers = numbers_of(stored, unsigned)
+        given = {n: attributes[n] for n in ("_FillValue", "missing_value") if attributes.get(n) is not None}
+        marks = {
+            name: [mark for mark in np.ravel(value) if mark is not None and mark == mark]
+            for name, value in given.items()
+        }
+        masked = any(marks.values())
+        # Attributes that hold nothing but NaN go without saying for floats, but xarray then leaves the type
+        # of the stored numbers alone; on integers it drops them.
+        only_nan = bool(given) and not masked and stored.kind == "f"
+        if scale is None and offset is None and unsigned is None and not masked:
+            return None
+        values = stored if only_nan else value_type(numbers, scale, offset, masked)
+        missing: list[Number] = []
+        for name, listed in marks.items():
+            for mark in listed:
+                if name == "_FillValue" and unsigned is not None:
+                    mark = reinterpreted(mark, stored, numbers)
+                missing += found_by(mark, numbers, values)
+        return cls(stored, scale=scale, offset=offset, missing=missing, unsigned=unsigned, values=values)
+
+    def with_factors(self, scale: Number | None, offset: Number | None) -> Packing:
+        """This packing with another scale and offset of the same types, which are not checked again.
+
+        >>> Packing("int16", scale=0.5).with_factors(np.float64(0.25), None)
+        Packing('int16', scale=float64(0.25), values='float64')
+        """
+        other = object.__new__(type(self))
+        fields = {name: vars(self)[name] for name in ("stored", "missing", "unsigned", "values", "numbers")}
+        vars(other).update(fields, scale=scale, offset=offset)
+        return other
+
+    @cached_property
+    def numbers(self) -> np.dtype[Any]:
+        """What the stored numbers are taken for: `stored`, unless `unsigned` says otherwise."""
+        return numbers_of(self.stored, self.unsigned)
+
+    def decode(self, stored: Any) -> Values:
+        """The values of stored numbers.
+
+        >>> Packing("int8", unsigned=True).decode(np.array([-1], dtype="int8"))
+        array([255], dtype=uint8)
+        """
+        stored = np.asarray(stored)
+        out = np.empty(stored.shape, dtype=self.values)
+        self.decode_into(stored, out)
+        return out
+
+    def decode_into(self, stored: Values, out: Values) -> None:
+        """Put the values of stored numbers, in either byte order, into an array of the same shape.
+
+        The array may have a wider type than the values; they are rounded as their own type has it.
+
+        >>> out = np.empty(2)
+        >>> Packing("int16", scale=np.float32(0.1)).decode_into(np.array([1, 2], dtype="int16"), out)
+        >>> out.tolist()
+        [0.10000000149011612, 0.20000000298023224]
+        """
+        if stored.dtype.newbyteorder("=") != self.stored:
+            raise PackingError(f"{self}: got {stored.dtype}, not {self.stored}")
+        if self.unsigned is not None:
+            stored = stored.view(self.numbers.newbyteorder(stored.dtype.byteorder))
+        same = out.dtype == self.values
+        with np.errstate(all="ignore"):
+            for block in _blocks(stored.shape):
+                if same:
+                    self._decode_block(stored[block], out[block])
+                else:
+                    values = np.empty(out[block].shape, dtype=self.values)
+                    self._decode_block(stored[block], values)
+                    np.copyto(out[block], values, casting="same_kind")
+
+    def _decode_block(self, numbers: Values, out: Values) -> None:
+        np.copyto(out, numbers, casting="unsafe")
+        absent = self._absent(numbers, out)
+        # In place, as xarray has it: a scale of a wider type than the values multiplies in its own type, and
+        # the product is rounded before the offset is added.
+        if self.scale is not None:
+            np.multiply(out, self.scale, out=out, casting="same_kind")
+        if self.offset is not None:
+            np.add(out, self.offset, out=out, casting="same_kind")
+        if absent is not None and absent.any():
+            np.copyto(out, np.nan, where=absent)
+
+    def _absent(self, numbers: Values, values: Values) -> Values | None:
+        """Where a missing value stands; `values` are the numbers, not yet scaled.
+
+        xarray compares after the conversion, in which large integers may lose digits. Where they cannot, the
+        stored numbers are compared, which are shorter.
+        """
+        absent: Values | None = None
+        for mark in self.missing:
+            equal = numbers == mark if self._compares_numbers else values == self.values.type(mark)
+            absent = equal if absent is None else absent | equal
+        return absent
+
+    @cached_property
+    def _compares_numbers(self) -> bool:
+        # NumPy calls the conversion of 64-bit integers to float64 safe; it is not.
+        long = self.numbers.kind in "iu" and self.numbers.itemsize == 8
+        return not long and bool(np.can_cast(self.numbers, self.values, "safe"))
+
+    def encode(self, values: Any) -> Values:
+        """The numbers to store for values: rounded, and the first missing value where they are NaN.
+
+        >>> Packing("uint8", scale=0.5).encode([0.2, 0.3, 1.0])
+        array([0, 1, 2], dtype=uint8)
+        """
+        values = np.asarray(values)
+        if values.dtype.kind not in "iuf":
+            raise PackingError(f"{self}: got {values.dtype}, not numbers")
+        with np.errstate(all="ignore"):
+            if self.values.kind != "f":
+                numbers = self._encode_integers(values)
+            else:
+                numbers = self._encode_floats(
+                    values if values.dtype.kind == "f" else values.astype(self.values)
+                )
+        return numbers.view(self.stored)
+
+    def _encode_floats(self, values: Values) -> Values:
+        absent, numbers = np.isnan(values), self.numbers
+        # xarray computes in the type of the data where it has a missing value to write, and else in the type
+        # that scale and offset ask for.
+        kind = values.dtype.newbyteorder("=")
+        chosen = value_type(numbers, self.scale, self.offset, masked=False)
+        if not self.missing and self.values == chosen and self._is_scaled:
+            kind = float_type(kind, self.scale, self.offset)
+        data = values.astype(kind)
+        if self.offset is not None:
+            np.subtract(data, self.offset, out=data, casting="same_kind")
+        if self.scale is not None:
+            np.divide(data, self.scale, out=data, casting="same_kind")
+        if numbers.kind == "f":
+            found = data.astype(numbers)
+            bad = (np.isinf(found) & ~np.isinf(values)) | np.isnan(found)
+        else:
+            np.rint(data, out=data)
+            limits = np.iinfo(numbers)
+            # One more than the largest integer is a power of two, which every float type holds, or is inf.
+            beyond = data.dtype.type(2.0 ** (limits.bits - (numbers.kind == "i")))
+            bad = ~((data >= limits.min) & (data < beyond))
+            found = np.where(bad, numbers.type(0), data).astype(numbers)
+        taken = self._absent(found, found.astype(self.values))
+        if taken is not None:
+            bad |= taken
+            found[absent] = self.missing[0]
+            bad &= ~absent
+        elif numbers.kind == "f":
+            bad &= ~absent
+        self._refuse(values, bad)
+        return found
+
+    def _encode_integers(self, values: Values) -> Values:
+        data = values.astype(self.values)
+        if self.offset is not None:
+            data -= self.offset.astype(self.values)
+        if self.scale is not None:
+            data //= self.scale.astype(self.values)
+        found = data.astype(self.numbers)
+        self._refuse(values, self.decode(found.view(self.stored)) != values)
+        return found
+
+    def _refuse(self, values: Values, bad: Values) -> None:
+        """Say which value cannot be held, and why."""
+        if not bad.any():
+            return
+        index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+        value, numbers = values[index].item(), self.numbers
+        limits = np.iinfo(numbers) if numbers.kind in "iu" else np.finfo(numbers)
+        ends = np.array([limits.min, limits.max], dtype=numbers).view(self.stored)
+        unmasked = Packing(
+            self.stored, scale=self.scale, offset=self.offset, unsigned=self.unsigned, values=self.values
+        )
+        low, high = sorted(unmasked.decode(ends).tolist())
+        why = f"values lie between {low!r} and {high!r}"
+        if value != value:
+            why = "no stored number means missing"
+        elif low <= value <= high:
+            why = "its number means missing" if self.missing else "it lies between two numbers"
+        raise PackingError(f"{self}: cannot hold {value!r} (at {list(index)}): {why}")
+
+    @property
+    def _is_scaled(self) -> bool:
+        return self.scale is not None or self.offset is not None
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON that any program reads back to the bit: floats are texts of their bytes, as in Zarr.
+
+        >>> Packing("int16", scale=0.01, missing=-1).to_json()  # doctest: +NORMALIZE_WHITESPACE
+        {'stored': 'int16', 'unsigned': None, 'values': 'float64', 'missing': [-1],
+         'scale': ['float64', '0x3f847ae147ae147b'], 'offset': None}
+        """
+        return {
+            "stored": self.stored.name,
+            "unsigned": self.unsigned,
+            "values": self.values.name,
+            "missing": [mark.item() if mark.dtype.kind in "iu" else bits_of(mark) for mark in self.missing],
+            "scale": None if self.scale is None else [self.scale.dtype.name, bits_of(self.scale)],
+            "offset": None if self.offset is None else [self.offset.dtype.name, bits_of(self.offset)],
+        }
+
+    @classmethod
+    def from_json(cls, document: Any) -> Self:
+        """The packing behind its JSON.
+
+        >>> packing = Packing("int16", scale=0.01, missing=-1)
+        >>> Packing.from_json(packing.to_json()) == packing
+        True
+        """
+        fields = ("stored", "unsigned", "values", "missing", "scale", "offset")
+        if not isinstance(document, dict) or set(document) != set(fields):
+            raise PackingError(f"a packing is an object of {', '.join(fields)}; got {document!r:.200}")
+        given = dict(document)
+        stored = named_type(given["stored"], "stored")
+        if given["unsigned"] not in (None, True, False) or type(given["unsigned"]) is int:
+            raise PackingError(f"unsigned: {given['unsigned']!r} is not true, false or null")
+        if stored.kind != {None: stored.kind, True: "i", False: "u"}[given["unsigned"]]:
+            raise PackingError(f"unsigned: {given['unsigned']!r} means nothing for {stored}")
+        if not isinstance(given["missing"], list):
+            raise PackingError(f"missing: {given['missing']!r:.200} is not a list")
+        numbers = numbers_of(stored, given["unsigned"])
+        marks = [mark_of(mark, numbers) for mark in given["missing"]]
+        return cls(
+            stored,
+            scale=factor_of(given["scale"], "scale"),
+            offset=factor_of(given["offset"], "offset"),
+            missing=np.array(marks, dtype=numbers) if marks else (),
+            unsigned=given["unsigned"],
+            values=named_type(given["values"], "values"),
+        )
+
+    @cached_property
+    def _key(self) -> tuple[Any, ...]:
+        # By their bits: 0.5 as float32 and as float64 compute differently, and so do 0.0 and -0.0.
+        factors = [None if f is None else (f.dtype, f.tobytes()) for f in (self.scale, self.offset)]
+        marks = tuple(mark.tobytes() for mark in self.missing)
+        return self.stored, self.unsigned, self.values, *factors, marks
+
+    def __eq__(self, other: object) -> bool:
+        return self._key == other._key if isinstance(other, Packing) else NotImplemented
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._key)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Packing.from_json, (self.to_json(),)  # without the hash, which another process has otherwise
+
+    def __repr__(self) -> str:
+        parts = [repr(self.stored.name)]
+        for name in ("scale", "offset"):
+            factor = getattr(self, name)
+            if factor is not None:
+                parts.append(f"{name}={factor.dtype.name}({factor.item()!r})")
+        if self.missing:
+            parts.append(f"missing=({', '.join(repr(mark.item()) for mark in self.missing)},)")
+        if self.unsigned is not None:
+            parts.append(f"unsigned={self.unsigned}")
+        return f"Packing({', '.join([*parts, f'values={self.values.name!r}'])})"
+
+    def __str__(self) -> str:
+        text = self.numbers.name
+        if self.scale is not None:
+            text += f" * {self.scale!s}"
+        if self.offset is not None:
+            text += f" + {self.offset!s}"
+        return text + (f", missing {', '.join(str(mark) for mark in self.missing)}" if self.missing else "")
+
+
+def _blocks(shape: tuple[int, ...]) -> Iterator[Any]:
+    """Boxes of up to `BLOCK` elements that make up an array of this shape."""
+    size = int(np.prod(shape, dtype=np.int64))
+    if size <= BLOCK:
+        yield ...
+        return
+    rows = max(1, BLOCK * shape[0] // size)
+    for start in range(0, shape[0], rows):
+        taken = slice(start, start + rows)
+        if rows > 1 or size // shape[0] <= BLOCK:
+            yield taken
+        else:
+            for rest in _blocks(shape[1:]):
+                yield (
+                    (taken, rest) if rest is ... else (taken, *(rest if isinstance(rest, tuple) else (rest,)))
+                )
