@@ -256,7 +256,7 @@ def test_all_problems_are_listed_at_once(document):
         assert field in text
 
 
-@pytest.mark.parametrize("version", [0, 2, 99])
+@pytest.mark.parametrize("version", [0, 3, 99])
 def test_an_unknown_version_is_refused_and_says_what_reads_it(version, document):
     store, attributes = document
     rewrite(store, damaged(attributes, version=version))

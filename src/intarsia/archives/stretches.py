@@ -161,6 +161,8 @@ def merged(table: RegionTable, axis: int) -> RegionTable:
     shift = ordered.member_start - ordered.start  # where a member continues, it does not change
     same = (ordered.member[1:] == ordered.member[:-1]) & (shift[1:] == shift[:-1]).all(axis=1)
     same &= ordered.start[1:, axis] == ordered.stop[:-1, axis]
+    for numbers in (ordered.packing, ordered.view, ordered.layer):
+        same &= numbers[1:] == numbers[:-1]
     for column in (ordered.start[:, cross], ordered.stop[:, cross]):
         same &= (column[1:] == column[:-1]).all(axis=1)
     firsts = np.flatnonzero(np.concatenate([[True], ~same]))

@@ -11,7 +11,7 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import store_supports_sync_io, sync
 from intarsia.array.fetch import fetcher_for, is_lasting
 from intarsia.array.hierarchy import open_group, read_key
-from intarsia.array.manifest import CONVENTION, CONVENTIONS_KEY, INLINE_REGIONS, MANIFEST_KEY, NAME, Manifest
+from intarsia.array.manifest import CONVENTIONS_KEY, INLINE_REGIONS, MANIFEST_KEY, NAME, Manifest, convention
 from intarsia.array.member import Members, checked_member, create_member, new_name, short_codecs
 from intarsia.array.routing import keeps_routing
 from intarsia.array.source import Source
@@ -161,7 +161,10 @@ class Frame:
             )
         document: Any = attributes[MANIFEST_KEY]
         try:
-            return Manifest.from_json(document, Frame._open_table(group, document))
+            manifest = Manifest.from_json(document, Frame._open_table(group, document))
+            if manifest.version > 1:  # the engine does not know them yet, and would read wrong values
+                raise ManifestError(["packings, views: this version of intarsia cannot read such regions"])
+            return manifest
         except ManifestError as error:
             error.add_note(f"in the attributes of {place_text(group.store_path)}")
             raise
@@ -307,8 +310,9 @@ class Frame:
             table_name = new_name("t")
             self._write_table(table_name, manifest)
         attributes[MANIFEST_KEY] = manifest.to_json(table_name)
-        conventions = [c for c in attributes.get(CONVENTIONS_KEY, []) if c.get("uuid") != CONVENTION["uuid"]]
-        attributes[CONVENTIONS_KEY] = [*conventions, CONVENTION]
+        entry = convention(manifest.version)
+        others = [c for c in attributes.get(CONVENTIONS_KEY, []) if c.get("uuid") != entry["uuid"]]
+        attributes[CONVENTIONS_KEY] = [*others, entry]
         self.group = self.group.update_attributes(attributes)
         gone = set(self.manifest.members) - set(manifest.members)
         if isinstance(old_table, str):
@@ -318,18 +322,18 @@ class Frame:
         self.discard(*sorted(gone))
 
     def _write_table(self, name: str, manifest: Manifest) -> None:
-        packed = manifest.regions.packed()
+        columns = manifest.table()
         table = zarr.create_array(
             self.group.store_path,
             name=name,
-            shape=packed.shape,
-            dtype=packed.dtype,
-            chunks=(min(TABLE_ROWS_PER_CHUNK, len(packed)), packed.shape[1]),
+            shape=columns.shape,
+            dtype=columns.dtype,
+            chunks=(min(TABLE_ROWS_PER_CHUNK, len(columns)), columns.shape[1]),
             serializer=BytesCodec(endian="little"),
             compressors=ZstdCodec(level=1),
             fill_value=0,
         )
-        table[...] = packed
+        table[...] = columns
 
     def create_member(self, shape: tuple[int, ...], encoding: Encoding) -> tuple[str, zarr.Array[Any]]:
         """A new member; nothing refers to it until a manifest is committed that does."""

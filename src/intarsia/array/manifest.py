@@ -7,59 +7,43 @@ from __future__ import annotations
 
 import json
 import operator
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from zarr.dtype import parse_dtype
 
-from intarsia import schemas
 from intarsia.array.box import Box, chunk_grid
-from intarsia.array.table import Ints, RegionTable, Row
+from intarsia.array.checks import problems_of_regions
+from intarsia.array.document import (
+    COLUMNS,
+    CONVENTIONS_KEY,
+    MANIFEST_KEY,
+    MORE_COLUMNS,
+    NAME,
+    convention,
+    parse_columns,
+    problems_of_fields,
+)
+from intarsia.array.packings import NO_PACKINGS, Packings
+from intarsia.array.table import NONE, Ints, RegionTable, Row
 from intarsia.array.values import data_type_of, is_nullable, values_dtype
 from intarsia.casting import cast
-from intarsia.errors import DataTypeError, ManifestError, ManifestVersionError, ShapeError
+from intarsia.errors import DataTypeError, ManifestError, ShapeError
 from intarsia.words import one_line
 
 if TYPE_CHECKING:
     import zarr
     from zarr.dtype import ZDType
 
-__all__ = [
-    "CONVENTION",
-    "CONVENTIONS_KEY",
-    "INLINE_REGIONS",
-    "MANIFEST_KEY",
-    "NAME",
-    "VERSION",
-    "Manifest",
-    "sizes_of",
-]
+    from intarsia.array.orientation import View
+    from intarsia.packing import Packing
 
-MANIFEST_KEY = "intarsia"
-CONVENTIONS_KEY = "zarr_conventions"
-VERSION = 1
+__all__ = ["CONVENTIONS_KEY", "INLINE_REGIONS", "MANIFEST_KEY", "NAME", "Manifest", "convention", "sizes_of"]
+
 INLINE_REGIONS = 5_000
 """Above this many regions, the table moves out of the attributes into an array."""
-
-CONVENTION = {
-    "uuid": "6ad1d1a8-53a4-4d1f-9f0e-3c6f0b8e2a5c",
-    "schema_url": "https://raw.githubusercontent.com/intarsia/intarsia/v1/src/intarsia/schemas/manifest.schema.json",
-    "spec_url": "https://github.com/intarsia/intarsia/blob/v1/docs/spec/manifest.md",
-    "name": MANIFEST_KEY,
-    "description": "One logical array assembled from several Zarr arrays, each with its own encoding.",
-}
-
-NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,255}\Z")
-COLUMNS = ("member", "start", "stop", "member_start")
-MOST_ELEMENTS = 1 << 62
-"""Positions of elements are computed with 64 bits, and this leaves room for a sum."""
-MOST_REGIONS = 10_000_000
-"""A table that claims more than this is not even read."""
-SHOWN_PROBLEMS = 20
 
 
 @dataclass(frozen=True)
@@ -95,6 +79,12 @@ class Manifest:
     regions: RegionTable
     """Which box is backed by which member."""
 
+    packings: Packings = NO_PACKINGS
+    """How the numbers of members become values, where they are not values themselves."""
+
+    views: tuple[View, ...] = ()
+    """How regions look at members, where they do not see them as they are."""
+
     @classmethod
     def empty(
         cls,
@@ -111,6 +101,11 @@ class Manifest:
         fill = zdtype.default_scalar() if fill_value is None else _fill_value(zdtype, fill_value)
         table = RegionTable.from_rows([], len(shape))
         return cls(0, shape, chunk_shape, zdtype, fill, dimension_names, (), table)
+
+    @property
+    def version(self) -> int:
+        """The lowest version of the format that can say this."""
+        return 2 if len(self.packings) or self.views or self.regions.layer.any() else 1
 
     @property
     def ndim(self) -> int:
@@ -152,7 +147,33 @@ class Manifest:
         >>> Manifest.empty((250,), (100,), "i4").in_member(Row(0, Box((1,), (3,)), (0,)))
         Box(start=(0,), stop=(150,))
         """
-        return self.elements(row.box).shifted(self.member_shift(row))
+        return self.to_member(row, self.elements(row.box))
+
+    def to_member(self, row: Row, elements: Box) -> Box:
+        """The box of its member that shows some elements of a region.
+
+        >>> Manifest.empty((250,), (100,), "i4").to_member(Row(0, Box((1,), (3,)), (0,)), Box((120,), (130,)))
+        Box(start=(20,), stop=(30,))
+        """
+        places, view = elements.shifted(self.member_shift(row)), self.view_of(row)
+        return places if view is None else view.member_box(places)
+
+    def from_member(self, row: Row, box: Box) -> Box:
+        """The elements of the logical array that a box of its member would be to a region, shown or not.
+
+        >>> Manifest.empty((250,), (100,), "i4").from_member(Row(0, Box((1,), (3,)), (0,)), Box((20,), (30,)))
+        Box(start=(120,), stop=(130,))
+        """
+        view = self.view_of(row)
+        return (box if view is None else view.places(box)).seen_from(self.member_shift(row))
+
+    def packing_of(self, row: Row) -> Packing | None:
+        """How the numbers of a region's member become values; None if they are values."""
+        return None if row.packing == NONE else self.packings[row.packing]
+
+    def view_of(self, row: Row) -> View | None:
+        """How a region looks at its member; None if it sees it as it is."""
+        return None if row.view == NONE else self.views[row.view]
 
     def _times_chunk(self, cells: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(i * c for i, c in zip(cells, self.chunk_shape, strict=True))
@@ -170,14 +191,22 @@ class Manifest:
     def changed(
         self, *, regions: RegionTable, members: tuple[str, ...] | None = None, **fields: Any
     ) -> Manifest:
-        """The next generation, with these regions; members that no region refers to are left out."""
+        """The next generation, with these regions; what no region refers to is left out."""
         names = self.members if members is None else members
-        used, position = np.unique(regions.member, return_inverse=True)
-        renumbered = RegionTable(
-            position.reshape(-1).astype(np.int64), regions.start, regions.stop, regions.member_start
+        packings: Packings = fields.pop("packings", self.packings)
+        views: tuple[View, ...] = fields.pop("views", self.views)
+        used_members, member = _renumbered(regions.member)
+        used_packings, packing = _renumbered(regions.packing)
+        used_views, view = _renumbered(regions.view)
+        return replace(
+            self,
+            generation=self.generation + 1,
+            members=tuple(names[i] for i in used_members.tolist()),
+            packings=packings.take(used_packings),
+            views=tuple(views[i] for i in used_views.tolist()),
+            regions=replace(regions, member=member, packing=packing, view=view),
+            **fields,
         )
-        kept = tuple(names[i] for i in used.tolist())
-        return replace(self, generation=self.generation + 1, members=kept, regions=renumbered, **fields)
 
     def same_routing(self, other: Manifest) -> bool:
         """Whether both send every element to the same place; generation apart, they are equal."""
@@ -185,7 +214,7 @@ class Manifest:
 
     def check(self) -> None:
         """Raise what a reader of this manifest would raise."""
-        Manifest.from_json(self._document("table"), self.regions.packed())
+        Manifest.from_json(self.to_json("table"), self.table())
 
     def is_told_by(self, metadata: bytes) -> bool:
         """Whether a group's metadata document tells of this manifest, and not of a later or another one."""
@@ -199,13 +228,15 @@ class Manifest:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Manifest):
             return NotImplemented
-        return self._document(None) == other._document(None) and self.regions == other.regions
+        mine, theirs = self._document(None), other._document(None)
+        backings = (self.regions, self.packings, self.views), (other.regions, other.packings, other.views)
+        return mine == theirs and backings[0] == backings[1]
 
     __hash__ = None  # type: ignore[assignment]  # compared by what may change
 
     def _document(self, regions: object) -> dict[str, Any]:
         return {
-            "version": VERSION,
+            "version": self.version,
             "generation": self.generation,
             "shape": list(self.shape),
             "chunk_shape": list(self.chunk_shape),
@@ -222,9 +253,24 @@ class Manifest:
         >>> Manifest.empty((4,), (2,), "u1").to_json()["regions"]["start"]
         []
         """
-        if table_name is not None:
-            return self._document(table_name)
-        return self._document({name: getattr(self.regions, name).tolist() for name in COLUMNS})
+        in_table, table = table_name is not None, self.regions
+        if in_table:
+            document = self._document(table_name)
+        else:
+            said = [name for name, usual in MORE_COLUMNS.items() if (getattr(table, name) != usual).any()]
+            document = self._document({name: getattr(table, name).tolist() for name in (*COLUMNS, *said)})
+        if len(self.packings):
+            document["packings"] = self.packings.to_json(in_table=in_table)
+        if self.views:
+            document["views"] = [view.to_json() for view in self.views]
+        return document
+
+    def table(self) -> Ints:
+        """The columns of the regions, and in version 2 of the packings, as they are stored in an array."""
+        columns = self.regions.columns()
+        if self.version == 1:
+            return columns[:, : 1 + 3 * self.ndim]
+        return np.column_stack([columns, self.packings.columns(len(self.regions))])
 
     @classmethod
     def from_json(cls, document: object, table: Ints | zarr.Array[Any] | None = None) -> Manifest:
@@ -232,16 +278,16 @@ class Manifest:
 
         A table that lies in a store is read once its shape was found to be possible.
 
-        >>> Manifest.from_json({"version": 2})
+        >>> Manifest.from_json({"version": 3})
         Traceback (most recent call last):
         ...
-        intarsia.errors.ManifestVersionError: the manifest has version 2, and this is intarsia ...
+        intarsia.errors.ManifestVersionError: the manifest has version 3, and this is intarsia ...
         """
-        problems = _problems_of_fields(document)
+        problems = problems_of_fields(document)
         if problems:
             raise ManifestError(problems)
         assert isinstance(document, Mapping)
-        regions, problems = _parse_regions(document, table)
+        columns, problems = parse_columns(document, table)
         try:
             data_type = parse_dtype(document["data_type"], zarr_format=3)
             fill_value = data_type.from_json_scalar(document["fill_value"], zarr_format=3)
@@ -258,40 +304,22 @@ class Manifest:
             fill_value=fill_value,
             dimension_names=None if names is None else tuple(names),
             members=tuple(document["members"]),
-            regions=regions,
+            regions=columns.regions,
+            packings=columns.packings,
+            views=columns.views,
         )
-        problems = manifest._problems_of_regions()
+        problems = problems_of_regions(manifest)
         if problems:
             raise ManifestError(problems)
         return manifest
 
-    def _problems_of_regions(self) -> list[str]:
-        """Everything that is wrong with the region table, found on whole columns."""
-        table, found = self.regions, []
-        if not len(table):
-            return [f"members: {len(self.members)} listed, but there is no region"] if self.members else []
-        outside = np.flatnonzero((table.member < 0) | (table.member >= len(self.members)))
-        if outside.size:
-            found.append(_rows("member", outside, f"refers past the list of {len(self.members)} members"))
-        elif np.unique(table.member).size != len(self.members):
-            unused = sorted(set(range(len(self.members))) - set(np.unique(table.member).tolist()))
-            found.append(f"members[{unused[0]}] ({self.members[unused[0]]}) is used by no region")
-        if bool((table.start < 0).any() or (table.member_start < 0).any()):
-            low = np.flatnonzero((table.start < 0).any(axis=1) | (table.member_start < 0).any(axis=1))
-            found.append(_rows("start", low, "is negative"))
-        empty = np.flatnonzero((table.stop <= table.start).any(axis=1))
-        if empty.size:
-            found.append(_rows("stop", empty, "is not above start"))
-        beyond = np.flatnonzero((table.stop > np.array(self.lattice, dtype=np.int64)).any(axis=1))
-        if beyond.size:
-            found.append(_rows("stop", beyond, f"lies beyond the {self.lattice} logical chunks of the array"))
-        reach = MOST_ELEMENTS // np.array(self.chunk_shape, dtype=np.int64)
-        far = np.flatnonzero((table.member_start > reach - (table.stop - table.start)).any(axis=1))
-        if far.size:
-            found.append(_rows("member_start", far, "lies further out than any member reaches"))
-        if not found and (pair := table.overlap()) is not None:
-            found.append(f"regions: row {pair[0]} and row {pair[1]} overlap")
-        return found
+
+def _renumbered(numbers: Ints) -> tuple[Ints, Ints]:
+    """The numbers in use, without `NONE`; and the column with the position of each among them."""
+    used, position = np.unique(numbers[numbers >= 0], return_inverse=True)
+    column = np.full(numbers.shape, NONE, dtype=np.int64)
+    column[numbers >= 0] = position.reshape(-1)
+    return used, column
 
 
 def sizes_of(value: Any, what: str) -> tuple[int, ...]:
@@ -322,99 +350,3 @@ def _fill_value(data_type: ZDType[Any, Any], value: Any) -> Any:
     if (kind in "fc" and given.dtype.kind != "U") or kind == given.dtype.kind == "U":
         cast(given, values_dtype(data_type), what="fill values")
     return fill
-
-
-def _rows(column: str, rows: Ints, what: str) -> str:
-    more = f" (and {rows.size - 1} more rows)" if rows.size > 1 else ""
-    return f"regions.{column}: row {rows[0]} {what}{more}"
-
-
-def _problems_of_fields(document: object) -> list[str]:
-    """Everything wrong with the fields but the region table, whose columns are checked as arrays."""
-    if not isinstance(document, Mapping):
-        return [f"the attribute {MANIFEST_KEY!r} holds {type(document).__name__}, not an object"]
-    version = document.get("version")
-    if isinstance(version, int) and not isinstance(version, bool) and version != VERSION:
-        raise ManifestVersionError(version, VERSION)
-    fields = dict(document)
-    regions, members = fields.get("regions"), fields.get("members")
-    if isinstance(regions, Mapping):
-        fields["regions"] = {
-            key: [] if isinstance(column, list) else column for key, column in regions.items()
-        }
-    if isinstance(members, list):
-        fields["members"] = []
-    found = schemas.problems("manifest", fields)
-    # To JSON Schema 8.0 is an integer; to whoever counts with it, it is not.
-    numbers = [("generation", fields.get("generation"))]
-    for name in ("shape", "chunk_shape"):
-        if isinstance(fields.get(name), list):
-            numbers += [(f"{name}[{i}]", value) for i, value in enumerate(fields[name])]
-    found += [f"{name}: {value!r} is not an integer" for name, value in numbers if isinstance(value, float)]
-    if isinstance(regions, str) and not NAME.match(regions):
-        found.append(f"regions: {regions!r} is not a name of one path segment")
-    if isinstance(members, list):
-        bad = [i for i, name in enumerate(members) if not (isinstance(name, str) and NAME.match(name))]
-        found += [f"members[{i}]: {members[i]!r} is not a name of one path segment" for i in bad]
-        if not bad and len(set(members)) != len(members):
-            found.append("members: a name is listed twice")
-    if not found:
-        ndim = len(fields["shape"])
-        if len(fields["chunk_shape"]) != ndim:
-            found.append(f"chunk_shape: {len(fields['chunk_shape'])} axes, but shape has {ndim}")
-        if fields["dimension_names"] is not None and len(fields["dimension_names"]) != ndim:
-            found.append(f"dimension_names: {len(fields['dimension_names'])} axes, but shape has {ndim}")
-        if max(prod(fields["shape"]), *fields["shape"], *fields["chunk_shape"], 0) >= MOST_ELEMENTS:
-            found.append(
-                f"shape, chunk_shape: {fields['shape']} in chunks of {fields['chunk_shape']} has "
-                "more elements than can be counted"
-            )
-    return found[:SHOWN_PROBLEMS]
-
-
-def _read_table(document: Mapping[str, Any], table: Any) -> Ints:
-    """The rows of the array beside the members; its shape is checked before it is read."""
-    width, name = 1 + 3 * len(document["shape"]), document["regions"]
-    if table is None or table.dtype != np.int64 or table.ndim != 2 or table.shape[1] != width:
-        what = "is missing" if table is None else f"is {table.dtype} of shape {table.shape}"
-        raise ManifestError([f"regions: the table {name!r} {what}; expected int64 with {width} columns"])
-    cells = prod(chunk_grid(document["shape"], document["chunk_shape"]))
-    if table.shape[0] > min(cells, MOST_REGIONS):
-        raise ManifestError(
-            [f"regions: the table {name!r} has {table.shape[0]} rows, but there is room for {cells} regions"]
-            if cells <= MOST_REGIONS
-            else [f"regions: the table {name!r} has {table.shape[0]} rows; {MOST_REGIONS} are the most"]
-        )
-    try:
-        rows: Ints = np.asarray(table[...])
-    except Exception as error:
-        raise ManifestError([f"regions: the table {name!r} cannot be read: {error}"]) from error
-    return rows
-
-
-def _parse_regions(document: Mapping[str, Any], table: Any) -> tuple[RegionTable, list[str]]:
-    """The region table from its columns in the attributes, or from the array beside the members."""
-    regions, ndim = document["regions"], len(document["shape"])
-    nothing = RegionTable.from_rows([], ndim)
-    if isinstance(regions, str):
-        return RegionTable.unpacked(_read_table(document, table)), []
-    columns: dict[str, Ints] = {}
-    problems = []
-    count = len(regions["member"])
-    for name in COLUMNS:
-        expected = (count,) if name == "member" else (count, ndim)
-        try:
-            values = np.array(regions[name])
-        except (ValueError, RecursionError):  # rows of different lengths, or nested without end
-            problems.append(f"regions.{name}: rows of different lengths")
-            continue
-        if values.size == 0 and len(regions[name]) == count and ndim * count == 0:
-            values = values.reshape(expected).astype(np.int64)
-        if values.dtype.kind != "i" or values.shape != expected:
-            problems.append(
-                f"regions.{name}: expected integers of shape {expected}, "
-                f"got {values.dtype} of shape {values.shape}"
-            )
-            continue
-        columns[name] = values.astype(np.int64, copy=False)
-    return (nothing, problems) if problems else (RegionTable(**columns), [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -109,7 +109,7 @@ def rerouted(before: Manifest, after: Manifest) -> list[Rerouted]:
         row = after.regions.row(i)
         for j in before.regions.touching(row.box).tolist():
             other = before.regions.row(j)
-            same = before.members[other.member] == after.members[row.member]
+            same = _backing(before, other) == _backing(after, row)
             shared = other.box.intersect(row.box)
             if shared is not None and not (same and other.shift == row.shift):
                 changes.append(Rerouted("moved", shared, other, row))
@@ -126,8 +126,16 @@ def _differing(one: Manifest, other: Manifest) -> Ints:
     return np.array([i for i, key in enumerate(_keys(one)) if key not in known], dtype=np.int64)
 
 
-def _keys(manifest: Manifest) -> Iterator[tuple[str, bytes]]:
+def _keys(manifest: Manifest) -> Iterator[tuple[Any, ...]]:
     table: RegionTable = manifest.regions
     places = np.ascontiguousarray(np.concatenate([table.start, table.stop, table.member_start], axis=1))
-    for position, place in zip(table.member.tolist(), places, strict=True):
-        yield manifest.members[position], place.tobytes()
+    # `NONE` is -1, and so stands for the last entry.
+    packings, views = (*manifest.packings.keys, None), (*manifest.views, None)
+    numbers = zip(table.member.tolist(), table.packing.tolist(), table.view.tolist(), strict=True)
+    for (member, packing, view), place in zip(numbers, places, strict=True):
+        yield manifest.members[member], packings[packing], views[view], place.tobytes()
+
+
+def _backing(manifest: Manifest, row: Row) -> tuple[Any, ...]:
+    """What stands behind a region, wherever it begins: the member, its packing and the view of it."""
+    return manifest.members[row.member], manifest.packing_of(row), manifest.view_of(row)

@@ -5,7 +5,7 @@ Lookups and checks work on whole columns, so that 100,000 regions cost no Python
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -18,9 +18,12 @@ from intarsia.array.box import Box
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["Ints", "RegionTable", "Row"]
+__all__ = ["NONE", "Ints", "RegionTable", "Row"]
 
 type Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+NONE = -1
+"""The number of no packing, and of no view."""
 
 # Painting all regions onto their compressed lattice is the fastest test for overlaps, up to this many cells.
 MOST_PAINTED_CELLS = 20_000_000
@@ -30,7 +33,7 @@ class Row(NamedTuple):
     """One region of the table.
 
     >>> Row(0, Box((5, 0), (10, 10)), (0, 0)).cropped(Box((6, 0), (7, 10)))
-    Row(member=0, box=Box(start=(6, 0), stop=(7, 10)), member_start=(1, 0))
+    Row(member=0, box=Box(start=(6, 0), stop=(7, 10)), member_start=(1, 0), packing=-1, view=-1, layer=0)
     """
 
     member: int
@@ -40,7 +43,16 @@ class Row(NamedTuple):
     """What it backs, in logical chunks."""
 
     member_start: tuple[int, ...]
-    """Where the box starts in the member, in logical chunks."""
+    """Where the box starts in the member, or in the view of it, in logical chunks."""
+
+    packing: int = NONE
+    """Number of the packing that the member's numbers have, or `NONE`."""
+
+    view: int = NONE
+    """Number of the view of the member, or `NONE`."""
+
+    layer: int = 0
+    """Reserved: 0."""
 
     @property
     def shift(self) -> tuple[int, ...]:
@@ -62,7 +74,7 @@ class Row(NamedTuple):
 
     def cropped(self, box: Box) -> Row:
         """The same region, showing another box of the same member: less of it, or more."""
-        return Row(self.member, box, box.shifted(self.shift).start)
+        return self._replace(box=box, member_start=box.shifted(self.shift).start)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,13 +96,27 @@ class RegionTable:
     """Last logical chunk, excluded."""
 
     member_start: Ints
-    """Where `start` lies in the member, in logical chunks."""
+    """Where `start` lies in the member, or in the view of it, in logical chunks."""
+
+    packing: Ints = field(default=None)  # type: ignore[arg-type]
+    """Number of the packing, or `NONE`; shape (regions,)."""
+
+    view: Ints = field(default=None)  # type: ignore[arg-type]
+    """Number of the view, or `NONE`; shape (regions,)."""
+
+    layer: Ints = field(default=None)  # type: ignore[arg-type]
+    """Reserved: 0; shape (regions,)."""
+
+    def __post_init__(self) -> None:
+        for name, usual in (("packing", NONE), ("view", NONE), ("layer", 0)):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, np.full(len(self.member), usual, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.member)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RegionTable) and np.array_equal(self.packed(), other.packed())
+        return isinstance(other, RegionTable) and np.array_equal(self.columns(), other.columns())
 
     __hash__ = None  # type: ignore[assignment]  # its columns are arrays
 
@@ -110,11 +136,16 @@ class RegionTable:
         def column(values: list[tuple[int, ...]]) -> Ints:
             return np.array(values, dtype=np.int64).reshape(len(listed), ndim)
 
+        numbers = [(row.member, row.packing, row.view, row.layer) for row in listed]
+        member, packing, view, layer = np.array(numbers, dtype=np.int64).reshape(len(listed), 4).T.copy()
         return cls(
-            np.array([row.member for row in listed], dtype=np.int64),
+            member,
             column([row.box.start for row in listed]),
             column([row.box.stop for row in listed]),
             column([row.member_start for row in listed]),
+            packing,
+            view,
+            layer,
         )
 
     def row(self, i: int) -> Row:
@@ -124,40 +155,32 @@ class RegionTable:
         3
         """
         box = Box(tuple(self.start[i].tolist()), tuple(self.stop[i].tolist()))
-        return Row(int(self.member[i]), box, tuple(self.member_start[i].tolist()))
+        numbers = int(self.packing[i]), int(self.view[i]), int(self.layer[i])
+        return Row(int(self.member[i]), box, tuple(self.member_start[i].tolist()), *numbers)
 
     def take(self, rows: Ints) -> RegionTable:
         """The table of some of the rows."""
-        return RegionTable(self.member[rows], self.start[rows], self.stop[rows], self.member_start[rows])
+        return RegionTable(*(getattr(self, column.name)[rows] for column in fields(self)))
 
     def joined(self, other: RegionTable) -> RegionTable:
         """This table and another one's rows after it."""
-        return RegionTable(
-            np.concatenate([self.member, other.member]),
-            np.concatenate([self.start, other.start]),
-            np.concatenate([self.stop, other.stop]),
-            np.concatenate([self.member_start, other.member_start]),
-        )
+        names = [column.name for column in fields(self)]
+        return RegionTable(*(np.concatenate([getattr(self, n), getattr(other, n)]) for n in names))
 
-    def packed(self) -> Ints:
+    def columns(self) -> Ints:
         """All columns side by side, as they are stored in the table form of the manifest."""
-        return np.concatenate([self.member[:, None], self.start, self.stop, self.member_start], axis=1)
+        return np.column_stack([getattr(self, column.name) for column in fields(self)])
 
     @classmethod
-    def unpacked(cls, columns: Ints) -> Self:
-        """The table from its stored columns.
+    def from_columns(cls, columns: Ints, ndim: int) -> Self:
+        """The table from its stored columns, of which those before the packing have to be there.
 
-        >>> RegionTable.unpacked(np.array([[0, 1, 2, 0]])).row(0).box
+        >>> RegionTable.from_columns(np.array([[0, 1, 2, 0]]), 1).row(0).box
         Box(start=(1,), stop=(2,))
         """
-        ndim = (columns.shape[1] - 1) // 3
-        member, start, stop, member_start = np.split(columns, [1, 1 + ndim, 1 + 2 * ndim], axis=1)
-        return cls(
-            np.ascontiguousarray(member[:, 0]),
-            np.ascontiguousarray(start),
-            np.ascontiguousarray(stop),
-            np.ascontiguousarray(member_start),
-        )
+        corners = [columns[:, 1 + k * ndim : 1 + (k + 1) * ndim] for k in range(3)]
+        numbers = columns[:, 1 + 3 * ndim : 4 + 3 * ndim].T
+        return cls(*map(np.ascontiguousarray, (columns[:, 0], *corners, *numbers)))
 
     @cached_property
     def _along(self) -> tuple[int, Ints, Ints, Ints]:

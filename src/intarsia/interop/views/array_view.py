@@ -12,7 +12,7 @@ from zarr.storage import MemoryStore
 
 from intarsia._compat import ArraySpec, ChunkTransform, evolve_codecs
 from intarsia.array.box import Box
-from intarsia.array.manifest import CONVENTION, CONVENTIONS_KEY, MANIFEST_KEY
+from intarsia.array.manifest import CONVENTIONS_KEY, MANIFEST_KEY, convention
 from intarsia.array.member import Encoding, create_member
 from intarsia.array.plan import request
 from intarsia.array.read import read_request
@@ -147,9 +147,9 @@ def _attributes(frame: Frame) -> dict[str, Any]:
     """The group's attributes without what makes it a logical array; other conventions stay."""
     attributes: dict[str, Any] = dict(frame.group.metadata.attributes)
     del attributes[MANIFEST_KEY]
-    conventions = attributes.pop(CONVENTIONS_KEY, None)
+    conventions, uuid = attributes.pop(CONVENTIONS_KEY, None), convention(1)["uuid"]
     if isinstance(conventions, list):
-        others = [c for c in conventions if not (isinstance(c, dict) and c.get("uuid") == CONVENTION["uuid"])]
+        others = [c for c in conventions if not (isinstance(c, dict) and c.get("uuid") == uuid)]
         if others:
             attributes[CONVENTIONS_KEY] = others
     return attributes

@@ -1,0 +1,125 @@
+"""What is wrong with the regions of a manifest, found on whole columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.array.document import MOST_ELEMENTS
+from intarsia.array.table import NONE
+from intarsia.array.values import is_nullable, values_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from intarsia.array.manifest import Manifest
+    from intarsia.array.orientation import View
+    from intarsia.array.table import Ints
+
+__all__ = ["problems_of_regions"]
+
+
+def problems_of_regions(manifest: Manifest) -> list[str]:
+    """Everything that is wrong with the regions, a line each; empty when nothing is.
+
+    >>> from intarsia.array.manifest import Manifest
+    >>> problems_of_regions(Manifest.empty((4,), (2,), "u1"))
+    []
+    """
+    table = manifest.regions
+    found: list[str] = []
+    lists = ("member", manifest.members), ("packing", manifest.packings), ("view", manifest.views)
+    for name, entries in lists:
+        found += _problems_of_numbers(name, getattr(table, name), entries)
+    if found or not len(table):
+        return found
+    found = [*_problems_of_boxes(manifest)]
+    layered = np.flatnonzero(table.layer != 0)
+    if layered.size:
+        found.append(_rows("layer", layered, "is in another layer than 0, which is reserved"))
+    if not found:  # what follows computes with bounds that are possible
+        found = [*_problems_of_packings(manifest), *_problems_of_views(manifest)]
+    if not found and (pair := table.overlap()) is not None:
+        found.append(f"regions: row {pair[0]} and row {pair[1]} overlap")
+    return found
+
+
+def _problems_of_numbers(name: str, numbers: Ints, entries: Any) -> Iterator[str]:
+    """Rows that refer to what is not listed, or what is listed although no row refers to it."""
+    outside = np.flatnonzero((numbers < (0 if name == "member" else NONE)) | (numbers >= len(entries)))
+    used = np.unique(numbers[numbers >= 0])
+    if outside.size:
+        yield _rows(name, outside, f"refers past the list of {len(entries)} {name}s")
+    elif len(entries) and not len(numbers):
+        yield f"{name}s: {len(entries)} listed, but there is no region"
+    elif used.size < len(entries):
+        unused = next(i for i, number in enumerate([*used.tolist(), len(entries)]) if i != number)
+        called = f" ({entries[unused]})" if name == "member" else ""
+        yield f"{name}s[{unused}]{called} is used by no region"
+
+
+def _problems_of_boxes(manifest: Manifest) -> Iterator[str]:
+    """Boxes that are empty, or lie outside the array or of what a member can be."""
+    table = manifest.regions
+    low = np.flatnonzero((table.start < 0).any(axis=1) | (table.member_start < 0).any(axis=1))
+    if low.size:
+        yield _rows("start", low, "is negative")
+    empty = np.flatnonzero((table.stop <= table.start).any(axis=1))
+    if empty.size:
+        yield _rows("stop", empty, "is not above start")
+    beyond = np.flatnonzero((table.stop > np.array(manifest.lattice, dtype=np.int64)).any(axis=1))
+    if beyond.size:
+        yield _rows("stop", beyond, f"lies beyond the {manifest.lattice} logical chunks of the array")
+    reach = MOST_ELEMENTS // np.array(manifest.chunk_shape, dtype=np.int64)
+    far = np.flatnonzero((table.member_start > reach - (table.stop - table.start)).any(axis=1))
+    if far.size:
+        yield _rows("member_start", far, "lies further out than any member reaches")
+
+
+def _problems_of_packings(manifest: Manifest) -> Iterator[str]:
+    """Kinds of packings whose values the array cannot hold."""
+    wanted, name = values_dtype(manifest.data_type), manifest.data_type.to_json(zarr_format=3)
+    for i, kind in enumerate(manifest.packings.kinds):
+        # NumPy calls the conversion of 64-bit integers to floats safe; it is not.
+        long = kind.values.kind in "iu" and kind.values.itemsize == 8 and wanted.kind not in "iu"
+        if is_nullable(manifest.data_type) or long or not np.can_cast(kind.values, wanted, "safe"):
+            yield f"packings: kinds[{i}].values: {kind.values}, which data_type {name!r} cannot hold"
+
+
+def _problems_of_views(manifest: Manifest) -> Iterator[str]:
+    """Views of another rank, and regions that look where nothing can be."""
+    table = manifest.regions
+    order = np.argsort(table.view, kind="stable")
+    first = np.searchsorted(table.view[order], np.arange(len(manifest.views)))
+    for i, (view, rows) in enumerate(zip(manifest.views, np.split(order, first)[1:], strict=True)):
+        if view.ndim != manifest.ndim:
+            yield f"views[{i}]: input_rank: {view.ndim}, but shape has {manifest.ndim} axes"
+        else:
+            yield from _problems_of_view(manifest, view, rows, f"views[{i}]")
+
+
+def _problems_of_view(manifest: Manifest, view: View, rows: Ints, name: str) -> Iterator[str]:
+    table, chunk = manifest.regions, np.array(manifest.chunk_shape, dtype=np.int64)
+    place = table.member_start[rows] * chunk
+    lower, upper = table.start[rows] * chunk, np.array(manifest.shape, dtype=np.int64)
+    size = np.minimum(table.stop[rows] * chunk, upper) - lower
+    for axis in view.new_axes:
+        # Of a larger logical chunk, the array could grow to show elements that the member does not have.
+        long = (table.stop - table.start)[rows, axis] != 1
+        if chunk[axis] != 1 or long.any() or place[:, axis].any():
+            yield (
+                f"{name}: axis {axis} is new: chunk_shape has to be 1 there, and every region 1 long, with "
+                "member_start 0"
+            )
+    for source, offset, stride in view.axes:
+        if source is not None:
+            lowest = place[:, source] if stride > 0 else 1 - (place + size)[:, source]
+            bad = (lowest < -offset) | (lowest + size[:, source] > MOST_ELEMENTS - offset)
+            if bad.any():
+                yield _rows("view", rows[bad], f"looks with {name} where no member can be")
+
+
+def _rows(column: str, rows: Ints, what: str) -> str:
+    more = f" (and {rows.size - 1} more rows)" if rows.size > 1 else ""
+    return f"regions.{column}: row {rows[0]} {what}{more}"

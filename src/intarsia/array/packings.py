@@ -1,0 +1,279 @@
+"""The packings of a logical array, by columns: what most of them share is said once.
+
+Archives pack every file with a scale and an offset of its own, and are equal in everything else. So a packing
+is a *kind*, and the bits of two numbers.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.errors import PackingError
+from intarsia.packing import Packing
+from intarsia.packing.numbers import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from intarsia.array.table import Ints
+
+__all__ = ["NO_PACKINGS", "Packings"]
+
+FACTORS = ("scale", "offset")
+MOST_MISSING = 1_000
+"""Missing values of one packing; files have one or two."""
+
+
+@dataclass(frozen=True, eq=False)
+class Packings:
+    """Packings by number.
+
+    >>> packings, numbers = NO_PACKINGS.with_([Packing("int16", scale=0.1), Packing("int16", scale=0.2)])
+    >>> numbers, packings[1]
+    ([0, 1], Packing('int16', scale=float64(0.2), values='float64'))
+    >>> len(packings), len(packings.kinds)
+    (2, 1)
+    """
+
+    kinds: tuple[Packing, ...]
+    """One packing of each kind: it says all but how large scale and offset are."""
+
+    kind: Ints
+    """Position in the list of kinds; shape (packings,)."""
+
+    scale: Ints
+    """The bits of every scale; 0 where its kind has none."""
+
+    offset: Ints
+    """The bits of every offset."""
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def __iter__(self) -> Iterator[Packing]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, i: int) -> Packing:
+        kind: Packing = self.kinds[self.kind[i]]
+        scale, offset = (column[i : i + 1] for column in (self.scale, self.offset))
+        return kind.with_factors(_number(scale, kind.scale), _number(offset, kind.offset))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Packings):
+            return NotImplemented
+        if self.kinds == other.kinds:
+            return np.array_equal(self.columns(len(self)), other.columns(len(other)))
+        return self.keys == other.keys
+
+    def __hash__(self) -> int:
+        return hash(self.keys)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Packings, (self.kinds, self.kind, self.scale, self.offset)  # without the keys
+
+    @cached_property
+    def keys(self) -> tuple[tuple[Packing, int, int], ...]:
+        """Something for every packing by which it can be told from others, also of other arrays."""
+        columns = zip(self.kind.tolist(), self.scale.tolist(), self.offset.tolist(), strict=True)
+        return tuple((self.kinds[kind], scale, offset) for kind, scale, offset in columns)
+
+    def with_(self, more: Iterable[Packing]) -> tuple[Packings, list[int]]:
+        """These packings and some more, and the numbers of those; what is there already stays one."""
+        known = {key: i for i, key in enumerate(self.keys)}
+        kinds: dict[tuple[Any, ...], Packing] = {}
+        numbers = []
+        for packing in more:
+            shared = packing.stored, packing.unsigned, packing.values, packing.missing
+            of_kind = (*shared, type(packing.scale), type(packing.offset))
+            if of_kind not in kinds:
+                kinds[of_kind] = packing.with_factors(_zero(packing.scale), _zero(packing.offset))
+            key = kinds[of_kind], _bits(packing.scale), _bits(packing.offset)
+            numbers.append(known.setdefault(key, len(known)))
+        return _of(known), numbers
+
+    def take(self, numbers: Ints) -> Packings:
+        """Some of the packings."""
+        used, kind = np.unique(self.kind[numbers], return_inverse=True)
+        kinds = tuple(self.kinds[i] for i in used.tolist())
+        return Packings(kinds, kind.reshape(-1), self.scale[numbers], self.offset[numbers])
+
+    def columns(self, rows: int) -> Ints:
+        """Kind, scale and offset side by side, filled up to a number of rows with zeros."""
+        found = np.zeros((rows, 3), dtype=np.int64)
+        found[: len(self)] = np.stack([self.kind, self.scale, self.offset], axis=1)
+        return found
+
+    def to_json(self, *, in_table: bool = False) -> dict[str, Any]:
+        """As they stand in the manifest; without the columns where those are in a table.
+
+        >>> packings, _ = NO_PACKINGS.with_([Packing("int8", scale=0.5, missing=-1)])
+        >>> packings.to_json()  # doctest: +NORMALIZE_WHITESPACE
+        {'kinds': [{'stored': 'int8', 'unsigned': None, 'values': 'float64', 'missing': [-1],
+                    'scale': 'float64', 'offset': None}],
+         'kind': [0], 'scale': ['0x3fe0000000000000'], 'offset': [None]}
+        """
+        kinds = [
+            kind.to_json() | {name: _type_name(getattr(kind, name)) for name in FACTORS}
+            for kind in self.kinds
+        ]
+        if in_table:
+            return {"kinds": kinds, "count": len(self)}
+        listed: dict[str, Any] = {"kinds": kinds, "kind": self.kind.tolist()}
+        for name in FACTORS:
+            digits = [_digits(getattr(kind, name)) for kind in self.kinds]
+            listed[name] = [
+                f"0x{bits & 0xFFFFFFFFFFFFFFFF:0{digits[kind]}x}" if digits[kind] else None
+                for kind, bits in zip(listed["kind"], getattr(self, name).tolist(), strict=True)
+            ]
+        return listed
+
+    @classmethod
+    def from_json(cls, document: object, table: Ints | None = None) -> Packings:
+        """The packings behind their JSON; from the columns of a table where it says how many they are.
+
+        >>> packings, _ = NO_PACKINGS.with_([Packing("int8", scale=0.5), Packing("int8", scale=0.25)])
+        >>> Packings.from_json(packings.to_json()) == packings
+        True
+        >>> Packings.from_json(packings.to_json(in_table=True), packings.columns(5)) == packings
+        True
+        """
+        fields = {"kinds", "count"} if table is not None else {"kinds", "kind", *FACTORS}
+        if not isinstance(document, Mapping) or set(document) != fields:
+            raise PackingError(f"expected an object of {', '.join(sorted(fields))}; got {document!r:.200}")
+        kinds = document["kinds"]
+        if not isinstance(kinds, list):
+            raise PackingError(f"kinds: {kinds!r:.200} is not a list")
+        parsed = tuple(_parsed_kind(kind, i) for i, kind in enumerate(kinds))
+        if len(set(parsed)) != len(parsed):
+            raise PackingError("kinds: one is listed twice")
+        if table is None:
+            found = cls(parsed, *_parsed_columns(document, parsed))
+        else:
+            count = document["count"]
+            if type(count) is not int or not 0 < count <= len(table):
+                raise PackingError(f"count: {count!r:.200} is not a number from 1 to {len(table)}")
+            kind, scale, offset = np.ascontiguousarray(table[:count].T)
+            found = cls(parsed, kind, scale, offset)
+        found._check()
+        return found
+
+    def _check(self) -> None:
+        """What may be wrong with the columns."""
+        if not len(self):
+            raise PackingError("kind: there is no packing")
+        outside = np.flatnonzero((self.kind < 0) | (self.kind >= len(self.kinds)))
+        if outside.size:
+            raise PackingError(f"kind: row {outside[0]} refers past the list of {len(self.kinds)} kinds")
+        order = np.argsort(self.kind, kind="stable")
+        used, first = np.unique(self.kind[order], return_index=True)
+        if used.size < len(self.kinds):
+            unused = min(set(range(len(self.kinds))) - set(used.tolist()))
+            raise PackingError(f"kinds[{unused}]: no packing is of this kind")
+        for kind, rows in zip(self.kinds, np.split(order, first[1:]), strict=True):
+            for name in FACTORS:
+                dtype = _type(getattr(kind, name))
+                bits = getattr(self, name)[rows].view(np.uint64)
+                wide = bits >> (8 * dtype.itemsize) if dtype is not None and dtype.itemsize < 8 else 0 * bits
+                bad = wide != 0 if dtype is not None else bits != 0
+                if dtype is not None:
+                    bad |= ~np.isfinite(bits.astype(f"u{dtype.itemsize}").view(dtype))
+                if bad.any():
+                    what = "nothing" if dtype is None else f"a finite {dtype}"
+                    raise PackingError(f"{name}: row {rows[np.argmax(bad)]} does not hold the bits of {what}")
+
+
+def _of(keys: Mapping[tuple[Packing, int, int], Any]) -> Packings:
+    kinds = {kind: i for i, kind in enumerate(dict.fromkeys(kind for kind, *_ in keys))}
+    rows = [(kinds[kind], scale, offset) for kind, scale, offset in keys]
+    return Packings(tuple(kinds), *np.array(rows, dtype=np.int64).reshape(len(rows), 3).T.copy())
+
+
+def _zero(factor: Any) -> Any:
+    """What stands for a scale or an offset in the one packing that stands for all of its kind."""
+    return None if factor is None else factor.dtype.type(0)
+
+
+def _type(factor: Any) -> np.dtype[Any] | None:
+    return None if factor is None else factor.dtype
+
+
+def _type_name(factor: Any) -> str | None:
+    return None if factor is None else factor.dtype.name
+
+
+def _digits(factor: Any) -> int:
+    return 0 if factor is None else 2 * factor.dtype.itemsize
+
+
+def _bits(factor: Any) -> int:
+    """The bits of a number, filled up with zeros, as a 64-bit integer."""
+    if factor is None:
+        return 0
+    bits = int.from_bytes(factor.tobytes(), sys.byteorder)
+    return bits - (1 << 64) if bits >> 63 else bits
+
+
+def _number(bits: Ints, factor: Any) -> Any:
+    """The one number behind its bits, in the type of another one."""
+    if factor is None:
+        return None
+    dtype = factor.dtype
+    return bits.view(np.uint64).astype(f"u{dtype.itemsize}").view(dtype)[0]
+
+
+def _parsed_kind(document: object, i: int) -> Packing:
+    if not isinstance(document, Mapping):
+        raise PackingError(f"kinds[{i}]: {document!r:.200} is not an object")
+    factors: dict[str, Any] = {}
+    for name in FACTORS:
+        type_name = document.get(name)
+        if type_name is not None and (not isinstance(type_name, str) or type_name not in KINDS):
+            raise PackingError(f"kinds[{i}].{name}: {type_name!r:.200} is not one of {', '.join(KINDS)}")
+        if type_name is not None:
+            factors[name] = [type_name, "0x" + "00" * KINDS[type_name].itemsize]
+    missing = document.get("missing")
+    if isinstance(missing, list) and len(missing) > MOST_MISSING:
+        raise PackingError(f"kinds[{i}].missing: {len(missing)} values; {MOST_MISSING} are the most")
+    try:
+        return Packing.from_json({**document, **factors})
+    except PackingError as error:
+        raise PackingError(f"kinds[{i}].{error}") from None
+
+
+def _parsed_columns(document: Mapping[str, Any], kinds: tuple[Packing, ...]) -> tuple[Ints, Ints, Ints]:
+    kind = document["kind"]
+    if not isinstance(kind, list) or not set(map(type, kind)) <= {int}:
+        raise PackingError("kind: expected a list of integers")
+    if not all(0 <= k < len(kinds) for k in kind):
+        raise PackingError(f"kind: it refers past the list of {len(kinds)} kinds")
+    columns = [np.array(kind, dtype=np.int64)]
+    for name in FACTORS:
+        listed = document[name]
+        if not isinstance(listed, list) or len(listed) != len(kind):
+            raise PackingError(f"{name}: expected a list of {len(kind)} texts or nulls")
+        digits = [_digits(getattr(k, name)) for k in kinds]
+        spelled = [re.compile(f"0x[0-9a-fA-F]{{{n}}}") if n else None for n in digits]
+        bits = np.zeros(len(kind), dtype=np.uint64)
+        for row, (k, text) in enumerate(zip(kind, listed, strict=True)):
+            pattern = spelled[k]
+            if pattern is None:
+                if text is not None:
+                    raise PackingError(f"{name}: row {row} holds {text!r:.200}, where its kind has none")
+            elif not isinstance(text, str) or not pattern.fullmatch(text):
+                raise PackingError(
+                    f"{name}: row {row} holds {text!r:.200}, not 0x and {digits[k]} hexadecimal digits"
+                )
+            else:
+                bits[row] = int(text, 16)
+        columns.append(bits.view(np.int64))
+    return columns[0], columns[1], columns[2]
+
+
+NO_PACKINGS = Packings((), *np.zeros((3, 0), dtype=np.int64))

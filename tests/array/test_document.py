@@ -1,0 +1,317 @@
+"""Manifests of version 2: both forms, and damage of every kind in every field."""
+
+import copy
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import intarsia
+from intarsia import schemas
+from intarsia.array.box import Box
+from intarsia.array.frame import Frame
+from intarsia.array.manifest import Manifest
+from intarsia.array.orientation import View
+from intarsia.array.packings import NO_PACKINGS
+from intarsia.array.routing import rerouted
+from intarsia.array.table import RegionTable, Row
+from intarsia.errors import ManifestError
+from intarsia.packing import Packing
+from tests.array.stores import memory
+
+PACKINGS = [
+    Packing("int16", scale=0.01, offset=1 / 3, missing=-1),
+    Packing("int16", scale=0.02, offset=0.1, missing=-1),
+]
+FLIPPED = View.identity(2).flip(0, length=25).expand(0)
+
+
+def manifest_with(
+    rows=None, packings=PACKINGS, views=(FLIPPED,), shape=(4, 25, 30), chunk=(1, 10, 10), data_type="f8"
+):
+    rows = rows or [
+        Row(0, Box((0, 0, 0), (1, 2, 3)), (0, 0, 0), packing=0),
+        Row(1, Box((1, 0, 0), (2, 3, 3)), (0, 0, 0), packing=1, view=0),
+        Row(0, Box((2, 0, 0), (3, 2, 3)), (1, 0, 0)),
+        Row(0, Box((0, 2, 0), (1, 3, 3)), (2, 0, 0), packing=0),
+    ]
+    table = RegionTable.from_rows(rows, 3)
+    listed = NO_PACKINGS.with_(packings)[0]
+    return Manifest.empty(shape, chunk, data_type).changed(
+        regions=table, members=("m-1", "m-2"), packings=listed, views=tuple(views)
+    )
+
+
+@pytest.fixture
+def document():
+    return json.loads(json.dumps(manifest_with().to_json()))
+
+
+def test_both_forms_come_back_and_fit_the_shipped_schema(document):
+    manifest = manifest_with()
+    assert document["version"] == 2
+    assert schemas.problems("manifest-2", document) == []
+    assert Manifest.from_json(document) == manifest
+    in_table = json.loads(json.dumps(manifest.to_json("t-x")))
+    assert schemas.problems("manifest-2", in_table) == []
+    table = zarr.create_array({}, data=manifest.table())
+    assert Manifest.from_json(in_table, table) == manifest
+    again = Manifest.from_json(in_table, table)
+    assert list(again.packings) == PACKINGS
+    assert again.view_of(again.regions.row(1)) == FLIPPED
+    assert again.packing_of(again.regions.row(2)) is None
+
+
+def test_the_examples_of_the_specification_are_read():
+    page = (Path(__file__).parents[2] / "docs" / "spec" / "manifest.md").read_text()
+    blocks = [json.loads(block.split("```")[0].replace("…", "")) for block in page.split("```json")[1:]]
+    first, second = map(Manifest.from_json, blocks)
+    assert (first.version, second.version) == (1, 2)
+    row = second.regions.row(1)
+    assert second.packing_of(row) == Packing("int16", scale=0.001, offset=0.0, missing=-32768)
+    assert second.view_of(row) == View.identity(3).flip(1, length=721)
+    assert second.in_member(row) == Box((1, 0, 0), (2, 721, 1440))
+    assert second.in_member(row.cropped(Box((1, 7, 0), (2, 8, 15)))) == Box((1, 0, 0), (2, 21, 1440))
+
+
+def test_columns_that_say_nothing_are_left_out(document):
+    assert set(document["regions"]) == {"member", "start", "stop", "member_start", "packing", "view"}
+    document["regions"]["layer"] = [0] * 4
+    assert Manifest.from_json(document) == manifest_with()
+
+
+def test_version_1_is_written_as_long_as_it_will_do():
+    plain = manifest_with(
+        [Row(0, Box((0, 0, 0), (1, 1, 1)), (0, 0, 0)), Row(1, Box((1, 0, 0), (2, 1, 1)), (0, 0, 0))]
+    )
+    assert plain.to_json()["version"] == 1
+    assert schemas.problems("manifest", plain.to_json()) == []
+    assert plain.table().shape == (2, 10)
+    assert Manifest.from_json(plain.to_json()) == plain
+    document = manifest_with().to_json()
+    with pytest.raises(ManifestError, match="were unexpected"):
+        Manifest.from_json(document | {"version": 1})
+
+
+def test_a_version_2_that_needs_none_of_it_is_read(document):
+    plain = manifest_with(
+        [Row(0, Box((0, 0, 0), (1, 1, 1)), (0, 0, 0)), Row(1, Box((1, 0, 0), (2, 1, 1)), (0, 0, 0))]
+    )
+    assert Manifest.from_json(plain.to_json() | {"version": 2}) == plain
+
+
+def test_manifests_that_differ_in_a_packing_or_a_view_send_elements_elsewhere():
+    manifest = manifest_with()
+    other = manifest_with(packings=[PACKINGS[1], PACKINGS[0]])
+    assert not manifest.same_routing(other)
+    assert {change.kind for change in rerouted(manifest, other)} == {"moved"}
+    assert len(rerouted(manifest, other)) == 3
+    unflipped = manifest_with(views=[View.identity(2).expand(0)])
+    assert [change.box for change in rerouted(manifest, unflipped)] == [Box((1, 0, 0), (2, 3, 3))]
+    assert rerouted(manifest, manifest_with()) == []
+
+
+def test_the_engine_refuses_what_it_cannot_read_yet():
+    store = memory()
+    array = intarsia.create(store, "a", shape=(4, 25, 30), chunks=(1, 10, 10), dtype="f8")
+    before = array.manifest
+    array._frame.commit(manifest_with())
+    conventions = zarr.open_group(store, path="a").attrs["zarr_conventions"]
+    assert [c["schema_url"].rsplit("/", 1)[1] for c in conventions] == ["manifest-2.schema.json"]
+    with pytest.raises(ManifestError, match="cannot read such regions"):
+        intarsia.open(store, "a")
+    assert [problem.kind for problem in intarsia.verify(store, "a")] == ["manifest"]
+    assert before.version == 1
+
+
+def test_a_large_table_holds_regions_and_packings(monkeypatch):
+    count = 6000
+    rng = np.random.default_rng(0)
+    packings = [Packing("int16", scale=s) for s in rng.random(count).tolist()]
+    rows = [Row(0, Box((i, 0, 0), (i + 1, 1, 1)), (i, 0, 0), packing=i) for i in range(count)]
+    table = RegionTable.from_rows(rows, 3)
+    manifest = Manifest.empty((count, 5, 5), (1, 5, 5), "f8").changed(
+        regions=table, members=("m-1",), packings=NO_PACKINGS.with_(packings)[0]
+    )
+    store = memory()
+    frame = Frame(zarr.create_group(store, path="a"), Manifest.empty((1, 5, 5), (1, 5, 5), "f8"))
+    frame.commit(manifest)
+    attributes = zarr.open_group(store, path="a").attrs["intarsia"]
+    assert len(json.dumps(attributes)) < 1000
+    stored = zarr.open_array(store, path=f"a/{attributes['regions']}", mode="r")
+    assert stored.shape == (count, 16)
+    assert list(Manifest.from_json(attributes, stored).packings) == packings
+
+
+TABLES = {
+    "a narrow table": (np.zeros((4, 10), "i8"), "expected int64 with 16 columns"),
+    "a table of floats": (np.zeros((4, 16), "f8"), "expected int64 with 16 columns"),
+    "a table of one axis": (np.zeros(16, "i8"), "expected int64 with 16 columns"),
+    "no table": (None, "is missing"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_of_another_shape_are_refused(name):
+    table, match = TABLES[name]
+    with pytest.raises(ManifestError, match=f"regions: the table 't-x' .*{match}"):
+        Manifest.from_json(manifest_with().to_json("t-x"), table)
+
+
+DAMAGE = {
+    "a packing past the list": (
+        lambda d: d["regions"].update(packing=[2, 1, -1, 0]),
+        "regions.packing: row 0 refers past",
+    ),
+    "a packing below none": (
+        lambda d: d["regions"].update(packing=[-2, 1, -1, 0]),
+        "regions.packing: row 0 refers past",
+    ),
+    "a packing without regions": (
+        lambda d: d["regions"].update(packing=[0, 0, -1, 0]),
+        r"packings\[1\] is used by no region",
+    ),
+    "no column of packings": (lambda d: d["regions"].pop("packing"), r"packings\[0\] is used by no region"),
+    "a view past the list": (
+        lambda d: d["regions"].update(view=[-1, 1, -1, -1]),
+        "regions.view: row 1 refers past",
+    ),
+    "a view without regions": (lambda d: d["regions"].pop("view"), r"views\[0\] is used by no region"),
+    "another layer": (
+        lambda d: d["regions"].update(layer=[0, 0, 1, 0]),
+        "regions.layer: row 2 is in another layer",
+    ),
+    "short columns": (
+        lambda d: d["regions"].update(packing=[0, 1]),
+        r"regions.packing: expected integers of shape \(4,\)",
+    ),
+    "flat corners": (lambda d: d["regions"].update(start=[0, 1, 2, 3]), r"regions.start: expected integers"),
+    "fractions of packings": (
+        lambda d: d["regions"].update(packing=[0, 1.5, -1, 0]),
+        "regions.packing: expected integers",
+    ),
+    "truth as packings": (
+        lambda d: d["regions"].update(packing=[0, True, -1, 0]),
+        "regions.packing: expected integers",
+    ),
+    "no packings": (lambda d: d.pop("packings"), "regions.packing: row 0 refers past the list of 0 packings"),
+    "packings in a table that is none": (
+        lambda d: d["packings"].update(count=2),
+        "packings",
+    ),
+    "a kind of no type": (
+        lambda d: d["packings"]["kinds"][0].update(stored="int7"),
+        r"packings: kinds\[0\].stored: 'int7'",
+    ),
+    "too many missing values": (
+        lambda d: d["packings"]["kinds"][0].update(missing=list(range(1001))),
+        r"packings: kinds\[0\].missing: 1001 values",
+    ),
+    "values too wide": (
+        lambda d: d.update(data_type="float32", fill_value=0),
+        r"packings: kinds\[0\].values: float64",
+    ),
+    "values of another kind": (
+        lambda d: d.update(data_type="int64", fill_value=0),
+        r"packings: kinds\[0\].values: float64",
+    ),
+    "values that may be null": (
+        lambda d: d.update(
+            data_type={"name": "optional", "configuration": {"name": "float64", "configuration": {}}},
+            fill_value=None,
+        ),
+        r"packings: kinds\[0\].values: float64",
+    ),
+    "a view of another rank": (
+        lambda d: d["views"][0].update(input_rank=4),
+        r"views\[0\]: input_rank: 4, but shape has 3",
+    ),
+    "an axis twice": (
+        lambda d: d["views"][0].update(output=[{"input_dimension": 1}] * 2),
+        r"views\[0\]: an axis is used twice: \[1, 1\]; this is no permutation",
+    ),
+    "a view before the member": (
+        lambda d: d["views"][0]["output"][0].update(offset=23),
+        r"regions.view: row 1 looks with views\[0\] where no member can be",
+    ),
+    "a view beyond all members": (
+        lambda d: d["views"][0]["output"][0].update(offset=(1 << 62) - 1, stride=1),
+        r"regions.view: row 1 looks with views\[0\] where no member can be",
+    ),
+    "a new axis that is long": (
+        lambda d: d["views"][0].update(output=[{"input_dimension": 0}]),
+        r"views\[0\]: axis 1 is new",
+    ),
+    "a new axis not from 0": (
+        lambda d: d["regions"]["member_start"][1].__setitem__(0, 1),
+        r"views\[0\]: axis 0 is new",
+    ),
+    "version 2.0": (lambda d: d.update(version=2.0), "version"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_manifest_edited_by_hand_is_refused_and_the_field_is_named(name, document):
+    change, match = DAMAGE[name]
+    change(document)
+    with pytest.raises(ManifestError, match=match):
+        Manifest.from_json(document)
+
+
+JUNK = [
+    *(None, True, -1, 0, 1, 7, 1 << 62, 1 << 63, 1 << 64, 10**30, 1.5, float("nan"), float("inf")),
+    *("", "x", "0x", "int8", "0x3ff0000000000000"),
+    *([], [[]], [0], [1, 2, 3], [None], ["x"] * 4, [[0, 0, 0]] * 4, [[[[[]]]]], {}, {"x": 1}),
+]
+
+
+def paths(node, path=()):
+    yield path
+    items = node.items() if isinstance(node, dict) else enumerate(node[:2]) if isinstance(node, list) else ()
+    for key, below in items:
+        yield from paths(below, (*path, key))
+
+
+def at(document, path):
+    for key in path:
+        document = document[key]
+    return document
+
+
+LISTS = ("members", "packings", "views")
+RELATED = {  # what is damaged in one place may be noticed in another, which refers to it
+    **dict.fromkeys(LISTS, ("regions",)),
+    "regions": LISTS,
+    "version": ("packings",),
+    "shape": ("regions", "views"),
+    "chunk_shape": ("regions", "views"),
+    "data_type": ("packings",),
+}
+
+
+def refusal(document):
+    """What a reader says against a manifest; empty if it is read, and could be written again."""
+    try:
+        Manifest.from_json(document).check()
+    except ManifestError as error:
+        return str(error)
+    return ""
+
+
+def test_any_junk_in_any_place_is_refused_or_harmless(document):
+    """Nothing but `ManifestError`, which names the field."""
+    refused = 0
+    for path in list(paths(document))[1:]:
+        for junk in [*JUNK, "gone"]:
+            damaged = copy.deepcopy(document)
+            if junk == "gone":
+                at(damaged, path[:-1]).__delitem__(path[-1])
+            else:
+                at(damaged, path[:-1])[path[-1]] = junk
+            text = refusal(damaged)
+            refused += bool(text)
+            fields = (path[0], *RELATED.get(path[0], ()))
+            assert not text or any(name in text for name in fields), (path, junk, text)
+    assert refused > 1000
