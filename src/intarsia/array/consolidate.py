@@ -85,6 +85,8 @@ def _runs(table: RegionTable, axis: int) -> Iterator[list[int]]:
 
 def _fits(frame: Frame, base: Row, i: int, row: Row, j: int) -> bool:
     """Whether region `j`, which follows region `i`, can be stored in its member, chunk for chunk."""
+    if (row.packing, row.view, row.layer) != (base.packing, base.view, base.layer):
+        return False
     manifest = frame.manifest
     one, other = frame.member_of(manifest.regions.row(i)), frame.member_of(manifest.regions.row(j))
     encoding = encoding_of(one)
@@ -97,7 +99,8 @@ def _fits(frame: Frame, base: Row, i: int, row: Row, j: int) -> bool:
             return False
     if row.member == base.member and there == row.member_start:
         return True  # two windows on one member that lie side by side there, too
-    return _has_room(frame, one, Row(base.member, row.box, there), besides=i)
+    wanted = row._replace(member=base.member, member_start=there)
+    return _has_room(frame, one, wanted, besides=i)
 
 
 def _place(base: Row, row: Row) -> tuple[int, ...]:
@@ -127,7 +130,7 @@ def _has_room(frame: Frame, member: zarr.Array[Any], wanted: Row, besides: int) 
 def _copy_over(frame: Frame, base: Row, row: Row) -> None:
     """Put the chunks of a region into the base's member, right after what it shows."""
     manifest = frame.manifest
-    there = Row(base.member, row.box, _place(base, row))
+    there = row._replace(member=base.member, member_start=_place(base, row))
     if there == row:
         return
     target = frame.members[manifest.members[base.member]]

@@ -185,7 +185,7 @@ class Room:
 
     def in_region(self, manifest: Manifest, row: Row, fresh: Box, options: Options = NO_OPTIONS) -> None:
         """Elements that a region backs, in a manifest that may be the next one; its member may grow."""
-        name, target = manifest.members[row.member], fresh.shifted(manifest.member_shift(row))
+        name, target = manifest.members[row.member], manifest.to_member(row, fresh)
         with self._all_or_nothing():
             member = self._frame.members[name]
             before, needed = member.shape, tuple(map(max, member.shape, target.stop))

@@ -89,7 +89,7 @@ def shown_in(manifest: Manifest, row: Row, index: tuple[int, ...], size: tuple[i
     (Box(start=(3,), stop=(7,)), Box(start=(7,), stop=(9,)))
     """
     corner = tuple(i * n for i, n in zip(index, size, strict=True))
-    chunk = Box.sized(size, corner).seen_from(manifest.member_shift(row))
+    chunk = manifest.from_member(row, Box.sized(size, corner))
     return chunk.intersect(manifest.elements(row.box))
 
 

@@ -172,7 +172,7 @@ def _units(array: LogicalArray, bounds: Bounds | None) -> Iterator[tuple[str, tu
             part = shown if within is None else shown.intersect(within)
             if part is None:
                 continue
-            for index in part.shifted(manifest.member_shift(row)).in_units(size).indices():
+            for index in manifest.to_member(row, part).in_units(size).indices():
                 if index not in seen:
                     seen.add(index)
                     yield name, index
