@@ -19,7 +19,7 @@ ELEMENTS = 50
 def build(store) -> None:
     """10,000 members of one chunk; those that are read hold data. And one plain array of as many chunks."""
     array = intarsia.create(store, "many", shape=(REGIONS * LENGTH,), chunks=(LENGTH,), dtype="f4")
-    frame, names = array._frame, [new_name() for _ in range(REGIONS)]
+    logical, names = array._logical, [new_name() for _ in range(REGIONS)]
     one = zarr.create_array(
         store, name="one", shape=array.shape, chunks=array.chunks, dtype="f4",
         compressors=zarr.codecs.ZstdCodec(level=1),
@@ -27,12 +27,12 @@ def build(store) -> None:
     encoding = Encoding(codecs=CODECS)
     values = np.arange(LENGTH, dtype="f4")
     for i, name in enumerate(names):
-        member = create_member(frame.group.store_path, name, frame.manifest, (LENGTH,), encoding)
+        member = create_member(logical.group.store_path, name, logical.manifest, (LENGTH,), encoding)
         if i % (REGIONS // ELEMENTS) == 0:
             member[...] = values + i
             one[i * LENGTH : (i + 1) * LENGTH] = values + i
     rows = [Row(i, Box((i,), (i + 1,)), (0,)) for i in range(REGIONS)]
-    frame.commit(frame.manifest.changed(regions=RegionTable.from_rows(rows, 1), members=tuple(names)))
+    logical.commit(logical.manifest.changed(regions=RegionTable.from_rows(rows, 1), members=tuple(names)))
 
 
 class Loop:

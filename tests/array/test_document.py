@@ -11,7 +11,7 @@ import zarr
 import intarsia
 from intarsia import schemas
 from intarsia.array.box import Box
-from intarsia.array.frame import Frame
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
 from intarsia.array.orientation import View
 from intarsia.array.packings import NO_PACKINGS
@@ -117,7 +117,7 @@ def test_the_engine_refuses_what_it_cannot_read_yet():
     store = memory()
     array = intarsia.create(store, "a", shape=(4, 25, 30), chunks=(1, 10, 10), dtype="f8")
     before = array.manifest
-    array._frame.commit(manifest_with())
+    array._logical.commit(manifest_with())
     conventions = zarr.open_group(store, path="a").attrs["zarr_conventions"]
     assert [c["schema_url"].rsplit("/", 1)[1] for c in conventions] == ["manifest-2.schema.json"]
     with pytest.raises(ManifestError, match="cannot read such regions"):
@@ -136,8 +136,8 @@ def test_a_large_table_holds_regions_and_packings(monkeypatch):
         regions=table, members=("m-1",), packings=NO_PACKINGS.with_(packings)[0]
     )
     store = memory()
-    frame = Frame(zarr.create_group(store, path="a"), Manifest.empty((1, 5, 5), (1, 5, 5), "f8"))
-    frame.commit(manifest)
+    logical = LogicalGroup(zarr.create_group(store, path="a"), Manifest.empty((1, 5, 5), (1, 5, 5), "f8"))
+    logical.commit(manifest)
     attributes = zarr.open_group(store, path="a").attrs["intarsia"]
     assert len(json.dumps(attributes)) < 1000
     stored = zarr.open_array(store, path=f"a/{attributes['regions']}", mode="r")

@@ -24,7 +24,7 @@ def array_of(store, tiles):
     array.add_region([(0, tiles)], codecs=[], chunks=(1000,), data=np.arange(tiles))
     columns = np.arange(tiles)[:, None]
     table = RegionTable(np.zeros(tiles, dtype=np.int64), columns, columns + 1, columns)
-    array._frame.commit(array.manifest.changed(regions=table))
+    array._logical.commit(array.manifest.changed(regions=table))
     return array
 
 
@@ -81,7 +81,7 @@ BRICKS = {
     "a shape beyond counting": lambda a: a.resize((2**62,)),
     "a shape beyond computing": lambda a: a.resize((10**30,)),
     "a shape of fractions": lambda a: a.resize((4.7,)),
-    "a manifest of the caller's own": lambda a: a._frame.commit(
+    "a manifest of the caller's own": lambda a: a._logical.commit(
         a.manifest.changed(regions=a.manifest.regions, members=("m 1",))
     ),
 }
@@ -140,7 +140,7 @@ def test_a_written_manifest_fits_the_shipped_schema(document):
 
 def test_the_table_moves_out_of_the_attributes_and_back(monkeypatch):
     monkeypatch.setattr(manifest_module, "INLINE_REGIONS", 50)
-    monkeypatch.setattr("intarsia.array.frame.INLINE_REGIONS", 50)
+    monkeypatch.setattr("intarsia.array.logical_group.INLINE_REGIONS", 50)
     store = memory()
     array = array_of(store, 51)
     attributes = zarr.open_group(store, path="a").attrs["intarsia"]
@@ -393,9 +393,9 @@ def test_verify_reads_what_is_stored_and_nothing_else(monkeypatch):
     module = sys.modules["intarsia.array.upkeep"]
     original = module.read_request
 
-    def counted(frame, asked):
+    def counted(logical, asked):
         reads.append(asked.bounds)
-        return original(frame, asked)
+        return original(logical, asked)
 
     monkeypatch.setattr(module, "read_request", counted)
     assert intarsia.verify(array) == ()

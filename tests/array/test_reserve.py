@@ -12,13 +12,13 @@ from intarsia.array.reserve import covered, reserve_regions
 from tests.array.strategies import arrays, codec_lists
 
 
-def fill(frame, reservation, values):
+def fill(logical, reservation, values):
     """Write the pieces; together they have to be all of the data, each element once."""
     seen = np.zeros(values.shape, dtype=int)
     for piece in reservation.pieces:
         source = tuple(slice(a, b) for a, b in zip(*piece.source, strict=True))
         target = tuple(slice(a, b) for a, b in zip(*piece.target, strict=True))
-        frame.members.child(piece.member)[target] = values[source]
+        logical.members.child(piece.member)[target] = values[source]
         seen[source] += 1
     assert (seen == 1).all()
 
@@ -32,15 +32,15 @@ def test_reserving_and_writing_is_appending(data):
     values = np.arange(np.prod(shape)).reshape(shape).astype(model.dtype)
     codecs = data.draw(st.none() | codec_lists(array.ndim))
     merge = data.draw(st.booleans())
-    frame = array._frame
-    addition = Addition.of(frame.manifest, shape, axis)
-    reservation = reserve_growth(frame, addition, Encoding(codecs)) if merge else None
+    logical = array._logical
+    addition = Addition.of(logical.manifest, shape, axis)
+    reservation = reserve_growth(logical, addition, Encoding(codecs)) if merge else None
     if reservation is None:
-        reservation = reserve_append(frame, addition, Encoding(codecs))
+        reservation = reserve_append(logical, addition, Encoding(codecs))
     assert np.array_equal(array[...], model)  # nothing can be seen of it yet
     if np.prod(shape):
-        fill(frame, reservation, values)
-    reservation.settle(frame)
+        fill(logical, reservation, values)
+    reservation.settle(logical)
     assert np.array_equal(array[...], np.concatenate([model, values], axis=axis))
     assert intarsia.verify(array) == ()
 
@@ -52,8 +52,8 @@ def test_what_was_reserved_and_not_wanted_leaves_nothing_behind(reserve, codecs)
     array.add_region(((0, 3),), codecs=["gzip"], data=[1, 2, 3])
     before = {key: value.to_bytes() for key, value in store.items()}
     addition = Addition.of(array.manifest, (5,), axis=0)
-    reservation = reserve(array._frame, addition, Encoding(codecs))
-    reservation.discard(array._frame)
+    reservation = reserve(array._logical, addition, Encoding(codecs))
+    reservation.discard(array._logical)
     assert {key: value.to_bytes() for key, value in store.items()} == before
     assert array[...].tolist() == [1, 2, 3]
 
@@ -64,7 +64,7 @@ def test_regions_that_overlap_are_refused_before_anything_is_made():
     before = dict(store)
     layout = [(((0, 6),), Encoding()), (((4, 8),), Encoding())]
     with pytest.raises(intarsia.errors.OverlapError, match=r"\[0:6\] and \[4:8\] overlap"):
-        reserve_regions(array._frame, layout)
+        reserve_regions(array._logical, layout)
     assert store == before
 
 
@@ -74,7 +74,7 @@ def test_a_member_that_cannot_be_made_takes_the_others_with_it():
     before = dict(store)
     layout = [(((0, 4),), Encoding()), (((4, 8),), Encoding(chunks=(2, 2)))]
     with pytest.raises(intarsia.errors.ShapeError):
-        reserve_regions(array._frame, layout)
+        reserve_regions(array._logical, layout)
     assert store == before
 
 
@@ -82,4 +82,4 @@ def test_a_box_that_regions_do_not_cover_is_refused():
     array = intarsia.create({}, "a", shape=(8,), chunks=(2,), dtype="i4")
     array.add_region(((0, 4),), codecs=[])
     with pytest.raises(intarsia.errors.NoRegionError, match="2 of the 4 elements"):
-        covered(array._frame, ((2, 6),))
+        covered(array._logical, ((2, 6),))

@@ -49,7 +49,7 @@ def tiles(side, ndim, kinds=3, store=None):
     )
     codecs = [["gzip"], ["zstd"], []]
     members = [
-        array._frame.create_member(
+        array._logical.create_member(
             array.shape,
             Encoding(codecs[k] if k < 3 else [{"name": "gzip", "configuration": {"level": k % 10}}]),
         )[0]
@@ -59,7 +59,7 @@ def tiles(side, ndim, kinds=3, store=None):
     which = np.random.default_rng(1).integers(0, kinds, len(cells))
     which[:kinds] = range(kinds)
     table = RegionTable(which, cells, cells + 1, cells)
-    array._frame.commit(array.manifest.changed(regions=table, members=tuple(members)))
+    array._logical.commit(array.manifest.changed(regions=table, members=tuple(members)))
     return array
 
 

@@ -322,11 +322,11 @@ def _array(
         for file, start, _ in placed
         if name in file.variables and file.variables[name].role == "data"
     ]
-    frame = dataset.frames.get(name)
-    nulls = rules.nulls if frame is None else is_nullable(frame.manifest.data_type)
+    logical = dataset.logical_groups.get(name)
+    nulls = rules.nulls if logical is None else is_nullable(logical.manifest.data_type)
     packings = [Packing.of(variable.dtype, variable.attrs, nulls=nulls) for _, variable, _ in given]
-    if frame is not None:
-        manifest = frame.manifest
+    if logical is not None:
+        manifest = logical.manifest
         dims = tuple(str(each) for each in manifest.dimension_names or ())
         axis = dims.index(dim)
         shape = manifest.shape[:axis] + (length,) + manifest.shape[axis + 1 :]

@@ -73,14 +73,14 @@ class Expected:
         self.settled = not dataset.is_new
         self.calendars: dict[str, tuple[str, str]] = {}
         self.dropped: dict[str, str] = {}
-        for name, frame in dataset.frames.items():
-            manifest = frame.manifest
+        for name, logical in dataset.logical_groups.items():
+            manifest = logical.manifest
             dims = tuple(str(each) for each in manifest.dimension_names or ())
             if dim not in dims:
                 continue
             axis = dims.index(dim)
             cross = manifest.shape[:axis] + manifest.shape[axis + 1 :]
-            units = str(frame.group.attrs.get("units", ""))
+            units = str(logical.group.attrs.get("units", ""))
             dtype, nulls = values_dtype(manifest.data_type), is_nullable(manifest.data_type)
             self.data[name] = ExpectedVariable(dims, cross, units, dtype, "the dataset", nulls)
         for name, array in dataset.plain.items():

@@ -11,8 +11,8 @@ import zarr
 from zarr.codecs import ZstdCodec
 
 from intarsia.archives.cf import decoded_fill_attribute
-from intarsia.array.frame import Frame
 from intarsia.array.hierarchy import open_group
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.errors import IngestError
 
@@ -121,7 +121,7 @@ class Dataset:
     ledger: Ledger = field(default_factory=Ledger)
     """Its sources."""
 
-    frames: dict[str, Frame] = field(default_factory=dict)
+    logical_groups: dict[str, LogicalGroup] = field(default_factory=dict)
     """Its logical arrays."""
 
     plain: dict[str, Any] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class Dataset:
             if isinstance(child, zarr.Array):
                 dataset.plain[name] = child
             elif MANIFEST_KEY in child.attrs:
-                dataset.frames[name] = Frame.load(child)
+                dataset.logical_groups[name] = LogicalGroup.load(child)
             elif name == LEDGER:
                 dataset.concat_dim = str(child.attrs.get("concat_dim", ""))
         return dataset

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from intarsia.archives.draft import ArrayDraft, Contribution
     from intarsia.archives.encodings import ChunkSet, SourceEncoding
-    from intarsia.array.frame import Frame
+    from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
 
 __all__ = ["GrowingMember", "Stretch", "Stretches", "merged", "refined", "with_gap", "without_cells"]
@@ -59,9 +59,9 @@ class GrowingMember:
 class Stretches:
     """Gives every contribution to one array a stretch of a member: as few members as there are encodings."""
 
-    def __init__(self, array: ArrayDraft, known: Mapping[str, str], frame: Frame) -> None:
+    def __init__(self, array: ArrayDraft, known: Mapping[str, str], logical: LogicalGroup) -> None:
         self.members: dict[str, GrowingMember] = {}
-        self._array, self._known, self._frame = array, known, frame
+        self._array, self._known, self._logical = array, known, logical
         self._rows: list[tuple[str, Box, tuple[int, ...]]] = []
         for contribution in array.contributions:
             for chunk_set in contribution.chunk_sets:
@@ -71,8 +71,8 @@ class Stretches:
         digest = encoding.digest
         if digest not in self.members:
             name = self._known.get(digest)
-            if name is not None and name in self._frame.manifest.members:
-                length = self._frame.members[name].shape[self._array.axis]
+            if name is not None and name in self._logical.manifest.members:
+                length = self._logical.members[name].shape[self._array.axis]
                 self.members[digest] = GrowingMember(name, encoding, length, is_new=False)
             else:
                 self.members[digest] = GrowingMember(new_name(), encoding, 0, is_new=True)

@@ -21,8 +21,8 @@ from intarsia.archives.parsed import read_stored
 from intarsia.archives.parsing import format_of
 from intarsia.archives.stretches import Stretches, merged, refined, with_gap, without_cells
 from intarsia.array.box import Box, blocks
-from intarsia.array.frame import Frame
 from intarsia.array.hierarchy import open_group
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.opening import create
 from intarsia.array.values import values_dtype
 from intarsia.errors import IngestError
@@ -82,19 +82,21 @@ class Writer:
         draft.ledger.write(group, draft.dim)
 
     def _array(self, group: zarr.Group, array: ArrayDraft) -> None:
-        draft, is_new = self.draft, array.name not in self.dataset.frames
-        frame = self._created(group, array) if is_new else Frame.load(open_group(group, array.name, "r+"))
+        draft, is_new = self.draft, array.name not in self.dataset.logical_groups
+        logical = (
+            self._created(group, array) if is_new else LogicalGroup.load(open_group(group, array.name, "r+"))
+        )
         known = draft.ledger.members.setdefault(array.name, {})
-        if not is_new and values_dtype(frame.manifest.data_type) != array.dtype:
-            frame = _widened(frame, array)
+        if not is_new and values_dtype(logical.manifest.data_type) != array.dtype:
+            logical = _widened(logical, array)
             known.clear()  # files with an old encoding become the wider type in members of their own
-        stretches = Stretches(array, known, frame)
+        stretches = Stretches(array, known, logical)
         path = "/".join(part for part in (group.path, array.name) if part)
-        _create_members(self.store, path, array, stretches.members.values(), frame)
+        _create_members(self.store, path, array, stretches.members.values(), logical)
         for member in stretches.members.values():
             for stretch in member.stretches:
                 self._stretch(f"{path}/{member.name}", array, member, stretch)
-        manifest = frame.manifest
+        manifest = logical.manifest
         if manifest.chunk_shape != array.lattice:
             manifest = refined(manifest, array.lattice)
         table = manifest.regions
@@ -104,13 +106,13 @@ class Writer:
             table = with_gap(table, array.axis, at, length)
         fresh, names = stretches.table(manifest.members)
         table = merged(table.joined(fresh), array.axis)
-        frame.commit(replace(manifest, shape=array.shape).changed(regions=table, members=names))
+        logical.commit(replace(manifest, shape=array.shape).changed(regions=table, members=names))
         used = {digest: member.name for digest, member in stretches.members.items()}
         members = {d: name for d, name in known.items() if d not in used} | used  # the latest last
-        kept = set(frame.manifest.members)
+        kept = set(logical.manifest.members)
         draft.ledger.members[array.name] = {d: name for d, name in members.items() if name in kept}
 
-    def _created(self, group: zarr.Group, array: ArrayDraft) -> Frame:
+    def _created(self, group: zarr.Group, array: ArrayDraft) -> LogicalGroup:
         """A logical array for a new variable, without regions."""
         if array.name in self.dataset.plain:
             raise IngestError(f"{array.name!r} is a plain array of the dataset: it cannot become logical")
@@ -119,7 +121,7 @@ class Writer:
             group, array.name, shape=array.shape, chunks=array.lattice, dtype=data_type,
             fill_value=array.fill_value, dimension_names=array.dims, attributes=clean(array.attrs),
         )  # fmt: skip
-        return Frame.load(made.group)
+        return LogicalGroup.load(made.group)
 
     def _stretch(self, path: str, array: ArrayDraft, member: GrowingMember, stretch: Stretch) -> None:
         """Fill one stretch of a member: with references, with chunks that the parser made, or with a copy."""
@@ -179,17 +181,17 @@ class Writer:
             raise IngestError(f"{file.url} changed while it was copied; nothing was committed: ingest again")
 
 
-def _widened(frame: Frame, array: ArrayDraft) -> Frame:
+def _widened(logical: LogicalGroup, array: ArrayDraft) -> LogicalGroup:
     """The same array with a wider data type: metadata alone changes, the stored numbers stay.
 
     Every member decodes to what it decoded to before, and then casts to the wider type, which is exact.
     """
-    group, old = frame.group, frame.manifest.data_type
+    group, old = logical.group, logical.manifest.data_type
     data_type = zarr_type(array.dtype)
     cast = {"name": "cast_value", "configuration": {"data_type": old.to_json(zarr_format=3)}}
-    for name in frame.manifest.members:
-        document: dict[str, Any] = frame.members[name].metadata.to_dict()
-        fill = array.dtype.type(frame.members[name].fill_value)
+    for name in logical.manifest.members:
+        document: dict[str, Any] = logical.members[name].metadata.to_dict()
+        fill = array.dtype.type(logical.members[name].fill_value)
         document |= {
             "data_type": data_type.to_json(zarr_format=3),
             "fill_value": data_type.to_json_scalar(fill, zarr_format=3),
@@ -197,9 +199,9 @@ def _widened(frame: Frame, array: ArrayDraft) -> Frame:
         }
         key = "/".join(part for part in (group.path, name, "zarr.json") if part)
         sync(group.store.set(key, _checked_document(document)))
-    manifest, fill = frame.manifest, data_type.cast_scalar(array.fill_value)
-    frame.commit(manifest.changed(regions=manifest.regions, data_type=data_type, fill_value=fill))
-    return Frame.load(open_group(group, "", "r+"))
+    manifest, fill = logical.manifest, data_type.cast_scalar(array.fill_value)
+    logical.commit(manifest.changed(regions=manifest.regions, data_type=data_type, fill_value=fill))
+    return LogicalGroup.load(open_group(group, "", "r+"))
 
 
 def _zarr_type(dtype: np.dtype[Any]) -> Any:
@@ -207,7 +209,7 @@ def _zarr_type(dtype: np.dtype[Any]) -> Any:
 
 
 def _create_members(
-    store: Any, path: str, array: ArrayDraft, members: Iterable[GrowingMember], frame: Frame
+    store: Any, path: str, array: ArrayDraft, members: Iterable[GrowingMember], logical: LogicalGroup
 ) -> None:
     """Create new members, and let old ones grow; their documents are written many at a time."""
     documents: list[tuple[str, Any]] = []
@@ -216,7 +218,7 @@ def _create_members(
         if member.is_new:
             documents.append((f"{path}/{member.name}/zarr.json", _document(member, shape, array.dims)))
         else:
-            frame.members[member.name].resize(shape)
+            logical.members[member.name].resize(shape)
 
     async def put() -> None:
         for i in range(0, len(documents), AT_ONCE):

@@ -16,7 +16,7 @@ from intarsia.codecs.runtime import Options, with_codecs
 from intarsia.errors import BoundsError, ShapeError
 
 if TYPE_CHECKING:
-    from intarsia.array.frame import Frame
+    from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
     from intarsia.array.table import Row
     from intarsia.casting import Casting
@@ -105,7 +105,7 @@ class Addition:
 
 
 def append(
-    frame: Frame,
+    logical: LogicalGroup,
     data: Any,
     encoding: Encoding,
     *,
@@ -114,31 +114,31 @@ def append(
     casting: Casting = "same_kind",
 ) -> None:
     """Put data after the end of an axis."""
-    frame.begin_edit()
-    values = as_values(frame.manifest, data, casting)
-    addition = Addition.of(frame.manifest, values.shape, axis)
-    room = reserve_growth(frame, addition, encoding, nulls=holds_nulls(values)) if merge else None
+    logical.begin_edit()
+    values = as_values(logical.manifest, data, casting)
+    addition = Addition.of(logical.manifest, values.shape, axis)
+    room = reserve_growth(logical, addition, encoding, nulls=holds_nulls(values)) if merge else None
     if room is None:
-        room = reserve_append(frame, addition, encoding)
-    with room.shown_when_filled(frame):
-        room.fill(frame, lambda source: values[source.slices])
+        room = reserve_append(logical, addition, encoding)
+    with room.shown_when_filled(logical):
+        room.fill(logical, lambda source: values[source.slices])
 
 
 def reserve_growth(
-    frame: Frame, addition: Addition, encoding: Encoding, *, nulls: bool = False
+    logical: LogicalGroup, addition: Addition, encoding: Encoding, *, nulls: bool = False
 ) -> Reservation | None:
     """Room in the member of the last region, which becomes longer; None unless it may simply grow.
 
     `nulls` says whether there are some in the data, which not every member can hold.
     """
     before, axis = addition.before, addition.axis
-    i = _neighbour_to_grow(frame, addition, encoding, nulls=nulls) if addition.length else None
+    i = _neighbour_to_grow(logical, addition, encoding, nulls=nulls) if addition.length else None
     if i is None:
         return None
     row, end = before.regions.row(i), addition.lattice.stop[axis]
     fresh = addition.fresh(row.box.with_axis(axis, row.box.start[axis], end))
-    room = Room(frame, addition.origin)
-    room.in_region(addition.grown, row, fresh, _options_for(frame, row, encoding))
+    room = Room(logical, addition.origin)
+    room.in_region(addition.grown, row, fresh, _options_for(logical, row, encoding))
     stop = before.regions.stop.copy()
     stop[i, axis] = end
     return room.reserved(
@@ -147,16 +147,16 @@ def reserve_growth(
 
 
 def reserve_append(
-    frame: Frame, addition: Addition, encoding: Encoding, *, ready: str | None = None
+    logical: LogicalGroup, addition: Addition, encoding: Encoding, *, ready: str | None = None
 ) -> Reservation:
     """Room in the partial last chunk where regions have it, and in new members for the rest.
 
     If `ready`, the array of this name in the group holds the rest already: the room is for what goes before.
     """
     if not addition.length:
-        return Reservation((), frame.manifest)
+        return Reservation((), logical.manifest)
     before, axis = addition.before, addition.axis
-    chosen, room = completed(frame, axis, encoding), Room(frame, addition.origin)
+    chosen, room = completed(logical, axis, encoding), Room(logical, addition.origin)
     boxes, heads = [] if ready is not None else [addition.rest], []
     if addition.old % before.chunk_shape[axis]:
         first_free = addition.rest.start[axis]
@@ -169,7 +169,7 @@ def reserve_append(
     for row in heads:
         shared = row.box.intersect(slab)
         assert shared is not None
-        room.in_region(addition.grown, row, addition.fresh(shared), _options_for(frame, row, encoding))
+        room.in_region(addition.grown, row, addition.fresh(shared), _options_for(logical, row, encoding))
     names = room.made
     if ready is not None:
         boxes, names = [*boxes, addition.rest], (*names, ready)
@@ -179,15 +179,15 @@ def reserve_append(
     )
 
 
-def reserve_rest(frame: Frame, addition: Addition, encoding: Encoding) -> Reservation:
+def reserve_rest(logical: LogicalGroup, addition: Addition, encoding: Encoding) -> Reservation:
     """Room for what the wholly new logical chunks hold, in a member that no manifest shows yet."""
-    room = Room(frame, addition.origin)
+    room = Room(logical, addition.origin)
     if addition.rest_shape is not None:
         room.in_new_member(addition.grown.elements(addition.rest), encoding)
-    return room.reserved(frame.manifest)
+    return room.reserved(logical.manifest)
 
 
-def _options_for(frame: Frame, row: Row, encoding: Encoding) -> Options:
+def _options_for(logical: LogicalGroup, row: Row, encoding: Encoding) -> Options:
     """The options with which an append writes into a member that is there already.
 
     Where the codecs given are those of the member, they themselves write, with what they bring; elsewhere
@@ -195,25 +195,25 @@ def _options_for(frame: Frame, row: Row, encoding: Encoding) -> Options:
     """
     if encoding.codecs is None:
         return encoding.options
-    if takes_over(frame, row, encoding):
+    if takes_over(logical, row, encoding):
         return encoding.other_options
     return encoding.options.over(Options(default=encoding.own_options.decision))
 
 
-def takes_over(frame: Frame, row: Row, encoding: Encoding) -> bool:
+def takes_over(logical: LogicalGroup, row: Row, encoding: Encoding) -> bool:
     """Let the codecs given write into a member from now on, with what they bring, if they are its own."""
-    name = frame.manifest.members[row.member]
-    member: Any = frame.members[name]
-    would: Any = create_member({}, None, frame.manifest, member.shape, encoding)
+    name = logical.manifest.members[row.member]
+    member: Any = logical.members[name]
+    would: Any = create_member({}, None, logical.manifest, member.shape, encoding)
     if would.metadata.to_dict()["codecs"] != member.metadata.to_dict()["codecs"]:
         return False
-    frame.members.adopt(name, with_codecs(member, would.metadata.codecs))
+    logical.members.adopt(name, with_codecs(member, would.metadata.codecs))
     return True
 
 
-def _last_row(frame: Frame, axis: int) -> int | None:
+def _last_row(logical: LogicalGroup, axis: int) -> int | None:
     """The one region that reaches the end of the axis over its whole cross-section, if there is one."""
-    manifest = frame.manifest
+    manifest = logical.manifest
     lattice = Box.sized(manifest.lattice)
     if not prod(lattice.shape):
         return None
@@ -225,37 +225,39 @@ def _last_row(frame: Frame, axis: int) -> int | None:
     return last
 
 
-def completed(frame: Frame, axis: int, encoding: Encoding) -> Encoding:
+def completed(logical: LogicalGroup, axis: int, encoding: Encoding) -> Encoding:
     """What was not asked for is taken from the region before, so that a series keeps its encoding."""
-    last = _last_row(frame, axis)
+    last = _last_row(logical, axis)
     if last is None or encoding.codecs is not None:
         return encoding
-    member = frame.member_of(frame.manifest.regions.row(last))
+    member = logical.member_of(logical.manifest.regions.row(last))
     codecs: Any = member.metadata.to_dict()["codecs"]
     if codecs[0]["name"] == "sharding_indexed":
         codecs = codecs[0]["configuration"]["codecs"]
     if encoding.chunks is not None or encoding.shards is not None:
         return replace(encoding, codecs=codecs)
     fill_value = encoding.fill_value
-    if fill_value is None and member.metadata.dtype == frame.manifest.data_type:
+    if fill_value is None and member.metadata.dtype == logical.manifest.data_type:
         fill_value = member.fill_value
     return Encoding(codecs, member.chunks, member.shards, fill_value, encoding.options)
 
 
-def _neighbour_to_grow(frame: Frame, addition: Addition, encoding: Encoding, *, nulls: bool) -> int | None:
+def _neighbour_to_grow(
+    logical: LogicalGroup, addition: Addition, encoding: Encoding, *, nulls: bool
+) -> int | None:
     """The last region on the axis, if it may simply grow: equal encoding, and room in its member."""
     manifest, axis, origin = addition.before, addition.axis, addition.lattice
-    last = _last_row(frame, axis)
+    last = _last_row(logical, axis)
     if last is None:
         return None
     row = manifest.regions.row(last)
     if any(row.box.start[d] or row.box.stop[d] != origin.stop[d] for d in range(manifest.ndim) if d != axis):
         return None
-    member = frame.member_of(row)
+    member = logical.member_of(row)
     if nulls and not is_nullable(member.metadata.dtype):
         return None
     if not encoding.is_default:
-        would = create_member({}, None, manifest, member.shape, completed(frame, axis, encoding))
+        would = create_member({}, None, manifest, member.shape, completed(logical, axis, encoding))
         if encoding_of(would) != encoding_of(member):
             return None
     return last if _has_room(manifest, last, axis, origin.stop[axis]) else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from intarsia.array.manifest import CONVENTIONS_KEY, MANIFEST_KEY
 
 if TYPE_CHECKING:
-    from intarsia.array.frame import Frame
+    from intarsia.array.logical_group import LogicalGroup
 
 __all__ = ["NONFINITE_KEY", "Attributes", "with_floats"]
 
@@ -49,11 +49,11 @@ class Attributes(MutableMapping[str, Any]):
     {'units': 'degC'}
     """
 
-    def __init__(self, frame: Frame) -> None:
-        self._frame = frame
+    def __init__(self, logical: LogicalGroup) -> None:
+        self._logical = logical
 
     def _all(self) -> dict[str, Any]:
-        attributes: dict[str, Any] = dict(self._frame.group.metadata.attributes)
+        attributes: dict[str, Any] = dict(self._logical.group.metadata.attributes)
         return attributes
 
     def __getitem__(self, key: str) -> Any:
@@ -76,24 +76,24 @@ class Attributes(MutableMapping[str, Any]):
         taken = RESERVED & changes.keys()
         if taken:
             raise KeyError(f"the attribute {min(taken)!r} belongs to intarsia's manifest and cannot be set")
-        self._frame.begin_edit()
+        self._logical.begin_edit()
         with self._unchanged_on_failure():
-            self._frame.group = self._frame.group.update_attributes(self._all() | changes)
+            self._logical.group = self._logical.group.update_attributes(self._all() | changes)
 
     def __delitem__(self, key: str) -> None:
         if key in RESERVED:
             raise KeyError(key)
-        self._frame.begin_edit()
+        self._logical.begin_edit()
         attributes = self._all()
         del attributes[key]
         with self._unchanged_on_failure():
-            self._frame.group.attrs.put(attributes)
-        self._frame.reload()
+            self._logical.group.attrs.put(attributes)
+        self._logical.reload()
 
     @contextmanager
     def _unchanged_on_failure(self) -> Iterator[None]:
         """zarr changes the attributes in memory before it writes them, or finds that they are no JSON."""
-        in_memory, before = self._frame.group.metadata.attributes, self._all()
+        in_memory, before = self._logical.group.metadata.attributes, self._all()
         try:
             yield
         except BaseException:

@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     import zarr
 
     from intarsia.array.box import Box
-    from intarsia.array.frame import Frame
+    from intarsia.array.logical_group import LogicalGroup
 
 __all__ = ["consolidate"]
 
 
-def consolidate(frame: Frame) -> int:
+def consolidate(logical: LogicalGroup) -> int:
     """Join what can be joined, axis by axis; returns how many regions there are fewer."""
-    frame.begin_edit()
-    count = len(frame.manifest.regions)
-    for axis in range(frame.manifest.ndim):
-        _join_along(frame, axis)
-    return count - len(frame.manifest.regions)
+    logical.begin_edit()
+    count = len(logical.manifest.regions)
+    for axis in range(logical.manifest.ndim):
+        _join_along(logical, axis)
+    return count - len(logical.manifest.regions)
 
 
-def _join_along(frame: Frame, axis: int) -> None:
+def _join_along(logical: LogicalGroup, axis: int) -> None:
     """Join every run of regions along one axis, in one new generation."""
-    manifest = frame.manifest
+    manifest = logical.manifest
     gone: set[int] = set()
     longer: dict[int, Box] = {}
     for run in _runs(manifest.regions, axis):
@@ -40,8 +40,8 @@ def _join_along(frame: Frame, axis: int) -> None:
         for i in run[1:]:
             row = manifest.regions.row(i)
             base = manifest.regions.row(first)._replace(box=box)
-            if _fits(frame, base, first, row, i):
-                _copy_over(frame, base, row)
+            if _fits(logical, base, first, row, i):
+                _copy_over(logical, base, row)
                 box = box.with_axis(axis, box.start[axis], row.box.stop[axis])
                 gone.add(i)
                 longer[first] = box
@@ -54,7 +54,7 @@ def _join_along(frame: Frame, axis: int) -> None:
         for i in range(len(manifest.regions))
         if i not in gone
     ]
-    frame.commit(manifest.changed(regions=RegionTable.from_rows(rows, manifest.ndim)))
+    logical.commit(manifest.changed(regions=RegionTable.from_rows(rows, manifest.ndim)))
 
 
 def _runs(table: RegionTable, axis: int) -> Iterator[list[int]]:
@@ -83,12 +83,12 @@ def _runs(table: RegionTable, axis: int) -> Iterator[list[int]]:
         yield run
 
 
-def _fits(frame: Frame, base: Row, i: int, row: Row, j: int) -> bool:
+def _fits(logical: LogicalGroup, base: Row, i: int, row: Row, j: int) -> bool:
     """Whether region `j`, which follows region `i`, can be stored in its member, chunk for chunk."""
     if (row.packing, row.view, row.layer) != (base.packing, base.view, base.layer):
         return False
-    manifest = frame.manifest
-    one, other = frame.member_of(manifest.regions.row(i)), frame.member_of(manifest.regions.row(j))
+    manifest = logical.manifest
+    one, other = logical.member_of(manifest.regions.row(i)), logical.member_of(manifest.regions.row(j))
     encoding = encoding_of(one)
     if encoding["chunk_grid"]["name"] != "regular" or encoding != encoding_of(other):
         return False
@@ -100,7 +100,7 @@ def _fits(frame: Frame, base: Row, i: int, row: Row, j: int) -> bool:
     if row.member == base.member and there == row.member_start:
         return True  # two windows on one member that lie side by side there, too
     wanted = row._replace(member=base.member, member_start=there)
-    return _has_room(frame, one, wanted, besides=i)
+    return _has_room(logical, one, wanted, besides=i)
 
 
 def _place(base: Row, row: Row) -> tuple[int, ...]:
@@ -108,36 +108,36 @@ def _place(base: Row, row: Row) -> tuple[int, ...]:
     return base.cropped(row.box).member_start
 
 
-def _chunks(frame: Frame, member: zarr.Array[Any], row: Row) -> Box:
+def _chunks(logical: LogicalGroup, member: zarr.Array[Any], row: Row) -> Box:
     """The stored chunks of a member that a region lies in."""
-    return frame.manifest.in_member(row).in_units(grain(member))
+    return logical.manifest.in_member(row).in_units(grain(member))
 
 
-def _has_room(frame: Frame, member: zarr.Array[Any], wanted: Row, besides: int) -> bool:
+def _has_room(logical: LogicalGroup, member: zarr.Array[Any], wanted: Row, besides: int) -> bool:
     """Whether no other region shows anything of the chunks that a region would take.
 
     Regions that were joined elsewhere just now count, too: until the manifest changes, readers see them.
     """
-    table = frame.manifest.regions
-    taken = _chunks(frame, member, wanted)
+    table = logical.manifest.regions
+    taken = _chunks(logical, member, wanted)
     return not any(
-        _chunks(frame, member, table.row(i)).intersect(taken)
+        _chunks(logical, member, table.row(i)).intersect(taken)
         for i in np.flatnonzero(table.member == wanted.member).tolist()
         if i != besides
     )
 
 
-def _copy_over(frame: Frame, base: Row, row: Row) -> None:
+def _copy_over(logical: LogicalGroup, base: Row, row: Row) -> None:
     """Put the chunks of a region into the base's member, right after what it shows."""
-    manifest = frame.manifest
+    manifest = logical.manifest
     there = row._replace(member=base.member, member_start=_place(base, row))
     if there == row:
         return
-    target = frame.members[manifest.members[base.member]]
-    source = frame.members[manifest.members[row.member]]
+    target = logical.members[manifest.members[base.member]]
+    source = logical.members[manifest.members[row.member]]
     needed = tuple(map(max, target.shape, manifest.in_member(there).stop))
     if needed != target.shape:
         target.resize(needed)
-    origin, goal = _chunks(frame, source, row), _chunks(frame, target, there)
+    origin, goal = _chunks(logical, source, row), _chunks(logical, target, there)
     moves = [Move(index, place) for index, place in zip(origin.indices(), goal.indices(), strict=True)]
     copy_chunks(source, target, moves)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from intarsia.array.box import Box
-    from intarsia.array.frame import Frame
+    from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
     from intarsia.array.member import Encoding
     from intarsia.casting import Casting
@@ -37,7 +37,7 @@ type Bounds = Sequence[tuple[int, int]]
 
 
 def add_region(
-    frame: Frame,
+    logical: LogicalGroup,
     bounds: Bounds,
     encoding: Encoding,
     *,
@@ -47,35 +47,35 @@ def add_region(
     casting: Casting = "same_kind",
 ) -> None:
     """Back a free box by a new member, or by one that exists already."""
-    frame.begin_edit()
-    manifest = frame.manifest
+    logical.begin_edit()
+    manifest = logical.manifest
     box = lattice_box(manifest, bounds)
     taken = manifest.regions.touching(box)
     if taken.size:
-        named = ", ".join(frame.region_text(manifest.regions.row(i)) for i in taken[:6].tolist())
+        named = ", ".join(logical.region_text(manifest.regions.row(i)) for i in taken[:6].tolist())
         raise OverlapError(
-            f"the bounds {frame.bounds_text(box)} overlap {taken.size} regions: {named}.\n"
+            f"the bounds {logical.bounds_text(box)} overlap {taken.size} regions: {named}.\n"
             "  Choose a free box, drop them first (arr.drop_region), or change their encoding (arr.recode)"
         )
     if member is not None:
-        row, names = _adopted(frame, box, member, member_start)
+        row, names = _adopted(logical, box, member, member_start)
         table = manifest.regions.joined(RegionTable.from_rows([row], manifest.ndim))
-        frame.commit(manifest.changed(regions=table, members=names))
+        logical.commit(manifest.changed(regions=table, members=names))
         return
     values: Any = None if data is None else as_values(manifest, data, casting)
     if values is not None:
-        check_shape(values.shape, manifest.elements(box).shape, f"the region {frame.bounds_text(box)}")
-    room = reserve_regions(frame, [(bounds, encoding)], manifest.elements(box).start)
-    with room.shown_when_filled(frame):
+        check_shape(values.shape, manifest.elements(box).shape, f"the region {logical.bounds_text(box)}")
+    room = reserve_regions(logical, [(bounds, encoding)], manifest.elements(box).start)
+    with room.shown_when_filled(logical):
         if values is not None:
-            room.fill(frame, lambda source: values[source.slices])
+            room.fill(logical, lambda source: values[source.slices])
 
 
 def _adopted(
-    frame: Frame, box: Box, name: str, member_start: tuple[int, ...] | None
+    logical: LogicalGroup, box: Box, name: str, member_start: tuple[int, ...] | None
 ) -> tuple[Row, tuple[str, ...]]:
     """A row backed by an array that stands in the group already."""
-    manifest = frame.manifest
+    manifest = logical.manifest
     elements = sizes_of((0,) * manifest.ndim if member_start is None else member_start, "member_start")
     if len(elements) != manifest.ndim or min(elements, default=0) < 0:
         raise ShapeError(f"member_start {elements} does not have {manifest.ndim} places of at least 0")
@@ -92,29 +92,29 @@ def _adopted(
     position = manifest.members.index(name) if known else len(manifest.members)
     starts = tuple(a // c for a, c in zip(elements, manifest.chunk_shape, strict=True))
     row = Row(position, box, starts)
-    member = frame.members[name] if known else frame.members.child(name)
+    member = logical.members[name] if known else logical.members.child(name)
     problem = member_problem(member, manifest, needed_shape(manifest, row))
     if problem:
         error = DataTypeError if "decodes to" in problem else MemberError
-        raise error(f"the array {name!r} cannot back {frame.bounds_text(box)}: {problem}")
-    frame.members.adopt(name, member)
+        raise error(f"the array {name!r} cannot back {logical.bounds_text(box)}: {problem}")
+    logical.members.adopt(name, member)
     return row, manifest.members if known else (*manifest.members, name)
 
 
-def drop_region(frame: Frame, bounds: Bounds) -> None:
+def drop_region(logical: LogicalGroup, bounds: Bounds) -> None:
     """Make a box a hole; regions that it touches are cropped or dropped."""
-    frame.begin_edit()
-    manifest = frame.manifest
+    logical.begin_edit()
+    manifest = logical.manifest
     box = lattice_box(manifest, bounds)
     if not manifest.regions.touching(box).size:
-        raise NoRegionError(f"no region lies in {frame.bounds_text(box)}: there is nothing to drop")
-    frame.commit(manifest.changed(regions=manifest.regions.without(box)))
+        raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to drop")
+    logical.commit(manifest.changed(regions=manifest.regions.without(box)))
 
 
-def resize(frame: Frame, shape: Sequence[int], options: Options = NO_OPTIONS) -> None:
+def resize(logical: LogicalGroup, shape: Sequence[int], options: Options = NO_OPTIONS) -> None:
     """Give the array another shape; what is cut off is gone, what is new is a hole."""
-    frame.begin_edit()
-    manifest = frame.manifest
+    logical.begin_edit()
+    manifest = logical.manifest
     new_shape = sizes_of(shape, "the shape")
     if len(new_shape) != manifest.ndim or min(new_shape, default=0) < 0:
         raise ShapeError(f"the shape {new_shape} does not have {manifest.ndim} sizes of at least 0")
@@ -128,14 +128,14 @@ def resize(frame: Frame, shape: Sequence[int], options: Options = NO_OPTIONS) ->
     table = table.take(kept)
     table = replace(table, stop=np.minimum(table.stop, lattice))
     cropped = replace(resized, regions=table)
-    room = Room(frame)
+    room = Room(logical)
     for i in _uncovering_rows(manifest, cropped):
         row = cropped.regions.row(i)
         for uncovered in cropped.elements(row.box).without(manifest.elements(row.box)):
             room.in_region(cropped, row, uncovered, options)
     blank = room.reserved(manifest.changed(regions=table, shape=new_shape))
-    with blank.shown_when_filled(frame):
-        blank.fill(frame, lambda _: manifest.fill_value)
+    with blank.shown_when_filled(logical):
+        blank.fill(logical, lambda _: manifest.fill_value)
 
 
 def _uncovering_rows(before: Manifest, after: Manifest) -> list[int]:

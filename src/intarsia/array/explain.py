@@ -13,8 +13,8 @@ from intarsia.array.work import threads_for
 from intarsia.words import EXPLAIN_COLUMNS, aligned, bounds_text, count_text, size_text
 
 if TYPE_CHECKING:
-    from intarsia.array.frame import Frame
     from intarsia.array.logical import LogicalArray
+    from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.plan import Mode, Part
     from intarsia.array.source import Source, ZarrSource
     from intarsia.array.work import Work
@@ -164,11 +164,11 @@ def explain(array: LogicalArray, selection: Any = ..., *, mode: Mode | None = No
     Region      Codecs  Chunks  Fetched  Stored  Copied  Member  Fetcher
     [0:4, 0:4]  gzip         2        2       ?       2  m-...   MemoryStore, in threads
     """
-    frame, config = array._frame, array.config
+    logical, config = array._logical, array.config
     asked = request(array.shape, selection, mode)
-    prepared = prepare(frame, frame.layout, asked)
-    by_row = {work.part.row: _explain_work(frame, work) for work in prepared.works}
-    by_row |= {part.row: _explain_by_zarr(frame, part, source) for part, source in prepared.by_zarr}
+    prepared = prepare(logical, logical.layout, asked)
+    by_row = {work.part.row: _explain_work(logical, work) for work in prepared.works}
+    by_row |= {part.row: _explain_by_zarr(logical, part, source) for part, source in prepared.by_zarr}
     busy = [work for work in prepared.works if work.present.size]
     return Explanation(
         asked.shape,
@@ -180,10 +180,10 @@ def explain(array: LogicalArray, selection: Any = ..., *, mode: Mode | None = No
     )
 
 
-def _explain_work(frame: Frame, work: Work) -> PartExplanation:
+def _explain_work(logical: LogicalGroup, work: Work) -> PartExplanation:
     known = work.stored_sizes_are_known
     return replace(
-        _region(frame, work.part, work.source),
+        _region(logical, work.part, work.source),
         chunks=int(work.chunks.size),
         fetched=int(work.present.size),
         stored_bytes=int(work.nbytes[work.present].sum()) if known else None,
@@ -192,12 +192,12 @@ def _explain_work(frame: Frame, work: Work) -> PartExplanation:
     )
 
 
-def _explain_by_zarr(frame: Frame, part: Part, source: ZarrSource) -> PartExplanation:
-    return replace(_region(frame, part, source), fetcher=f"zarr itself: {source.obstacle}")
+def _explain_by_zarr(logical: LogicalGroup, part: Part, source: ZarrSource) -> PartExplanation:
+    return replace(_region(logical, part, source), fetcher=f"zarr itself: {source.obstacle}")
 
 
-def _region(frame: Frame, part: Part, source: Source) -> PartExplanation:
-    box = frame.manifest.elements(frame.manifest.regions.row(part.row).box)
+def _region(logical: LogicalGroup, part: Part, source: Source) -> PartExplanation:
+    box = logical.manifest.elements(logical.manifest.regions.row(part.row).box)
     return PartExplanation(
         box.bounds, source.name, short_codecs(source.array), part.size, None, None, None, 0, ""
     )

@@ -17,7 +17,7 @@ from intarsia.array.box import Box
 from intarsia.array.config import LogicalConfig
 from intarsia.array.consolidate import consolidate
 from intarsia.array.explain import ArrayInfo
-from intarsia.array.frame import Frame
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
 from intarsia.array.plan import Mode, Request, lazy_view, request
 from intarsia.array.read import read_request
@@ -76,8 +76,8 @@ class LogicalArray(Accessors):
     [((0, 4), (0, 3)), ((4, 6), (0, 3))]
     """
 
-    def __init__(self, frame: Frame, config: LogicalConfig | None = None) -> None:
-        self._frame = frame
+    def __init__(self, logical: LogicalGroup, config: LogicalConfig | None = None) -> None:
+        self._logical = logical
         self._config = config or LogicalConfig()
 
     # What it is
@@ -85,16 +85,16 @@ class LogicalArray(Accessors):
     @property
     def shape(self) -> tuple[int, ...]:
         """Size of every axis."""
-        return self._frame.manifest.shape
+        return self._logical.manifest.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """NumPy data type of what a read returns; of nullable arrays, that of the values."""
-        return values_dtype(self._frame.manifest.data_type)
+        return values_dtype(self._logical.manifest.data_type)
 
     @property
     def _dtype_text(self) -> str:
-        return type_text(self._frame.manifest.data_type)
+        return type_text(self._logical.manifest.data_type)
 
     @property
     def ndim(self) -> int:
@@ -114,52 +114,52 @@ class LogicalArray(Accessors):
     @property
     def chunks(self) -> tuple[int, ...]:
         """The logical chunk shape: the lattice that regions align to."""
-        return self._frame.manifest.chunk_shape
+        return self._logical.manifest.chunk_shape
 
     @property
     def fill_value(self) -> Any:
         """What reads where no region is."""
-        return self._frame.manifest.fill_value
+        return self._logical.manifest.fill_value
 
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:
         """A name or None for every axis."""
-        return self._frame.manifest.dimension_names
+        return self._logical.manifest.dimension_names
 
     @property
     def generation(self) -> int:
         """Counter of changes of the layout."""
-        return self._frame.manifest.generation
+        return self._logical.manifest.generation
 
     @property
     def attrs(self) -> Attributes:
         """The user's attributes."""
-        return Attributes(self._frame)
+        return Attributes(self._logical)
 
     @property
     def path(self) -> str:
         """Path of the group within its store."""
-        return self._frame.group.path
+        return self._logical.group.path
 
     @property
     def store(self) -> Any:
         """The zarr store that holds it."""
-        return self._frame.group.store
+        return self._logical.group.store
 
     @property
     def group(self) -> zarr.Group:
         """The Zarr group that holds manifest and members."""
-        return self._frame.group
+        return self._logical.group
 
     @property
     def manifest(self) -> Manifest:
         """The region table and what belongs to it, as last read or written."""
-        return self._frame.manifest
+        return self._logical.manifest
 
     @property
     def read_only(self) -> bool:
         """Whether this handle refuses writes."""
-        return self._frame.read_only
+        return self._logical.read_only
 
     @property
     def config(self) -> LogicalConfig:
@@ -169,12 +169,12 @@ class LogicalArray(Accessors):
     @property
     def members(self) -> Members:
         """The backing Zarr arrays by name, each opened when asked for."""
-        return self._frame.members
+        return self._logical.members
 
     @property
     def regions(self) -> tuple[Region, ...]:
         """Every region, in the order of the table."""
-        return tuple(Region.of(self._frame, i) for i in range(len(self._frame.manifest.regions)))
+        return tuple(Region.of(self._logical, i) for i in range(len(self._logical.manifest.regions)))
 
     def region_at(self, index: Sequence[int]) -> Region | None:
         """The region that covers one element, or None for a hole."""
@@ -182,14 +182,14 @@ class LogicalArray(Accessors):
         if len(point) != self.ndim or any(not -n <= i < n for i, n in zip(point, self.shape, strict=True)):
             raise BoundsError(f"the index {tuple(index)} is out of bounds for an array of shape {self.shape}")
         cell = tuple(i % n // c for i, n, c in zip(point, self.shape, self.chunks, strict=True))
-        rows = self._frame.manifest.regions.touching(Box(cell, tuple(i + 1 for i in cell)))
-        return Region.of(self._frame, int(rows[0])) if rows.size else None
+        rows = self._logical.manifest.regions.touching(Box(cell, tuple(i + 1 for i in cell)))
+        return Region.of(self._logical, int(rows[0])) if rows.size else None
 
     # Reading
 
     def read_request(self, asked: Request) -> np.ndarray[Any, Any]:
         """The values of a selection that is resolved already."""
-        values: np.ndarray[Any, Any] = shown(read_request(self._frame, asked, self._config))
+        values: np.ndarray[Any, Any] = shown(read_request(self._logical, asked, self._config))
         return values
 
     def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
@@ -216,7 +216,7 @@ class LogicalArray(Accessors):
                 "a logical array is read from its store: it has no memory to share, so copy=False fails"
             )
         # Nullable data refuses here to make numbers of nulls.
-        everything = read_request(self._frame, request(self.shape, ...), self._config)
+        everything = read_request(self._logical, request(self.shape, ...), self._config)
         values: np.ndarray[Any, Any] = np.asarray(everything)
         return values if dtype is None else values.astype(dtype, copy=False)
 
@@ -236,7 +236,7 @@ class LogicalArray(Accessors):
 
     def write_request(self, asked: Request, value: Any) -> None:
         """Write where a selection that is resolved already says."""
-        write_request(self._frame, self._config, asked, value)
+        write_request(self._logical, self._config, asked, value)
 
     def __setitem__(self, selection: Any, value: Any) -> None:
         self.write_request(request(self.shape, selection), value)
@@ -261,7 +261,7 @@ class LogicalArray(Accessors):
         """
         encoding = Encoding(chosen_codecs(codecs, data), chunks, shards, options=self._config.options)
         append(
-            self._frame,
+            self._logical,
             data,
             encoding,
             axis=axis,
@@ -292,7 +292,7 @@ class LogicalArray(Accessors):
             chosen_codecs(codecs, data), chunks, shards, fill_value, options=self._config.options
         )
         edit.add_region(
-            self._frame,
+            self._logical,
             bounds,
             encoding,
             data=data,
@@ -319,22 +319,22 @@ class LogicalArray(Accessors):
         box = [(0, n) for n in self.shape] if bounds is None else bounds
         chosen = chosen_codecs(codecs, self, tuple(box)) if codecs == "auto" else codecs
         encoding = Encoding(chosen, chunks, shards, options=self._config.options)
-        recode(self._frame, box, encoding, client=client, progress=progress)
+        recode(self._logical, box, encoding, client=client, progress=progress)
 
     def drop_region(self, bounds: Sequence[tuple[int, int]]) -> None:
         """Make an aligned box a hole; regions that it cuts are cropped."""
-        edit.drop_region(self._frame, bounds)
+        edit.drop_region(self._logical, bounds)
 
     def resize(self, shape: Sequence[int]) -> None:
         """Give the array another shape: what is cut off is gone, what is new is a hole."""
-        edit.resize(self._frame, shape, self._config.options)
+        edit.resize(self._logical, shape, self._config.options)
 
     def consolidate(self) -> int:
         """Join neighbouring regions of equal encoding into one member; returns how many are gone.
 
         Encoded chunks are copied as they are, so this is fast and changes no value.
         """
-        return consolidate(self._frame)
+        return consolidate(self._logical)
 
     def with_config(self, **settings: Any) -> LogicalArray:
         """A new handle with other run-time settings, those of `LogicalConfig`.
@@ -352,11 +352,11 @@ class LogicalArray(Accessors):
           Convert them first, if that is what you mean: values.astype('int8')
         >>> array.with_config(casting="unsafe")[0] = 2.5
         """
-        return LogicalArray(self._frame, replace(self._config, **settings))
+        return LogicalArray(self._logical, replace(self._config, **settings))
 
     def refresh(self) -> None:
         """Take in what other handles changed since this one was opened."""
-        self._frame.reload()
+        self._logical.reload()
 
     # What Python asks of it
 
@@ -366,17 +366,17 @@ class LogicalArray(Accessors):
         return ArrayInfo.of(self)
 
     def __repr__(self) -> str:
-        place = place_text(self._frame.group.store_path)
+        place = place_text(self._logical.group.store_path)
         return (
             f"<LogicalArray {place} shape={self.shape} dtype={self._dtype_text} "
-            f"chunks={self.chunks} regions={len(self._frame.manifest.regions)}>"
+            f"chunks={self.chunks} regions={len(self._logical.manifest.regions)}>"
         )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LogicalArray):
             return NotImplemented
-        same_place = self._frame.group.store_path == other._frame.group.store_path
-        return same_place and self._frame.manifest == other._frame.manifest
+        same_place = self._logical.group.store_path == other._logical.group.store_path
+        return same_place and self._logical.manifest == other._logical.manifest
 
     __hash__ = None  # type: ignore[assignment]  # as zarr arrays: equal ones may become unequal
 
@@ -389,11 +389,11 @@ class LogicalArray(Accessors):
         # Options that only a writer needs may be functions that cannot travel.
         reads = self.read_only
         config = self._config.for_reading if reads else self._config
-        live = {} if reads else self._frame.members.live
-        return _restored, (self._frame.group, self._frame.manifest, config, live)
+        live = {} if reads else self._logical.members.live
+        return _restored, (self._logical.group, self._logical.manifest, config, live)
 
 
 def _restored(
     group: zarr.Group, manifest: Manifest, config: LogicalConfig, live: Live | None = None
 ) -> LogicalArray:
-    return LogicalArray(Frame(group, manifest, live), config)
+    return LogicalArray(LogicalGroup(group, manifest, live), config)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import zarr
 
 from intarsia.array.attributes import RESERVED
-from intarsia.array.frame import Frame
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical import LogicalArray
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest, sizes_of
 from intarsia.array.values import data_type_of, plain_type
 from intarsia.errors import ManifestError, NotLogicalArrayError, ReadOnlyError, ShapeError
@@ -64,10 +64,10 @@ def create(
     manifest = Manifest.empty(sizes, chunk_shape, dtype, fill_value, names)
     manifest.check()
     group = open_group(store, path, "w" if overwrite else "w-")
-    frame = Frame(group, manifest)
-    frame.group = group.update_attributes(dict(attributes or {}))
-    frame.commit(manifest)
-    return LogicalArray(frame)
+    logical = LogicalGroup(group, manifest)
+    logical.group = group.update_attributes(dict(attributes or {}))
+    logical.commit(manifest)
+    return LogicalArray(logical)
 
 
 def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
@@ -89,4 +89,4 @@ def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
         if mode == "r+" and "read-only" in str(error):
             raise ReadOnlyError(f"the store of {path!r} can only be read: {one_line(error)}") from error
         raise NotLogicalArrayError(f"there is no logical array at {path!r}: {one_line(error)}") from error
-    return LogicalArray(Frame.load(group))
+    return LogicalArray(LogicalGroup.load(group))

@@ -24,7 +24,7 @@ from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from intarsia.array.fetch import Pending
-    from intarsia.array.frame import Frame, Layout
+    from intarsia.array.logical_group import Layout, LogicalGroup
     from intarsia.array.plan import Part, Request, SelectionPlan
     from intarsia.array.source import Source, ZarrSource
     from intarsia.array.table import Row
@@ -41,34 +41,34 @@ class PreparedRead(NamedTuple):
     by_zarr: list[tuple[Part, ZarrSource]]
 
 
-def read_request(frame: Frame, asked: Request, config: LogicalConfig | None = None) -> Values:
+def read_request(logical: LogicalGroup, asked: Request, config: LogicalConfig | None = None) -> Values:
     """The values of a request, in its shape."""
     config = config or LogicalConfig()
-    return frame.settled(lambda layout: _read(frame, layout, asked, config))
+    return logical.settled(lambda layout: _read(logical, layout, asked, config))
 
 
 def _read(
-    frame: Frame, layout: Layout, asked: Request, config: LogicalConfig
+    logical: LogicalGroup, layout: Layout, asked: Request, config: LogicalConfig
 ) -> tuple[Values, list[Row], None]:
     """The values as one layout has them, and the regions in which chunks are missing."""
-    prepared = prepare(frame, layout, asked)
+    prepared = prepare(logical, layout, asked)
     out = _output(layout, prepared.plan)
     for work in prepared.works:
         _fill_missing(work, out)
-    _read_chunks(frame, layout, prepared.works, out, config)
+    _read_chunks(logical, layout, prepared.works, out, config)
     if prepared.by_zarr:
-        check_store(frame.group.store)
+        check_store(logical.group.store)
     for part, source in prepared.by_zarr:
         try:
             read_part_by_zarr(source, part, out, points=asked.axes is None, window=config.window)
         except Exception as error:
-            raise _failure(frame, layout, part, source, culprit(source, part), error) from error
+            raise _failure(logical, layout, part, source, culprit(source, part), error) from error
     incomplete = [work.part for work in prepared.works if work.some_missing]
     incomplete += [part for part, _ in prepared.by_zarr]  # zarr does not tell
     return out.reshape(asked.shape), [layout.manifest.regions.row(part.row) for part in incomplete], None
 
 
-def prepare(frame: Frame, layout: Layout, asked: Request) -> PreparedRead:
+def prepare(logical: LogicalGroup, layout: Layout, asked: Request) -> PreparedRead:
     """Find every chunk that a request needs, and where its bytes are."""
     manifest = layout.manifest
     planned = plan(manifest, asked)
@@ -84,18 +84,20 @@ def prepare(frame: Frame, layout: Layout, asked: Request) -> PreparedRead:
         else:
             by_zarr.append((part, source))
     if works:
-        _locate(frame, layout, works)
+        _locate(logical, layout, works)
     return PreparedRead(planned, works, by_zarr)
 
 
-def _locate(frame: Frame, layout: Layout, works: list[Work]) -> None:
-    fetcher = frame.fetcher()
+def _locate(logical: LogicalGroup, layout: Layout, works: list[Work]) -> None:
+    fetcher = logical.fetcher()
     whole = [work for work in works if work.source.shards is None]
     try:
         sized = fetcher.sizes([(work.source, work.chunks) for work in whole])
     except icechunk.IcechunkError as error:
-        why = reason(error, frame.group.store, frame.group.path, None)
-        raise ReadError(f"cannot tell where the chunks of {frame.group.path!r} are stored: {why}") from error
+        why = reason(error, logical.group.store, logical.group.path, None)
+        raise ReadError(
+            f"cannot tell where the chunks of {logical.group.path!r} are stored: {why}"
+        ) from error
     for work, sizes in zip(whole, sized, strict=True):
         if sizes is not None:
             work.set_sizes(sizes)
@@ -106,7 +108,7 @@ def _locate(frame: Frame, layout: Layout, works: list[Work]) -> None:
         except ShardIndexError as failure:
             work, _ = sharded[failure.part]
             index = work.source.index(int(work.chunks[failure.position]))
-            raise _failure(frame, layout, work.part, work.source, index, failure.cause) from failure.cause
+            raise _failure(logical, layout, work.part, work.source, index, failure.cause) from failure.cause
         for (work, _), located in zip(sharded, places, strict=True):
             work.located = located
             work.set_sizes(located.nbytes)
@@ -131,7 +133,9 @@ def _fill_missing(work: Work, out: Values) -> None:
         out[target] = work.source.fill_value
 
 
-def _read_chunks(frame: Frame, layout: Layout, works: list[Work], out: Values, config: LogicalConfig) -> None:
+def _read_chunks(
+    logical: LogicalGroup, layout: Layout, works: list[Work], out: Values, config: LogicalConfig
+) -> None:
     works = [work for work in works if work.present.size]
     if not works:
         return
@@ -143,13 +147,13 @@ def _read_chunks(frame: Frame, layout: Layout, works: list[Work], out: Values, c
         scratch = getattr(scratches, "own", None)
         if scratch is None:
             scratch = scratches.own = Scratch()
-        _decode(frame, layout, *taken, out, scratch)
+        _decode(logical, layout, *taken, out, scratch)
 
     run(queue.take, decode, threads, give_up=lambda _: queue.cancel())
 
 
 def _decode(
-    frame: Frame, layout: Layout, batch: Batch, pending: Pending, out: Values, scratch: Scratch
+    logical: LogicalGroup, layout: Layout, batch: Batch, pending: Pending, out: Values, scratch: Scratch
 ) -> None:
     received = iter(pending)
     work, chunk = batch[0][0], int(batch[0][0].chunks[batch[0][1][0]])
@@ -169,15 +173,20 @@ def _decode(
                 else:
                     decoder.place(encoded, out, target, inside, scratch)
     except Exception as error:
-        raise _failure(frame, layout, work.part, work.source, work.source.index(chunk), error) from error
+        raise _failure(logical, layout, work.part, work.source, work.source.index(chunk), error) from error
     finally:
         received.close()
 
 
 def _failure(
-    frame: Frame, layout: Layout, part: Part, source: Source, index: tuple[int, ...] | None, error: Exception
+    logical: LogicalGroup,
+    layout: Layout,
+    part: Part,
+    source: Source,
+    index: tuple[int, ...] | None,
+    error: Exception,
 ) -> ReadError:
     chunk = "" if index is None else f", chunk {index}"
     region = layout.region_text(layout.manifest.regions.row(part.row))
-    why = reason(error, frame.group.store, source.path, source.stored_as(index))
+    why = reason(error, logical.group.store, source.path, source.stored_as(index))
     return ReadError(f"cannot read region {region}, member {source.name}{chunk}: {why}")

@@ -7,8 +7,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from intarsia.array.box import BLOCK_BYTES, Box, blocks
-from intarsia.array.frame import Frame
 from intarsia.array.hierarchy import open_group
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import grain
 from intarsia.array.plan import request
 from intarsia.array.read import read_request
@@ -39,7 +39,7 @@ TASK_BYTES = 16 << 20
 
 
 def recode(
-    frame: Frame,
+    logical: LogicalGroup,
     bounds: Bounds,
     encoding: Encoding,
     *,
@@ -47,27 +47,27 @@ def recode(
     progress: Progress = silent,
 ) -> None:
     """Copy a box into a new member of another encoding; regions that it cuts are split."""
-    frame.begin_edit()
-    room = reserve_recode(frame, lattice_box(frame.manifest, bounds), encoding)
-    with room.shown_when_filled(frame):
-        copy_values(frame, room, client=client, progress=progress)
+    logical.begin_edit()
+    room = reserve_recode(logical, lattice_box(logical.manifest, bounds), encoding)
+    with room.shown_when_filled(logical):
+        copy_values(logical, room, client=client, progress=progress)
 
 
 def reserve_recode(
-    frame: Frame, box: Box, encoding: Encoding | None = None, *, ready: str | None = None
+    logical: LogicalGroup, box: Box, encoding: Encoding | None = None, *, ready: str | None = None
 ) -> Reservation:
     """Room for the values of a box of logical chunks, in a new member that takes the place of those it has.
 
     If `ready`, the array of this name in the group holds them already.
     """
-    manifest = frame.manifest
+    manifest = logical.manifest
     touched = (manifest.regions.row(i).box for i in manifest.regions.touching(box).tolist())
     parts = [shared for other in touched if (shared := other.intersect(box)) is not None]
     if not parts:
-        raise NoRegionError(f"no region lies in {frame.bounds_text(box)}: there is nothing to recode")
+        raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to recode")
     if sum(prod(part.shape) for part in parts) == prod(box.shape):
         parts = [box]  # no hole is to be kept
-    room = Room(frame)
+    room = Room(logical)
     if ready is None:
         assert encoding is not None
         room.in_new_member(manifest.elements(box), encoding, *map(manifest.elements, parts))
@@ -78,19 +78,19 @@ def reserve_recode(
 
 
 def copy_values(
-    frame: Frame, room: Reservation, *, client: Client | None = None, progress: Progress = silent
+    logical: LogicalGroup, room: Reservation, *, client: Client | None = None, progress: Progress = silent
 ) -> None:
     """Fill the room for a recode with the values as they are, block by block."""
     (name,) = room.made
     options = room.options[name]
-    copy = _Copy(frame.group.path, frame.manifest, name, frame.luggage(name, options))
-    tasks = _tasks(room.pieces, frame.members[name], BLOCK_BYTES if client is None else TASK_BYTES)
+    copy = _Copy(logical.group.path, logical.manifest, name, logical.luggage(name, options))
+    tasks = _tasks(room.pieces, logical.members[name], BLOCK_BYTES if client is None else TASK_BYTES)
     if client is not None:
-        spread(client, frame.group.store, copy, tasks, progress)
+        spread(client, logical.group.store, copy, tasks, progress)
         return
     progress(0, len(tasks))
     for done, task in enumerate(tasks, 1):
-        copy.into(frame, frame.target(name, options), task)
+        copy.into(logical, logical.target(name, options), task)
         progress(done, len(tasks))
 
 
@@ -116,11 +116,11 @@ class _Copy:
     """Run-time options to write it with."""
 
     def __call__(self, store: Any, task: list[Piece]) -> None:
-        frame = Frame(open_group(store, self.path, "r+"), self.manifest)
-        member = self.luggage.on(frame.members.child(self.member))
-        self.into(frame, Source.of(self.member, member), task)
+        logical = LogicalGroup(open_group(store, self.path, "r+"), self.manifest)
+        member = self.luggage.on(logical.members.child(self.member))
+        self.into(logical, Source.of(self.member, member), task)
 
-    def into(self, frame: Frame, target: Source, task: list[Piece]) -> None:
+    def into(self, logical: LogicalGroup, target: Source, task: list[Piece]) -> None:
         for piece in task:
-            values = read_request(frame, request(frame.manifest.shape, piece.source.slices, "basic"))
+            values = read_request(logical, request(logical.manifest.shape, piece.source.slices, "basic"))
             write_box(target, piece.target, values)

@@ -14,7 +14,7 @@ from intarsia.array.table import Row
 if TYPE_CHECKING:
     import zarr
 
-    from intarsia.array.frame import Frame
+    from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
     from intarsia.array.member import Members
 
@@ -51,13 +51,13 @@ class Region:
     _members: Members = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, frame: Frame, i: int) -> Region:
+    def of(cls, logical: LogicalGroup, i: int) -> Region:
         """The region in row `i` of the table."""
-        row = frame.manifest.regions.row(i)
-        bounds = frame.manifest.elements(row.box).bounds
-        name = frame.manifest.members[row.member]
+        row = logical.manifest.regions.row(i)
+        bounds = logical.manifest.elements(row.box).bounds
+        name = logical.manifest.members[row.member]
         # Manifest and members of this moment: a later change of the layout must not redirect the region.
-        manifest, members = frame.manifest, frame.members
+        manifest, members = logical.manifest, logical.members
         return cls(name, bounds, row.box.start, row.box.stop, row.member_start, manifest, members)
 
     @property

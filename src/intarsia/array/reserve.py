@@ -14,7 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from intarsia.array.box import Box
-from intarsia.array.frame import clean_up
+from intarsia.array.logical_group import clean_up
 from intarsia.array.table import RegionTable, Row
 from intarsia.array.write import write_box
 from intarsia.codecs.runtime import NO_OPTIONS
@@ -23,7 +23,7 @@ from intarsia.errors import AlignmentError, BoundsError, NoRegionError, OverlapE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from intarsia.array.frame import Frame
+    from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
     from intarsia.array.member import Encoding
     from intarsia.codecs.runtime import Options
@@ -110,11 +110,11 @@ class Reservation:
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
-    >>> frame = array._frame
+    >>> logical = array._logical
     >>> from intarsia.array.member import Encoding
-    >>> room = reserve_regions(frame, [([(0, 4)], Encoding())])
-    >>> with room.shown_when_filled(frame):
-    ...     room.fill(frame, lambda source: 7)
+    >>> room = reserve_regions(logical, [([(0, 4)], Encoding())])
+    >>> with room.shown_when_filled(logical):
+    ...     room.fill(logical, lambda source: 7)
     >>> array[...].tolist()
     [7, 7, 7, 7]
     """
@@ -134,40 +134,40 @@ class Reservation:
     options: Mapping[str, Options] = field(default_factory=dict)
     """Run-time options to write into members, where their codecs do not have them."""
 
-    def fill(self, frame: Frame, data: Callable[[Box], Any]) -> None:
+    def fill(self, logical: LogicalGroup, data: Callable[[Box], Any]) -> None:
         """Write every piece here; `data` gives the values, or the one value, of a box of the data."""
         for piece in self.pieces:
-            target = frame.target(piece.member, self.options.get(piece.member, NO_OPTIONS))
+            target = logical.target(piece.member, self.options.get(piece.member, NO_OPTIONS))
             write_box(target, piece.target, data(piece.source))
 
-    def settle(self, frame: Frame) -> None:
+    def settle(self, logical: LogicalGroup) -> None:
         """Show the data: it is all there."""
-        if self.manifest is not frame.manifest:
-            frame.commit(self.manifest)
+        if self.manifest is not logical.manifest:
+            logical.commit(self.manifest)
 
-    def discard(self, frame: Frame) -> None:
+    def discard(self, logical: LogicalGroup) -> None:
         """Give the room back: the data will not come."""
-        frame.discard(*self.made)
+        logical.discard(*self.made)
         for name, shape in self.grown.items():
-            frame.members[name].resize(shape)
+            logical.members[name].resize(shape)
 
     @contextmanager
-    def shown_when_filled(self, frame: Frame) -> Iterator[None]:
+    def shown_when_filled(self, logical: LogicalGroup) -> Iterator[None]:
         """Fill it inside; then it is settled, or, if anything fails, given back."""
         try:
             yield
         except BaseException as error:
-            clean_up(frame.group.store, error, lambda: self.discard(frame))
+            clean_up(logical.group.store, error, lambda: self.discard(logical))
             raise
-        self.settle(frame)
+        self.settle(logical)
 
 
 class Room:
     """A reservation in the making; if one piece finds no room, those before it give back theirs."""
 
-    def __init__(self, frame: Frame, origin: tuple[int, ...] | None = None) -> None:
-        self._frame = frame
-        self._origin = (0,) * frame.manifest.ndim if origin is None else origin
+    def __init__(self, logical: LogicalGroup, origin: tuple[int, ...] | None = None) -> None:
+        self._logical = logical
+        self._origin = (0,) * logical.manifest.ndim if origin is None else origin
         """Where in the array the data starts."""
         self._pieces: list[Piece] = []
         self._grown: dict[str, tuple[int, ...]] = {}
@@ -177,7 +177,7 @@ class Room:
     def in_new_member(self, elements: Box, encoding: Encoding, *fresh: Box) -> None:
         """A member for a box of elements, of which the data fills the boxes `fresh`, by default all."""
         with self._all_or_nothing():
-            name, _ = self._frame.create_member(elements.shape, encoding)
+            name, _ = self._logical.create_member(elements.shape, encoding)
         self.made = (*self.made, name)
         self._options[name] = encoding.other_options
         for box in fresh or (elements,):
@@ -187,7 +187,7 @@ class Room:
         """Elements that a region backs, in a manifest that may be the next one; its member may grow."""
         name, target = manifest.members[row.member], manifest.to_member(row, fresh)
         with self._all_or_nothing():
-            member = self._frame.members[name]
+            member = self._logical.members[name]
             before, needed = member.shape, tuple(map(max, member.shape, target.stop))
             if needed != before:
                 member.resize(needed)
@@ -204,23 +204,23 @@ class Room:
         try:
             yield
         except BaseException as error:
-            frame = self._frame
-            clean_up(frame.group.store, error, lambda: self.reserved(frame.manifest).discard(frame))
+            logical = self._logical
+            clean_up(logical.group.store, error, lambda: self.reserved(logical.manifest).discard(logical))
             raise
 
 
 def reserve_regions(
-    frame: Frame, regions: Iterable[tuple[Bounds, Encoding]], origin: tuple[int, ...] | None = None
+    logical: LogicalGroup, regions: Iterable[tuple[Bounds, Encoding]], origin: tuple[int, ...] | None = None
 ) -> Reservation:
     """New regions over free boxes; `origin` is where in the array the data starts, at first its corner."""
-    manifest = frame.manifest
+    manifest = logical.manifest
     boxes = [(lattice_box(manifest, bounds), encoding) for bounds, encoding in regions]
     table = manifest.regions.joined(new_rows(manifest, [box for box, _ in boxes]))
     pair = table.overlap()
     if pair is not None:
-        named = " and ".join(frame.bounds_text(table.row(i).box) for i in pair)
+        named = " and ".join(logical.bounds_text(table.row(i).box) for i in pair)
         raise OverlapError(f"the regions {named} overlap")
-    room = Room(frame, origin)
+    room = Room(logical, origin)
     for box, encoding in boxes:
         room.in_new_member(manifest.elements(box), encoding)
     return room.reserved(manifest.changed(regions=table, members=(*manifest.members, *room.made)))
@@ -232,16 +232,16 @@ def new_rows(manifest: Manifest, boxes: Iterable[Box]) -> RegionTable:
     return RegionTable.from_rows([Row(first + i, box, origin) for i, box in enumerate(boxes)], manifest.ndim)
 
 
-def covered(frame: Frame, bounds: Bounds) -> Reservation:
+def covered(logical: LogicalGroup, bounds: Bounds) -> Reservation:
     """A box of elements that regions back already: the data replaces what is there."""
-    manifest = frame.manifest
+    manifest = logical.manifest
     asked = Box.of((int(a), int(b)) for a, b in bounds)
-    room = Room(frame, asked.start)
+    room = Room(logical, asked.start)
     for i in manifest.regions.touching(manifest.cells(asked)).tolist():
         row = manifest.regions.row(i)
         shared = manifest.elements(row.box).intersect(asked)
         if shared is not None:
-            frame.member_of(row)  # one that is too small is damaged, and must not grow
+            logical.member_of(row)  # one that is too small is damaged, and must not grow
             room.in_region(manifest, row, shared)
     reserved = room.reserved(manifest)
     missing = prod(asked.shape) - sum(prod(piece.source.shape) for piece in reserved.pieces)

@@ -17,9 +17,9 @@ from zarr.storage import LocalStore
 
 from intarsia._compat import RegularChunkGridMetadata, sync
 from intarsia.array.box import Box, blocks
-from intarsia.array.frame import Frame
 from intarsia.array.hierarchy import OURS, groups_below, is_logical, names_below, node_type, open_group
 from intarsia.array.logical import LogicalArray
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.array.member import grain, member_problem
 from intarsia.array.plan import request
@@ -90,25 +90,25 @@ def verify(target: Any, path: str = "", *, data: bool = True) -> tuple[Problem, 
     try:
         group = open_group(target.group if isinstance(target, LogicalArray) else target, path, "r")
         where = f"{group.path or '/'} attribute {MANIFEST_KEY!r}"
-        frame = Frame.load(group)
+        logical = LogicalGroup.load(group)
     except FileNotFoundError as error:
         raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
     except ManifestError as error:
         problems = error.problems or [str(error)]
         return tuple(Problem("manifest", where, problem) for problem in problems)
-    members = tuple(_member_problems(frame))
-    data_problems = _data_problems(frame, {problem.where for problem in members}) if data else ()
-    return (*members, *data_problems, *_leftovers(frame))
+    members = tuple(_member_problems(logical))
+    data_problems = _data_problems(logical, {problem.where for problem in members}) if data else ()
+    return (*members, *data_problems, *_leftovers(logical))
 
 
-def _member_problems(frame: Frame) -> Iterator[Problem]:
-    manifest = frame.manifest
+def _member_problems(logical: LogicalGroup) -> Iterator[Problem]:
+    manifest = logical.manifest
     start, stop = manifest.region_bounds()
     needed = manifest.member_starts() + (stop - start)
     for position, name in enumerate(manifest.members):
-        where = f"{frame.group.path}/{name}".lstrip("/")
+        where = f"{logical.group.path}/{name}".lstrip("/")
         try:
-            member = frame.members[name]
+            member = logical.members[name]
         except IntarsiaError as error:
             yield Problem("member", where, str(error).split("\n")[0])
             continue
@@ -118,12 +118,12 @@ def _member_problems(frame: Frame) -> Iterator[Problem]:
             yield Problem("member", where, problem)
 
 
-def _data_problems(frame: Frame, known: set[str]) -> Iterator[Problem]:
+def _data_problems(logical: LogicalGroup, known: set[str]) -> Iterator[Problem]:
     """Reads every stored chunk of every region; goes on after a failure, so that all damage is listed."""
     stored: dict[str, Sequence[tuple[int, ...]]] = {}
-    for i in range(len(frame.manifest.regions)):
-        region = Region.of(frame, i)
-        where = f"{frame.group.path}/{region.name}".lstrip("/")
+    for i in range(len(logical.manifest.regions)):
+        region = Region.of(logical, i)
+        where = f"{logical.group.path}/{region.name}".lstrip("/")
         try:
             member = region.member
             if isinstance(member.metadata.chunk_grid, RegularChunkGridMetadata):
@@ -139,7 +139,7 @@ def _data_problems(frame: Frame, known: set[str]) -> Iterator[Problem]:
             continue
         for selection in selections:
             try:
-                read_request(frame, request(frame.manifest.shape, selection, "basic"))
+                read_request(logical, request(logical.manifest.shape, selection, "basic"))
             except Exception as error:
                 yield Problem("data", where, str(error) or repr(error))
 
@@ -159,9 +159,9 @@ def _stored_parts(
                 yield block.seen_from(shift).slices
 
 
-def _leftovers(frame: Frame) -> Iterator[Problem]:
-    for name in leftovers(frame):
-        where = f"{frame.group.path}/{name}".lstrip("/")
+def _leftovers(logical: LogicalGroup) -> Iterator[Problem]:
+    for name in leftovers(logical):
+        where = f"{logical.group.path}/{name}".lstrip("/")
         what = "a writer did not finish it" if name.endswith(".partial") else "no region refers to it"
         yield Problem("leftover", where, what, "intarsia.vacuum removes it")
 
@@ -191,35 +191,35 @@ def vacuum(target: Any, path: str = "", *, dry_run: bool = False) -> tuple[str, 
         else open_group(target, path, mode)
     )
     removed: list[str] = []
-    for logical in filter(is_logical, groups_below(group, inside_arrays=True)):
-        frame = Frame.load(logical)
-        remains = leftovers(frame)
+    for node in filter(is_logical, groups_below(group, inside_arrays=True)):
+        logical = LogicalGroup.load(node)
+        remains = leftovers(logical)
         if remains and not dry_run:
-            _remove(frame, remains)
-        removed += (f"{logical.path}/{name}".lstrip("/") for name in remains)
+            _remove(logical, remains)
+        removed += (f"{node.path}/{name}".lstrip("/") for name in remains)
     return tuple(removed)
 
 
-def _remove(frame: Frame, remains: list[str]) -> None:
-    frame.check_writable()
-    store = frame.group.store
+def _remove(logical: LogicalGroup, remains: list[str]) -> None:
+    logical.check_writable()
+    store = logical.group.store
     if not store.supports_deletes:
         raise ReadOnlyError(
-            f"{place_text(frame.group.store_path)} is in a {type(store).__name__}, from which nothing can be "
-            "removed.\n  Copy what is needed into another one"
+            f"{place_text(logical.group.store_path)} is in a {type(store).__name__}, from which nothing can "
+            "be removed.\n  Copy what is needed into another one"
         )
     for name in remains:
         if OURS.match(name):
-            frame.discard(name)
+            logical.discard(name)
         else:
-            sync((frame.group.store_path / name).delete())
+            sync((logical.group.store_path / name).delete())
 
 
-def leftovers(frame: Frame) -> list[str]:
+def leftovers(logical: LogicalGroup) -> list[str]:
     """What is left behind in a logical array's group: names of arrays, and paths of files never finished."""
-    group = frame.group
+    group = logical.group
     document: Any = group.metadata.attributes[MANIFEST_KEY]
-    needed = {*frame.manifest.members, document["regions"] if isinstance(document["regions"], str) else ""}
+    needed = {*logical.manifest.members, document["regions"] if isinstance(document["regions"], str) else ""}
     left = [
         name
         for name in names_below(group)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from zarr.core.buffer import Buffer
 
     from intarsia.array.fetch import Fetcher, Pending
-    from intarsia.array.frame import Frame, Layout, Told
+    from intarsia.array.logical_group import Layout, LogicalGroup, Told
     from intarsia.array.plan import Request, SelectionPlan
     from intarsia.array.source import Source
     from intarsia.array.table import Row
@@ -58,10 +58,10 @@ type Stored = list[tuple[str, Buffer | None]]
 BATCHES_STORED_AT_A_TIME = 4
 
 
-def write_request(frame: Frame, config: LogicalConfig, asked: Request, value: Any) -> None:
+def write_request(logical: LogicalGroup, config: LogicalConfig, asked: Request, value: Any) -> None:
     """Write `value`, broadcast as NumPy does, where the request says."""
-    frame.check_writable()
-    values = as_values(frame.manifest, value, config.casting)
+    logical.check_writable()
+    values = as_values(logical.manifest, value, config.casting)
     try:
         values = broadcast(values, asked.shape)
     except ValueError:
@@ -83,13 +83,15 @@ def write_request(frame: Frame, config: LogicalConfig, asked: Request, value: An
         touched.update(source.name for source in sources)
         told = None
         for part, source in zip(planned.parts, sources, strict=True):
-            target = source.with_options(frame.options(config.options))
-            told = write_part(target, part, values, points=asked.axes is None, config=config, look=frame.look)
+            target = source.with_options(logical.options(config.options))
+            told = write_part(
+                target, part, values, points=asked.axes is None, config=config, look=logical.look
+            )
         return None, rows, told
 
-    frame.settled(write)
-    for name in touched - set(frame.manifest.members):  # a member that was gone, brought back in part
-        frame.discard(name)
+    logical.settled(write)
+    for name in touched - set(logical.manifest.members):  # a member that was gone, brought back in part
+        logical.discard(name)
 
 
 def _check_regions(layout: Layout, config: LogicalConfig, planned: SelectionPlan) -> None:

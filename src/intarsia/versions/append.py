@@ -12,7 +12,7 @@ from intarsia.array.member import Encoding
 from intarsia.array.values import as_values, holds_nulls
 from intarsia.versions.commit import Backoff, Commit, settle
 from intarsia.versions.repository import RepositoryLike, open_repository
-from intarsia.versions.sessions import frame_in_fork, frame_to_edit, node_at
+from intarsia.versions.sessions import group_in_fork, group_to_edit, node_at
 from intarsia.versions.transaction import SessionChanges
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import icechunk
 
-    from intarsia.array.frame import Frame
+    from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.reserve import Reservation
     from intarsia.casting import Casting
     from intarsia.codecs import CodecLike
@@ -77,19 +77,19 @@ class Incoming(Protocol):
     def nulls(self) -> bool:
         """Whether it is known to hold some."""
 
-    def addition(self, frame: Frame) -> Addition:
+    def addition(self, logical: LogicalGroup) -> Addition:
         """Where the data would go in the array as it is now; refused if it does not fit."""
 
-    def encoding(self, frame: Frame) -> Encoding:
+    def encoding(self, logical: LogicalGroup) -> Encoding:
         """How it is to be stored there."""
 
-    def fill(self, frame: Frame, room: Reservation) -> None:
+    def fill(self, logical: LogicalGroup, room: Reservation) -> None:
         """Write into the room all that it is for: the place for whatever takes long, as no lock is held.
 
         Room may be for the later part of the data only. The part before it will be asked for by `fill_head`.
         """
 
-    def fill_head(self, frame: Frame, room: Reservation) -> None:
+    def fill_head(self, logical: LogicalGroup, room: Reservation) -> None:
         """Write what goes before the part that was uploaded: a few rows at most, with the lock in hand."""
 
 
@@ -106,15 +106,15 @@ class _InMemory:
     def nulls(self) -> bool:
         return holds_nulls(self.values)
 
-    def addition(self, frame: Frame) -> Addition:
-        self.values = as_values(frame.manifest, self.values, self.casting)
-        return Addition.of(frame.manifest, self.values.shape, self.axis)
+    def addition(self, logical: LogicalGroup) -> Addition:
+        self.values = as_values(logical.manifest, self.values, self.casting)
+        return Addition.of(logical.manifest, self.values.shape, self.axis)
 
-    def encoding(self, _frame: Frame) -> Encoding:
+    def encoding(self, _logical: LogicalGroup) -> Encoding:
         return self.asked
 
-    def fill(self, frame: Frame, room: Reservation) -> None:
-        room.fill(frame, lambda source: self.values[source.slices])
+    def fill(self, logical: LogicalGroup, room: Reservation) -> None:
+        room.fill(logical, lambda source: self.values[source.slices])
 
     fill_head = fill
 
@@ -133,19 +133,19 @@ def append_incoming(
     def prepare() -> Prepared | str:
         nonlocal may_grow
         session = commit.repo.writable_session(commit.branch)
-        frame = frame_to_edit(session, path)
-        addition = incoming.addition(frame)
+        logical = group_to_edit(session, path)
+        addition = incoming.addition(logical)
         if not addition.length:
             return session.snapshot_id
-        encoding = incoming.encoding(frame)
+        encoding = incoming.encoding(logical)
         if may_grow:
             may_grow = False  # if others append, too, the data is uploaded apart from their manifest
-            room = reserve_growth(frame, addition, encoding, nulls=incoming.nulls)
+            room = reserve_growth(logical, addition, encoding, nulls=incoming.nulls)
             if room is not None:
-                with room.shown_when_filled(frame):
-                    incoming.fill(frame, room)
+                with room.shown_when_filled(logical):
+                    incoming.fill(logical, room)
                 return SessionChanges(commit, session, session.snapshot_id)
-        return Upload.of(commit, session, frame, addition, incoming, encoding)
+        return Upload.of(commit, session, logical, addition, incoming, encoding)
 
     return settle(commit, prepare, backoff or Backoff())
 
@@ -178,42 +178,42 @@ class Upload:
         cls,
         commit: Commit,
         session: icechunk.Session,
-        frame: Frame,
+        logical: LogicalGroup,
         addition: Addition,
         incoming: Incoming,
         encoding: Encoding,
     ) -> Upload:
         """Upload the data for the array as it is in a session, and attach it there."""
-        path = frame.group.path
+        path = logical.group.path
         upload = cls(commit, session, path, node_at(session, path), incoming, encoding, addition.rest_shape)
-        apart = frame
+        apart = logical
         if addition.rest_shape is not None:
             upload.fork = session.fork()
-            apart = frame_in_fork(frame, upload.fork)
-        room = reserve_rest(apart, addition, completed(frame, addition.axis, encoding))
+            apart = group_in_fork(logical, upload.fork)
+        room = reserve_rest(apart, addition, completed(logical, addition.axis, encoding))
         incoming.fill(apart, room)
         upload.member = next(iter(room.made), None)
-        upload._attach(frame, addition)
+        upload._attach(logical, addition)
         return upload
 
     def follow(self) -> list[str]:
         """Attach the uploaded member, as it is, to what the array is now; the array may not be the same."""
         session = self.commit.repo.writable_session(self.commit.branch)
-        frame = frame_to_edit(session, self.path)
-        addition = self.incoming.addition(frame)
+        logical = group_to_edit(session, self.path)
+        addition = self.incoming.addition(logical)
         if node_at(session, self.path) != self.node:
             return [f"{self.path}: made anew"]
         if addition.rest_shape != self.rest_shape:
             return [f"{self.path}: the data lies otherwise on the chunks now"]
         self.session = session
-        self._attach(frame, addition)
+        self._attach(logical, addition)
         return []
 
-    def _attach(self, frame: Frame, addition: Addition) -> None:
+    def _attach(self, logical: LogicalGroup, addition: Addition) -> None:
         """Make the member part of the session, and of the manifest."""
         if self.fork is not None:
             with writing(self.session):
                 self.session.merge(self.fork)
-        room = reserve_append(frame, addition, self.encoding, ready=self.member)
-        with room.shown_when_filled(frame):
-            self.incoming.fill_head(frame, room)
+        room = reserve_append(logical, addition, self.encoding, ready=self.member)
+        with room.shown_when_filled(logical):
+            self.incoming.fill_head(logical, room)

@@ -10,7 +10,7 @@ from intarsia.array.box import Box
 from intarsia.array.chunk_copies import chunk_refs
 from intarsia.array.member import encoding_of, grain, short_codecs
 from intarsia.array.routing import Rerouted, disturbed, rerouted, rows_of, shown_in
-from intarsia.versions.sessions import frame_at
+from intarsia.versions.sessions import group_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import icechunk
     import zarr
 
-    from intarsia.array.frame import Frame
+    from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.table import Row
 
 __all__ = ["ArrayChange", "RegionChange", "State", "compare"]
@@ -32,24 +32,24 @@ type Written = Mapping[str, Iterable[tuple[int, ...]]]
 class State:
     """One logical array in one snapshot; it may not exist there."""
 
-    def __init__(self, session: icechunk.Session, path: str, frame: Frame | None) -> None:
-        self.session, self.path, self.frame = session, path.strip("/"), frame
+    def __init__(self, session: icechunk.Session, path: str, logical: LogicalGroup | None) -> None:
+        self.session, self.path, self.logical = session, path.strip("/"), logical
 
     @classmethod
     def of(cls, session: icechunk.Session, path: str) -> State:
         """The array as a session has it; a damaged one is an error."""
-        return cls(session, path, frame_at(session, path))
+        return cls(session, path, group_at(session, path))
 
     @property
     def attributes(self) -> dict[str, Any]:
-        if self.frame is None:
+        if self.logical is None:
             return {}
-        fields = dict(self.frame.group.metadata.attributes)
+        fields = dict(self.logical.group.metadata.attributes)
         return {key: value for key, value in fields.items() if key not in RESERVED}
 
     def member(self, name: str) -> zarr.Array[Any]:
-        assert self.frame is not None
-        return self.frame.members[name]
+        assert self.logical is not None
+        return self.logical.members[name]
 
     def member_path(self, name: str) -> str:
         return f"{self.path}/{name}".lstrip("/")
@@ -198,11 +198,11 @@ def compare(before: State, after: State, written: Written | None = None) -> Arra
     attributes = before.attributes, after.attributes
     names = sorted(attributes[0].keys() | attributes[1].keys())
     changed = tuple(name for name in names if attributes[0].get(name, ...) != attributes[1].get(name, ...))
-    stored = {} if after.frame is None else written
+    stored = {} if after.logical is None else written
     return ArrayChange(
         path=after.path,
-        shape_before=None if before.frame is None else before.frame.manifest.shape,
-        shape_after=None if after.frame is None else after.frame.manifest.shape,
+        shape_before=None if before.logical is None else before.logical.manifest.shape,
+        shape_after=None if after.logical is None else after.logical.manifest.shape,
         regions=tuple(_region_changes(before, after, written)),
         attributes=changed,
         bytes_written=after.nbytes(stored, virtual=False),
@@ -212,11 +212,11 @@ def compare(before: State, after: State, written: Written | None = None) -> Arra
 
 def _differing_chunks(before: State, after: State) -> Written:
     """The chunks of members in `after` that are not in `before`, or are stored elsewhere there."""
-    if after.frame is None:
+    if after.logical is None:
         return {}
     differing: dict[str, list[tuple[int, ...]]] = {}
-    known = set(before.frame.manifest.members) if before.frame is not None else set()
-    for name in after.frame.manifest.members:
+    known = set(before.logical.manifest.members) if before.logical is not None else set()
+    for name in after.logical.manifest.members:
         path = after.member_path(name)
         new = chunk_refs(after.session.store, path).places
         old = chunk_refs(before.session.store, path).places if name in known else {}
@@ -227,21 +227,21 @@ def _differing_chunks(before: State, after: State) -> Written:
 
 
 def _region_changes(before: State, after: State, written: Written) -> Iterator[RegionChange]:
-    if before.frame is None and after.frame is None:
+    if before.logical is None and after.logical is None:
         return
-    if before.frame is None or after.frame is None:
-        there = after.frame or before.frame
+    if before.logical is None or after.logical is None:
+        there = after.logical or before.logical
         assert there is not None
         for i in range(len(there.manifest.regions)):
             row = there.manifest.regions.row(i)
             name = there.manifest.members[row.member]
             bounds = _bounds(there.manifest.elements(row.box))
-            if before.frame is None:
+            if before.logical is None:
                 yield RegionChange("added", bounds, None, name, before, after)
             else:
                 yield RegionChange("dropped", bounds, name, None, before, after)
         return
-    old, new = before.frame.manifest, after.frame.manifest
+    old, new = before.logical.manifest, after.logical.manifest
     for change in rerouted(old, new):
         yield _region_change(change, before, after)
     rows = [(name, row) for name in sorted(written) for row in rows_of(old, [name])]
@@ -253,9 +253,9 @@ def _region_changes(before: State, after: State, written: Written) -> Iterator[R
 
 
 def _region_change(change: Rerouted, before: State, after: State) -> RegionChange:
-    assert before.frame is not None
-    assert after.frame is not None
-    old, new = before.frame.manifest, after.frame.manifest
+    assert before.logical is not None
+    assert after.logical is not None
+    old, new = before.logical.manifest, after.logical.manifest
     was = None if change.before is None else old.members[change.before.member]
     now = None if change.after is None else new.members[change.after.member]
     kind: ChangeKind
@@ -272,11 +272,11 @@ def _region_change(change: Rerouted, before: State, after: State) -> RegionChang
 
 def _written_box(state: State, name: str, row: Row, chunks: Iterable[tuple[int, ...]]) -> Box | None:
     """What of a region as it was lies in these chunks of its member: the box around it."""
-    assert state.frame is not None
+    assert state.logical is not None
     size = grain(state.member(name))
     around: Box | None = None
     for index in chunks:
-        shown = shown_in(state.frame.manifest, row, index, size)
+        shown = shown_in(state.logical.manifest, row, index, size)
         if shown is not None:
             around = shown if around is None else _around(around, shown)
     return around

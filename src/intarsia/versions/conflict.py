@@ -17,12 +17,12 @@ import icechunk
 from intarsia.array.box import Box
 from intarsia.array.member import grain
 from intarsia.array.routing import disturbed, rows_of, shown_in
-from intarsia.versions.sessions import frame_at, manifest_at, node_at
+from intarsia.versions.sessions import group_at, manifest_at, node_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from intarsia.array.frame import Frame
+    from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
 
 __all__ = ["Changes", "Ground", "clashes", "hidden_writes"]
@@ -133,7 +133,7 @@ class Ground:
         self, session: icechunk.Session, written: Mapping[str, Iterable[tuple[int, ...]]]
     ) -> list[str]:
         """What of it is not the same in a session, where these chunks were written since, by member."""
-        now = frame_at(session, self.path) if node_at(session, self.path) == self.node else None
+        now = group_at(session, self.path) if node_at(session, self.path) == self.node else None
         if now is None:
             return [f"{self.path}: removed or made anew"]
         place = self.manifest.elements(self.box)
@@ -141,7 +141,7 @@ class Ground:
             return [f"{self.path}: {place.text()} has another layout now"]
         return [f"{self.path}: {shown.text()} was written" for shown in self._shown(now, written)]
 
-    def _shown(self, now: Frame, written: Mapping[str, Iterable[tuple[int, ...]]]) -> list[Box]:
+    def _shown(self, now: LogicalGroup, written: Mapping[str, Iterable[tuple[int, ...]]]) -> list[Box]:
         """What the box shows of chunks: the part in the first one of each region."""
         parts_shown, place = [], self.manifest.elements(self.box)
         for i in self.manifest.regions.touching(self.box).tolist():

@@ -14,8 +14,8 @@ from intarsia._icechunk import writing
 from intarsia.array import LogicalArray
 from intarsia.array.box import Box
 from intarsia.array.chunk_copies import chunk_refs
-from intarsia.array.frame import Frame
 from intarsia.array.hierarchy import open_group
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import grain
 from intarsia.array.plan import plan, request
 from intarsia.array.routing import rows_of, shown_in
@@ -101,7 +101,9 @@ class Share:
         when it is merged."""
         if self._array is None:
             group = open_group(self.fork.store, self.path, "r+")
-            self._array = LogicalArray(Frame(group, self.manifest, self.live, self.default), self.config)
+            self._array = LogicalArray(
+                LogicalGroup(group, self.manifest, self.live, self.default), self.config
+            )
         return self._array
 
     @property

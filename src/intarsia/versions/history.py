@@ -105,7 +105,7 @@ def _walk(repo: icechunk.Repository, tip: str, path: str | None) -> Iterator[His
         compared = [
             compare(old, new, changes.chunks.get(group, {}))
             for old, new, group in states
-            if path is not None or old.frame is not None or new.frame is not None
+            if path is not None or old.logical is not None or new.logical is not None
         ]
         if path is not None and not any(compared):
             continue

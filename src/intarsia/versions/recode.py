@@ -16,14 +16,14 @@ from intarsia.progress import silent
 from intarsia.versions.commit import Backoff, Commit, settle
 from intarsia.versions.conflict import Ground
 from intarsia.versions.repository import RepositoryLike, open_repository
-from intarsia.versions.sessions import frame_in_fork, frame_to_edit
+from intarsia.versions.sessions import group_in_fork, group_to_edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import icechunk
 
-    from intarsia.array.frame import Frame
+    from intarsia.array.logical_group import LogicalGroup
     from intarsia.codecs import CodecLike
     from intarsia.parallel import Client
     from intarsia.progress import Progress
@@ -68,13 +68,13 @@ def recode(
     def prepare() -> Recoded:
         nonlocal box
         session = opened.writable_session(branch)
-        frame = frame_to_edit(session, path)
+        logical = group_to_edit(session, path)
         # Kept in logical chunks: the last one may be partial, and others may fill it.
         if box is None or bounds is None:
-            box = lattice_box(frame.manifest, bounds or Box.sized(frame.manifest.shape).bounds)
-        chosen = chosen_codecs(codecs, LogicalArray(frame), frame.manifest.elements(box).bounds)
+            box = lattice_box(logical.manifest, bounds or Box.sized(logical.manifest.shape).bounds)
+        chosen = chosen_codecs(codecs, LogicalArray(logical), logical.manifest.elements(box).bounds)
         encoding = Encoding(None if chosen is None else tuple(chosen), chunks, shards)
-        return Recoded.of(commit, session, frame, box, encoding, client, progress)
+        return Recoded.of(commit, session, logical, box, encoding, client, progress)
 
     return settle(commit, prepare, backoff or Backoff())
 
@@ -102,20 +102,20 @@ class Recoded:
         cls,
         commit: Commit,
         session: icechunk.Session,
-        frame: Frame,
+        logical: LogicalGroup,
         box: Box,
         encoding: Encoding,
         client: Client | None,
         progress: Progress,
     ) -> Recoded:
         """Encode a box of the array in a session, and attach it there."""
-        path, fork = frame.group.path, session.fork()
-        ground = Ground.of(session, path, box, frame.manifest)
-        apart = frame_in_fork(frame, fork)
+        path, fork = logical.group.path, session.fork()
+        ground = Ground.of(session, path, box, logical.manifest)
+        apart = group_in_fork(logical, fork)
         room = reserve_recode(apart, box, encoding)
         copy_values(apart, room, client=client, progress=progress)
         recoded = cls(commit, session, path, ground, room.made[0], fork)
-        recoded._attach(frame)
+        recoded._attach(logical)
         return recoded
 
     def follow(self) -> list[str]:
@@ -124,11 +124,11 @@ class Recoded:
         changed = self.ground.changed_until(self.commit.repo, session.snapshot_id)
         if not changed:
             self.session = session
-            self._attach(frame_to_edit(session, self.path))
+            self._attach(group_to_edit(session, self.path))
         return changed
 
-    def _attach(self, frame: Frame) -> None:
+    def _attach(self, logical: LogicalGroup) -> None:
         """Make the member part of the session, and of the manifest."""
         with writing(self.session):
             self.session.merge(self.fork)
-        reserve_recode(frame, self.ground.box, ready=self.name).settle(frame)
+        reserve_recode(logical, self.ground.box, ready=self.name).settle(logical)

@@ -11,14 +11,14 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import sync
 from intarsia._icechunk import safe_store
 from intarsia.array.chunk_copies import Move, chunk_refs, copy_chunks
-from intarsia.array.frame import Frame
 from intarsia.array.hierarchy import open_group
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.array.member import new_name
 from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError
 from intarsia.versions.conflict import Ground
 from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
-from intarsia.versions.sessions import frame_at, manifest_at, same_node
+from intarsia.versions.sessions import group_at, manifest_at, same_node
 from intarsia.versions.transaction import retry
 from intarsia.versions.version import snapshot_named
 
@@ -64,7 +64,7 @@ def restore(
     with explained(describe(opened)):
         old_id = snapshot_named(opened, version)
         session = opened.readonly_session(snapshot_id=old_id)
-        old = frame_at(session, path)
+        old = group_at(session, path)
     if old is None:
         raise NotLogicalArrayError(f"there was no logical array at {path!r} in snapshot {old_id}")
     source = old
@@ -76,7 +76,7 @@ def restore(
     return retry(opened, change, branch=branch, message=text, metadata=metadata, backoff=backoff)
 
 
-def _restore(tx: Transaction, session: icechunk.Session, old: Frame, path: str) -> None:
+def _restore(tx: Transaction, session: icechunk.Session, old: LogicalGroup, path: str) -> None:
     now, generation = _current(tx.session, path)
     if now is not None:
         # Values that others write meanwhile fit on the layout that comes back, but not on what was asked for.
@@ -88,8 +88,8 @@ def _restore(tx: Transaction, session: icechunk.Session, old: Frame, path: str) 
     if now == restored and not tx.session.has_uncommitted_changes:
         return
     # Even if only values differ: a new generation conflicts with whoever changes the layout meanwhile.
-    frame = Frame(open_group(tx.store, path, "r+"), restored if now is None else now)
-    frame.commit(restored.changed(regions=restored.regions))
+    logical = LogicalGroup(open_group(tx.store, path, "r+"), restored if now is None else now)
+    logical.commit(restored.changed(regions=restored.regions))
 
 
 def _current(session: icechunk.Session, path: str) -> tuple[Manifest | None, int]:

@@ -10,34 +10,34 @@ from zarr.errors import ContainsArrayError, GroupNotFoundError
 from zarr.storage import StorePath
 
 from intarsia._icechunk import safe_store
-from intarsia.array.frame import Frame
 from intarsia.array.hierarchy import open_group
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.errors import NotLogicalArrayError
 
 if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
 
-__all__ = ["frame_at", "frame_in_fork", "frame_to_edit", "manifest_at", "node_at", "same_node"]
+__all__ = ["group_at", "group_in_fork", "group_to_edit", "manifest_at", "node_at", "same_node"]
 
 
-def frame_at(session: icechunk.Session, path: str) -> Frame | None:
+def group_at(session: icechunk.Session, path: str) -> LogicalGroup | None:
     """The logical array at `path`, to look at, or None; a damaged one is an error."""
     try:
-        return Frame.load(open_group(session.store, path.strip("/"), "r"))
+        return LogicalGroup.load(open_group(session.store, path.strip("/"), "r"))
     except (ContainsArrayError, GroupNotFoundError, NotLogicalArrayError):
         return None
 
 
 def manifest_at(session: icechunk.Session, path: str) -> Manifest | None:
     """The manifest of the logical array at `path`, or None."""
-    frame = frame_at(session, path)
-    return None if frame is None else frame.manifest
+    logical = group_at(session, path)
+    return None if logical is None else logical.manifest
 
 
-def frame_to_edit(session: icechunk.Session, path: str) -> Frame:
+def group_to_edit(session: icechunk.Session, path: str) -> LogicalGroup:
     """The logical array at `path` of a writable session."""
     try:
-        return Frame.load(open_group(session.store, path.strip("/"), "r+"))
+        return LogicalGroup.load(open_group(session.store, path.strip("/"), "r+"))
     except (ContainsArrayError, GroupNotFoundError) as error:
         raise NotLogicalArrayError(
             f"there is no logical array at {path!r} on this branch.\n"
@@ -45,10 +45,10 @@ def frame_to_edit(session: icechunk.Session, path: str) -> Frame:
         ) from error
 
 
-def frame_in_fork(frame: Frame, fork: icechunk.ForkSession) -> Frame:
+def group_in_fork(logical: LogicalGroup, fork: icechunk.ForkSession) -> LogicalGroup:
     """The same logical array in a fork that was just made of its session; nothing is read again."""
-    place = StorePath(safe_store(fork.store), frame.group.path)
-    return Frame(zarr.Group(zarr.AsyncGroup(frame.group.metadata, place)), frame.manifest)
+    place = StorePath(safe_store(fork.store), logical.group.path)
+    return LogicalGroup(zarr.Group(zarr.AsyncGroup(logical.group.metadata, place)), logical.manifest)
 
 
 def node_at(session: icechunk.Session, path: str) -> str | None:

@@ -19,7 +19,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import intarsia
-from intarsia.array.frame import Frame
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.interop.views.array_view import ArrayView
 from tests.array import strategies
 from tests.array.places import PLACES, moved
@@ -378,9 +378,9 @@ def test_a_snapshot_stays_and_is_opened_once(monkeypatch):
     with intarsia.transaction(repo, message="x") as tx:
         _, values = two_codecs(tx.store)
     loads = []
-    load = Frame.load.__func__
+    load = LogicalGroup.load.__func__
     monkeypatch.setattr(
-        Frame, "load", classmethod(lambda cls, group: loads.append(group.path) or load(cls, group))
+        LogicalGroup, "load", classmethod(lambda cls, group: loads.append(group.path) or load(cls, group))
     )
     view = intarsia.fused_view(repo)
     for _ in range(3):

@@ -148,8 +148,8 @@ def many_regions(count):
     starts = np.arange(count, dtype=np.int64)
     column = np.stack([starts, np.zeros_like(starts)], axis=1)
     regions = type(table)(starts, column, column + [1, 1], np.zeros_like(column))
-    frame = array._frame
-    frame.commit(array.manifest.changed(regions=regions, members=names, shape=(2 * count, 4)))
+    logical = array._logical
+    logical.commit(array.manifest.changed(regions=regions, members=names, shape=(2 * count, 4)))
     return store
 
 

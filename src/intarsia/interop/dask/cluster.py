@@ -30,7 +30,7 @@ from intarsia.progress import silent
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from intarsia.array.frame import Frame
+    from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
     from intarsia.array.reserve import Piece, Reservation
     from intarsia.codecs.runtime import Luggage
@@ -53,19 +53,19 @@ class Cluster:
     progress: Progress = silent
     """Called with how many blocks are written."""
 
-    def write(self, jobs: Sequence[tuple[da.Array, Frame, Reservation]]) -> None:
+    def write(self, jobs: Sequence[tuple[da.Array, LogicalGroup, Reservation]]) -> None:
         """Write every piece of every source into its member; what they share is computed once.
 
-        The frames belong to one store, and what workers wrote ends up there.
+        The logical_groups belong to one store, and what workers wrote ends up there.
         """
         work = [
-            _PieceInBlocks.of(source, frame, room, piece)
-            for source, frame, room in jobs
+            _PieceInBlocks.of(source, logical, room, piece)
+            for source, logical, room in jobs
             for piece in room.pieces
         ]
         if not work:
             return
-        store = work[0].frame.group.store
+        store = work[0].logical.group.store
         count = _Count(self.progress, sum(part.source.npartitions for part in work))
         for group in rounds(work):
             crew = Crew(store, in_process=self._in_process)
@@ -147,7 +147,7 @@ class _PieceInBlocks:
     """One piece: its data in blocks of whole chunks, and where they go."""
 
     source: da.Array
-    frame: Frame
+    logical: LogicalGroup
     piece: Piece
     luggage: Luggage
     """Run-time options to write it with."""
@@ -155,18 +155,18 @@ class _PieceInBlocks:
     """The smallest unit of the member that two tasks can write side by side."""
 
     @classmethod
-    def of(cls, source: da.Array, frame: Frame, room: Reservation, piece: Piece) -> _PieceInBlocks:
-        member = frame.members.child(piece.member)
+    def of(cls, source: da.Array, logical: LogicalGroup, room: Reservation, piece: Piece) -> _PieceInBlocks:
+        member = logical.members.child(piece.member)
         size = grain(member)
         part = source[piece.source.slices]
-        luggage = frame.luggage(piece.member, room.options.get(piece.member, NO_OPTIONS))
-        return cls(part.rechunk(aligned(part.chunks, piece, size)), frame, piece, luggage, size)
+        luggage = logical.luggage(piece.member, room.options.get(piece.member, NO_OPTIONS))
+        return cls(part.rechunk(aligned(part.chunks, piece, size)), logical, piece, luggage, size)
 
     def written(self, ticket: Ticket) -> Any:
         """The array of receipts, one for every block."""
         starts = tuple(tuple(itertools.accumulate(sizes[:-1], initial=0)) for sizes in self.source.chunks)
-        template = _template(self.frame.manifest)
-        writer = _Writer(ticket, self.frame.group.path, self.piece, self.luggage, template, starts)
+        template = _template(self.logical.manifest)
+        writer = _Writer(ticket, self.logical.group.path, self.piece, self.luggage, template, starts)
         return da.map_blocks(
             writer,
             self.source,

@@ -12,8 +12,8 @@ import zarr
 from intarsia._compat import dask_meta
 from intarsia.array.append import Addition, completed, reserve_append, reserve_growth, takes_over
 from intarsia.array.box import Box
-from intarsia.array.frame import Frame, clean_up
 from intarsia.array.hierarchy import open_group
+from intarsia.array.logical_group import LogicalGroup, clean_up
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.array.member import Encoding
 from intarsia.array.opening import create
@@ -35,7 +35,7 @@ __all__ = [
     "into_bounds",
     "new_array",
     "onto_axis",
-    "open_frame",
+    "open_logical_group",
 ]
 
 type Bounds = tuple[tuple[int, int], ...]
@@ -51,7 +51,7 @@ class Job:
     source: Any
     """A NumPy array or a dask array."""
 
-    frame: Frame
+    logical: LogicalGroup
     """Of the logical array that it goes into."""
 
     reservation: Reservation
@@ -62,15 +62,15 @@ class Job:
 
     def write_here(self) -> None:
         """Write a source that is in memory."""
-        values = as_values(self.frame.manifest, self.source)
-        self.reservation.fill(self.frame, lambda source: values[source.slices])
+        values = as_values(self.logical.manifest, self.source)
+        self.reservation.fill(self.logical, lambda source: values[source.slices])
 
     def discard(self) -> None:
         """Leave nothing behind."""
-        self.reservation.discard(self.frame)
+        self.reservation.discard(self.logical)
         if not self.created:
             return
-        group = self.frame.group
+        group = self.logical.group
         parent, _, name = group.path.rpartition("/")
         if name:
             del open_group(group.store, parent, "r+")[name]
@@ -86,18 +86,18 @@ def carry_out(jobs: Sequence[Job], cluster: Cluster | None, then: Callable[[], o
                 job.write_here()
         deferred = [job for job in jobs if not isinstance(job.source, np.ndarray)]
         if cluster is not None:
-            cluster.write([(job.source, job.frame, job.reservation) for job in deferred])
+            cluster.write([(job.source, job.logical, job.reservation) for job in deferred])
         if then is not None:
             then()
     except BaseException as error:
         for job in jobs:
-            clean_up(job.frame.group.store, error, job.discard)
+            clean_up(job.logical.group.store, error, job.discard)
         raise
     for job in jobs:
-        job.reservation.settle(job.frame)
+        job.reservation.settle(job.logical)
 
 
-def open_frame(store: Any, path: str) -> Frame | None:
+def open_logical_group(store: Any, path: str) -> LogicalGroup | None:
     """The logical array at a path, for writing; None if there is nothing."""
     try:
         group = open_group(store, path, "r+")
@@ -105,7 +105,7 @@ def open_frame(store: Any, path: str) -> Frame | None:
         return None
     if MANIFEST_KEY not in group.metadata.attributes and not path:
         return None
-    return Frame.load(group)
+    return LogicalGroup.load(group)
 
 
 def new_array(
@@ -131,21 +131,21 @@ def new_array(
     array = create(
         store, path, shape=source.shape, chunks=tuple(lattice or chunks), dtype=_data_type(source), **fields
     )
-    frame = array._frame
+    logical = array._logical
     whole = [(bounds, _with_chunks(asked, chunks)) for bounds, asked in layout] if source.size else []
-    job = Job(source, frame, Reservation((), frame.manifest), created=True)
+    job = Job(source, logical, Reservation((), logical.manifest), created=True)
     try:
-        return replace(job, reservation=reserve_regions(frame, whole))
+        return replace(job, reservation=reserve_regions(logical, whole))
     except BaseException as error:
-        clean_up(frame.group.store, error, job.discard)
+        clean_up(logical.group.store, error, job.discard)
         raise
 
 
-def into_bounds(source: Any, frame: Frame, bounds: Bounds, encoding: Encoding) -> Job:
+def into_bounds(source: Any, logical: LogicalGroup, bounds: Bounds, encoding: Encoding) -> Job:
     """A box of an array: new regions where it is free, the values of existing ones where it is not."""
-    frame.begin_edit()
-    manifest = frame.manifest
-    _check_type(frame, source)
+    logical.begin_edit()
+    manifest = logical.manifest
+    _check_type(logical, source)
     pairs = [tuple(int(edge) for edge in pair) for pair in bounds]
     asked = Box.of((a, b) for a, b in pairs)
     if len(pairs) != manifest.ndim or asked.shape != tuple(source.shape):
@@ -156,54 +156,54 @@ def into_bounds(source: Any, frame: Frame, bounds: Bounds, encoding: Encoding) -
         raise BoundsError(f"the box {asked.text()} is outside the array, whose shape is {manifest.shape}")
     taken = manifest.regions.touching(manifest.cells(asked))
     if not taken.size:
-        return Job(source, frame, reserve_regions(frame, [(bounds, encoding)], asked.start))
-    if not encoding.is_default and not _are_those_of(frame, taken.tolist(), encoding):
-        named = ", ".join(frame.region_text(manifest.regions.row(i)) for i in taken[:6].tolist())
+        return Job(source, logical, reserve_regions(logical, [(bounds, encoding)], asked.start))
+    if not encoding.is_default and not _are_those_of(logical, taken.tolist(), encoding):
+        named = ", ".join(logical.region_text(manifest.regions.row(i)) for i in taken[:6].tolist())
         raise OverlapError(
             f"codecs, chunks or shards were given for {asked.text()}, but there are regions: {named}.\n"
             "  Without them the data is written into these; arr.recode changes their encoding"
         )
-    return Job(source, frame, covered(frame, bounds))
+    return Job(source, logical, covered(logical, bounds))
 
 
-def _are_those_of(frame: Frame, rows: list[int], encoding: Encoding) -> bool:
+def _are_those_of(logical: LogicalGroup, rows: list[int], encoding: Encoding) -> bool:
     """Whether the codecs given are those of the regions: then they bring nothing new but their options."""
     if encoding != Encoding(encoding.codecs):
         return False
-    return all(takes_over(frame, frame.manifest.regions.row(i), encoding) for i in rows)
+    return all(takes_over(logical, logical.manifest.regions.row(i), encoding) for i in rows)
 
 
-def onto_axis(source: Any, frame: Frame, axis: int | str, encoding: Encoding) -> Job:
+def onto_axis(source: Any, logical: LogicalGroup, axis: int | str, encoding: Encoding) -> Job:
     """After the end of an axis."""
-    frame.begin_edit()
-    addition = addition_of(source, frame, axis)
-    chosen = continued(source, frame, addition.axis, encoding)
-    room = reserve_growth(frame, addition, chosen) or reserve_append(frame, addition, chosen)
-    return Job(source, frame, room)
+    logical.begin_edit()
+    addition = addition_of(source, logical, axis)
+    chosen = continued(source, logical, addition.axis, encoding)
+    room = reserve_growth(logical, addition, chosen) or reserve_append(logical, addition, chosen)
+    return Job(source, logical, room)
 
 
-def addition_of(source: Any, frame: Frame, axis: int | str) -> Addition:
+def addition_of(source: Any, logical: LogicalGroup, axis: int | str) -> Addition:
     """Where the source goes after the end of an axis; refused if it does not fit, before it is computed."""
-    _check_type(frame, source)
-    return Addition.of(frame.manifest, tuple(source.shape), _axis_number(frame, axis))
+    _check_type(logical, source)
+    return Addition.of(logical.manifest, tuple(source.shape), _axis_number(logical, axis))
 
 
-def continued(source: Any, frame: Frame, axis: int, encoding: Encoding) -> Encoding:
+def continued(source: Any, logical: LogicalGroup, axis: int, encoding: Encoding) -> Encoding:
     """What is appended with other codecs keeps the chunks of the series, unless others were asked for."""
     if encoding.codecs is None or encoding.chunks is not None or encoding.shards is not None:
         return encoding
-    last = completed(frame, axis, Encoding())
+    last = completed(logical, axis, Encoding())
     return replace(encoding, chunks=last.chunks or _chunk_shape(source), shards=last.shards)
 
 
-def _axis_number(frame: Frame, axis: int | str) -> int:
+def _axis_number(logical: LogicalGroup, axis: int | str) -> int:
     """An axis by its number or its dimension name."""
     if not isinstance(axis, str):
         return axis
-    names = frame.manifest.dimension_names or ()
+    names = logical.manifest.dimension_names or ()
     if axis not in names:
         raise BoundsError(
-            f"no axis of the array at {frame.group.path!r} is called {axis!r}; its dimension names: {names}"
+            f"no axis of the array at {logical.group.path!r} is called {axis!r}; its dimension names: {names}"
         )
     return names.index(axis)
 
@@ -214,9 +214,9 @@ def _data_type(source: Any) -> Any:
     return optional_dtype(source.dtype) if masked else source.dtype
 
 
-def _check_type(frame: Frame, source: Any) -> None:
+def _check_type(logical: LogicalGroup, source: Any) -> None:
     """Refuse a data type that the array cannot take, before anything is computed."""
-    as_values(frame.manifest, np.empty(0, dtype=source.dtype))
+    as_values(logical.manifest, np.empty(0, dtype=source.dtype))
 
 
 def _pairs(regions: Regions) -> list[tuple[Bounds, Any]]:

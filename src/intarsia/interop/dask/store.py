@@ -21,7 +21,7 @@ from intarsia.interop.dask.jobs import (
     into_bounds,
     new_array,
     onto_axis,
-    open_frame,
+    open_logical_group,
 )
 from intarsia.nullable import NullableArray, OptionalDType
 from intarsia.progress import silent
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from intarsia.array.append import Addition
-    from intarsia.array.frame import Frame
+    from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.reserve import Reservation
     from intarsia.codecs import CodecLike
     from intarsia.interop.dask.cluster import Cluster
@@ -190,21 +190,21 @@ class _Order:
         """Make room in a store."""
         if self.bounds is None and self.axis is None:
             return self._creation(store)
-        frame = open_frame(store, self.path)
+        logical = open_logical_group(store, self.path)
         if self.bounds is not None:
-            if frame is None:
+            if logical is None:
                 raise NotLogicalArrayError(
                     f"there is no logical array at {self.path!r} to fill a box of.\n"
                     "  Create it first: intarsia.create(store, path, shape=…, chunks=…, dtype=…)"
                 )
-            return into_bounds(self.source, frame, self.bounds, self.encoding)
+            return into_bounds(self.source, logical, self.bounds, self.encoding)
         assert self.axis is not None
-        if frame is None:
+        if logical is None:
             return self._creation(store)
-        return onto_axis(self.source, frame, self.axis, self.encoding)
+        return onto_axis(self.source, logical, self.axis, self.encoding)
 
     def _creation(self, store: Any) -> Job:
-        if not self.creation["overwrite"] and open_frame(store, self.path) is not None:
+        if not self.creation["overwrite"] and open_logical_group(store, self.path) is not None:
             raise FileExistsError(
                 f"there is a logical array at {self.path or '/'!r} already.\n"
                 "  axis=… appends to it, bounds=… writes into it, overwrite=True replaces it"
@@ -238,40 +238,40 @@ class _Deferred:
     head: np.ndarray[Any, Any] | None = None
     """What goes into the partial last chunk: computed with the upload, as nobody else can write later."""
 
-    stored: tuple[Frame, Reservation, int] | None = None
+    stored: tuple[LogicalGroup, Reservation, int] | None = None
     """Where it was written, and on which axis: if it has to move, it is read back, not computed again."""
 
-    def addition(self, frame: Frame) -> Addition:
+    def addition(self, logical: LogicalGroup) -> Addition:
         """Where the data would go."""
         self.has_met_the_array = True
-        return addition_of(self.source, frame, self.axis)
+        return addition_of(self.source, logical, self.axis)
 
-    def encoding(self, frame: Frame) -> Encoding:
+    def encoding(self, logical: LogicalGroup) -> Encoding:
         """As asked for, in the chunks of the series."""
-        return continued(self.source, frame, self.addition(frame).axis, self.asked)
+        return continued(self.source, logical, self.addition(logical).axis, self.asked)
 
-    def fill(self, frame: Frame, room: Reservation) -> None:
+    def fill(self, logical: LogicalGroup, room: Reservation) -> None:
         """Compute everything: what the room is for into members, what goes before it into memory."""
         if self.stored is not None:
             self.source = self._read_back(*self.stored)
-        axis = self.addition(frame).axis
+        axis = self.addition(logical).axis
         split = min([piece.source.start[axis] for piece in room.pieces], default=self.source.shape[axis])
         head = self.source[(slice(None),) * axis + (slice(0, split),)]
-        self.head = as_values(frame.manifest, np.asanyarray(head.compute())) if split else None
-        self.cluster.write([(self.source, frame, room)])
-        self.stored = frame, room, axis
+        self.head = as_values(logical.manifest, np.asanyarray(head.compute())) if split else None
+        self.cluster.write([(self.source, logical, room)])
+        self.stored = logical, room, axis
 
-    def fill_head(self, frame: Frame, room: Reservation) -> None:
+    def fill_head(self, logical: LogicalGroup, room: Reservation) -> None:
         """Write what was computed into memory."""
         head: Any = self.head
-        room.fill(frame, lambda source: head[source.slices])
+        room.fill(logical, lambda source: head[source.slices])
 
-    def _read_back(self, frame: Frame, room: Reservation, axis: int) -> Any:
+    def _read_back(self, logical: LogicalGroup, room: Reservation, axis: int) -> Any:
         """The data as it is stored now."""
         da = extra("dask.array", "dask")
-        session = frame.group.store.session  # type: ignore[attr-defined]
+        session = logical.group.store.session  # type: ignore[attr-defined]
         fork = session if isinstance(session, icechunk.ForkSession) else session.fork()
-        members = Members(open_group(fork.store, frame.group.path, "r"), ())
+        members = Members(open_group(fork.store, logical.group.path, "r"), ())
         parts = [] if self.head is None else [da.from_array(shown(self.head), name=False)]
         for piece in room.pieces:
             member: Any = members.child(piece.member)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from zarr.abc.codec import Codec
     from zarr.core.buffer import NDBuffer
 
-    from intarsia.array.frame import Frame
+    from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
 
 __all__ = ["ArrayView"]
@@ -52,15 +52,18 @@ class ArrayView:
     """
 
     def __init__(
-        self, frame: Frame, codecs: Sequence[Codec] | None = None, chunks: tuple[int, ...] | None = None
+        self,
+        logical: LogicalGroup,
+        codecs: Sequence[Codec] | None = None,
+        chunks: tuple[int, ...] | None = None,
     ) -> None:
-        self._frame, self._manifest = frame, frame.manifest
+        self._logical, self._manifest = logical, logical.manifest
         encoding = Encoding(_chain(self._manifest, codecs), chunks)
         # zarr makes the metadata, so that it is what zarr would write for such an array.
         model = create_member(MemoryStore(), None, self._manifest, self._manifest.shape, encoding)
         self._chunks = chunks or self._manifest.chunk_shape
         prototype = default_buffer_prototype()
-        metadata: Any = model.metadata.update_attributes(_attributes(frame))
+        metadata: Any = model.metadata.update_attributes(_attributes(logical))
         self.document: bytes = metadata.to_buffer_dict(prototype)["zarr.json"].to_bytes()
         """The metadata document."""
         self._spec = ArraySpec(
@@ -125,7 +128,7 @@ class ArrayView:
         elements = Box(start, stop)
         if not manifest.regions.touching(manifest.cells(elements)).size:
             return None
-        values = read_request(self._frame, request(manifest.shape, elements.slices or ...))
+        values = read_request(self._logical, request(manifest.shape, elements.slices or ...))
         if values.shape != self._chunks:  # at the edge of the array chunks are full-size all the same
             padded = allocated(manifest.data_type, self._chunks, manifest.fill_value)
             padded[tuple(slice(n) for n in values.shape)] = values
@@ -143,9 +146,9 @@ def _chain(manifest: Manifest, codecs: Sequence[Codec] | None) -> Sequence[Codec
     return parse_codecs(chosen, default_serializer(manifest.data_type))
 
 
-def _attributes(frame: Frame) -> dict[str, Any]:
+def _attributes(logical: LogicalGroup) -> dict[str, Any]:
     """The group's attributes without what makes it a logical array; other conventions stay."""
-    attributes: dict[str, Any] = dict(frame.group.metadata.attributes)
+    attributes: dict[str, Any] = dict(logical.group.metadata.attributes)
     del attributes[MANIFEST_KEY]
     conventions, uuid = attributes.pop(CONVENTIONS_KEY, None), convention(1)["uuid"]
     if isinstance(conventions, list):

@@ -116,12 +116,12 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
         dimension_names=array.metadata.dimension_names,  # type: ignore[union-attr]
         attributes=dict(array.attrs),
     )
-    frame, bitmasks = made._frame, masks_by_codec(array)[f"codecs[{len(codecs) - 1}]"]
+    logical, bitmasks = made._logical, masks_by_codec(array)[f"codecs[{len(codecs) - 1}]"]
     rows: list[Row] = []
     names: list[str] = []
     for mask in sorted({int(m) for m in bitmasks.compressed()}):
         chain = [*codecs[:-1], *(c for i, c in enumerate(codec.codecs) if mask >> i & 1)]
-        name, member = frame.create_member(array.shape, Encoding(chain))
+        name, member = logical.create_member(array.shape, Encoding(chain))
         cells = [tuple(int(i) for i in cell) for cell in np.argwhere((bitmasks == mask).filled(False))]
 
         def unwrapped(chunk: Buffer) -> Buffer:
@@ -131,7 +131,7 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
         rows += [Row(len(names), box, box.start) for box in _boxes((bitmasks == mask).filled(False))]
         names.append(name)
     table = RegionTable.from_rows(rows, array.ndim)
-    frame.commit(frame.manifest.changed(regions=table, members=tuple(names)))
+    logical.commit(logical.manifest.changed(regions=table, members=tuple(names)))
     return made
 
 

@@ -10,8 +10,8 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import event_loop
 from intarsia.array.fetch import is_lasting, start
-from intarsia.array.frame import Frame
 from intarsia.array.hierarchy import open_group
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.codecs.threads import in_thread_for
 from intarsia.errors import ReadError
@@ -114,7 +114,7 @@ class Tree:
 
     def _load(self, path: str) -> ArrayView:
         group = open_group(self._store, below(self._root, path).rstrip("/"), "r")
-        return ArrayView(Frame.load(group), self._codecs, self._chunks)
+        return ArrayView(LogicalGroup.load(group), self._codecs, self._chunks)
 
     async def told[T](self, path: str, view: ArrayView, look: Callable[[ArrayView], T]) -> T | None:
         """What the logical array at `path` tells, looked at in a thread; None if it is gone meanwhile.

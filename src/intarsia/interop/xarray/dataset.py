@@ -9,8 +9,8 @@ from xarray.backends import AbstractDataStore
 
 from intarsia.array import LogicalArray
 from intarsia.array.attributes import with_floats
-from intarsia.array.frame import Frame
 from intarsia.array.hierarchy import is_logical
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.interop.xarray.variables import plain_variables, variables_of
 from intarsia.parallel import check_travels
 
@@ -60,7 +60,7 @@ class GroupStore(AbstractDataStore):
             if name in self._dropped:
                 continue
             if is_logical(child):
-                variables |= variables_of(LogicalArray(Frame.load(child)), name, self._nulls)
+                variables |= variables_of(LogicalArray(LogicalGroup.load(child)), name, self._nulls)
             elif isinstance(child, zarr.Array):
                 variables |= plain_variables(child, name, self._nulls)
         return variables
@@ -91,7 +91,7 @@ class GroupStore(AbstractDataStore):
 def _with_coordinates(group: zarr.Group) -> dict[str, Any]:
     """A logical array, and the arrays beside it that its dimensions or attributes name."""
     parent, _, name = group.path.rpartition("/")
-    array = LogicalArray(Frame.load(group))
+    array = LogicalArray(LogicalGroup.load(group))
     arrays: dict[str, Any] = {variable_name(group.path): group}
     if not name:
         return arrays

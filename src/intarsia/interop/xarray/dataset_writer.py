@@ -13,8 +13,8 @@ from xarray.backends import ZarrStore
 from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value
 
 from intarsia.array.accessors import chosen_codecs
-from intarsia.array.frame import Frame
 from intarsia.array.hierarchy import is_logical, open_group
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
 from intarsia.errors import DataTypeError, ShapeError
 from intarsia.interop.dask.jobs import carry_out, new_array, onto_axis
@@ -211,7 +211,7 @@ class _Writer:
         )
         if grows:
             axis = variable.dims.index(self.choices.append_dim)
-            return onto_axis(data, Frame.load(self.stored[name]), axis, encoding)
+            return onto_axis(data, LogicalGroup.load(self.stored[name]), axis, encoding)
         attributes = {key: encode_zarr_attr_value(value) for key, value in variable.attrs.items()}
         if attributes.get("_FillValue") is not None:
             attributes["_FillValue"] = FillValueCoder.encode(variable.attrs["_FillValue"], data.dtype)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from intarsia.array.table import Row
     from intarsia.codecs import Decision
 
-__all__ = ["Frame", "Layout", "Told", "clean_up"]
+__all__ = ["Layout", "LogicalGroup", "Told", "clean_up"]
 
 TABLE_ROWS_PER_CHUNK = 1 << 16
 
@@ -55,7 +55,7 @@ class Told(NamedTuple):
 class Layout:
     """One state of a logical array: its manifest, and the members, prepared for the engine.
 
-    Reads and writes work on one layout from beginning to end, whatever other threads do to the frame.
+    Reads and writes work on one layout from beginning to end, whatever other threads do to the group.
     """
 
     def __init__(self, manifest: Manifest, members: Members) -> None:
@@ -119,7 +119,7 @@ def clean_up(store: Any, error: BaseException, remove: Callable[[], object]) -> 
         error.add_note(f"what was written could not be removed ({problem}); intarsia.vacuum does it")
 
 
-class Frame:
+class LogicalGroup:
     """A logical array's group, its layout as last read or written, and how to change it."""
 
     def __init__(
@@ -146,7 +146,7 @@ class Frame:
         return self.layout.members
 
     @classmethod
-    def load(cls, group: zarr.Group) -> Frame:
+    def load(cls, group: zarr.Group) -> LogicalGroup:
         """Read and check the manifest of a group."""
         return cls(group, cls._read_manifest(group))
 
@@ -161,7 +161,7 @@ class Frame:
             )
         document: Any = attributes[MANIFEST_KEY]
         try:
-            manifest = Manifest.from_json(document, Frame._open_table(group, document))
+            manifest = Manifest.from_json(document, LogicalGroup._open_table(group, document))
             if manifest.version > 1:  # the engine does not know them yet, and would read wrong values
                 raise ManifestError(["packings, views: this version of intarsia cannot read such regions"])
             return manifest
@@ -368,7 +368,7 @@ class Frame:
         return given.over(Options(default=default))
 
     def luggage(self, name: str, given: Options = NO_OPTIONS) -> Luggage:
-        """What somebody else needs to write into a member as this frame would."""
+        """What somebody else needs to write into a member as this group would."""
         return Luggage.of(self.members.live.get(name), self.options(given))
 
     def fetcher(self) -> Fetcher:
