@@ -10,7 +10,7 @@ import zarr
 from zarr.storage import LocalStore
 
 import intarsia
-from intarsia.array import encode
+from intarsia.array import write
 
 INTERRUPTED = """
 import faulthandler, random, signal, sys, tempfile
@@ -100,7 +100,7 @@ CHANGES = {
 def test_a_session_with_writes_on_their_way_is_asked_nothing(change, repo, monkeypatch):
     asked = []
     tx = intarsia.transaction(repo, message="x")
-    monkeypatch.setattr(encode._Writer, "write", interrupt)
+    monkeypatch.setattr(write._Writer, "write", interrupt)
 
     def changed():
         with tx:
@@ -127,7 +127,7 @@ def test_nothing_is_left_in_a_directory(change, tmp_path, monkeypatch):
     array.resize((6,))
     before = sorted(tmp_path.rglob("*"))
     with monkeypatch.context() as patch:
-        patch.setattr(encode._Writer, "write", interrupt)
+        patch.setattr(write._Writer, "write", interrupt)
         with pytest.raises(KeyboardInterrupt):
             CHANGES[change](array)
     assert sorted(tmp_path.rglob("*")) == before
