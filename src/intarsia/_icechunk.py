@@ -44,6 +44,16 @@ type Kind = bool
 LISTING, WRITING = False, True
 
 
+class _Turn:
+    """One listing or write, from when it asks to begin."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.begun = False
+        self.called: Future[None] = Future()
+        """Done when it may begin, if it had to wait."""
+
+
 class _Turns:
     """Listings and writes of one session: many of a kind at a time, never both, in the order they came."""
 
@@ -52,61 +62,57 @@ class _Turns:
         """Any store of the session; it compares equal to the others."""
         self._lock = threading.Lock()
         self._inside = {LISTING: 0, WRITING: 0}
-        self._waiting: deque[tuple[Kind, Future[None]]] = deque()
+        self._waiting: deque[_Turn] = deque()
 
-    def _begin(self, kind: Kind) -> Future[None] | None:
-        """None if it may begin at once; else what is done when it may."""
+    def _may_begin(self, turn: _Turn) -> bool:
+        """Whether it may begin at once; else it waits to be called."""
         with self._lock:
-            if not self._waiting and not self._inside[not kind]:
-                self._inside[kind] += 1
-                return None
-            self._waiting.append((kind, Future()))
-            return self._waiting[-1][1]
+            if self._waiting or self._inside[not turn.kind]:
+                self._waiting.append(turn)
+            else:
+                self._let_in(turn)
+            return turn.begun
 
-    def _end(self, kind: Kind) -> None:
+    def _let_in(self, turn: _Turn) -> None:
+        self._inside[turn.kind] += 1
+        turn.begun = True
+
+    def _end(self, turn: _Turn) -> None:
+        """Whatever became of it: it is over, or called off while it waited, or never began to wait."""
         with self._lock:
-            self._inside[kind] -= 1
-            while self._waiting and not self._inside[not self._waiting[0][0]]:
-                next_kind, turn = self._waiting.popleft()
-                if turn.set_running_or_notify_cancel():
-                    self._inside[next_kind] += 1
-                    turn.set_result(None)
+            if turn.begun:
+                self._inside[turn.kind] -= 1
+            elif turn in self._waiting:
+                self._waiting.remove(turn)
+            while self._waiting and not self._inside[not self._waiting[0].kind]:
+                following = self._waiting.popleft()
+                if following.called.set_running_or_notify_cancel():
+                    self._let_in(following)
+                    following.called.set_result(None)
 
-    def _abandon(self, kind: Kind, turn: Future[None]) -> None:
-        """Its turn may have come while it was called off."""
-        if not turn.cancel():
-            turn.result()
-            self._end(kind)
+    # Ctrl-C can come between any two steps. Nothing is taken outside the `try` that gives it back.
 
     @contextmanager
     def taken(self, kind: Kind) -> Iterator[None]:
         """Work of a kind, in this thread."""
-        turn = self._begin(kind)
-        if turn is not None:
-            try:
-                turn.result()
-            except BaseException:
-                self._abandon(kind, turn)
-                raise
+        turn = _Turn(kind)
         try:
+            if not self._may_begin(turn):
+                turn.called.result()
             yield
         finally:
-            self._end(kind)
+            self._end(turn)
 
     @asynccontextmanager
     async def awaited(self, kind: Kind) -> AsyncIterator[None]:
         """Work of a kind, on an event loop, which does other things until its turn comes."""
-        turn = self._begin(kind)
-        if turn is not None:
-            try:
-                await asyncio.wrap_future(turn)
-            except BaseException:
-                self._abandon(kind, turn)
-                raise
+        turn = _Turn(kind)
         try:
+            if not self._may_begin(turn):
+                await asyncio.wrap_future(turn.called)
             yield
         finally:
-            self._end(kind)
+            self._end(turn)
 
 
 _known: list[weakref.ref[_Turns]] = []

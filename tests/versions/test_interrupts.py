@@ -38,7 +38,17 @@ def change():
     else:
         intarsia.retry(repo, there_and_back, message="there and back")
 
-signal.signal(signal.SIGALRM, signal.default_int_handler)
+# CPython cannot be interrupted while it takes the lock of a future, as zarr does whenever it waits: the lock
+# stays taken, and zarr's event loop waits for it for ever. Such an interrupt comes a little later.
+TAKES_LOCKS = {f"{kind}.__{end}__" for kind in ("Condition", "_AcquireFutures") for end in ("enter", "exit")}
+
+def interrupt(number, frame):
+    if frame.f_code.co_qualname in TAKES_LOCKS:
+        signal.setitimer(signal.ITIMER_REAL, 0.0001)
+    else:
+        raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, interrupt)
 interrupts, longest = 0, 0.1
 while interrupts < count:
     faulthandler.dump_traceback_later(60, exit=True)
