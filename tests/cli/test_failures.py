@@ -88,7 +88,7 @@ def test_the_past_cannot_be_changed(verb, version, store):
 @pytest.mark.parametrize("verb", sorted(EVERY.keys() - {"verify", "log", "diff", "restore"}))
 @pytest.mark.parametrize(
     ("change", "words"),
-    [({"version": 2}, "version 2"), ({"members": ["../x"]}, "members"), ({"shape": None}, "shape")],
+    [({"version": 99}, "version 99"), ({"members": ["../x"]}, "members"), ({"shape": None}, "shape")],
     ids=["wrong version", "bad name", "bad shape"],
 )
 def test_a_manifest_that_cannot_be_read(verb, plain, change, words):

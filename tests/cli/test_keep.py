@@ -30,7 +30,7 @@ def test_damage_is_listed_and_ends_with_1(plain):
 
 
 def test_a_manifest_that_cannot_be_read_is_a_problem_not_a_failure(plain):
-    break_manifest(plain, lambda manifest: manifest | {"version": 2})
+    break_manifest(plain, lambda manifest: manifest | {"version": 99})
     said = document("verify", plain, code=1)
     assert [problem["kind"] for problem in said["problems"]] == ["manifest"]
 
