@@ -11,6 +11,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help demo test torture lint types layers bench docs picture browser clean
 
+# Tests start Python hundreds of times: it may keep what it has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
