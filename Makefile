@@ -52,8 +52,9 @@ demo: $(STAMP)
 	@echo
 	@$(BIN)/intarsia demo --output demo-output
 
+# More processes than cores: many tests wait for processes and servers of their own.
 test: lint types layers browser
-	$(BIN)/python -m pytest -n 4
+	$(BIN)/python -m pytest -n 6
 
 torture: $(STAMP)
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 -m torture -o faulthandler_timeout=3600

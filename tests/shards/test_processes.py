@@ -16,7 +16,7 @@ from zarr.codecs import Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 import intarsia
 from intarsia.nullable import optional_dtype
-from tests.conftest import PIPELINES
+from tests.conftest import OUR_PIPELINES, PIPELINES
 from tests.shards import fleet
 
 CHUNKS, SIZE = 64, 256
@@ -136,7 +136,15 @@ SHARDS = {
 }
 
 
-@pytest.mark.parametrize("what", SHARDS)
+# Each with one pipeline of ours; with the other one it is torture.
+SHARDS_AND_PIPELINES = [
+    pytest.param(what, pipeline, marks=[pytest.mark.torture] * ((i + j) % 2))
+    for i, what in enumerate(SHARDS)
+    for j, pipeline in enumerate(sorted(OUR_PIPELINES))
+]
+
+
+@pytest.mark.parametrize(("what", "our_pipeline"), SHARDS_AND_PIPELINES, indirect=["our_pipeline"])
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
 def test_processes_share_every_kind_of_shard_with_bounded_chunks(tmp_path, what, our_pipeline):
     kind, others = SHARDS[what]
