@@ -64,10 +64,10 @@ class Trial:
     """Raw size over stored size."""
 
     encode_seconds: float
-    """For all samples, best of several runs."""
+    """Processor time for all samples, best of several runs."""
 
     decode_seconds: float
-    """For all samples, best of several runs."""
+    """Processor time for all samples, best of several runs."""
 
     raw_bytes: int
     """Size of the samples in memory."""
@@ -156,7 +156,7 @@ def advise(
     `objective` says what counts: "size" the stored bytes, "speed" the time to read from a fast disk,
     "balanced" the time to read from object storage. `bounds` confines it to a box; `encodings` are tried
     instead of the built-in candidates, all of which are lossless. Sizes are exact for the samples; times
-    depend on the machine.
+    are those of a processor of this machine, whatever else it does.
 
     >>> import numpy as np
     >>> noise = np.random.default_rng(0).integers(0, 256, 100_000, dtype="u1")
@@ -199,12 +199,15 @@ def _trial(name: str, codecs: list[CodecLike], blocks: list[np.ndarray[Any, Any]
 
 
 def _timed(work: Any) -> float:
-    """The best of several runs; what takes long is measured well enough by one."""
+    """Processor time, the best of several runs; what takes long is measured well enough by one.
+
+    The clock on the wall would count what other programs do meanwhile, and advise by chance.
+    """
     runs: list[float] = []
     while len(runs) < ROUNDS and sum(runs) < LONG:
-        start = time.perf_counter()
+        start = time.process_time()
         work()
-        runs.append(time.perf_counter() - start)
+        runs.append(time.process_time() - start)
     return min(runs)
 
 
