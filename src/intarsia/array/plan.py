@@ -347,7 +347,7 @@ class _MaskedSource:
         self._array = array
         self.read_request = array.read_request
 
-    @property  # type: ignore[misc]
+    @property  # type: ignore[misc]  # isinstance asks for it, which is how zarr-indexing looks for masks
     def __class__(self) -> Any:
         return np.ma.MaskedArray
 

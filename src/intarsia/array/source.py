@@ -106,7 +106,7 @@ class Source:
         """Shape of what is stored as one object; None if that differs from one to the next."""
         try:
             return grain(self.array)
-        except NotImplementedError:
+        except NotImplementedError:  # what zarr answers where chunks have different shapes
             return None
 
 

@@ -98,16 +98,17 @@ class RegionTable:
     member_start: Ints
     """Where `start` lies in the member, or in the view of it, in logical chunks."""
 
-    packing: Ints = field(default=None)  # type: ignore[arg-type]
+    packing: Ints = field(default=None)  # type: ignore[arg-type]  # never None: see __post_init__
     """Number of the packing, or `NONE`; shape (regions,)."""
 
-    view: Ints = field(default=None)  # type: ignore[arg-type]
+    view: Ints = field(default=None)  # type: ignore[arg-type]  # never None: see __post_init__
     """Number of the view, or `NONE`; shape (regions,)."""
 
-    layer: Ints = field(default=None)  # type: ignore[arg-type]
+    layer: Ints = field(default=None)  # type: ignore[arg-type]  # never None: see __post_init__
     """Reserved: 0; shape (regions,)."""
 
     def __post_init__(self) -> None:
+        # As long as the table: tables of version 1 are made without these columns.
         for name, usual in (("packing", NONE), ("view", NONE), ("layer", 0)):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, np.full(len(self.member), usual, dtype=np.int64))
