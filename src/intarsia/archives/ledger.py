@@ -11,9 +11,9 @@ import zarr
 from zarr.codecs import ZstdCodec
 
 from intarsia.archives.cf import decoded_fill_attribute
+from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:

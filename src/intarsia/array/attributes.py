@@ -6,7 +6,7 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from intarsia.array.manifest import CONVENTIONS_KEY, MANIFEST_KEY
+from intarsia.array.document import CONVENTIONS_KEY, MANIFEST_KEY
 
 if TYPE_CHECKING:
     from intarsia.array.logical_group import LogicalGroup

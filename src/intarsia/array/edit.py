@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.array.manifest import NAME, sizes_of
+from intarsia.array.document import NAME
+from intarsia.array.manifest import sizes_of
 from intarsia.array.member import member_problem, needed_shape
 from intarsia.array.reserve import Room, check_shape, lattice_box, reserve_regions
 from intarsia.array.table import RegionTable, Row

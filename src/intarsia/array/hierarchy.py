@@ -11,8 +11,8 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import store_supports_sync_io, sync
 from intarsia._icechunk import safe_store
+from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.fetch import start
-from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.errors import ManifestError, NotLogicalArrayError
 from intarsia.parallel import check_store
 

@@ -9,9 +9,10 @@ from zarr.codecs import BytesCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import store_supports_sync_io, sync
+from intarsia.array.document import CONVENTIONS_KEY, MANIFEST_KEY, NAME, convention
 from intarsia.array.fetch import fetcher_for, is_lasting
 from intarsia.array.hierarchy import open_group, read_key
-from intarsia.array.manifest import CONVENTIONS_KEY, INLINE_REGIONS, MANIFEST_KEY, NAME, Manifest, convention
+from intarsia.array.manifest import INLINE_REGIONS, Manifest
 from intarsia.array.member import Members, checked_member, create_member, new_name, short_codecs
 from intarsia.array.routing import keeps_routing
 from intarsia.array.source import Source

@@ -18,11 +18,8 @@ from intarsia.array.box import Box, chunk_grid
 from intarsia.array.checks import problems_of_regions
 from intarsia.array.document import (
     COLUMNS,
-    CONVENTIONS_KEY,
     MANIFEST_KEY,
     MORE_COLUMNS,
-    NAME,
-    convention,
     parse_columns,
     problems_of_fields,
 )
@@ -40,7 +37,7 @@ if TYPE_CHECKING:
     from intarsia.array.orientation import View
     from intarsia.packing import Packing
 
-__all__ = ["CONVENTIONS_KEY", "INLINE_REGIONS", "MANIFEST_KEY", "NAME", "Manifest", "convention", "sizes_of"]
+__all__ = ["INLINE_REGIONS", "Manifest", "sizes_of"]
 
 INLINE_REGIONS = 5_000
 """Above this many regions, the table moves out of the attributes into an array."""

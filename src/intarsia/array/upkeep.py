@@ -17,10 +17,10 @@ from zarr.storage import LocalStore
 
 from intarsia._compat import RegularChunkGridMetadata, sync
 from intarsia.array.box import Box, blocks
+from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.hierarchy import OURS, groups_below, is_logical, names_below, node_type, open_group
 from intarsia.array.logical import LogicalArray
 from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.array.member import grain, member_problem
 from intarsia.array.plan import request
 from intarsia.array.read import read_request

@@ -11,9 +11,9 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import sync
 from intarsia._icechunk import safe_store
 from intarsia.array.chunk_copies import Move, chunk_refs, copy_chunks
+from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.array.member import new_name
 from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError
 from intarsia.versions.conflict import Ground

@@ -12,9 +12,9 @@ import zarr
 from intarsia._compat import dask_meta
 from intarsia.array.append import Addition, completed, reserve_append, reserve_growth, takes_over
 from intarsia.array.box import Box
+from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup, clean_up
-from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.array.member import Encoding
 from intarsia.array.opening import create
 from intarsia.array.reserve import Reservation, covered, reserve_regions

@@ -12,7 +12,7 @@ from zarr.storage import MemoryStore
 
 from intarsia._compat import ArraySpec, ChunkTransform, evolve_codecs
 from intarsia.array.box import Box
-from intarsia.array.manifest import CONVENTIONS_KEY, MANIFEST_KEY, convention
+from intarsia.array.document import CONVENTIONS_KEY, MANIFEST_KEY, convention
 from intarsia.array.member import Encoding, create_member
 from intarsia.array.plan import request
 from intarsia.array.read import read_request

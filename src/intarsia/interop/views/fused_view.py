@@ -8,7 +8,7 @@ import zarr
 
 from intarsia._icechunk import safe_store
 from intarsia.array import LogicalArray
-from intarsia.array.manifest import MANIFEST_KEY
+from intarsia.array.document import MANIFEST_KEY
 from intarsia.codecs.configuration import parse_codec
 from intarsia.errors import NotLogicalArrayError, ShapeError
 from intarsia.interop.views.view_store import ViewStore

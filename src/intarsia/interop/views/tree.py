@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import event_loop
+from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.fetch import is_lasting, start
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.manifest import MANIFEST_KEY
 from intarsia.codecs.threads import in_thread_for
 from intarsia.errors import ReadError
 from intarsia.interop.views.array_view import ArrayView
