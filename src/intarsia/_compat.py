@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from zarr.abc.codec import _codec_supports_sync as codec_supports_sync
-from zarr.abc.store import SyncByteSetter
+from zarr.abc.store import Store, SyncByteSetter
 from zarr.abc.store import _store_supports_sync_io as store_supports_sync_io
 from zarr.buffer.cpu import NDBuffer
+from zarr.codecs import ShardingCodec
 from zarr.codecs.sharding import _ShardingByteGetter as ShardingByteGetter
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer.cpu import as_numpy_array_wrapper
@@ -41,10 +43,7 @@ from zarr.core.sync import sync
 
 if TYPE_CHECKING:
     import icechunk
-    import numpy as np
     import pandas
-    from zarr.abc.store import Store
-    from zarr.codecs import ShardingCodec
 
 __all__ = [
     "CODEC_METHODS",

@@ -23,22 +23,18 @@ import asyncio
 import threading
 import weakref
 from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import icechunk
 import numpy as np
 from zarr.storage import StorePath
 
 from intarsia._compat import native_store
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-
-__all__ = ["ChunkTable", "IcechunkStore", "chunk_table", "safe_store", "session_bytes", "writing"]
 
 type Kind = bool
 LISTING, WRITING = False, True

@@ -7,16 +7,12 @@ none may change by more than a float rounds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 
 from intarsia.errors import DataTypeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["CASTINGS", "Casting", "cast", "cast_values"]
 
 type Casting = Literal["same_kind", "unsafe"]
 CASTINGS = ("same_kind", "unsafe")

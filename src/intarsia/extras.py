@@ -7,8 +7,6 @@ from typing import Any
 
 from intarsia.errors import MissingExtraError
 
-__all__ = ["extra"]
-
 
 def extra(module: str, name: str) -> Any:
     """The module, imported; `MissingExtraError` if its package is not installed. `name` is the extra's name.

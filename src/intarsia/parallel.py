@@ -11,9 +11,10 @@ import os
 import pickle
 import socket
 import uuid
+from collections.abc import Callable, Iterable
 from concurrent import futures  # which imports its pools when they are first named
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import icechunk
 from zarr.abc.store import RangeByteRequest
@@ -28,25 +29,7 @@ from intarsia.errors import (
     UnsharedStorageError,
     WritableSessionError,
 )
-from intarsia.progress import silent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from intarsia.progress import Progress
-
-__all__ = [
-    "Client",
-    "Crew",
-    "Receipt",
-    "Ticket",
-    "check_client",
-    "check_process",
-    "check_store",
-    "check_travels",
-    "snapshot_of",
-    "spread",
-]
+from intarsia.progress import Progress, silent
 
 _forked = False
 

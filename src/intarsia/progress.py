@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from intarsia.extras import extra
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["Progress", "progress_bar", "silent"]
 
 
 class Progress(Protocol):

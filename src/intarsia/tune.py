@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,11 +20,8 @@ from intarsia.errors import ShapeError
 from intarsia.nullable import NullableValues
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from intarsia.codecs import CodecLike
 
-__all__ = ["Advice", "Change", "Objective", "Trial", "advise", "optimize"]
 
 type Objective = Literal["size", "balanced", "speed"]
 type Bounds = tuple[tuple[int, int], ...]

@@ -2,27 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-__all__ = [
-    "EXPLAIN_COLUMNS",
-    "PIPELINE_COLUMNS",
-    "REGION_COLUMNS",
-    "UNKNOWN",
-    "aligned",
-    "bounds_text",
-    "codecs_text",
-    "count_text",
-    "one_line",
-    "percent_text",
-    "place_text",
-    "ratio_text",
-    "size_text",
-    "storage_hint",
-]
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 REGION_COLUMNS = ("Region", "Codecs", "Chunks", "Size", "Stored", "Ratio", "Member")
 """A region in a table, wherever the table is shown."""

@@ -12,26 +12,13 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from zarr.dtype import parse_dtype
+from zarr.dtype import ZDType, parse_dtype
 
 from intarsia.array.attributes import NONFINITE_KEY, RESERVED
 from intarsia.errors import IngestError
-
-if TYPE_CHECKING:
-    from zarr.dtype import ZDType
-
-__all__ = [
-    "FILE_MATTERS",
-    "PACKING",
-    "Packing",
-    "clean",
-    "decoded_fill_attribute",
-    "encoded_fill_attribute",
-    "zarr_type",
-]
 
 PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 """Attributes that say how values are packed; a member's filters take their place."""

@@ -6,18 +6,14 @@ whoever opened the repository authorised that container.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 from urllib.parse import quote, unquote
 
 import icechunk
 
 from intarsia.archives.sources import FILE, scheme_of, source_options
 from intarsia.errors import IngestError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-__all__ = ["MOST_CONTAINERS", "authorize", "containers", "directories", "prefixes", "with_containers"]
 
 MOST_CONTAINERS = 16
 """Sources in more directories than this get containers for the directories above."""

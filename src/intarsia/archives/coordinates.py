@@ -7,6 +7,7 @@ numbers are joined as they are; otherwise everything is decoded, and encoded in 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,21 +18,8 @@ from intarsia.errors import IngestError
 from intarsia.extras import extra
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from intarsia.archives.parsed import ParsedVariable
 
-__all__ = [
-    "Insertion",
-    "Joined",
-    "Segment",
-    "arrange",
-    "calendar_of",
-    "counts_time",
-    "join",
-    "labels",
-    "same_values",
-]
 
 MEANING = (*PACKING, "units", "calendar")
 """Attributes that say what stored numbers mean: equal ones, comparable numbers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 from typing import TYPE_CHECKING, Any
@@ -17,13 +18,9 @@ from intarsia.array.values import is_nullable, values_dtype
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from intarsia.archives.coordinates import Insertion
     from intarsia.archives.ledger import Dataset, Ledger
     from intarsia.archives.parsed import ParsedFile, ParsedVariable, Want
-
-__all__ = ["ArrayDraft", "Contribution", "Draft", "make_draft"]
 
 
 @dataclass(slots=True)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from intarsia.archives.cf import Packing
     from intarsia.archives.parsed import ParsedVariable
 
-__all__ = ["ChunkSet", "SourceEncoding", "boxes_of", "chunk_sets_of", "depends_on_axes", "without_filters"]
 
 COPY_CODEC = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
 """How copies are compressed."""

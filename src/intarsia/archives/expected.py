@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,8 @@ from intarsia.archives.coordinates import calendar_of, counts_time, same_values
 from intarsia.array.values import is_nullable, values_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from intarsia.archives.ledger import Dataset
     from intarsia.archives.parsed import ParsedFile, ParsedVariable
-
-__all__ = ["Expected", "Rules", "widened"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ these are read here, from the same open file.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,12 +20,9 @@ from intarsia.archives.virtual import arrays_of, parsed_variable
 from intarsia.extras import extra
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from intarsia.archives.parsed import Want
     from intarsia.archives.sources import Sources
 
-__all__ = ["HDF5"]
 
 NOT_A_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 HIDDEN = FILE_MATTERS | {"_Netcdf4Coordinates", "_nc3_strict"}

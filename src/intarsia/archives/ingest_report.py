@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["FileReport", "IngestReport", "Run", "Runs"]
+from typing import Any, Literal
 
 type Status = Literal["added", "replaced", "unchanged", "failed"]
 

@@ -6,8 +6,9 @@ committed; if another writer was faster, drafted again.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,18 +27,13 @@ from intarsia.archives.parsing import REMOTE_THREADS, made_alike, parse_all
 from intarsia.archives.sources import Sources
 from intarsia.archives.writer import Writer
 from intarsia.errors import IngestError, RepositoryNotFoundError
-from intarsia.progress import silent
+from intarsia.progress import Progress, silent
 from intarsia.versions.commit import Backoff, Commit, settle
 from intarsia.versions.repository import open_repository
 
 if TYPE_CHECKING:
-    import os
-    from concurrent.futures import Executor
-
     from intarsia.archives.draft import Draft
-    from intarsia.progress import Progress
 
-__all__ = ["ingest"]
 
 SHOWN_PROBLEMS = 10
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,8 @@ from intarsia.array.logical_group import LogicalGroup
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from intarsia.archives.parsed import ParsedFile
 
-__all__ = ["LEDGER", "Dataset", "Ledger"]
 
 LEDGER = "intarsia-sources"
 """Name of the group; a variable of that name cannot be ingested."""

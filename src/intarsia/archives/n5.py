@@ -15,7 +15,6 @@ from intarsia.extras import extra
 if TYPE_CHECKING:
     from intarsia.archives.sources import Sources
 
-__all__ = ["N5Parser", "is_n5"]
 
 ATTRIBUTES = "attributes.json"
 NEEDED = {"dimensions", "blockSize", "dataType", "compression"}

@@ -6,8 +6,6 @@ from typing import IO, Any
 
 import numpy as np
 
-__all__ = ["attributes"]
-
 TYPES = dict(enumerate(["i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8"], start=1))
 TEXT = 2
 DIMENSIONS, VARIABLES, ATTRIBUTES = 10, 11, 12

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from intarsia.archives.sources import Identity
 
-__all__ = [
-    "LOAD_LIMIT",
-    "ChunkRanges",
-    "Description",
-    "Failure",
-    "ParsedFile",
-    "ParsedVariable",
-    "Want",
-    "is_one_step",
-    "read_stored",
-    "roles",
-]
 
 type Role = Literal["data", "joined", "static"]
 

@@ -6,8 +6,9 @@ A bad file never stops the rest: what is wrong with it is an answer.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,13 +27,9 @@ from intarsia.extras import extra
 from intarsia.parallel import check_client
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
-
     from intarsia.archives.parsed import Want
     from intarsia.archives.sources import Sources
 
-__all__ = ["Format", "format_of", "made_alike", "parse_all", "parse_one"]
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")

@@ -7,20 +7,16 @@ import math
 import os
 import re
 import threading
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from intarsia.errors import IngestError
 from intarsia.extras import extra
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-__all__ = ["Identity", "Sources", "local_path", "scheme_of", "source_options", "url_of"]
 
 SCHEMES = ("file", "s3", "gs", "http", "https")
 """What virtual references may point to: the stores that Icechunk reads chunks from."""

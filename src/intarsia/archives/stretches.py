@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from intarsia.array.box import Box
+from intarsia.array.logical_group import LogicalGroup
+from intarsia.array.manifest import Manifest
 from intarsia.array.member import new_name
 from intarsia.array.table import RegionTable, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from intarsia.archives.draft import ArrayDraft, Contribution
     from intarsia.archives.encodings import ChunkSet, SourceEncoding
-    from intarsia.array.logical_group import LogicalGroup
-    from intarsia.array.manifest import Manifest
-
-__all__ = ["GrowingMember", "Stretch", "Stretches", "merged", "refined", "with_gap", "without_cells"]
 
 
 @dataclass(slots=True)

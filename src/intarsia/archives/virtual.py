@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace as with_fields
 from typing import TYPE_CHECKING, Any
@@ -27,12 +28,9 @@ from intarsia.archives.sources import FILE, Identity
 from intarsia.array.box import chunk_grid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from intarsia.archives.parsed import Role, Want
     from intarsia.archives.sources import Sources
 
-__all__ = ["VirtualFormat", "arrays_of", "parsed_variable"]
 
 # The same bytes under the name that is specified for Zarr v3, so that more readers know it.
 SPECIFIED_NAMES = {"numcodecs.shuffle": "shuffle", "numcodecs.zstd": "zstd", "numcodecs.gzip": "gzip"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,6 @@ from intarsia.errors import IngestError
 from intarsia.nullable import optional_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from intarsia.archives.coordinates import Joined
     from intarsia.archives.draft import ArrayDraft, Draft
     from intarsia.archives.ledger import Dataset
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from intarsia.archives.sources import Sources
     from intarsia.archives.stretches import GrowingMember, Stretch
 
-__all__ = ["Writer"]
 
 COORDINATE_CHUNK = 1 << 16
 """Elements of a chunk of a coordinate array, at most: small enough to append to, few enough to open fast."""

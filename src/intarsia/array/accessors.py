@@ -5,19 +5,17 @@ Nothing here imports those rooms, so whoever only reads an array never loads the
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.errors import ShapeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from intarsia.codecs import CodecLike
     from intarsia.tune import Change
     from intarsia.versions.forks import Share
 
-__all__ = ["PROVIDERS", "Accessors", "chosen_codecs"]
 
 PROVIDERS = {
     "advise": "intarsia.tune:advise",

@@ -12,6 +12,7 @@ from intarsia.array.box import Box
 from intarsia.array.member import Encoding, create_member, encoding_of
 from intarsia.array.reserve import Reservation, Room, check_shape, new_rows
 from intarsia.array.values import as_values, holds_nulls, is_nullable
+from intarsia.casting import Casting
 from intarsia.codecs.runtime import Options, with_codecs
 from intarsia.errors import BoundsError, ShapeError
 
@@ -19,17 +20,6 @@ if TYPE_CHECKING:
     from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
     from intarsia.array.table import Row
-    from intarsia.casting import Casting
-
-__all__ = [
-    "Addition",
-    "append",
-    "completed",
-    "reserve_append",
-    "reserve_growth",
-    "reserve_rest",
-    "takes_over",
-]
 
 
 @dataclass(frozen=True)

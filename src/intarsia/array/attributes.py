@@ -11,7 +11,6 @@ from intarsia.array.document import CONVENTIONS_KEY, MANIFEST_KEY
 if TYPE_CHECKING:
     from intarsia.array.logical_group import LogicalGroup
 
-__all__ = ["NONFINITE_KEY", "Attributes", "with_floats"]
 
 RESERVED = frozenset((MANIFEST_KEY, CONVENTIONS_KEY))
 

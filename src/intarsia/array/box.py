@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-__all__ = ["BLOCK_BYTES", "Box", "blocks", "chunk_grid", "grown"]
+from typing import NamedTuple
 
 BLOCK_BYTES = 64 << 20
 """A block grows by whole chunks up to this size; one chunk is the least."""

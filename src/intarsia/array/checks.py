@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +12,9 @@ from intarsia.array.table import NONE
 from intarsia.array.values import is_nullable, values_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from intarsia.array.manifest import Manifest
     from intarsia.array.orientation import View
     from intarsia.array.table import Ints
-
-__all__ = ["problems_of_regions"]
 
 
 def problems_of_regions(manifest: Manifest) -> list[str]:

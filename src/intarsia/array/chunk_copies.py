@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import icechunk
 import zarr
+from zarr.abc.store import Store
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import concurrent_map, sync
 from intarsia._icechunk import VIRTUAL, chunk_table
 from intarsia.errors import ReadError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from zarr.abc.store import Store
-
-__all__ = ["ChunkRefs", "Move", "chunk_refs", "copy_chunks"]
 
 type Index = tuple[int, ...]
 

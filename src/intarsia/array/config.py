@@ -11,8 +11,6 @@ from intarsia.codecs.decide.decisions import DecisionLike, MaskPerChunk, parse_d
 from intarsia.codecs.runtime import Options, PaddingFunction, check_padding
 from intarsia.errors import CodecConfigurationError
 
-__all__ = ["LogicalConfig"]
-
 WINDOW_BYTES_PER_CORE = 16 << 20
 LEAST_WINDOW_BYTES = 48 << 20
 

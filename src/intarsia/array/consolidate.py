@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import zarr
 
 from intarsia.array.chunk_copies import Move, copy_chunks
 from intarsia.array.member import encoding_of, grain
 from intarsia.array.table import RegionTable, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import zarr
-
     from intarsia.array.box import Box
     from intarsia.array.logical_group import LogicalGroup
-
-__all__ = ["consolidate"]
 
 
 def consolidate(logical: LogicalGroup) -> int:

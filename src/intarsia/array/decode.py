@@ -8,9 +8,10 @@ runs them.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from zarr.abc.codec import Codec
 from zarr.codecs import BytesCodec
 from zarr.core.buffer import default_buffer_prototype
 
@@ -20,11 +21,6 @@ from intarsia.array.values import Values, put
 from intarsia.codecs.bounded import Bytes, Unpack, decode, decoded_bounds, unpacker
 from intarsia.errors import ChunkDecodeError, has_panicked
 from intarsia.nullable.buffer import OptionalNDBuffer
-
-if TYPE_CHECKING:
-    from zarr.abc.codec import Codec
-
-__all__ = ["Decoder", "Scratch"]
 
 PLAIN_KINDS = "biufc"
 """Kinds of data types whose `bytes` codec is a view of the bytes, in one byte order or the other."""

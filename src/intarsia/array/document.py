@@ -21,19 +21,6 @@ from intarsia.errors import ManifestError, ManifestVersionError, PackingError, S
 if TYPE_CHECKING:
     from intarsia.array.table import Ints
 
-__all__ = [
-    "COLUMNS",
-    "CONVENTIONS_KEY",
-    "MANIFEST_KEY",
-    "MORE_COLUMNS",
-    "MOST_ELEMENTS",
-    "NAME",
-    "VERSIONS",
-    "Columns",
-    "convention",
-    "parse_columns",
-    "problems_of_fields",
-]
 
 MANIFEST_KEY = "intarsia"
 CONVENTIONS_KEY = "zarr_conventions"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from intarsia.array.member import member_problem, needed_shape
 from intarsia.array.reserve import Room, check_shape, lattice_box, reserve_regions
 from intarsia.array.table import RegionTable, Row
 from intarsia.array.values import as_values
+from intarsia.casting import Casting
 from intarsia.codecs.runtime import NO_OPTIONS, Options
 from intarsia.errors import (
     AlignmentError,
@@ -24,15 +26,11 @@ from intarsia.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from intarsia.array.box import Box
     from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
     from intarsia.array.member import Encoding
-    from intarsia.casting import Casting
 
-__all__ = ["add_region", "drop_region", "resize"]
 
 type Bounds = Sequence[tuple[int, int]]
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from intarsia.array.source import Source, ZarrSource
     from intarsia.array.work import Work
 
-__all__ = ["ArrayInfo", "Explanation", "PartExplanation", "explain"]
 
 SHOWN_PARTS = 30
 NUMBERS = frozenset(("Chunks", "Fetched", "Stored", "Copied"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import zarr
 from zarr.core.buffer import default_buffer_prototype
@@ -15,21 +16,6 @@ from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.fetch import start
 from intarsia.errors import ManifestError, NotLogicalArrayError
 from intarsia.parallel import check_store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = [
-    "OURS",
-    "groups_below",
-    "is_logical",
-    "logical_arrays",
-    "logical_paths",
-    "names_below",
-    "node_type",
-    "open_group",
-    "read_key",
-]
 
 OURS = re.compile(r"[mt]-[0-9a-f]{32}\Z")
 """Names that `new_name` makes: what they belong to is a part of a logical array."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import zarr
 
 from intarsia.array import edit
 from intarsia.array.accessors import Accessors, chosen_codecs
@@ -25,25 +27,18 @@ from intarsia.array.recode import recode
 from intarsia.array.region import Region
 from intarsia.array.values import shown, type_text, values_dtype
 from intarsia.array.write import write_request
+from intarsia.casting import Casting
 from intarsia.errors import BoundsError
-from intarsia.parallel import check_travels, snapshot_of
-from intarsia.progress import silent
+from intarsia.parallel import Client, check_travels, snapshot_of
+from intarsia.progress import Progress, silent
 from intarsia.words import place_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    import zarr
     from zarr_indexing import LazyArray
 
     from intarsia.array.manifest import Manifest
     from intarsia.array.member import Live, Members
-    from intarsia.casting import Casting
     from intarsia.codecs import CodecLike
-    from intarsia.parallel import Client
-    from intarsia.progress import Progress
-
-__all__ = ["LogicalArray"]
 
 
 class _Indexer:

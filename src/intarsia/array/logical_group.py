@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import zarr
@@ -29,8 +30,6 @@ from intarsia.errors import (
 from intarsia.words import one_line, place_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from intarsia.array.box import Box
     from intarsia.array.fetch import Fetcher
     from intarsia.array.member import Encoding, Live
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from intarsia.array.table import Row
     from intarsia.codecs import Decision
 
-__all__ = ["Layout", "LogicalGroup", "Told", "clean_up"]
 
 TABLE_ROWS_PER_CHUNK = 1 << 16
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from zarr.dtype import parse_dtype
+import zarr
+from zarr.dtype import ZDType, parse_dtype
 
 from intarsia.array.box import Box, chunk_grid
 from intarsia.array.checks import problems_of_regions
@@ -31,13 +32,9 @@ from intarsia.errors import DataTypeError, ManifestError, ShapeError
 from intarsia.words import one_line
 
 if TYPE_CHECKING:
-    import zarr
-    from zarr.dtype import ZDType
-
     from intarsia.array.orientation import View
     from intarsia.packing import Packing
 
-__all__ = ["INLINE_REGIONS", "Manifest", "sizes_of"]
 
 INLINE_REGIONS = 5_000
 """Above this many regions, the table moves out of the attributes into an array."""

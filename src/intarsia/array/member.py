@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from intarsia.array.table import Row
     from intarsia.codecs import CodecLike
 
-__all__ = [
-    "AnyArray",
-    "Encoding",
-    "Members",
-    "checked_member",
-    "create_member",
-    "encoding_of",
-    "grain",
-    "member_problem",
-    "needed_shape",
-    "new_name",
-    "short_codecs",
-]
 
 type AnyArray = zarr.Array[Any]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import zarr
 
@@ -14,11 +15,6 @@ from intarsia.array.manifest import Manifest, sizes_of
 from intarsia.array.values import data_type_of, plain_type
 from intarsia.errors import ManifestError, NotLogicalArrayError, ReadOnlyError, ShapeError
 from intarsia.words import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-__all__ = ["create", "open"]
 
 
 def create(

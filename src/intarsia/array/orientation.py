@@ -11,19 +11,14 @@ it, whatever the sizes of chunks and of the last one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from intarsia.array.box import Box
 from intarsia.errors import ShapeError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-__all__ = ["MemberAxis", "View"]
 
 MOST_AXES = 64
 """As many as NumPy's arrays may have."""

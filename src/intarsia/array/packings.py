@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,11 +20,8 @@ from intarsia.packing import Packing
 from intarsia.packing.numbers import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from intarsia.array.table import Ints
 
-__all__ = ["NO_PACKINGS", "Packings"]
 
 FACTORS = ("scale", "offset")
 MOST_MISSING = 1_000

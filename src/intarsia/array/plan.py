@@ -7,6 +7,7 @@ plan takes single elements, as `vindex` and boolean masks do.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,13 +22,10 @@ from intarsia.errors import BoundsError
 from intarsia.nullable import OptionalDType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from zarr_indexing import ReadContext
 
     from intarsia.array.manifest import Manifest
 
-__all__ = ["Axis", "Mode", "Part", "Request", "SelectionPlan", "lazy_view", "request"]
 
 type Mode = Literal["basic", "orthogonal", "vectorized"]
 type AxisSelector = slice | Ints

@@ -8,13 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from contextvars import copy_context
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["run"]
 
 START_SECONDS = 1.0
 """After this long a thread whose start was interrupted does not start any more."""

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from intarsia.array.table import Row
     from intarsia.array.work import Batch
 
-__all__ = ["PreparedRead", "prepare", "read_request"]
-
 
 class PreparedRead(NamedTuple):
     """A plan down to the chunk: what the engine reads, and what it leaves to zarr."""

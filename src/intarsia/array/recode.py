@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -16,21 +17,16 @@ from intarsia.array.reserve import Room, lattice_box
 from intarsia.array.source import Source
 from intarsia.array.table import RegionTable, Row
 from intarsia.array.write import write_box
+from intarsia.codecs.runtime import Luggage
 from intarsia.errors import NoRegionError
-from intarsia.parallel import spread
-from intarsia.progress import silent
+from intarsia.parallel import Client, spread
+from intarsia.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from intarsia.array.manifest import Manifest
     from intarsia.array.member import AnyArray, Encoding
     from intarsia.array.reserve import Piece, Reservation
-    from intarsia.codecs.runtime import Luggage
-    from intarsia.parallel import Client
-    from intarsia.progress import Progress
 
-__all__ = ["copy_values", "recode", "reserve_recode"]
 
 type Bounds = Sequence[tuple[int, int]]
 

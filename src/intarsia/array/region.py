@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import zarr
 from zarr.core.sync import sync
 
 from intarsia.array.box import Box
@@ -12,13 +13,9 @@ from intarsia.array.member import checked_member, grain, short_codecs
 from intarsia.array.table import Row
 
 if TYPE_CHECKING:
-    import zarr
-
     from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
     from intarsia.array.member import Members
-
-__all__ = ["Region"]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ shows it.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
@@ -17,27 +18,14 @@ from intarsia.array.box import Box
 from intarsia.array.logical_group import clean_up
 from intarsia.array.table import RegionTable, Row
 from intarsia.array.write import write_box
-from intarsia.codecs.runtime import NO_OPTIONS
+from intarsia.codecs.runtime import NO_OPTIONS, Options
 from intarsia.errors import AlignmentError, BoundsError, NoRegionError, OverlapError, ShapeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
     from intarsia.array.member import Encoding
-    from intarsia.codecs.runtime import Options
 
-__all__ = [
-    "Piece",
-    "Reservation",
-    "Room",
-    "check_shape",
-    "covered",
-    "lattice_box",
-    "new_rows",
-    "reserve_regions",
-]
 
 type Bounds = Sequence[tuple[int, int]]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,12 +12,8 @@ from intarsia.array.box import Box
 from intarsia.array.table import RegionTable, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from intarsia.array.manifest import Manifest
     from intarsia.array.table import Ints
-
-__all__ = ["Rerouted", "disturbed", "keeps_routing", "rerouted", "rows_of", "shown_in"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from zarr.codecs import ShardingCodec
 
 from intarsia.array.fetch import FileSpan, Spans
 from intarsia.codecs.shard_index import ABSENT, ShardIndex
 from intarsia.errors import ChunkDecodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
-
-    from zarr.codecs import ShardingCodec
-
     from intarsia.array.fetch import Encoded, Fetcher
     from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
 
-__all__ = ["Located", "ShardIndexError", "Shards", "locate"]
 
 MOST_ENTRIES_KEPT = 1 << 20
 """Index entries that one member keeps; 16 bytes each."""

@@ -6,6 +6,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import zarr
+from zarr.abc.codec import Codec
 from zarr.codecs import ShardingCodec
 from zarr.core.buffer import cpu, default_buffer_prototype
 
@@ -22,16 +24,11 @@ from intarsia.array.decode import Decoder
 from intarsia.array.member import grain
 from intarsia.array.shards import Shards
 from intarsia.array.values import is_nullable, values_dtype
-from intarsia.codecs.runtime import config_of
+from intarsia.codecs.runtime import Options, config_of
 
 if TYPE_CHECKING:
-    import zarr
-    from zarr.abc.codec import Codec
-
     from intarsia.array.table import Ints
-    from intarsia.codecs.runtime import Options
 
-__all__ = ["AnySource", "Encoder", "EngineSource", "Source", "ZarrSource"]
 
 FIXED_SIZE_KINDS = "biufcmMSUV"
 """Kinds of NumPy data types whose values lie in the array itself, so that threads may fill one together."""

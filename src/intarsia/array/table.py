@@ -5,20 +5,16 @@ Lookups and checks work on whole columns, so that 100,000 regions cost no Python
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from intarsia.array.box import Box
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-__all__ = ["NONE", "Ints", "RegionTable", "Row"]
 
 type Ints = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -7,19 +7,15 @@ and goes into the output from the end.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from intarsia.array.orientation import View
-    from intarsia.array.plan import AxisSelector
-    from intarsia.array.table import Ints
-
-__all__ = ["Turned", "turned", "turned_points"]
+from intarsia.array.orientation import View
+from intarsia.array.plan import AxisSelector
+from intarsia.array.table import Ints
 
 
 class Turned(NamedTuple):

@@ -7,9 +7,10 @@ and stands in no manifest counts as left behind. Whatever else users keep below 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import zarr
@@ -21,7 +22,7 @@ from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.hierarchy import OURS, groups_below, is_logical, names_below, node_type, open_group
 from intarsia.array.logical import LogicalArray
 from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.member import grain, member_problem
+from intarsia.array.member import AnyArray, grain, member_problem
 from intarsia.array.plan import request
 from intarsia.array.read import read_request
 from intarsia.array.region import Region
@@ -29,13 +30,6 @@ from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.errors import IntarsiaError, ManifestError, NotLogicalArrayError, ReadOnlyError
 from intarsia.shards.inspection import check_shards
 from intarsia.words import place_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from intarsia.array.member import AnyArray
-
-__all__ = ["Problem", "leftovers", "vacuum", "verify"]
 
 type ProblemKind = Literal["manifest", "member", "data", "leftover"]
 

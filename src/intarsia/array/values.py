@@ -5,14 +5,16 @@ A nullable logical array may have plain members as well; all their values are pr
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from zarr.abc.codec import BytesBytesCodec
+import zarr
+from zarr.abc.codec import BytesBytesCodec, Codec
 from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
-from zarr.dtype import parse_dtype
+from zarr.dtype import ZDType, parse_dtype
 
-from intarsia.casting import cast_values
+from intarsia.casting import Casting, cast_values
 from intarsia.codecs import CodecLike, PackBitsCodec, parse_codecs
 from intarsia.errors import NullsPresentError, ShapeError
 from intarsia.nullable import (
@@ -30,34 +32,8 @@ from intarsia.nullable.elements import MOST_LEVELS, Null, Some, element_type
 from intarsia.nullable.sentinel import on_present_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import zarr
-    from zarr.abc.codec import Codec
-    from zarr.dtype import ZDType
-
     from intarsia.array.manifest import Manifest
-    from intarsia.casting import Casting
 
-__all__ = [
-    "Values",
-    "allocated",
-    "as_nullable_values",
-    "as_values",
-    "broadcast",
-    "codecs_for",
-    "data_type_of",
-    "fits",
-    "for_member",
-    "holds_nulls",
-    "is_nullable",
-    "plain_type",
-    "points_of",
-    "put",
-    "shown",
-    "type_text",
-    "values_dtype",
-]
 
 type Values = Any
 """A NumPy array, or `NullableValues`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,6 @@ import numpy as np
 from intarsia.array.fetch import Spans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from intarsia.array.config import LogicalConfig
     from intarsia.array.fetch import Fetcher, Pending
     from intarsia.array.plan import AxisSelector, Part
@@ -26,16 +25,6 @@ if TYPE_CHECKING:
     from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
 
-__all__ = [
-    "BATCHES_PER_THREAD",
-    "AxisCuts",
-    "Batch",
-    "Queue",
-    "Work",
-    "batches",
-    "outer_index",
-    "threads_for",
-]
 
 WORTH_A_THREAD = 256 << 10
 """Decoded bytes that make up for starting a thread."""

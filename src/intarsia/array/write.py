@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from concurrent.futures import wait
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future, wait
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +34,6 @@ from intarsia.errors import CrossRegionWriteError, NoRegionError, ReadError, Sha
 from intarsia.nullable import NullableValues
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-    from concurrent.futures import Future
-
     from zarr.core.buffer import Buffer
 
     from intarsia.array.fetch import Fetcher, Pending
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
     from intarsia.array.table import Row
     from intarsia.array.work import Batch
 
-__all__ = ["write_box", "write_part", "write_request"]
 
 SHOWN_REGIONS = 6
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia.array.box import grown
@@ -24,14 +26,9 @@ from intarsia.array.work import AxisCuts, outer_index
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator
-
-    import zarr
-
     from intarsia.array.plan import AxisSelector, Part
     from intarsia.array.source import Source, ZarrSource
 
-__all__ = ["culprit", "held", "read_part_by_zarr", "write_part_by_zarr"]
 
 COPIES = 3
 """How often zarr holds what it reads: encoded, decoded chunk by chunk, and as the result."""

@@ -10,8 +10,6 @@ import typer
 import intarsia
 from intarsia.cli.verb import Exit, complain
 
-__all__ = ["VERBS", "app", "run"]
-
 VERBS = {
     "Look": ("info", "regions", "read", "explain", "log", "diff", "report", "serve"),
     "Change": ("create", "append", "ingest", "recode", "rewrite", "compact", "restore"),

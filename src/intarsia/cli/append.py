@@ -24,8 +24,6 @@ from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, verb
 from intarsia.words import count_text, size_text
 
-__all__ = ["append"]
-
 
 @verb
 def append(

@@ -4,47 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from types import EllipsisType
+from typing import Annotated, Any
 
 import typer
 
 from intarsia.cli.verb import CommandError
 from intarsia.codecs import parse_codecs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import EllipsisType
-
-__all__ = [
-    "Allow",
-    "AnyArrays",
-    "Array",
-    "AsOf",
-    "Branch",
-    "Changing",
-    "Chunks",
-    "Codec",
-    "Existing",
-    "Json",
-    "Making",
-    "Message",
-    "OneArray",
-    "Reachable",
-    "Reading",
-    "Selection",
-    "Shards",
-    "Snapshot",
-    "StorageOption",
-    "Store",
-    "Tag",
-    "parse_bounds",
-    "parse_codec_list",
-    "parse_names",
-    "parse_options",
-    "parse_selection",
-    "parse_sizes",
-]
 
 VERSION = "Store and version"
 """Heading of the options that say how the store is reached, and which version is meant."""

@@ -11,8 +11,6 @@ from intarsia.cli.stores import NamedStore, arrays_that
 from intarsia.cli.verb import verb
 from intarsia.words import size_text
 
-__all__ = ["compact"]
-
 
 @verb
 def compact(

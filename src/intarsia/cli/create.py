@@ -17,8 +17,6 @@ from intarsia.cli.output import print_json, say
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, verb
 
-__all__ = ["create"]
-
 
 @verb
 def create(

@@ -19,8 +19,6 @@ from intarsia.report.survey import survey
 from intarsia.report.write import write_report
 from intarsia.words import REGION_COLUMNS, ratio_text, size_text
 
-__all__ = ["demo"]
-
 SHAPE, LATTICE = (80, 180, 360), (20, 90, 180)
 """Of one of the three parts, and of the chunks: large enough to measure, small enough to be quick."""
 

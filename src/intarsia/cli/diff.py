@@ -11,8 +11,6 @@ from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, verb
 from intarsia.words import bounds_text, size_text
 
-__all__ = ["diff"]
-
 
 @verb
 def diff(

@@ -8,8 +8,6 @@ from intarsia.cli.verb import verb
 from intarsia.errors import BoundsError
 from intarsia.words import EXPLAIN_COLUMNS
 
-__all__ = ["explain"]
-
 
 @verb
 def explain(

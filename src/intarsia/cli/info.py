@@ -8,8 +8,6 @@ from intarsia.report.drawing import COLOURS
 from intarsia.report.survey import survey
 from intarsia.words import PIPELINE_COLUMNS, ratio_text, size_text
 
-__all__ = ["info"]
-
 
 @verb
 def info(

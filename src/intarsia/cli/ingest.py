@@ -14,8 +14,6 @@ from intarsia.cli.arguments import (
 from intarsia.cli.output import print_json, say, show_table, waiting
 from intarsia.cli.verb import CommandError, verb
 
-__all__ = ["ingest"]
-
 
 @verb
 def ingest(

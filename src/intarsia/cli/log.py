@@ -12,8 +12,6 @@ from intarsia.report.write import change_lines
 from intarsia.versions.history import history
 from intarsia.words import size_text
 
-__all__ = ["log"]
-
 
 @verb
 def log(

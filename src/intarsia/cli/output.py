@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from intarsia.progress import progress_bar, silent
+from intarsia.progress import Progress, progress_bar, silent
 from intarsia.report.escaping import plain
 from intarsia.words import aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from intarsia.progress import Progress
     from intarsia.versions.compare import ArrayChange
 
-__all__ = [
-    "NUMBERS",
-    "change_json",
-    "is_terminal",
-    "print_json",
-    "say",
-    "show_facts",
-    "show_table",
-    "stderr",
-    "waiting",
-]
 
 PATIENCE = 0.5
 """Seconds before a bar appears: what is over sooner needs none."""

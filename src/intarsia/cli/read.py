@@ -14,8 +14,6 @@ from intarsia.errors import BoundsError
 from intarsia.report.write import whole_file
 from intarsia.words import size_text
 
-__all__ = ["read"]
-
 
 @verb
 def read(

@@ -23,8 +23,6 @@ from intarsia.cli.verb import CommandError, verb
 from intarsia.report.survey import survey
 from intarsia.words import bounds_text, size_text
 
-__all__ = ["recode"]
-
 
 @verb
 def recode(

@@ -12,8 +12,6 @@ from intarsia.report.drawing import COLOURS
 from intarsia.report.survey import survey
 from intarsia.words import REGION_COLUMNS, count_text
 
-__all__ = ["regions"]
-
 
 @verb
 def regions(

@@ -12,8 +12,6 @@ from intarsia.cli.verb import verb
 from intarsia.report.write import MOST_VERSIONS, write_report
 from intarsia.words import size_text
 
-__all__ = ["report"]
-
 
 @verb
 def report(

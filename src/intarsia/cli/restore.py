@@ -10,8 +10,6 @@ from intarsia.cli.output import print_json, say, waiting
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, verb
 
-__all__ = ["restore"]
-
 
 @verb
 def restore(

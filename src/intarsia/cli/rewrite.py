@@ -13,8 +13,6 @@ from intarsia.cli.verb import verb
 from intarsia.report.member_sections import conditional_codecs
 from intarsia.words import size_text
 
-__all__ = ["rewrite"]
-
 
 @verb
 def rewrite(

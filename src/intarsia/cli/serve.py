@@ -13,8 +13,6 @@ from intarsia.cli.output import print_json, say, show_table
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, verb
 
-__all__ = ["serve"]
-
 
 @verb
 def serve(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,22 +15,17 @@ from zarr.storage import ZipStore
 import intarsia
 from intarsia._icechunk import safe_store
 from intarsia.array.hierarchy import logical_arrays
-from intarsia.cli.arguments import parse_options
+from intarsia.cli.arguments import Existing, Making, parse_options
 from intarsia.cli.verb import CommandError
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
-from intarsia.report.members import read_facts
+from intarsia.report.members import MemberFacts, read_facts
 from intarsia.versions.version import LATEST, Version, as_repository
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import icechunk
 
     from intarsia.array import LogicalArray
-    from intarsia.cli.arguments import Existing, Making
-    from intarsia.report.members import MemberFacts
 
-__all__ = ["NamedStore", "arrays_that"]
 
 SEVERAL = 20
 """This many arrays are named when one has to be chosen."""

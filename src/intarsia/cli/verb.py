@@ -8,9 +8,10 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 import icechunk
 import typer
@@ -20,11 +21,6 @@ from intarsia import errors
 from intarsia.cli.output import stderr
 from intarsia.report.escaping import plain
 from intarsia.versions.repository import translated
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-__all__ = ["CommandError", "Exit", "complain", "exit_of", "verb"]
 
 TRACEBACK = "INTARSIA_TRACEBACK"
 """Set this variable to see where an unexpected error comes from."""

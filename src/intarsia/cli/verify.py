@@ -12,8 +12,6 @@ from intarsia.cli.verb import Exit, verb
 from intarsia.versions.verify import repository_leftovers
 from intarsia.words import count_text
 
-__all__ = ["verify"]
-
 
 @verb
 def verify(

@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numcodecs import blosc, zstd
+from zarr.abc.codec import Codec
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 from zarr.codecs import numcodecs as zarr_numcodecs
 
-from intarsia._compat import numcodec
+from intarsia._compat import ArraySpec, numcodec
 
 try:
     from isal.isal_zlib import decompressobj
@@ -34,20 +35,8 @@ except ImportError:
     from zlib import decompressobj  # type: ignore[assignment]  # the same function, declared otherwise
 
 if TYPE_CHECKING:
-    from zarr.abc.codec import Codec
     from zarr.core.buffer import Buffer
 
-    from intarsia._compat import ArraySpec
-
-__all__ = [
-    "Bytes",
-    "Unpack",
-    "decode",
-    "decoded_bounds",
-    "encoded_bound",
-    "likely_bound",
-    "unpacker",
-]
 
 type Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 type Unpack = Callable[[Any, Bytes], Any]

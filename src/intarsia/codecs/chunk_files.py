@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import Sequence
+from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from intarsia.codecs.current_chunk import named_chunk
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import DTypeLike
-
-__all__ = ["ChunkHeader", "n5_header", "tiff_header"]
 
 type TiffCompression = Literal["none", "deflate", "zstd"]
 

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec
+from zarr.dtype import ZDType
 
+from intarsia._compat import JSON, ArraySpec
 from intarsia.codecs import configuration as codec_configuration
 from intarsia.codecs.bounded import encoded_bound, likely_bound
 from intarsia.codecs.configuration import CodecLike, parse_codec
 from intarsia.codecs.current_chunk import named_chunk, needs_chunk_index
-from intarsia.codecs.decide.decisions import DecisionFunction, NeverApply, SameMask, parse_decision
+from intarsia.codecs.decide.decisions import (
+    Decision,
+    DecisionFunction,
+    DecisionLike,
+    NeverApply,
+    SameMask,
+    parse_decision,
+)
 from intarsia.codecs.decide.nested import Chain, NamedCodec
 from intarsia.codecs.runtime import (
     Options,
@@ -30,16 +40,9 @@ from intarsia.codecs.threads import in_own_thread
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from zarr.core.buffer import Buffer
     from zarr.core.metadata.v3 import ChunkGridMetadata
-    from zarr.dtype import ZDType
 
-    from intarsia._compat import JSON, ArraySpec
-    from intarsia.codecs.decide.decisions import Decision, DecisionLike
-
-__all__ = ["ConditionalCodec"]
 
 type CodecName = Literal["conditional", "optional"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
 from zarr.codecs import BytesCodec
@@ -12,11 +12,6 @@ from zarr.registry import get_codec_class
 
 from intarsia import schemas
 from intarsia.errors import CodecConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["CodecLike", "as_int", "check", "parse_codec", "parse_codecs", "read"]
 
 
 def check(name: str, configuration: Mapping[str, Any]) -> None:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import zarr
+from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, CodecPipeline, GetResult
+from zarr.abc.store import ByteGetter, Store
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.errors import BaseZarrError
@@ -55,10 +58,6 @@ from intarsia.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, CodecPipeline, GetResult
-    from zarr.abc.store import ByteGetter, Store
     from zarr.core.buffer import NDBuffer
     from zarr.core.indexing import SelectorTuple
     from zarr.core.metadata import ArrayMetadata
@@ -66,8 +65,6 @@ if TYPE_CHECKING:
     from intarsia.codecs.decide.decisions import Decision
 
     type Item = tuple[Any, ArraySpec, SelectorTuple, SelectorTuple, bool]
-
-__all__ = ["BatchedPipeline", "FusedPipeline", "switch_pipeline"]
 
 
 def _taken_together(codecs: tuple[Codec, ...]) -> tuple[Codec, ...]:

@@ -9,43 +9,22 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import zarr
+from zarr.abc.codec import ArrayArrayCodec, Codec
 from zarr.codecs import ShardingCodec
 
-from intarsia._compat import ChunkGrid
+from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid
 from intarsia.errors import ChunkIndexUnknownError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from zarr.abc.codec import ArrayArrayCodec, Codec
     from zarr.core.chunk_key_encodings import ChunkKeyEncoding
 
-    from intarsia._compat import ArraySpec, ArrayV3Metadata
-
-__all__ = [
-    "UNKNOWN",
-    "ChunkPlace",
-    "GivenPlace",
-    "Grid",
-    "InnerPlace",
-    "StoredPlace",
-    "asks_for",
-    "at_place",
-    "axes_after",
-    "current_chunk_index",
-    "current_place",
-    "named_chunk",
-    "names_chunks",
-    "needs_chunk_index",
-    "to_array_axes",
-    "working_on",
-]
 
 type Index = tuple[int, ...]
 

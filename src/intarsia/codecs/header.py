@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
+from intarsia._compat import JSON
 from intarsia.codecs import configuration
 from intarsia.codecs.current_chunk import asks_for, current_chunk_index, named_chunk
 from intarsia.codecs.runtime import Options, PaddingFunction, options_in, remembered, remembering
@@ -19,10 +20,6 @@ from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurati
 if TYPE_CHECKING:
     from zarr.core.array_spec import ArraySpec
     from zarr.core.buffer import Buffer
-
-    from intarsia._compat import JSON
-
-__all__ = ["OffsetCodec", "PadCodec"]
 
 
 def _literal(codec: str, name: str, value: object, size_name: str, size: int) -> bytes | None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from zarr.abc.codec import Codec
+
+from intarsia._compat import JSON
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.errors import CodecConfigurationError
-
-if TYPE_CHECKING:
-    from zarr.abc.codec import Codec
-
-    from intarsia._compat import JSON
-
-__all__ = ["OptionalCodec"]
 
 KINDS: dict[str, str] = {
     "codecs": "intarsia.codecs.conditional:ConditionalCodec",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from zarr.abc.codec import ArrayBytesCodec
 
+from intarsia._compat import JSON
 from intarsia.codecs import configuration
 from intarsia.codecs.current_chunk import named_chunk
 from intarsia.codecs.synchronous import ChunkNamingCodec
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from zarr.core.dtype.wrapper import TBaseDType, TBaseScalar, ZDType
     from zarr.core.metadata.v3 import ChunkGridMetadata
 
-    from intarsia._compat import JSON
-
-__all__ = ["PackBitsCodec"]
 
 type Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 

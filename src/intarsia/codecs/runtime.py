@@ -7,47 +7,23 @@ configuration (`RuntimeConfig`), which zarr hands to every codec of that array; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import zarr
+from zarr.abc.codec import Codec
 
-from intarsia._compat import JSON, ArrayConfig
+from intarsia._compat import JSON, ArrayConfig, ArraySpec
 from intarsia.codecs.decide.decisions import Decision, DecisionLike, parse_decision
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from zarr.abc.codec import Codec
     from zarr.core.buffer import Buffer
 
-    from intarsia._compat import ArraySpec
     from intarsia.codecs.decide.nested import Chain
 
-__all__ = [
-    "NO_OPTIONS",
-    "REMEMBERED",
-    "Luggage",
-    "Options",
-    "PaddingFunction",
-    "RuntimeConfig",
-    "all_codecs",
-    "check_padding",
-    "config_of",
-    "default_decision",
-    "for_nested",
-    "options_in",
-    "options_of",
-    "remembered",
-    "remembered_decision",
-    "remembering",
-    "runtime_config",
-    "with_codecs",
-    "with_options",
-]
 
 type PaddingFunction = Callable[..., bytes]
 """Called with the encoded chunk as a uint8 array, and with `chunk_index=` if it asks for it; returns

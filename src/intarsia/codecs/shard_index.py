@@ -5,6 +5,8 @@ Shards as such are zarr's `sharding_indexed`.
 
 from __future__ import annotations
 
+from collections.abc import Buffer as BytesLike
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -12,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import google_crc32c
 import numpy as np
-from zarr.codecs import BytesCodec, Crc32cCodec
+from zarr.abc.codec import Codec
+from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.dtype import UInt64
 
@@ -21,14 +24,8 @@ from intarsia.codecs.current_chunk import named_chunk
 from intarsia.errors import ChunkDecodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer as BytesLike
-    from collections.abc import Mapping
-
-    from zarr.abc.codec import Codec
-    from zarr.codecs import ShardingCodec
     from zarr.core.buffer import Buffer
 
-__all__ = ["ABSENT", "CHECKSUM", "ENTRY", "NO_ENTRY", "ShardIndex", "Table", "absent", "checksum_of"]
 
 type Table = np.ndarray[Any, np.dtype[np.uint64]]
 """Offset and length of inner chunks of a shard, one row each."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from zarr.core.array_spec import ArraySpec
     from zarr.core.buffer import Buffer
 
-__all__ = ["ShuffleCodec"]
-
 
 @dataclass(frozen=True)
 class ShuffleCodec(SynchronousBytesCodec):

@@ -7,30 +7,26 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from zarr.abc.store import RangeByteRequest, SuffixByteRequest
+import zarr
+from zarr.abc.codec import BytesBytesCodec
+from zarr.abc.store import ByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.codecs import Crc32cCodec
 from zarr.core.buffer import default_buffer_prototype
-from zarr.storage import LocalStore, MemoryStore
+from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from intarsia._compat import store_supports_sync_io, sync
 from intarsia.codecs.current_chunk import Grid
 from intarsia.codecs.header import OffsetCodec, PadCodec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import zarr
     from icechunk import IcechunkStore
-    from zarr.abc.codec import BytesBytesCodec
-    from zarr.abc.store import ByteRequest
     from zarr.core.buffer import Buffer
-    from zarr.storage import StorePath
 
-__all__ = ["Extent", "StoredObject", "margins", "stored_indices"]
 
 type Index = tuple[int, ...]
 

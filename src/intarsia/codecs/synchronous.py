@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 from zarr.abc.codec import BytesBytesCodec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import numpy as np
     from zarr.core.array_spec import ArraySpec
     from zarr.core.buffer import Buffer
-
-__all__ = ["ChunkNamingCodec", "SynchronousBytesCodec", "address_of", "aligned"]
 
 
 @cache  # once: whoever chooses another pipeline afterwards keeps it

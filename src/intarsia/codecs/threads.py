@@ -11,15 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache, partial
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["in_own_thread", "in_thread_for"]
+from typing import Literal
 
 type Purpose = Literal["codecs", "views"]
 

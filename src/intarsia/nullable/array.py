@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import zarr
 
 from intarsia._compat import is_pure_fancy_indexing
 from intarsia.codecs import with_decision, with_padding
@@ -23,10 +24,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
-    import zarr
     from zarr.core.attributes import Attributes
-
-__all__ = ["NullableArray"]
 
 
 class NullableArray:

@@ -5,6 +5,7 @@ Numbers are not copied, and nulls are Arrow's validity bitmap. Null and NaN are 
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,20 +16,9 @@ from intarsia.nullable.elements import is_string
 from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     import polars
     import pyarrow
 
-__all__ = [
-    "from_arrow",
-    "from_polars",
-    "in_common_unit",
-    "stacked",
-    "to_arrow",
-    "to_polars",
-    "with_one_null",
-]
 
 UNITS = ("s", "ms", "us", "ns")
 """The units that pandas and Arrow have."""

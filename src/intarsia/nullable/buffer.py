@@ -7,32 +7,20 @@ behaviour for plain arrays; for a dtype that says "nullable" (see elements.py) i
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, cast
 
 import numpy as np
 from zarr.buffer.cpu import NDBuffer
 
 from intarsia._compat import DeferredNDBuffer
 from intarsia.nullable.elements import NULL, ElementType, Null, Some, beneath, element_type
-from intarsia.nullable.values import NullableValues
+from intarsia.nullable.values import Array, NullableValues
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import SupportsIndex
-
     import numpy.typing as npt
     from zarr.core.buffer import NDArrayLike
-
-    from intarsia.nullable.values import Array
-
-__all__ = [
-    "Gathered",
-    "NullableNDBuffer",
-    "OptionalNDBuffer",
-    "gather",
-    "nullable_of",
-]
 
 
 def gather(values: Array, present: Array, count: int, out: Array | None = None) -> Array:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from zarr.abc.codec import ArrayBytesCodec
+from zarr.abc.codec import ArrayBytesCodec, Codec
 from zarr.codecs import BytesCodec, ShardingCodec, VLenBytesCodec, VLenUTF8Codec
 from zarr.core.buffer import default_buffer_prototype
-from zarr.dtype import Bool, VariableLengthBytes, VariableLengthUTF8
+from zarr.dtype import Bool, VariableLengthBytes, VariableLengthUTF8, ZDType
 
-from intarsia._compat import ArrayConfig, ArraySpec
+from intarsia._compat import JSON, ArrayConfig, ArraySpec
 from intarsia.codecs import configuration
 from intarsia.codecs.configuration import CodecLike, parse_codecs
 from intarsia.codecs.current_chunk import named_chunk, needs_chunk_index
@@ -29,16 +30,8 @@ from intarsia.nullable.parts import HEADER, NestedCodecs, checked_mask, joined, 
 from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from zarr.abc.codec import Codec
     from zarr.core.buffer import Buffer, NDBuffer
     from zarr.core.metadata.v3 import ChunkGridMetadata
-    from zarr.dtype import ZDType
-
-    from intarsia._compat import JSON
-
-__all__ = ["NullableCodec", "default_serializer"]
 
 
 @dataclass(frozen=True)

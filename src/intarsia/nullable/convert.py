@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import array
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from intarsia.casting import cast, cast_values
+from intarsia.casting import Casting, cast, cast_values
 from intarsia.errors import DataTypeError
 from intarsia.nullable.elements import NULL, Null, Some, beneath, tagged, unwrap
 from intarsia.nullable.values import NullableValues
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from intarsia.casting import Casting
-
-__all__ = ["as_masked", "as_nullable", "from_objects"]
 
 type _Array = np.ndarray[Any, Any]
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 import numpy as np
 import zarr
+from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec
 from zarr.codecs import BytesCodec, ZstdCodec
 
 from intarsia._icechunk import safe_store
+from intarsia.casting import Casting
 from intarsia.codecs.configuration import CodecLike, parse_codecs
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.errors import CodecConfigurationError, DataTypeError
@@ -20,15 +23,6 @@ from intarsia.nullable.elements import NULL, element_type, is_string
 from intarsia.nullable.null_type import NullDType
 from intarsia.nullable.nulls import ATTRIBUTE, UNSET, attribute_of
 from intarsia.nullable.sentinel import on_present_values
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec
-
-    from intarsia.casting import Casting
-
-__all__ = ["create_array", "open_array", "optional_codec"]
 
 
 def create_array(

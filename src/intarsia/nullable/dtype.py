@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeGuard
+from typing import Any, ClassVar, Literal, Self, TypeGuard
 
 import numpy as np
 import zarr
@@ -19,14 +19,9 @@ from zarr.dtype import Struct, VariableLengthUTF8, ZDType, parse_dtype
 from zarr.errors import DataTypeValidationError
 from zarr.registry import register_codec, register_ndbuffer
 
-from intarsia._compat import HasItemSize
+from intarsia._compat import JSON, DTypeJSON, HasItemSize, Resolver
 from intarsia.errors import CodecConfigurationError, DataTypeError
 from intarsia.nullable.elements import MOST_LEVELS, NULL, ElementType, Null, Some, element_type, tagged
-
-if TYPE_CHECKING:
-    from intarsia._compat import JSON, DTypeJSON, Resolver
-
-__all__ = ["NAMES", "OptionalDType", "Spelling", "meet_nulls", "optional_dtype"]
 
 type Spelling = Literal["optional", "zarrs.optional"]
 

@@ -18,20 +18,6 @@ import numpy as np
 
 from intarsia.errors import NullsPresentError
 
-__all__ = [
-    "MOST_LEVELS",
-    "NULL",
-    "ElementType",
-    "Null",
-    "Some",
-    "beneath",
-    "element_type",
-    "is_string",
-    "scalar_of",
-    "tagged",
-    "unwrap",
-]
-
 _KEY = "intarsia.nullable"
 
 MOST_LEVELS = 255

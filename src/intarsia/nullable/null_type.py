@@ -16,15 +16,14 @@ import zarr
 from zarr.dtype import ZDType
 from zarr.errors import DataTypeValidationError
 
+from intarsia._compat import JSON, DTypeJSON
 from intarsia.errors import DataTypeError
 from intarsia.nullable.dtype import meet_nulls
 from intarsia.nullable.elements import NULL, ElementType, Null, tagged
 
 if TYPE_CHECKING:
-    from intarsia._compat import JSON, DTypeJSON
     from intarsia.nullable.values import NullableValues
 
-__all__ = ["EXPERIMENTAL", "NullDType"]
 
 EXPERIMENTAL = "intarsia.experimental"
 """The setting of `zarr.config` that allows what is not settled."""

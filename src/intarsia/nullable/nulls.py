@@ -14,19 +14,6 @@ from intarsia.extras import extra
 from intarsia.nullable.elements import element_type
 from intarsia.nullable.values import NullableValues
 
-__all__ = [
-    "ATTRIBUTE",
-    "UNSET",
-    "NullsChoice",
-    "attribute_of",
-    "check_na_object",
-    "dtype_without_nulls",
-    "from_attribute",
-    "from_strings",
-    "strings",
-    "without_nulls",
-]
-
 type NullsChoice = Literal["nan", "masked", "raise"]
 
 CHOICES = ("nan", "masked", "raise")

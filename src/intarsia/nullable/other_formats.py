@@ -15,8 +15,6 @@ from intarsia._icechunk import safe_store
 from intarsia.errors import DataTypeError
 from intarsia.nullable.values import NullableValues
 
-__all__ = ["from_anndata", "from_geff"]
-
 ANNDATA_ENCODINGS = ("nullable-integer", "nullable-boolean", "nullable-string-array")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +15,7 @@ from intarsia.nullable.elements import is_string
 from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     import pandas
-
-__all__ = ["from_pandas", "to_pandas"]
 
 
 def to_pandas(

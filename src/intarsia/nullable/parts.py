@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
 from zarr.codecs import VLenBytesCodec, VLenUTF8Codec
 
 from intarsia._compat import ArraySpec, codec_supports_sync, codecs_from_list_unchecked, evolve_codecs
@@ -23,12 +25,8 @@ from intarsia.codecs.current_chunk import named_chunk
 from intarsia.errors import ChunkDecodeError, has_panicked
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-    from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
     from zarr.core.buffer import Buffer, NDBuffer
 
-__all__ = ["HEADER", "NestedCodecs", "checked_mask", "joined", "now", "split"]
 
 HEADER = struct.Struct("<QQ")
 """Length of the encoded mask and of the encoded data, in bytes."""

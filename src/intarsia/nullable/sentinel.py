@@ -8,14 +8,16 @@ type they turn themselves into zarr's own.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec
 from zarr.codecs import BytesCodec, CastValue, ScaleOffset
+from zarr.dtype import ZDType
 
-from intarsia._compat import codec_supports_sync
+from intarsia._compat import JSON, ArraySpec, codec_supports_sync
 from intarsia.codecs import configuration
 from intarsia.codecs.configuration import CodecLike, parse_codecs
 from intarsia.codecs.current_chunk import named_chunk
@@ -27,15 +29,9 @@ from intarsia.nullable.elements import NULL, Some, beneath
 from intarsia.nullable.values import NullableValues
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from zarr.core.buffer import NDBuffer
     from zarr.core.metadata.v3 import ChunkGridMetadata
-    from zarr.dtype import ZDType
 
-    from intarsia._compat import JSON, ArraySpec
-
-__all__ = ["PresentCastValue", "PresentScaleOffset", "SentinelCodec", "on_present_values"]
 
 NAME = "intarsia.sentinel"
 

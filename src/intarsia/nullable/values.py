@@ -6,11 +6,12 @@ by itself: `np.asarray` raises as soon as there is one, and says what to call in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import Iterator
+from typing import Any, Literal, Self
 
 import numpy as np
 
-from intarsia.casting import cast_values
+from intarsia.casting import Casting, cast_values
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.nullable.elements import (
     MOST_LEVELS,
@@ -24,13 +25,6 @@ from intarsia.nullable.elements import (
     tagged,
     unwrap,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from intarsia.casting import Casting
-
-__all__ = ["NullableValues"]
 
 type Array = np.ndarray[Any, Any]
 type Order = Literal["K", "A", "C", "F"]

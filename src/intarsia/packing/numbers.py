@@ -8,19 +8,6 @@ import numpy as np
 
 from intarsia.errors import PackingError
 
-__all__ = [
-    "KINDS",
-    "Number",
-    "bits_of",
-    "exact",
-    "factor_of",
-    "known_type",
-    "mark_of",
-    "named_type",
-    "number_of",
-    "numbers_of",
-]
-
 type Number = np.number[Any]
 
 _CODES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")

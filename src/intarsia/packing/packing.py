@@ -6,6 +6,7 @@ xarray it follows from the attributes and their types on every read; a `Packing`
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -17,11 +18,8 @@ from intarsia.packing.numbers import bits_of, exact, factor_of, known_type, mark
 from intarsia.packing.rules import factor, float_type, found_by, reinterpreted, value_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from intarsia.packing.numbers import Number
 
-__all__ = ["Packing"]
 
 type Values = np.ndarray[Any, Any]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,11 +11,7 @@ from intarsia.errors import PackingError
 from intarsia.packing.numbers import exact, known_type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from intarsia.packing.numbers import Number
-
-__all__ = ["factor", "float_type", "found_by", "reinterpreted", "value_type"]
 
 
 def _attribute_type(value: Any) -> np.dtype[Any] | None:

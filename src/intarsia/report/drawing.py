@@ -5,6 +5,7 @@ The colours are told apart by people with colour-blindness, on light and on dark
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,27 +13,8 @@ from intarsia.report.escaping import markup
 from intarsia.report.projection import plane_axes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from intarsia.report.survey import Survey
 
-__all__ = [
-    "COLOURS",
-    "LEFT",
-    "LETTERS",
-    "PLANE_WIDTH",
-    "RIGHT",
-    "STYLE",
-    "TOP",
-    "Pane",
-    "axis_name",
-    "cell_bounds",
-    "draw_axes",
-    "ink_on",
-    "panes",
-    "swatch",
-    "text",
-]
 
 # Tol's "muted" scheme, reordered so that neighbours in a legend differ most, made a little lighter or
 # darker where text of the page's colour has to be read on it.

@@ -11,8 +11,6 @@ import json
 from html import escape
 from typing import Any
 
-__all__ = ["embedded_json", "markup", "plain"]
-
 LONGEST = 500
 """Longer strings are cut: nobody reads more in a table, and a page must not grow with them."""
 

@@ -5,21 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from intarsia.array.table import Ints
 from intarsia.report.drawing import LEFT, PLANE_WIDTH, RIGHT, cell_bounds, draw_axes, panes
 from intarsia.report.escaping import markup
 from intarsia.report.projection import overlap, own_edges, plane_axes
-from intarsia.report.survey import shown_chunks
+from intarsia.report.survey import Survey, shown_chunks
 from intarsia.words import ratio_text, size_text
-
-if TYPE_CHECKING:
-    from intarsia.array.table import Ints
-    from intarsia.report.survey import Survey
-
-__all__ = ["HeatCell", "cell_text", "draw_heat", "heat_cells", "heat_scale"]
 
 MOST_ROWS, MOST_COLUMNS = 60, 80
 """Cells of the map: more than this cannot be told apart on a screen."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,18 +12,15 @@ from zarr.storage import LocalStore
 from intarsia.codecs.decide.masks import masks_by_codec
 from intarsia.report.drawing import COLOURS, swatch
 from intarsia.report.escaping import markup
+from intarsia.report.members import MemberFacts
 from intarsia.report.notebook import html_table
 from intarsia.report.projection import plane_axes
 from intarsia.shards.inspection import SlotStats, slot_stats
 from intarsia.words import count_text, percent_text, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from intarsia.array import LogicalArray
-    from intarsia.report.members import MemberFacts
 
-__all__ = ["MaskUse", "SlotUse", "conditional_codecs", "mask_uses", "slot_uses"]
 
 MOST_ROWS, MOST_COLUMNS = 40, 64
 MOST_MASKED, MOST_SLOTTED = 20, 50

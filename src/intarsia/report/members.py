@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import zarr
 from icechunk import IcechunkStore
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import LocalStore
@@ -22,16 +24,8 @@ from zarr.storage import LocalStore
 from intarsia._compat import sync
 from intarsia._icechunk import chunk_table
 from intarsia.array.box import chunk_grid
+from intarsia.array.table import Ints
 from intarsia.words import codecs_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    import zarr
-
-    from intarsia.array.table import Ints
-
-__all__ = ["MemberFacts", "StoredChunks", "read_facts", "requests_needed", "stored_chunks"]
 
 AT_ONCE = 256
 """Metadata documents, or sizes, requested together."""

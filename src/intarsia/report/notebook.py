@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from intarsia.report.drawing import STYLE, swatch
 from intarsia.report.escaping import markup
 from intarsia.report.region_map import draw_map
-from intarsia.report.survey import survey
+from intarsia.report.survey import Survey, survey
 from intarsia.words import PIPELINE_COLUMNS, REGION_COLUMNS, count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from intarsia.array import LogicalArray
-    from intarsia.report.survey import Survey
 
-__all__ = ["html_table", "legend_table", "notebook_html", "region_table"]
 
 MOST_ROWS = 100
 MOST_REQUESTS = 2_000

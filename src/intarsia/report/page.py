@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -14,16 +15,13 @@ from intarsia.report.escaping import embedded_json, markup, plain
 from intarsia.report.heat_map import cell_text, draw_heat, heat_cells, heat_scale
 from intarsia.report.notebook import html_table, legend_table, region_table
 from intarsia.report.region_map import draw_map
+from intarsia.report.survey import Survey
 from intarsia.words import count_text, percent_text, ratio_text, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from intarsia.array.upkeep import Problem
     from intarsia.report.member_sections import MaskUse, SlotUse
-    from intarsia.report.survey import Survey
 
-__all__ = ["ArrayReport", "Moment", "render_page"]
 
 MOST_ROWS = 200
 MOST_PROBLEMS = 200

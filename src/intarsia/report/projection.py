@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from intarsia.array.table import Ints
 
-__all__ = ["Cell", "overlap", "own_edges", "plane_axes", "project"]
 
 type Floats = np.ndarray[Any, np.dtype[np.float64]]
 

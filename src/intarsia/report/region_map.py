@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -23,16 +24,13 @@ from intarsia.report.drawing import (
 )
 from intarsia.report.escaping import markup
 from intarsia.report.projection import Cell, project
+from intarsia.report.survey import Survey
 from intarsia.report.survey import survey as look_over
 from intarsia.words import bounds_text, count_text, percent_text, ratio_text, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from intarsia.array import LogicalArray
-    from intarsia.report.survey import Survey
 
-__all__ = ["draw_map", "hover_lines", "region_map"]
 
 MOST_PLANE_CELLS = 240
 MOST_STRIP_CELLS = 160

@@ -7,22 +7,20 @@ all of them say the same.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.array.manifest import Manifest
+from intarsia.array.table import Ints
 from intarsia.report.members import MemberFacts, StoredChunks, read_facts, requests_needed, stored_chunks
 from intarsia.words import REGION_COLUMNS, bounds_text, ratio_text, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from intarsia.array import LogicalArray
-    from intarsia.array.manifest import Manifest
-    from intarsia.array.table import Ints
 
-__all__ = ["Pipeline", "RegionRow", "Survey", "harmonised", "shown_chunks", "survey"]
 
 MOST_PIPELINES = 8
 """More kinds than this cannot be told apart by colour: they are named more coarsely, then put together."""

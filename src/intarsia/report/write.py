@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -18,25 +19,20 @@ from intarsia.array import open as open_plain
 from intarsia.array.hierarchy import logical_arrays
 from intarsia.array.upkeep import Problem, verify
 from intarsia.errors import IntarsiaError, NotLogicalArrayError
-from intarsia.progress import silent
+from intarsia.progress import Progress, silent
 from intarsia.report.member_sections import mask_uses, slot_uses
 from intarsia.report.page import ArrayReport, Moment, render_page
 from intarsia.report.survey import harmonised, survey
-from intarsia.versions.history import history
+from intarsia.versions.compare import ArrayChange
+from intarsia.versions.history import HistoryEntry, history
 from intarsia.versions.version import Version, open, resolve
 from intarsia.words import bounds_text, count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     import icechunk
 
     from intarsia.array import LogicalArray
-    from intarsia.progress import Progress
-    from intarsia.versions.compare import ArrayChange
-    from intarsia.versions.history import HistoryEntry
 
-__all__ = ["MOST_VERSIONS", "change_lines", "moments_of", "report_of", "whole_file", "write_report"]
 
 MOST_VERSIONS = 40
 MOST_ATTRIBUTES = 100

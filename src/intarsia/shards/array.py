@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import zarr
+from zarr.abc.codec import Codec
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.core.buffer import default_buffer_prototype
 
@@ -23,14 +26,6 @@ from intarsia.errors import NoSlotBoundError, SlotsUnsupportedError
 from intarsia.shards.filesystem import local_root, refuse_network
 from intarsia.shards.inner_codecs import encoded_bound, has_checksum
 from intarsia.shards.slots import SlotIndex, SlotLayout, from_the_array
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from zarr.abc.codec import Codec
-
-__all__ = ["ShardedArray"]
 
 type AnyArray = zarr.Array[Any]
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from zarr.abc.codec import Codec
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 from zarr.storage import StorePath
 
@@ -22,7 +25,7 @@ from intarsia._compat import (
 )
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.configuration import CodecLike, parse_codecs
-from intarsia.codecs.current_chunk import InnerPlace, at_place, current_place, needs_chunk_index
+from intarsia.codecs.current_chunk import ChunkPlace, InnerPlace, at_place, current_place, needs_chunk_index
 from intarsia.codecs.decide.recode import array_codecs
 from intarsia.codecs.runtime import all_codecs
 from intarsia.codecs.shard_index import CHECKSUM, checksum_of
@@ -37,18 +40,12 @@ from intarsia.shards.swap import restore_slots
 from intarsia.shards.writing import SlotWrite, write_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
-    from zarr.abc.codec import Codec
     from zarr.core.array_spec import ArraySpec
     from zarr.core.buffer import Buffer, NDBuffer
 
-    from intarsia.codecs.current_chunk import ChunkPlace
     from intarsia.shards.inner_codecs import EncodedBound
     from intarsia.shards.writing import Payload
 
-__all__ = ["OURS", "SlottedSharding"]
 
 OURS = "zarr.config.set({'codec_pipeline.path': 'intarsia.codecs.context.BatchedPipeline'})"
 """How to choose a pipeline that can write parts of a shard behind a transpose."""

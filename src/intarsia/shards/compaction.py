@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from threading import Semaphore
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,9 @@ import numpy as np
 
 from intarsia.codecs.current_chunk import Grid, InnerPlace, StoredPlace
 from intarsia.codecs.decide.arrays import with_decision
+from intarsia.codecs.decide.decisions import DecisionLike
 from intarsia.codecs.decide.recode import Recoder, array_codecs
-from intarsia.codecs.decide.routes import routes
+from intarsia.codecs.decide.routes import Route, routes
 from intarsia.errors import ChunkDecodeError, ReadOnlyError
 from intarsia.progress import Progress, silent
 from intarsia.shards import files
@@ -25,14 +27,9 @@ from intarsia.shards.reading import read_chunks
 from intarsia.shards.swap import chunk_lengths, dense, held_shard, put
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from intarsia.codecs.decide.decisions import DecisionLike
-    from intarsia.codecs.decide.routes import Route
     from intarsia.shards.array import AnyArray
     from intarsia.shards.swap import HeldShard
 
-__all__ = ["Compaction", "Recoding", "compact"]
 
 AT_ONCE = 4
 """Shards that are compacted at once: while one waits for the disk, the next one is copied."""

@@ -7,35 +7,18 @@ import errno
 import os
 import time
 import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from intarsia.codecs.shard_index import CHECKSUM, ENTRY, checksum_of
+from intarsia.codecs.shard_index import CHECKSUM, ENTRY, Table, checksum_of
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 from intarsia.shards.locks import close_file, open_file, try_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from intarsia.codecs.shard_index import Table
     from intarsia.shards.slots import SlotIndex, SlotLayout
 
-__all__ = [
-    "allocate",
-    "clear_leftovers",
-    "create",
-    "is_current",
-    "opened",
-    "read_entries",
-    "read_exactly",
-    "read_index",
-    "sync_directory",
-    "sync_names",
-    "temporary",
-    "write_all",
-    "write_entries",
-]
 
 MOST_BUFFERS = 512
 """Buffers handed to one pwritev; every system allows that many."""

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from zarr.abc.store import Store
 from zarr.storage import LocalStore
 
 from intarsia.errors import SlotsUnsupportedError
 from intarsia.shards import locks
-
-if TYPE_CHECKING:
-    from zarr.abc.store import Store
-
-__all__ = ["filesystem_type", "local_root", "refuse_network"]
 
 MOUNTS = Path("/proc/self/mountinfo")
 """What is mounted where, as Linux tells it."""

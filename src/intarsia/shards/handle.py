@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import zarr
@@ -16,11 +17,7 @@ from intarsia.shards.codec import OURS, SlottedSharding
 from intarsia.shards.swap import held_shard, reslot_file
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from intarsia.shards.array import AnyArray
-
-__all__ = ["flush_slots", "reslot", "slotted"]
 
 
 def slotted(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from zarr.abc.codec import BytesBytesCodec
+from zarr.abc.codec import BytesBytesCodec, Codec
 from zarr.codecs import ShardingCodec
 
 from intarsia._compat import (
@@ -19,19 +20,14 @@ from intarsia._compat import (
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.current_chunk import InnerPlace, at_place, current_place
 from intarsia.codecs.decide.recode import array_codecs
+from intarsia.codecs.decide.routes import Divided
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import NoSlotBoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from zarr.abc.codec import Codec
     from zarr.core.array_spec import ArraySpec
     from zarr.core.buffer import Buffer, NDBuffer
 
-    from intarsia.codecs.decide.routes import Divided
-
-__all__ = ["EncodedBound", "encoded_bound", "has_checksum", "placed", "raw"]
 
 CHECKSUMS = frozenset(
     {

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from intarsia.codecs.current_chunk import working_on
-from intarsia.codecs.shard_index import absent
+from intarsia.codecs.shard_index import Table, absent
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
 from intarsia.shards.array import ShardedArray
@@ -18,13 +20,7 @@ from intarsia.shards.reading import locked_index, read_chunks
 from intarsia.shards.swap import dense
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from intarsia.codecs.shard_index import Table
     from intarsia.shards.array import AnyArray
-
-__all__ = ["ShardProblem", "SlotStats", "check_shards", "slot_stats"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,27 +11,15 @@ from __future__ import annotations
 import os
 import struct
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 try:
     import fcntl
 except ImportError:  # Windows, where the rest of the package works
     fcntl = None  # type: ignore[assignment]  # and `supported` says so
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-__all__ = [
-    "close_file",
-    "lock_chunks",
-    "lock_index",
-    "lock_out_writers",
-    "open_file",
-    "supported",
-    "try_lock",
-]
 
 SWAP = 1 << 61
 """Held by who replaces the file: one at a time."""

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.codecs.shard_index import absent
+from intarsia.codecs.shard_index import Table, absent
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
 from intarsia.shards.locks import lock_index
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from intarsia.codecs.shard_index import Table
     from intarsia.shards.slots import SlotIndex, SlotLayout
-
-__all__ = [
-    "PARKED",
-    "TORN",
-    "believable",
-    "check_believable",
-    "mend",
-    "parked",
-    "placed",
-    "torn",
-    "torn_message",
-    "unparked",
-]
 
 
 PARKED = np.uint64(1 << 62)

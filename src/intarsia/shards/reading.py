@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from intarsia.codecs.shard_index import NO_ENTRY
+from intarsia.codecs.shard_index import NO_ENTRY, Table
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
 from intarsia.shards.locks import lock_chunks, lock_index
 from intarsia.shards.mending import TORN, check_believable, torn_message, unparked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from intarsia.codecs.shard_index import Table
     from intarsia.shards.slots import SlotIndex, SlotLayout
 
-__all__ = ["held_chunks", "in_batches", "locked_entries", "locked_index", "read_chunks"]
 
 BATCH = 16 << 20
 """Bytes of slots that one lock covers: more would keep other processes waiting, less costs more locks."""

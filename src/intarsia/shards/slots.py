@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from zarr.abc.codec import Codec
 from zarr.codecs import ShardingCodec, TransposeCodec
 
 from intarsia._compat import morton_order_coords
 from intarsia.codecs.current_chunk import to_array_axes
-from intarsia.codecs.shard_index import ENTRY, ShardIndex, absent
+from intarsia.codecs.shard_index import ENTRY, ShardIndex, Table, absent
 from intarsia.errors import SlotsUnsupportedError
 from intarsia.shards.mending import TORN, unparked
 from intarsia.shards.reading import locked_index
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from zarr.abc.codec import Codec
-
-    from intarsia.codecs.shard_index import Table
     from intarsia.shards.inner_codecs import EncodedBound
-
-__all__ = ["SlotIndex", "SlotLayout", "SlotSettings", "chunk_order", "from_the_array"]
 
 
 @lru_cache(maxsize=64)

@@ -13,35 +13,22 @@ import contextlib
 import hashlib
 import os
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from intarsia.codecs.shard_index import absent
+from intarsia.codecs.shard_index import Table, absent
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 from intarsia.shards import files
 from intarsia.shards.locks import close_file, lock_index, lock_out_writers, open_file, try_lock
 from intarsia.shards.mending import PARKED, TORN, believable, mend, placed, torn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from intarsia.codecs.shard_index import Table
     from intarsia.shards.slots import SlotIndex, SlotLayout, SlotSettings
 
-__all__ = [
-    "ChunkCopy",
-    "HeldShard",
-    "chunk_lengths",
-    "copy_chunks",
-    "dense",
-    "held_shard",
-    "put",
-    "reslot_file",
-    "restore_slots",
-]
 
 SETTLE = 0.2
 """Seconds for which an entry leads astray before the file is replaced: far longer than a reader takes from

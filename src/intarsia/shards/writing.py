@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from intarsia.codecs.shard_index import NO_ENTRY
@@ -17,12 +19,8 @@ from intarsia.shards.mending import TORN, mend, parked, torn_message
 from intarsia.shards.reading import held_chunks, locked_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
     from intarsia.shards.slots import SlotLayout, SlotSettings
 
-__all__ = ["Payload", "SlotWrite", "write_slots"]
 
 WORTH_ALLOCATING = 64 << 10
 """From this size on, having the file system allocate a slot before writing it pays: the write holds the

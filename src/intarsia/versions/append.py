@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from intarsia._icechunk import writing
 from intarsia.array.accessors import chosen_codecs
 from intarsia.array.append import Addition, completed, reserve_append, reserve_growth, reserve_rest
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
+from intarsia.array.reserve import Reservation
 from intarsia.array.values import as_values, holds_nulls
-from intarsia.versions.commit import Backoff, Commit, settle
+from intarsia.casting import Casting
+from intarsia.versions.commit import Backoff, Commit, Prepared, settle
 from intarsia.versions.repository import RepositoryLike, open_repository
 from intarsia.versions.sessions import group_in_fork, group_to_edit, node_at
 from intarsia.versions.transaction import SessionChanges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     import icechunk
 
-    from intarsia.array.logical_group import LogicalGroup
-    from intarsia.array.reserve import Reservation
-    from intarsia.casting import Casting
     from intarsia.codecs import CodecLike
-    from intarsia.versions.commit import Prepared
-
-__all__ = ["Incoming", "append", "append_incoming"]
 
 
 def append(

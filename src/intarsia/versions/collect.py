@@ -7,6 +7,7 @@ import datetime
 from concurrent.futures import wait
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from intarsia._compat import event_loop
@@ -16,11 +17,8 @@ from intarsia.versions.repository import RepositoryLike, describe, explained, op
 from intarsia.versions.version import moment
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import icechunk
 
-__all__ = ["MINIMUM_AGE", "Collected", "expire_and_collect", "leftovers"]
 
 MINIMUM_AGE = datetime.timedelta(hours=24)
 """How old a cut-off must be: longer than any writer takes from its first upload to its commit.

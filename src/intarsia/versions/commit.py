@@ -11,8 +11,9 @@ import datetime
 import random
 import secrets
 import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import icechunk
 
@@ -20,11 +21,6 @@ from intarsia._icechunk import writing
 from intarsia.errors import ConcurrentUpdateError, RepositoryError
 from intarsia.versions.locking import commit_lock
 from intarsia.versions.repository import clock_is_behind, describe, explained
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-__all__ = ["METADATA_KEY", "Backoff", "Commit", "Prepared", "settle", "users_metadata"]
 
 METADATA_KEY = "intarsia"
 """Where in a commit's metadata the commit says whose it is."""

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+
+import zarr
 
 from intarsia.array.attributes import RESERVED
 from intarsia.array.box import Box
 from intarsia.array.chunk_copies import chunk_refs
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import encoding_of, grain, short_codecs
 from intarsia.array.routing import Rerouted, disturbed, rerouted, rows_of, shown_in
+from intarsia.array.table import Row
 from intarsia.versions.sessions import group_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     import icechunk
-    import zarr
 
-    from intarsia.array.logical_group import LogicalGroup
-    from intarsia.array.table import Row
-
-__all__ = ["ArrayChange", "RegionChange", "State", "compare"]
 
 type Bounds = tuple[tuple[int, int], ...]
 type ChangeKind = Literal["added", "dropped", "recoded", "joined", "written"]

@@ -9,23 +9,17 @@ What "nothing changed" means is said once, in `Ground`: recode, restore and the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import icechunk
 
 from intarsia.array.box import Box
+from intarsia.array.logical_group import LogicalGroup
+from intarsia.array.manifest import Manifest
 from intarsia.array.member import grain
 from intarsia.array.routing import disturbed, rows_of, shown_in
 from intarsia.versions.sessions import group_at, manifest_at, node_at
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from intarsia.array.logical_group import LogicalGroup
-    from intarsia.array.manifest import Manifest
-
-__all__ = ["Changes", "Ground", "clashes", "hidden_writes"]
 
 SHOWN_CHUNKS = 4
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable, Iterator
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
 import icechunk
 import numpy as np
+import zarr
 
 from intarsia._compat import storage_in_memory
 from intarsia._icechunk import writing
 from intarsia.array import LogicalArray
 from intarsia.array.box import Box
 from intarsia.array.chunk_copies import chunk_refs
+from intarsia.array.config import LogicalConfig
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.member import grain
-from intarsia.array.plan import plan, request
+from intarsia.array.manifest import Manifest
+from intarsia.array.member import Live, grain
+from intarsia.array.plan import Part, Request, plan, request
 from intarsia.array.routing import rows_of, shown_in
 from intarsia.codecs.runtime import default_decision
 from intarsia.errors import ForkError
@@ -25,17 +29,8 @@ from intarsia.versions.conflict import Ground
 from intarsia.versions.sessions import same_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    import zarr
-
-    from intarsia.array.config import LogicalConfig
-    from intarsia.array.manifest import Manifest
-    from intarsia.array.member import Live
-    from intarsia.array.plan import Part, Request
     from intarsia.codecs import Decision
 
-__all__ = ["Share", "fork_for", "merge_forks"]
 
 type Bounds = tuple[tuple[int, int], ...]
 type Chunks = dict[str, frozenset[tuple[int, ...]]]

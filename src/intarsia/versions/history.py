@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -14,12 +16,7 @@ from intarsia.versions.repository import RepositoryLike, describe, explained, op
 from intarsia.versions.version import Version, snapshot_named
 
 if TYPE_CHECKING:
-    import datetime
-    from collections.abc import Iterator
-
     import icechunk
-
-__all__ = ["HistoryEntry", "diff", "history"]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +14,9 @@ from intarsia._compat import storage_path
 from intarsia.errors import LockTimeoutError, RepositoryError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import icechunk
     from filelock import BaseFileLock
 
-__all__ = ["LOCK_SECONDS", "commit_lock", "directory_of", "lock_file", "locked"]
 
 LOCK_SECONDS = 600.0
 """How long to wait for other writers; a commit takes well under a second, so this means something hangs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,26 +10,21 @@ from intarsia._icechunk import writing
 from intarsia.array import LogicalArray
 from intarsia.array.accessors import chosen_codecs
 from intarsia.array.box import Box
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
 from intarsia.array.recode import copy_values, reserve_recode
 from intarsia.array.reserve import lattice_box
-from intarsia.progress import silent
+from intarsia.parallel import Client
+from intarsia.progress import Progress, silent
 from intarsia.versions.commit import Backoff, Commit, settle
 from intarsia.versions.conflict import Ground
 from intarsia.versions.repository import RepositoryLike, open_repository
 from intarsia.versions.sessions import group_in_fork, group_to_edit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     import icechunk
 
-    from intarsia.array.logical_group import LogicalGroup
     from intarsia.codecs import CodecLike
-    from intarsia.parallel import Client
-    from intarsia.progress import Progress
-
-__all__ = ["recode"]
 
 
 def recode(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import icechunk
@@ -17,21 +18,6 @@ from intarsia.errors import ReadOnlyError, RepositoryError, RepositoryNotFoundEr
 from intarsia.parallel import check_process
 from intarsia.versions.locking import directory_of, lock_file, locked
 from intarsia.words import storage_hint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-__all__ = [
-    "Location",
-    "RepositoryLike",
-    "clock_is_behind",
-    "describe",
-    "explained",
-    "is_repository",
-    "is_url",
-    "open_repository",
-    "translated",
-]
 
 LOG_ENTRIES = 100
 """Entries of Icechunk's log of operations in the file that every commit writes anew; it would keep 1,000."""

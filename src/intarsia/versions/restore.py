@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,25 +16,18 @@ from intarsia.array.chunk_copies import Move, chunk_refs, copy_chunks
 from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
+from intarsia.array.manifest import Manifest
 from intarsia.array.member import new_name
 from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError
+from intarsia.versions.commit import Backoff
 from intarsia.versions.conflict import Ground
 from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
 from intarsia.versions.sessions import group_at, manifest_at, same_node
-from intarsia.versions.transaction import retry
+from intarsia.versions.transaction import Transaction, retry
 from intarsia.versions.version import snapshot_named
 
 if TYPE_CHECKING:
-    import datetime
-    from collections.abc import Mapping
-
     import icechunk
-
-    from intarsia.array.manifest import Manifest
-    from intarsia.versions.commit import Backoff
-    from intarsia.versions.transaction import Transaction
-
-__all__ = ["restore"]
 
 
 def restore(

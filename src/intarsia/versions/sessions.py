@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import icechunk
 import zarr
 from zarr.errors import ContainsArrayError, GroupNotFoundError
@@ -12,12 +10,8 @@ from zarr.storage import StorePath
 from intarsia._icechunk import safe_store
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
+from intarsia.array.manifest import Manifest
 from intarsia.errors import NotLogicalArrayError
-
-if TYPE_CHECKING:
-    from intarsia.array.manifest import Manifest
-
-__all__ = ["group_at", "group_in_fork", "group_to_edit", "manifest_at", "node_at", "same_node"]
 
 
 def group_at(session: icechunk.Session, path: str) -> LogicalGroup | None:

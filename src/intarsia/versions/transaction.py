@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import icechunk
 
 from intarsia import array
 from intarsia._icechunk import safe_store, writing
+from intarsia.casting import Casting
+from intarsia.codecs.decide.decisions import DecisionLike
+from intarsia.codecs.runtime import PaddingFunction
 from intarsia.versions.commit import Backoff, Commit, settle
 from intarsia.versions.conflict import Ground, clashes, hidden_writes
 from intarsia.versions.forks import Share, merge_forks
 from intarsia.versions.repository import RepositoryLike, explained, open_repository, translated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
-
     from intarsia.array import LogicalArray
-    from intarsia.casting import Casting
-    from intarsia.codecs.decide.decisions import DecisionLike
-    from intarsia.codecs.runtime import PaddingFunction
-
-__all__ = ["SessionChanges", "Transaction", "retry", "transaction", "write"]
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,6 @@ from intarsia.versions.collect import leftovers
 from intarsia.versions.repository import describe, explained
 from intarsia.versions.version import Version, as_repository
 
-__all__ = ["repository_leftovers", "verify"]
-
 
 def verify(
     target: Any,

@@ -18,7 +18,6 @@ from intarsia.versions.repository import Location, describe, explained, is_repos
 if TYPE_CHECKING:
     from intarsia.array import LogicalArray
 
-__all__ = ["LATEST", "Resolved", "Version", "as_repository", "moment", "open", "resolve", "snapshot_named"]
 
 SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{20}")
 """Twelve bytes in Crockford's base 32."""

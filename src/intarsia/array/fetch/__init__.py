@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from zarr.abc.store import Store
 from zarr.storage import LocalStore
 
 from intarsia._compat import store_supports_sync_io
@@ -13,9 +12,6 @@ from intarsia.array.fetch.files import CAN_READ_FILES, FileSpan, LocalFiles
 from intarsia.array.fetch.icechunk import IcechunkBatch, LocalIcechunk, reason
 from intarsia.array.fetch.store import ConcurrentStore, SynchronousStore, start
 from intarsia.parallel import check_store
-
-if TYPE_CHECKING:
-    from zarr.abc.store import Store
 
 __all__ = [
     "Encoded",

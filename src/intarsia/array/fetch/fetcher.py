@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
-
     from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
 
-__all__ = ["Encoded", "Fetcher", "Pending", "Spans"]
 
 type Encoded = Any
 """Bytes as they are stored: anything with the buffer protocol, or a `FileSpan` that was not read yet."""

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
+
+from zarr.storage import LocalStore
 
 from intarsia.errors import ChunkDecodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
-
-    from zarr.storage import LocalStore
-
     from intarsia.array.fetch.fetcher import Encoded, Fetcher, Pending, Spans
     from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
 
-__all__ = ["CAN_READ_FILES", "FileSpan", "LocalFiles"]
 
 CAN_READ_FILES = hasattr(os, "preadv")
 """Whether the system reads from a place in a file into memory; Windows does not."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 import icechunk
 import numpy as np
 import zarr
+from zarr.abc.store import ByteRequest
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import get_many
-from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, chunk_table, session_bytes
+from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, ChunkTable, chunk_table, session_bytes
 from intarsia.array.fetch.fetcher import Spans
 from intarsia.array.fetch.files import CAN_READ_FILES, FileSpan
 from intarsia.array.fetch.store import KeyRange, Started, coalesced, requests_of, start
@@ -31,17 +33,12 @@ from intarsia.parallel import check_store
 from intarsia.words import storage_hint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
-
     from icechunk import IcechunkStore
-    from zarr.abc.store import ByteRequest
 
-    from intarsia._icechunk import ChunkTable
     from intarsia.array.fetch.fetcher import Encoded, Fetcher, Pending
     from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
 
-__all__ = ["IcechunkBatch", "LocalIcechunk", "References", "load", "origin", "reason", "repository_path"]
 
 KEYS_PER_CALL = 50
 KEYS_AT_A_TIME = 10

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,14 +16,10 @@ from intarsia._compat import event_loop
 from intarsia.array.fetch.fetcher import Spans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
-    from concurrent.futures import Future
-
     from intarsia.array.fetch.fetcher import Encoded, Fetcher, Pending
     from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
 
-__all__ = ["ConcurrentStore", "Started", "SynchronousStore", "coalesced", "requests_of", "start"]
 
 MOST_GAP_BYTES = 1 << 20
 """Ranges further apart than this are asked for one by one: a request costs less than reading the gap."""

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING, Any, Protocol, Self, overload
+from typing import Any, Protocol, Self, overload
 
 import zarr
 
 from intarsia._compat import ChunkGrid
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.decide.decisions import MaskPerChunk, named_decisions, parse_decision
-from intarsia.codecs.decide.routes import find_routes
+from intarsia.codecs.decide.decisions import (
+    Decision,
+    DecisionLike,
+    MaskPerChunk,
+    named_decisions,
+    parse_decision,
+)
+from intarsia.codecs.decide.routes import Route, find_routes
 from intarsia.codecs.header import OffsetCodec, PadCodec
 from intarsia.codecs.runtime import (
     REMEMBERED,
+    PaddingFunction,
     all_codecs,
     check_padding,
     options_in,
@@ -22,13 +29,6 @@ from intarsia.codecs.runtime import (
     with_options,
 )
 from intarsia.errors import CodecConfigurationError
-
-if TYPE_CHECKING:
-    from intarsia.codecs.decide.decisions import Decision, DecisionLike
-    from intarsia.codecs.decide.routes import Route
-    from intarsia.codecs.runtime import PaddingFunction
-
-__all__ = ["decision_of", "grid_shape", "with_decision", "with_padding"]
 
 
 class Configurable(Protocol):

@@ -22,16 +22,6 @@ if TYPE_CHECKING:
 
     from intarsia.codecs.decide.nested import Chain
 
-__all__ = [
-    "AlwaysApply",
-    "Decision",
-    "DecisionFunction",
-    "DecisionLike",
-    "MaskPerChunk",
-    "NeverApply",
-    "SameMask",
-    "parse_decision",
-]
 
 type DecisionLike = Decision | str | Callable[..., object] | ArrayLike
 """A decision, its name, a function, a bitmask for all chunks, or an array of bitmasks over the chunk grid."""

@@ -5,25 +5,19 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import ArrayV3Metadata, sync
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.decide.routes import deciding_members, find_routes
+from intarsia.codecs.configuration import CodecLike
+from intarsia.codecs.decide.routes import Route, deciding_members, find_routes
 from intarsia.codecs.runtime import options_in, options_of
 from intarsia.errors import CodecConfigurationError, ReadOnlyError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from intarsia.codecs.configuration import CodecLike
-    from intarsia.codecs.decide.routes import Route
-
-__all__ = ["extend_codecs"]
 
 PURPOSE = "add nested codecs"
 

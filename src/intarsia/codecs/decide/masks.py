@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import zarr
+from zarr.abc.codec import BytesBytesCodec
 
+from intarsia._compat import ArraySpec, ChunkGrid
 from intarsia.codecs.bounded import likely_bound
+from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.current_chunk import ChunkPlace, Grid, InnerPlace, StoredPlace, at_place
 from intarsia.codecs.decide.arrays import grid_shape
 from intarsia.codecs.decide.recode import array_codecs, undo
 from intarsia.codecs.decide.routes import (
+    Route,
     deciding_members,
     find_routes,
     resolved,
@@ -21,17 +26,6 @@ from intarsia.codecs.decide.routes import (
 )
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.codecs.stored_chunks import Extent, MemoryObject, StoredObject, firsts, margins, stored_indices
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from zarr.abc.codec import BytesBytesCodec
-
-    from intarsia._compat import ArraySpec, ChunkGrid
-    from intarsia.codecs.conditional import ConditionalCodec
-    from intarsia.codecs.decide.routes import Route
-
-__all__ = ["masks", "masks_by_codec"]
 
 type Index = tuple[int, ...]
 type Bounds = tuple[tuple[int, int], ...]

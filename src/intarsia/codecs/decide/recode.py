@@ -10,25 +10,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from zarr.abc.codec import ArrayArrayCodec
+from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec, Codec
 
+from intarsia._compat import ArraySpec
 from intarsia.codecs.bounded import likely_bound
+from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.current_chunk import ChunkPlace, InnerPlace, at_place, named_chunk
 from intarsia.codecs.decide.decisions import apply
 from intarsia.codecs.decide.nested import Chain, NamedCodec
-from intarsia.codecs.decide.routes import resolved
+from intarsia.codecs.decide.routes import Route, resolved
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import ChunkEncodeError
 
 if TYPE_CHECKING:
-    from zarr.abc.codec import BytesBytesCodec, Codec
     from zarr.core.buffer import Buffer
-
-    from intarsia._compat import ArraySpec
-    from intarsia.codecs.conditional import ConditionalCodec
-    from intarsia.codecs.decide.routes import Route
-
-__all__ = ["Recoder", "array_codecs", "undo"]
 
 
 def array_codecs(codecs: tuple[Codec, ...]) -> tuple[ArrayArrayCodec, ...]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import zarr
 
+from intarsia._compat import ArraySpec
+from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.current_chunk import Grid, StoredPlace, at_place
 from intarsia.codecs.decide.arrays import with_decision
+from intarsia.codecs.decide.decisions import DecisionLike
 from intarsia.codecs.decide.masks import stored_shape
 from intarsia.codecs.decide.recode import Recoder, array_codecs
 from intarsia.codecs.decide.routes import (
@@ -23,20 +27,8 @@ from intarsia.codecs.decide.routes import (
 from intarsia.codecs.runtime import Luggage, options_in
 from intarsia.codecs.stored_chunks import Extent, StoredObject, margins, stored_indices
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError, ReadOnlyError
-from intarsia.parallel import spread
-from intarsia.progress import silent
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from concurrent.futures import Future
-
-    from intarsia._compat import ArraySpec
-    from intarsia.codecs.conditional import ConditionalCodec
-    from intarsia.codecs.decide.decisions import DecisionLike
-    from intarsia.parallel import Client
-    from intarsia.progress import Progress
-
-__all__ = ["Rewritten", "rewrite"]
+from intarsia.parallel import Client, spread
+from intarsia.progress import Progress, silent
 
 CHUNKS_PER_TASK = 16
 """How many stored objects a worker of a cluster gets at once: fetching a task costs about one of them."""

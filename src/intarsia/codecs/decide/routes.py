@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec
+import zarr
+from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec, Codec
 from zarr.codecs import ShardingCodec
 from zarr.core.buffer import default_buffer_prototype
 
@@ -16,23 +18,7 @@ from intarsia.codecs.runtime import config_of
 from intarsia.errors import CodecConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import zarr
-    from zarr.abc.codec import Codec
     from zarr.core.buffer import Buffer
-
-__all__ = [
-    "Divided",
-    "PartStep",
-    "Route",
-    "Step",
-    "deciding_members",
-    "find_routes",
-    "resolved",
-    "routes",
-    "stored_spec",
-]
 
 
 @dataclass(frozen=True, slots=True)

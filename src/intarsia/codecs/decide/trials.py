@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from intarsia.codecs.decide.nested import Chain
 
-__all__ = ["CompressIfSmaller", "Sampled", "Smallest"]
 
 type Octets = np.ndarray[Any, np.dtype[np.uint8]]
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from intarsia.array.reserve import Piece
 
-__all__ = ["Placed", "aligned", "rounds"]
 
 type Sizes = tuple[int, ...]
 

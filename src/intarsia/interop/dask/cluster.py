@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dask
 import dask.array as da
@@ -17,27 +18,18 @@ from dask.callbacks import Callback
 
 from intarsia.array.box import Box
 from intarsia.array.hierarchy import open_group
+from intarsia.array.logical_group import LogicalGroup
+from intarsia.array.manifest import Manifest
 from intarsia.array.member import Members, grain
+from intarsia.array.reserve import Piece, Reservation
 from intarsia.array.source import Source
 from intarsia.array.table import RegionTable
 from intarsia.array.values import as_values
 from intarsia.array.write import write_box
-from intarsia.codecs.runtime import NO_OPTIONS
+from intarsia.codecs.runtime import NO_OPTIONS, Luggage
 from intarsia.interop.dask.blocks import aligned, rounds
-from intarsia.parallel import Crew
-from intarsia.progress import silent
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from intarsia.array.logical_group import LogicalGroup
-    from intarsia.array.manifest import Manifest
-    from intarsia.array.reserve import Piece, Reservation
-    from intarsia.codecs.runtime import Luggage
-    from intarsia.parallel import Receipt, Ticket
-    from intarsia.progress import Progress
-
-__all__ = ["Cluster"]
+from intarsia.parallel import Crew, Receipt, Ticket
+from intarsia.progress import Progress, silent
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -23,20 +24,8 @@ from intarsia.errors import BoundsError, NoRegionError, OverlapError, ShapeError
 from intarsia.nullable import optional_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from intarsia.interop.dask.cluster import Cluster
 
-__all__ = [
-    "Job",
-    "addition_of",
-    "carry_out",
-    "continued",
-    "into_bounds",
-    "new_array",
-    "onto_axis",
-    "open_logical_group",
-]
 
 type Bounds = tuple[tuple[int, int], ...]
 type Regions = Mapping[Bounds, Any] | Iterable[tuple[Bounds, Any]]

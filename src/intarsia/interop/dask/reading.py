@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from asyncio import gather
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from math import lcm, prod
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,9 @@ from intarsia.extras import extra
 from intarsia.nullable import OptionalDType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from intarsia.array import LogicalArray, Manifest
     from intarsia.array.table import Ints
 
-__all__ = ["block_sizes", "compact", "member_chunks", "to_dask"]
 
 type Sizes = tuple[int, ...]
 

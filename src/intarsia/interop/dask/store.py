@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,12 +10,17 @@ import icechunk
 import numpy as np
 
 from intarsia.array.accessors import chosen_codecs
+from intarsia.array.append import Addition
 from intarsia.array.hierarchy import open_group
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding, Members, grain
+from intarsia.array.reserve import Reservation
 from intarsia.array.values import as_values, shown
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
 from intarsia.extras import extra
 from intarsia.interop.dask.jobs import (
+    Job,
+    Regions,
     addition_of,
     carry_out,
     continued,
@@ -24,24 +30,15 @@ from intarsia.interop.dask.jobs import (
     open_logical_group,
 )
 from intarsia.nullable import NullableArray, OptionalDType
-from intarsia.progress import silent
+from intarsia.progress import Progress, silent
 from intarsia.versions.append import append_incoming
 from intarsia.versions.commit import Commit
 from intarsia.versions.transaction import transaction
 from intarsia.versions.version import as_repository, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from intarsia.array.append import Addition
-    from intarsia.array.logical_group import LogicalGroup
-    from intarsia.array.reserve import Reservation
     from intarsia.codecs import CodecLike
     from intarsia.interop.dask.cluster import Cluster
-    from intarsia.interop.dask.jobs import Job, Regions
-    from intarsia.progress import Progress
-
-__all__ = ["store_dask", "writable"]
 
 
 def store_dask(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from zarr.abc.codec import Codec
 from zarr.codecs import ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import MemoryStore
@@ -13,6 +15,8 @@ from zarr.storage import MemoryStore
 from intarsia._compat import ArraySpec, ChunkTransform, evolve_codecs
 from intarsia.array.box import Box
 from intarsia.array.document import CONVENTIONS_KEY, MANIFEST_KEY, convention
+from intarsia.array.logical_group import LogicalGroup
+from intarsia.array.manifest import Manifest
 from intarsia.array.member import Encoding, create_member
 from intarsia.array.plan import request
 from intarsia.array.read import read_request
@@ -24,15 +28,8 @@ from intarsia.nullable.codec import default_serializer
 from intarsia.words import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from zarr.abc.codec import Codec
     from zarr.core.buffer import NDBuffer
 
-    from intarsia.array.logical_group import LogicalGroup
-    from intarsia.array.manifest import Manifest
-
-__all__ = ["ArrayView"]
 
 FAST = ZstdCodec(level=1)
 """What chunks are compressed with unless something else is asked for: they are made while somebody waits."""

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-__all__ = ["ChunkCache"]
+from collections.abc import Hashable
 
 MOST_BYTES = 64 << 20
 """Enough for the shards that a few clients read piece by piece."""

@@ -8,9 +8,11 @@ changes hands by adding or removing a header; nothing is decoded.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import zarr
 from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import ShardingCodec
 from zarr.core.buffer import default_buffer_prototype
@@ -25,12 +27,8 @@ from intarsia.codecs.decide.masks import masks_by_codec
 from intarsia.errors import CodecConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import zarr
     from zarr.core.buffer import Buffer
 
-__all__ = ["fuse", "split"]
 
 COPIES_AT_ONCE = 64
 

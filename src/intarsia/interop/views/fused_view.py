@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import zarr
@@ -16,12 +18,7 @@ from intarsia.versions.version import LATEST, Version, resolve
 from intarsia.words import one_line
 
 if TYPE_CHECKING:
-    import datetime
-    from collections.abc import Iterable, Sequence
-
     from intarsia.codecs import CodecLike
-
-__all__ = ["fused_view", "view_store"]
 
 
 def fused_view(

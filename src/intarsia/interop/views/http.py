@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import errno
 import ipaddress
 import logging
 import socket
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import icechunk
@@ -15,20 +17,16 @@ import zarr
 from intarsia.errors import IntarsiaError
 from intarsia.extras import extra
 from intarsia.interop.views.fused_view import view_store
+from intarsia.interop.views.view_store import ViewStore
 from intarsia.versions.version import Version
 
 if TYPE_CHECKING:
-    import datetime
-    from collections.abc import Iterable, Sequence
-
     from starlette.requests import Request
     from starlette.responses import Response
     from zarr_http_server import BackgroundServer
 
     from intarsia.codecs import CodecLike
-    from intarsia.interop.views.view_store import ViewStore
 
-__all__ = ["serve", "serving"]
 
 LOG = logging.getLogger("uvicorn.error")
 """The server's own log, so that all it says is in one place."""

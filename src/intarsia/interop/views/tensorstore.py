@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,18 +13,15 @@ from urllib.parse import urlsplit
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
 
+from intarsia.array.box import Box
+from intarsia.array.manifest import Manifest
 from intarsia.array.member import Encoding, checked_member, create_member
 from intarsia.array.values import type_text
 from intarsia.errors import UnreachableMembersError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from intarsia.array import LogicalArray
-    from intarsia.array.box import Box
-    from intarsia.array.manifest import Manifest
 
-__all__ = ["kvstore_of", "tensorstore_spec"]
 
 DATA_TYPES = frozenset(
     ("bool", "float16", "float32", "float64", "complex64", "complex128")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Literal, NamedTuple
 
+from zarr.abc.codec import Codec
+from zarr.abc.store import Store
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import event_loop
@@ -16,14 +19,6 @@ from intarsia.array.logical_group import LogicalGroup
 from intarsia.codecs.threads import in_thread_for
 from intarsia.errors import ReadError
 from intarsia.interop.views.array_view import ArrayView
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
-
-    from zarr.abc.codec import Codec
-    from zarr.abc.store import Store
-
-__all__ = ["METADATA", "OLDER_METADATA", "Node", "Tree", "below", "is_metadata"]
 
 METADATA = "zarr.json"
 OLDER_METADATA = frozenset((".zarray", ".zattrs", ".zgroup", ".zmetadata"))

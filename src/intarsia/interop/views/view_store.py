@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
-from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.abc.codec import Codec
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.storage import StorePath
 
 from intarsia._compat import open_store
@@ -18,13 +20,8 @@ from intarsia.parallel import check_travels
 from intarsia.words import place_text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterable
-
-    from zarr.abc.codec import Codec
-    from zarr.abc.store import ByteRequest
     from zarr.core.buffer import Buffer, BufferPrototype
 
-__all__ = ["ViewStore"]
 
 CONSOLIDATED = "consolidated_metadata"
 

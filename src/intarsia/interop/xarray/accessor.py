@@ -13,7 +13,6 @@ from intarsia.interop.xarray.writing import from_xarray
 if TYPE_CHECKING:
     from intarsia.array import LogicalArray
 
-__all__ = ["DatasetAccessor", "to_xarray"]
 
 xr = extra("xarray", "xarray")
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import uuid
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 import icechunk
 import xarray as xr
+import zarr
 from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
 from zarr.errors import ContainsArrayError
 
@@ -15,19 +18,10 @@ from intarsia.array import LogicalArray
 from intarsia.array.hierarchy import groups_below, is_logical, open_group
 from intarsia.errors import NotLogicalArrayError
 from intarsia.interop.xarray.dataset import GroupStore
+from intarsia.nullable.nulls import NullsChoice
 from intarsia.parallel import snapshot_of
 from intarsia.versions.repository import is_repository
 from intarsia.versions.version import Version, resolve
-
-if TYPE_CHECKING:
-    import datetime
-    from collections.abc import Iterable
-
-    import zarr
-
-    from intarsia.nullable.nulls import NullsChoice
-
-__all__ = ["IntarsiaBackendEntrypoint"]
 
 
 class IntarsiaBackendEntrypoint(BackendEntrypoint):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import zarr
@@ -12,16 +13,12 @@ from intarsia.array.attributes import with_floats
 from intarsia.array.hierarchy import is_logical
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.interop.xarray.variables import plain_variables, variables_of
+from intarsia.nullable.nulls import NullsChoice
 from intarsia.parallel import check_travels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from xarray import Variable
 
-    from intarsia.nullable.nulls import NullsChoice
-
-__all__ = ["UNLIMITED_KEY", "GroupStore"]
 
 UNLIMITED_KEY = "intarsia_unlimited_dims"
 """Attribute of a dataset's group: the dimensions that grow."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import zarr
 from xarray import Variable, conventions
 from xarray.backends import ZarrStore
 from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value
@@ -17,19 +18,14 @@ from intarsia.array.hierarchy import is_logical, open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
 from intarsia.errors import DataTypeError, ShapeError
-from intarsia.interop.dask.jobs import carry_out, new_array, onto_axis
+from intarsia.interop.dask.jobs import Job, carry_out, new_array, onto_axis
 from intarsia.interop.xarray.dataset import UNLIMITED_KEY, GroupStore
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     import xarray as xr
-    import zarr
 
     from intarsia.interop.dask.cluster import Cluster
-    from intarsia.interop.dask.jobs import Job
 
-__all__ = ["Choices", "write_dataset"]
 
 GROWING_CHUNK = 1024
 """Least chunk size of a coordinate on a dimension that grows: a year of daily appends is then one chunk."""

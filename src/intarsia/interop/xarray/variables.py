@@ -6,8 +6,8 @@ xarray has no null: nullable arrays become NaN, NaT, a second variable, or an er
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import zarr
@@ -20,20 +20,8 @@ from intarsia.array import LogicalArray
 from intarsia.array.attributes import with_floats
 from intarsia.interop.dask.reading import block_sizes, compact
 from intarsia.nullable import NullableArray, OptionalDType, as_nullable, dtype_without_nulls, without_nulls
+from intarsia.nullable.nulls import NullsChoice
 from intarsia.parallel import check_travels
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from intarsia.nullable.nulls import NullsChoice
-
-__all__ = [
-    "LazyValues",
-    "PreferredChunks",
-    "dimensions",
-    "plain_variables",
-    "variables_of",
-]
 
 UNPACKING_FILTERS = frozenset(("scale_offset", "cast_value"))
 PACKING_ATTRIBUTES = frozenset(("scale_factor", "add_offset"))

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.extras import extra
 from intarsia.interop.dask.store import writable
-from intarsia.progress import silent
+from intarsia.progress import Progress, silent
 from intarsia.versions.transaction import retry, transaction
 from intarsia.versions.version import as_repository, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from intarsia.interop.xarray.dataset_writer import Choices
-    from intarsia.progress import Progress
-
-__all__ = ["from_xarray"]
 
 
 def from_xarray(
