@@ -1,5 +1,8 @@
 """store_dask by local schedulers: creating, appending, filling boxes; all of it or nothing."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import dask
 import dask.array as da
 import numpy as np
@@ -295,6 +298,68 @@ def test_a_block_that_fails_leaves_nothing_behind(repo, axis):
         assert intarsia.open(target, "a")[...].tolist() == [0, 1, 2, 3, 4]
     assert len(list(repo.ancestry(branch="main"))) == commits
     assert {key for key in store._store_dict if "/c/" not in key} == {key for key in keys if "/c/" not in key}
+
+
+def test_a_block_that_is_still_computed_when_another_fails_is_not_written():
+    begun, failed = threading.Event(), threading.Event()
+
+    def late(block):
+        begun.set()
+        failed.wait()
+        return block
+
+    def fail(block):
+        begun.wait()
+        raise RuntimeError("no more data")
+
+    blocks = [
+        da.ones(2, dtype="i4").map_blocks(function, meta=np.empty(0, "i4")) for function in (late, fail)
+    ]
+    store = zarr.storage.MemoryStore()
+    with ThreadPoolExecutor(2) as pool, dask.config.set(scheduler="threads", pool=pool):
+        with pytest.raises(RuntimeError, match="no more data"):
+            intarsia.store_dask(da.concatenate(blocks), store, "a", codecs=["gzip"])
+        failed.set()
+    assert set(store._store_dict) <= {"zarr.json"}
+
+
+class Hesitant(zarr.storage.MemoryStore):
+    """Takes its time to store a chunk, and notes what is removed meanwhile."""
+
+    def __init__(self):
+        super().__init__()
+        self.storing, self.removing, self.mixed = threading.Event(), threading.Event(), False
+
+    def set_sync(self, key, value):
+        if key.endswith("c/0"):
+            self.storing.set()
+            self.mixed = self.removing.wait(0.1)
+        super().set_sync(key, value)
+
+    async def delete_dir(self, prefix):
+        self.removing.set()
+        await super().delete_dir(prefix)
+
+
+def test_nothing_is_removed_while_another_block_is_written():
+    store = Hesitant()
+
+    def fail_late(block, block_id=()):
+        if block_id != (0,):
+            store.storing.wait()
+            raise RuntimeError("no more data")
+        return block
+
+    source = da.ones(4, chunks=2, dtype="i4").map_blocks(fail_late, meta=np.empty(0, "i4"))
+    with (
+        ThreadPoolExecutor(2) as pool,
+        dask.config.set(scheduler="threads", pool=pool),
+        pytest.raises(RuntimeError, match="no more data"),
+    ):
+        intarsia.store_dask(source, store, "a", codecs=["gzip"])
+    assert store.removing.is_set()
+    assert not store.mixed
+    assert set(store._store_dict) <= {"zarr.json"}
 
 
 def test_transactions_sessions_groups_and_paths_are_written_to_without_a_commit(repo, tmp_path):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,9 +62,13 @@ class Cluster:
         store = work[0].logical.group.store
         count = _Count(self.progress, sum(part.source.npartitions for part in work))
         for group in rounds(work):
-            crew = Crew(store, in_process=self._in_process)
-            for receipt in self._receipts([part.written(crew.ticket) for part in group], count):
-                crew.take(receipt)
+            crew, door = Crew(store, in_process=self._in_process), _Door() if self._in_process else None
+            try:
+                for receipt in self._receipts([part.written(crew.ticket, door) for part in group], count):
+                    crew.take(receipt)
+            finally:
+                if door is not None:
+                    door.close()
 
     @property
     def _running(self) -> Any:
@@ -118,6 +124,39 @@ def _local_receipts(written: list[da.Array], count: _Count) -> Iterator[Receipt]
             yield from blocks.flat
 
 
+class _Door:
+    """Where threads of this process go in to write a block. Whoever closes it waits until all are out.
+
+    dask raises the first failure, and lets blocks that have begun run on: into a store from which everything
+    is being removed.
+    """
+
+    def __init__(self) -> None:
+        self._moved = threading.Condition()
+        self._inside = 0
+        self._closed = False
+
+    @contextmanager
+    def passed(self) -> Iterator[None]:
+        """Be inside."""
+        with self._moved:
+            if self._closed:
+                raise RuntimeError("another block has failed: nothing is written any more")
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._moved:
+                self._inside -= 1
+                self._moved.notify_all()
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        with self._moved:
+            self._closed = True
+            self._moved.wait_for(lambda: not self._inside)
+
+
 @dataclass
 class _Count:
     """How many blocks are written, for the progress."""
@@ -154,11 +193,11 @@ class _PieceInBlocks:
         luggage = logical.luggage(piece.member, room.options.get(piece.member, NO_OPTIONS))
         return cls(part.rechunk(aligned(part.chunks, piece, size)), logical, piece, luggage, size)
 
-    def written(self, ticket: Ticket) -> Any:
+    def written(self, ticket: Ticket, door: _Door | None) -> Any:
         """The array of receipts, one for every block."""
         starts = tuple(tuple(itertools.accumulate(sizes[:-1], initial=0)) for sizes in self.source.chunks)
         template = _template(self.logical.manifest)
-        writer = _Writer(ticket, self.logical.group.path, self.piece, self.luggage, template, starts)
+        writer = _Writer(ticket, self.logical.group.path, self.piece, self.luggage, template, starts, door)
         return da.map_blocks(
             writer,
             self.source,
@@ -179,8 +218,14 @@ class _Writer:
     luggage: Luggage
     template: Manifest
     starts: tuple[tuple[int, ...], ...]
+    door: _Door | None
+    """Of threads; other processes have none."""
 
     def __call__(self, block: np.ndarray[Any, Any], block_id: tuple[int, ...] = ()) -> Any:
+        with nullcontext() if self.door is None else self.door.passed():
+            return self._written(block, block_id)
+
+    def _written(self, block: np.ndarray[Any, Any], block_id: tuple[int, ...]) -> Any:
         store = self.ticket.open()
         opened = Members(open_group(store, self.path, "r+"), ()).child(self.piece.member)
         member = self.luggage.on(opened)
