@@ -15,6 +15,11 @@ def test_all_is_well(made):
     assert said == said | {"problems": [], "data": False, "arrays": ["temperature"]}
 
 
+def test_arrays_inside_others_are_checked_too(plain):
+    intarsia.create(plain, "temperature/inside", shape=(0,), chunks=(2,), dtype="u1").append([1, 2])
+    assert document("verify", plain)["arrays"] == ["temperature", "temperature/inside"]
+
+
 def test_damage_is_listed_and_ends_with_1(plain):
     member = intarsia.open(plain, "temperature").manifest.members[0]
     chunks = sorted((plain / "temperature" / member / "c").rglob("*"))

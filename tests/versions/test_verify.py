@@ -24,6 +24,18 @@ def test_every_array_below_a_path_is_checked():
     assert intarsia.verify(repo, snapshot_id=good) == ()
 
 
+def test_arrays_that_stand_inside_others_are_checked_too():
+    repo = memory()
+    for path in ("a", "a/inside"):
+        create(repo, path)
+        intarsia.append(repo, path, [[1, 2, 3, 4]], codecs=["gzip"])
+    with repo.transaction("main", message="damage") as store:
+        group = zarr.open_group(store, path="a/inside")
+        del group[intarsia.open(repo, "a/inside").manifest.members[0]]
+    for path in ("", "a"):
+        assert [p.where.split("/m-")[0] for p in intarsia.verify(repo, path)] == ["a/inside"]
+
+
 def test_stores_arrays_and_sessions_are_checked_as_before(tmp_path):
     repo = intarsia.open_repository(tmp_path / "r", create=True)
     create(repo)

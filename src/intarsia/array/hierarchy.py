@@ -67,13 +67,14 @@ def groups_below(group: zarr.Group, *, inside_arrays: bool = False) -> Iterator[
                 yield from groups_below(child, inside_arrays=True)
 
 
-def logical_paths(group: zarr.Group) -> list[str]:
+def logical_paths(group: zarr.Group, *, inside_arrays: bool = False) -> list[str]:
     """Paths of the logical arrays at and below a group."""
-    return sorted(child.path for child in groups_below(group) if is_logical(child))
+    below = groups_below(group, inside_arrays=inside_arrays)
+    return sorted(child.path for child in below if is_logical(child))
 
 
-def logical_arrays(store: Any, path: str = "") -> list[str]:
-    """Paths of all logical arrays in a store, or below a path of it.
+def logical_arrays(store: Any, path: str = "", *, inside_arrays: bool = False) -> list[str]:
+    """Paths of all logical arrays in a store, or below a path of it; those inside others only on request.
 
     >>> import intarsia
     >>> store = zarr.storage.MemoryStore()
@@ -83,7 +84,7 @@ def logical_arrays(store: Any, path: str = "") -> list[str]:
     ['a/x', 'b']
     """
     try:
-        return logical_paths(open_group(store, path, "r"))
+        return logical_paths(open_group(store, path, "r"), inside_arrays=inside_arrays)
     except (FileNotFoundError, ValueError) as error:
         raise NotLogicalArrayError(f"there is no Zarr group at {path or '/'}: {error}") from error
 

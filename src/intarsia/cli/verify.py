@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 import intarsia
+from intarsia.array.hierarchy import logical_arrays
 from intarsia.cli.arguments import AnyArrays, Json, Reading
 from intarsia.cli.output import print_json, say, show_table, waiting
 from intarsia.cli.stores import NamedStore
@@ -30,7 +31,7 @@ def verify(
     """
     place = NamedStore.find(asked)
     opened = place.store()
-    paths = [array.strip("/")] if array else place.arrays()
+    paths = [array.strip("/")] if array else logical_arrays(opened, inside_arrays=True)
     if not paths:
         raise intarsia.errors.NotLogicalArrayError(f"there is no logical array in {asked.store}")
     with waiting("reading every chunk" if data else "checking") as progress:

@@ -58,7 +58,7 @@ def verify(
             return repository_leftovers(repo)  # nothing was ever created
         problems = [
             problem
-            for inner in logical_paths(group)
+            for inner in logical_paths(group, inside_arrays=True)
             for problem in verify_array(session.store, inner, data=data)
         ]
     return (*problems, *repository_leftovers(repo))
