@@ -105,8 +105,9 @@ def test_a_forked_child_does_not_keep_what_its_parent_held(tmp_path):
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
         child = os.fork()
     if not child:
+        os.close(orders[1])
         os.write(ready[1], b"x")
-        os.read(orders[0], 1)  # lives on for as long as we like
+        os.read(orders[0], 1)  # lives on for as long as we like, and no longer than we do
         os._exit(0)
     os.read(ready[0], 1)
     other = locks.open_file(path, os.O_RDWR)
