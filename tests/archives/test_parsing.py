@@ -3,6 +3,8 @@
 import json
 import os
 import re
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -11,9 +13,10 @@ import xarray as xr
 import zarr
 
 import intarsia
-from intarsia.archives.parsing import format_of
+from intarsia.archives.parsed import Want
+from intarsia.archives.parsing import format_of, parse_all
 from intarsia.archives.sources import Sources, url_of
-from intarsia.errors import IngestError
+from intarsia.errors import ForkedProcessError, IngestError
 from tests.archives.files import hdf5, netcdf
 
 
@@ -36,6 +39,14 @@ def test_netcdf_of_every_version(tmp_path, version, unlimited):
         assert sst.dtype == dataset.sst.dtype == np.float32
         assert np.array_equal(np.isnan(sst[...]), np.isnan(dataset.sst.values))
         assert np.nanmax(np.abs(sst[...] - dataset.sst.values)) <= np.spacing(np.float32(21))
+
+
+def test_remote_files_are_not_parsed_in_forked_processes():
+    """The threads that remote stores need do not survive a fork: it would hang."""
+    with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+        with pytest.raises(ForkedProcessError, match="spawn"):
+            next(parse_all(["s3://bucket/a.nc"], Sources(), Want("time"), workers=pool))
+        assert not pool._processes
 
 
 def zarr_store(path, first, zarr_format, **options):

@@ -111,6 +111,23 @@ def test_it_ends_with_its_exit_code_every_time(runs, made):
         assert set(pool.map(ran, range(runs))) == {3}
 
 
+WATCHED = """
+import atexit
+from intarsia.cli.app import run
+atexit.register(print, "the interpreter is being taken apart")
+run()
+"""
+
+
+@pytest.mark.parametrize(("array", "code"), [("temperature", 0), ("nothing", 3)])
+def test_everything_is_said_but_the_interpreter_is_not_taken_apart(array, code, made):
+    command = [sys.executable, "-c", WATCHED, "info", str(made[0]), array]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert ("temperature" in done.stdout) == (code == 0)
+    assert "taken apart" not in done.stdout
+
+
 @pytest.mark.parametrize("missing", ["typer", "rich"])
 def test_a_missing_package_is_one_friendly_line(missing, tmp_path):
     (tmp_path / f"{missing}.py").write_text(f"raise ImportError('no {missing}', name='{missing}')")
