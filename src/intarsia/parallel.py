@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import sys
 import uuid
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable
 from concurrent import futures  # which imports its pools when they are first named
 from dataclasses import dataclass, field
@@ -41,6 +43,9 @@ def _remember_the_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_remember_the_fork)
+
+PATIENCE = 30.0
+"""Seconds after which a result of dask's is asked for again; then twice as many, and so on."""
 
 SPAWN = 'ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")), or "forkserver"'
 
@@ -246,7 +251,7 @@ def spread(
     progress(0, len(promises))
     try:
         for done, future in enumerate(promises, 1):
-            result, receipt = future.result()
+            result, receipt = result_of(future)
             crew.take(receipt)
             results.append(result)
             progress(done, len(promises))
@@ -257,6 +262,28 @@ def spread(
             futures.wait([future for future in promises if isinstance(future, futures.Future)])
         raise
     return results
+
+
+def result_of(future: Any) -> Any:
+    """What a task returned: waited for, and asked for again if the answer stays away.
+
+    dask's scheduler fetches it from the worker. If a worker dies at that moment, it may never answer,
+    although the result is there (distributed 2026.8). Whoever asks again gets it.
+
+    >>> result_of(futures.ThreadPoolExecutor(1).submit(abs, -1))
+    1
+    """
+    distributed = sys.modules.get("distributed")
+    if distributed is None or not isinstance(future, distributed.Future):
+        return future.result()
+    patience = PATIENCE
+    while True:
+        try:
+            return future.result(timeout=patience)
+        except (TimeoutError, CancelledError):  # the second, if others asked in the same breath
+            if future.status in ("error", "cancelled"):
+                raise
+            patience *= 2
 
 
 def _check_pickles(function: object) -> None:

@@ -1,5 +1,6 @@
 """A real cluster of three processes: writing through forks, dying workers, reading, recoding, rewriting."""
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -15,6 +16,7 @@ from distributed import Client, LocalCluster
 from zarr.codecs import BytesCodec, ZstdCodec
 
 import intarsia
+from intarsia import parallel
 from tests.interop.datasets import CODECS, stored_in_parts, weather
 
 
@@ -92,6 +94,28 @@ def test_200_chunks_over_5_members_survive_a_killed_worker(client, repo, tmp_pat
     assert seen == [(done, 200) for done in range(201)]  # nothing lost, nothing double
     assert repo.lookup_branch("main") == snapshot
     assert len(list(repo.ancestry(branch="main"))) == 2
+
+
+def test_receipts_that_the_scheduler_forgets_to_send_are_asked_for_again(client, repo, monkeypatch):
+    """As happens when a worker dies while the scheduler fetches from it."""
+    handlers = client.cluster.scheduler.handlers
+    fetch, forgotten = handlers["gather"], []
+
+    async def forgetful(*args, **kwargs):
+        if len(forgotten) < 3:
+            forgotten.append(kwargs)
+            await asyncio.Event().wait()
+        return await fetch(*args, **kwargs)
+
+    monkeypatch.setitem(handlers, "gather", forgetful)
+    monkeypatch.setattr(parallel, "PATIENCE", 0.5)
+    source = da.from_array(numbers(40, 100), chunks=(10, 10))
+    intarsia.store_dask(source, repo, "a", chunks=(10, 10))
+    assert np.array_equal(intarsia.open(repo, "a")[...], numbers(40, 100))
+    forgotten.clear()
+    intarsia.recode(repo, "a", [(0, 40), (0, 100)], codecs=["zstd"], client=client)
+    assert np.array_equal(intarsia.open(repo, "a")[...], numbers(40, 100))
+    assert len(forgotten) == 3
 
 
 @pytest.mark.torture

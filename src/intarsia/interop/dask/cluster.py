@@ -6,6 +6,7 @@ import itertools
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,8 +31,11 @@ from intarsia.array.values import as_values
 from intarsia.array.write import write_box
 from intarsia.codecs.runtime import NO_OPTIONS, Luggage
 from intarsia.interop.dask.blocks import aligned, rounds
-from intarsia.parallel import Crew, Receipt, Ticket
+from intarsia.parallel import Crew, Receipt, Ticket, result_of
 from intarsia.progress import Progress, silent
+
+ASKED_AT_ONCE = 8
+"""How many receipts are fetched from a cluster's workers side by side."""
 
 
 @dataclass(frozen=True)
@@ -102,14 +106,16 @@ class Cluster:
         from distributed import as_completed, futures_of
 
         futures = futures_of(client.persist(written, retries=self.retries))
-        try:
-            # A receipt that has arrived is let go, so that nobody computes it again when its worker dies.
-            for future, blocks in as_completed(futures, with_results=True):
-                futures.remove(future)
-                yield from blocks.flat
-                count.one_more()
-        finally:
-            client.cancel(futures, force=True)
+        with ThreadPoolExecutor(ASKED_AT_ONCE) as asking:
+            try:
+                for batch in as_completed(futures).batches():
+                    # A receipt that has arrived is let go: nobody computes it again when its worker dies.
+                    for future, blocks in zip(batch, asking.map(result_of, batch), strict=True):
+                        futures.remove(future)
+                        yield from blocks.flat
+                        count.one_more()
+            finally:
+                client.cancel(futures, force=True)
 
 
 def _local_receipts(written: list[da.Array], count: _Count) -> Iterator[Receipt]:
