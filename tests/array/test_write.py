@@ -276,11 +276,14 @@ class Busy(AsyncOnly):
             self.running -= 1
 
 
-def test_after_a_failure_nothing_is_on_its_way():
+@pytest.mark.parametrize(
+    ("dtype", "shards"), [("f8", None), ("f8", (1,)), ("optional[float64]", None)], ids=str
+)
+def test_after_a_failure_nothing_is_on_its_way(dtype, shards):
     """Whoever catches the error may remove what was written, or go on."""
     store = Busy(MemoryStore())
-    array = intarsia.create(store, "a", shape=(64,), chunks=(1,), dtype="f8")
-    array.add_region([(0, 64)], codecs=[])
+    array = intarsia.create(store, "a", shape=(16,), chunks=(1,), dtype=dtype)
+    array.add_region([(0, 16)], codecs=[], shards=shards)
     with pytest.raises(OSError, match="broken"):
-        array[...] = np.ones(64)
+        array[...] = np.ones(16)
     assert store.running == 0

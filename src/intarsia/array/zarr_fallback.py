@@ -8,10 +8,12 @@ or into shards of their own.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,7 @@ import numpy as np
 import zarr
 from zarr.core.buffer import default_buffer_prototype
 
+from intarsia._compat import sync
 from intarsia.array.box import grown
 from intarsia.array.values import Values, points_of
 from intarsia.array.work import AxisCuts, outer_index
@@ -133,7 +136,7 @@ def write_part_by_zarr(source: Source, part: Part, values: Values, *, points: bo
     member: Any = source.array
     check_store(member.store)
     part = _last_of_each(part, member.shape, points)
-    with held(member.store, member.path, _shards(source, part, points)):
+    with held(member.store, member.path, _shards(source, part, points)), at_rest():
         if points:
             member.set_coordinate_selection(part.source, values[part.target])
             return
@@ -142,6 +145,38 @@ def write_part_by_zarr(source: Source, part: Part, values: Values, *, points: bo
             member.set_basic_selection(part.source or ..., chosen)
         else:
             member.set_orthogonal_selection(part.source, chosen)
+
+
+_writing: ContextVar[object] = ContextVar("writing")
+
+
+@contextmanager
+def at_rest() -> Iterator[None]:
+    """Whoever catches an error of the writes inside finds the store at rest.
+
+    zarr raises the first failure, and its other tasks run on. They are known by their context, which is a
+    copy of that of whoever began them.
+
+    >>> with at_rest():
+    ...     pass
+    """
+    mark = object()
+    token = _writing.set(mark)
+    try:
+        yield
+    except Exception:
+        sync(_ended(mark))
+        raise
+    finally:
+        _writing.reset(token)
+
+
+async def _ended(mark: object) -> None:
+    """Wait until no task with this mark runs, nor one that it began meanwhile."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    while running := [task for task in others if task.get_context().get(_writing) is mark]:
+        await asyncio.wait(running)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
 
 
 def _last_of_each(part: Part, shape: tuple[int, ...], points: bool) -> Part:
