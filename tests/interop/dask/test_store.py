@@ -1,5 +1,6 @@
 """store_dask by local schedulers: creating, appending, filling boxes; all of it or nothing."""
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +16,7 @@ from zarr.core.sync import sync
 
 import intarsia
 from intarsia.array.box import Box
+from tests.array.places import AsyncOnly
 from tests.array.strategies import arrays, codec_lists, tilings
 
 
@@ -360,6 +362,37 @@ def test_nothing_is_removed_while_another_block_is_written():
     assert store.removing.is_set()
     assert not store.mixed
     assert set(store._store_dict) <= {"zarr.json"}
+
+
+class Stuck(AsyncOnly):
+    """Does not end storing the first chunk before it is told to."""
+
+    storing, released = threading.Event(), threading.Event()
+
+    async def set(self, key, value):
+        if key.endswith("c/0"):
+            self.storing.set()
+            await asyncio.to_thread(self.released.wait)
+        await super().set(key, value)
+
+
+def test_ctrl_c_does_not_wait_for_a_block_that_is_being_written():
+    store = Stuck(zarr.storage.MemoryStore())
+
+    def second_later(block, block_id=()):
+        if block_id == (1,):
+            store.storing.wait()
+        return block
+
+    def interrupt(done, total):
+        if done:
+            raise KeyboardInterrupt
+
+    source = da.ones(4, chunks=2, dtype="i4").map_blocks(second_later, meta=np.empty(0, "i4"))
+    with ThreadPoolExecutor(2) as pool, dask.config.set(scheduler="threads", pool=pool):
+        with pytest.raises(KeyboardInterrupt):
+            intarsia.store_dask(source, store, "a", codecs=["gzip"], progress=interrupt)
+        store.released.set()
 
 
 def test_transactions_sessions_groups_and_paths_are_written_to_without_a_commit(repo, tmp_path):

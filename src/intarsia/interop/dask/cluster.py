@@ -19,6 +19,7 @@ import numpy as np
 from dask.base import compute, get_scheduler
 from dask.callbacks import Callback
 
+from intarsia._compat import store_supports_sync_io
 from intarsia.array.box import Box
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
@@ -70,9 +71,13 @@ class Cluster:
             try:
                 for receipt in self._receipts([part.written(crew.ticket, door) for part in group], count):
                     crew.take(receipt)
-            finally:
+            except BaseException as error:
                 if door is not None:
                     door.close()
+                    # After Ctrl-C only where something is removed, see `clean_up`: writes may take long.
+                    if isinstance(error, Exception) or store_supports_sync_io(store):
+                        door.wait()
+                raise
 
     @property
     def _running(self) -> Any:
@@ -131,36 +136,38 @@ def _local_receipts(written: list[da.Array], count: _Count) -> Iterator[Receipt]
 
 
 class _Door:
-    """Where threads of this process go in to write a block. Whoever closes it waits until all are out.
+    """Where threads of this process go in to write a block.
 
     dask raises the first failure, and lets blocks that have begun run on: into a store from which everything
-    is being removed.
+    is being removed. So the door is closed then, and whoever removes waits until all are out.
     """
 
     def __init__(self) -> None:
-        self._moved = threading.Condition()
-        self._inside = 0
+        self._lock = threading.Lock()
         self._closed = False
+        self._blocks: list[threading.Lock] = []
+        """Of every block that went in; locked until it is out again."""
 
     @contextmanager
     def passed(self) -> Iterator[None]:
         """Be inside."""
-        with self._moved:
-            if self._closed:
-                raise RuntimeError("another block has failed: nothing is written any more")
-            self._inside += 1
-        try:
+        inside = threading.Lock()
+        with inside:
+            with self._lock:
+                if self._closed:
+                    raise RuntimeError("another block has failed: nothing is written any more")
+                self._blocks.append(inside)
             yield
-        finally:
-            with self._moved:
-                self._inside -= 1
-                self._moved.notify_all()
 
     def close(self) -> None:
         """Let nobody in any more."""
-        with self._moved:
+        with self._lock:
             self._closed = True
-            self._moved.wait_for(lambda: not self._inside)
+
+    def wait(self) -> None:
+        """Until all are out, once it is closed."""
+        for inside in self._blocks:
+            inside.acquire()
 
 
 @dataclass
