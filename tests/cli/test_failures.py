@@ -29,6 +29,7 @@ CHANGE = {
     "vacuum": (),
 }
 EVERY = LOOK | CHANGE
+NAMES = [verb.__name__ for verbs in VERBS.values() for verb in verbs]
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +39,7 @@ def here(tmp_path, monkeypatch):
 
 
 def test_every_verb_is_tested_here():
-    listed = {verb for verbs in VERBS.values() for verb in verbs}
+    listed = set(NAMES)
     assert listed - set(EVERY) == {"create", "demo", "ingest"}
 
 
@@ -109,14 +110,14 @@ def test_a_damaged_repository(verb, store):
     assert "Traceback" not in ran.err
 
 
-@pytest.mark.parametrize("verb", [verb for verbs in VERBS.values() for verb in verbs])
+@pytest.mark.parametrize("verb", NAMES)
 def test_every_verb_has_help_with_an_example(verb):
     ran = run(verb, "--help")
     assert ran.code == 0
     assert f"Example: intarsia {verb}" in ran.out
 
 
-@pytest.mark.parametrize("verb", [verb for verbs in VERBS.values() for verb in verbs if verb != "demo"])
+@pytest.mark.parametrize("verb", [verb for verb in NAMES if verb != "demo"])
 def test_verbs_that_look_take_every_version_and_those_that_change_take_a_branch(verb):
     text = " ".join(run(verb, "--help").out.split())
     assert "--json" in text
@@ -131,12 +132,9 @@ def test_the_examples_of_the_help_are_understood():
     from typer.main import get_command
 
     group = get_command(app)
-    for verbs in VERBS.values():
-        for verb in verbs:
-            command = group.get_command(None, verb)
-            example = command.help.split("Example: intarsia ")[1].split("\n")[0].split()
-            known = {
-                name for parameter in command.params for name in parameter.opts + parameter.secondary_opts
-            }
-            used = {word for word in example if word.startswith("-") and not word.lstrip("-")[0].isdigit()}
-            assert used <= known, verb
+    for verb in NAMES:
+        command = group.get_command(None, verb)
+        example = command.help.split("Example: intarsia ")[1].split("\n")[0].split()
+        known = {name for parameter in command.params for name in parameter.opts + parameter.secondary_opts}
+        used = {word for word in example if word.startswith("-") and not word.lstrip("-")[0].isdigit()}
+        assert used <= known, verb

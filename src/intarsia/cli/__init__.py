@@ -1,4 +1,4 @@
-"""The command line: `intarsia VERB …`, one module a verb."""
+"""The command line: `intarsia VERB …`, a module for each kind of verb."""
 
 from __future__ import annotations
 

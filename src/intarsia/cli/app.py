@@ -2,19 +2,26 @@
 
 import os
 import sys
-from importlib import import_module
 from typing import Annotated, NoReturn
 
 import typer
 
 import intarsia
+from intarsia.cli.demo import demo
+from intarsia.cli.fill import append, create
+from intarsia.cli.ingest import ingest
+from intarsia.cli.keep import vacuum, verify
+from intarsia.cli.look import explain, info, read, regions, report
+from intarsia.cli.reencode import compact, recode, rewrite
+from intarsia.cli.serve import serve
+from intarsia.cli.time_travel import diff, log, restore
 from intarsia.cli.verb import Exit, complain
 
 VERBS = {
-    "Look": ("info", "regions", "read", "explain", "log", "diff", "report", "serve"),
-    "Change": ("create", "append", "ingest", "recode", "rewrite", "compact", "restore"),
-    "Keep": ("verify", "vacuum"),
-    "Try": ("demo",),
+    "Look": (info, regions, read, explain, log, diff, report, serve),
+    "Change": (create, append, ingest, recode, rewrite, compact, restore),
+    "Keep": (verify, vacuum),
+    "Try": (demo,),
 }
 """Under the headings of the help."""
 
@@ -45,9 +52,8 @@ def options(
 
 
 for _heading, _verbs in VERBS.items():
-    for _name in _verbs:
-        _function = getattr(import_module(f"intarsia.cli.{_name}"), _name)
-        app.command(_name, rich_help_panel=_heading)(_function)
+    for _verb in _verbs:
+        app.command(rich_help_panel=_heading)(_verb)
 
 
 def run() -> NoReturn:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import zarr
 from zarr.storage import ZipStore
 
 import intarsia
@@ -18,7 +17,6 @@ from intarsia.array.hierarchy import logical_arrays
 from intarsia.cli.arguments import Existing, Making, parse_options
 from intarsia.cli.verb import CommandError
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
-from intarsia.report.members import MemberFacts, read_facts
 from intarsia.versions.version import LATEST, Version, as_repository
 
 if TYPE_CHECKING:
@@ -180,25 +178,3 @@ class NamedStore:
         """A logical array of a store without versions, for writing."""
         self.store()  # refuses what such a store has not
         return intarsia.open(self.writable, self.one_array(path), mode="r+")
-
-
-def arrays_that(
-    suit: Callable[[MemberFacts], object], store: Any, path: str, what: str
-) -> tuple[list[tuple[str, zarr.Array[Any]]], int]:
-    """The Zarr array at a path, or the members that suit of the logical array there; how many were looked at.
-
-    `what` says in an error what should be there.
-    """
-    try:
-        node = zarr.open(store, path=path, mode="r+", zarr_format=3)
-    except FileNotFoundError as error:
-        raise NotLogicalArrayError(f"there is neither an array nor a group at {path!r}") from error
-    if isinstance(node, zarr.Array):
-        return [(path, node)], 1
-    try:
-        logical = intarsia.open(node, mode="r+")
-    except NotLogicalArrayError as error:
-        raise CommandError(f"{path or '/'} is a group: name {what}, or a logical array") from error
-    facts = read_facts(logical.group, logical.manifest.members, logical.ndim)
-    names = [fact.name for fact in facts if suit(fact)]
-    return [(f"{logical.path}/{name}".lstrip("/"), logical.members[name]) for name in names], len(facts)

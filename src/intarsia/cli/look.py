@@ -1,0 +1,272 @@
+"""Commands that look at an array: `info`, `regions`, `read`, `explain`, `report`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+import intarsia
+from intarsia.cli.arguments import AnyArrays, Array, Json, Reading, Selection, parse_selection
+from intarsia.cli.output import print_json, say, show_facts, show_table, waiting
+from intarsia.cli.stores import NamedStore
+from intarsia.cli.verb import CommandError, verb
+from intarsia.errors import BoundsError
+from intarsia.report.drawing import COLOURS
+from intarsia.report.survey import survey
+from intarsia.report.write import MOST_VERSIONS, whole_file, write_report
+from intarsia.words import (
+    EXPLAIN_COLUMNS,
+    PIPELINE_COLUMNS,
+    REGION_COLUMNS,
+    count_text,
+    ratio_text,
+    size_text,
+)
+
+
+@verb
+def info(
+    asked: Reading,
+    array: Array = "",
+    as_json: Json = False,
+) -> None:
+    """Show what an array is: shape, data type, regions, and how much each codec pipeline stores.
+
+    Example: intarsia info data/store temperature --as-of 2024-05-01
+    """
+    opened = NamedStore.find(asked).open(array)
+    with waiting("measuring stored chunks", counted=False):
+        seen = survey(opened)
+    pipelines = seen.pipelines()
+    if as_json:
+        print_json(
+            {
+                "store": asked.store,
+                "path": opened.path,
+                "shape": list(opened.shape),
+                "dtype": str(opened.dtype),
+                "chunks": list(opened.chunks),
+                "fill_value": str(opened.fill_value),
+                "dimension_names": None if opened.dimension_names is None else list(opened.dimension_names),
+                "regions": len(seen),
+                "members": len(seen.facts),
+                "generation": opened.generation,
+                "nbytes": opened.nbytes,
+                "nbytes_stored": seen.total_stored,
+                "nbytes_not_shown": seen.total_unused,
+                "pipelines": [
+                    {
+                        "codecs": pipeline.label,
+                        "regions": pipeline.regions,
+                        "nbytes": pipeline.nbytes,
+                        "nbytes_stored": pipeline.stored,
+                    }
+                    for pipeline in pipelines
+                ],
+                "problems": list(seen.problems),
+            }
+        )
+        return
+    unused = [("Stored, not shown", size_text(seen.total_unused))] if seen.total_unused else []
+    stored = ("Stored", size_text(seen.total_stored))
+    ratio = ("Ratio", ratio_text(seen.total_nbytes, seen.total_stored))
+    show_facts([*opened.info.fields, stored, ratio, *unused])
+    if pipelines:
+        say("")
+        rows = [pipeline.cells() for pipeline in pipelines]
+        show_table(PIPELINE_COLUMNS, rows, colours={0: [COLOURS[p.place] for p in pipelines]})
+    say(*seen.problems)
+
+
+@verb
+def regions(
+    asked: Reading,
+    array: Array = "",
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=0, help="Show only the first ones.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the regions of an array: bounds, codecs, chunks, size, stored size, member.
+
+    Example: intarsia regions data/store temperature --tag v1
+    """
+    opened = NamedStore.find(asked).open(array)
+    with waiting("measuring stored chunks", counted=False):
+        seen = survey(opened)
+    order = seen.in_order()[:limit].tolist()
+    rows = [seen.row(i) for i in order]
+    if as_json:
+        print_json(
+            {
+                "store": asked.store,
+                "path": opened.path,
+                "shape": list(opened.shape),
+                "count": len(seen),
+                "regions": [row.to_json() for row in rows],
+            }
+        )
+        return
+    if not len(seen):
+        say(f"{opened.path or '/'} has no regions yet: all of it reads as {opened.fill_value}")
+        return
+    colours = {1: [COLOURS[int(seen.group[i])] for i in order]}
+    show_table(REGION_COLUMNS, [row.cells() for row in rows], colours=colours)
+    if len(rows) < len(seen):
+        say(f"… and {count_text(len(seen) - len(rows), 'more region', 'more regions')}")
+
+
+@verb
+def read(
+    asked: Reading,
+    array: Array = "",
+    selection: Selection = "",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Save to this .npy or .csv file instead of printing."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Read a selection: print it, or save it as .npy or .csv.
+
+    Lists select as in array.oindex: every combination of the listed indices. A selection that begins with
+    a minus sign comes after --.
+
+    Example: intarsia read data/store temperature '0:24, ::10, ::10' -o day.npy
+    """
+    chosen = parse_selection(selection)
+    opened = NamedStore.find(asked).open(array)
+    with waiting("reading", counted=False):
+        outer = any(isinstance(entry, list) for entry in chosen)
+        try:
+            values = np.asarray(opened.oindex[chosen] if outer else opened[chosen])
+        except IndexError as error:
+            raise BoundsError(f"selection {selection!r} of shape {opened.shape}: {error}") from error
+    if output is not None:
+        save(output, values)
+    if as_json:
+        print_json(
+            {
+                "store": asked.store,
+                "path": opened.path,
+                "selection": selection,
+                "shape": list(values.shape),
+                "dtype": str(values.dtype),
+                "output": None if output is None else str(output),
+                "values": None if output is not None else _jsonable(values),
+            }
+        )
+    elif output is not None:
+        say(f"{output}: {values.dtype} of shape {values.shape}, {size_text(values.nbytes)}")
+    else:
+        say(*np.array2string(values, separator=" ", threshold=1000).split("\n"))
+
+
+@verb
+def explain(
+    asked: Reading,
+    array: Array = "",
+    selection: Selection = "",
+    as_json: Json = False,
+) -> None:
+    """Show the plan of a read: which regions, chunks and bytes it takes, and how they are fetched.
+
+    Example: intarsia explain data/store temperature '0:24, 10, :'
+    """
+    chosen = parse_selection(selection)
+    opened = NamedStore.find(asked).open(array)
+    outer = any(isinstance(entry, list) for entry in chosen)
+    with waiting("planning", counted=False):
+        try:
+            plan = intarsia.explain(opened, chosen, mode="orthogonal" if outer else None)
+        except IndexError as error:
+            raise BoundsError(f"selection {selection!r} of shape {opened.shape}: {error}") from error
+    if as_json:
+        print_json(
+            {"store": asked.store, "path": opened.path, "selection": selection, "plan": plan.to_json()}
+        )
+        return
+    say(*plan.summary())
+    if plan.parts:
+        show_table(EXPLAIN_COLUMNS, [part.cells() for part in sorted(plan.parts, key=lambda p: p.bounds)])
+
+
+@verb
+def report(
+    asked: Reading,
+    array: AnyArrays = "",
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path(
+        "report.html"
+    ),
+    versions: Annotated[
+        int, typer.Option("--versions", min=1, help="Show at most this many versions of each array.")
+    ] = MOST_VERSIONS,
+    data: Annotated[
+        bool, typer.Option("--data/--no-data", help="Let the check read every stored chunk.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a page with the map over time, bytes by codec, ratio per chunk, masks, slots and problems.
+
+    The page is one file that any browser opens from disk, without server or network.
+
+    Example: intarsia report data/store -o report.html
+    """
+    place = NamedStore.find(asked)
+    if place.repo is None:
+        place.store()  # refuses versions that a plain store has not
+    snapshot = None if place.repo is None else place.session().snapshot_id
+    with waiting("writing the report") as progress:
+        file = write_report(
+            place.plain if place.repo is None else place.repo,
+            output,
+            array or None,
+            versions=versions,
+            read_data=data,
+            title=f"{asked.store} {array}".strip(),
+            snapshot_id=snapshot,
+            progress=progress,
+        )
+    size = file.stat().st_size
+    if as_json:
+        print_json({"store": asked.store, "output": str(file), "nbytes": size})
+        return
+    say(f"{file} ({size_text(size)}): open it in a browser")
+
+
+def _jsonable(values: np.ndarray[Any, Any]) -> object:
+    """Values for JSON, in which NaN, times and complex numbers have no place: those become text."""
+    if values.dtype.kind in "biu" or (values.dtype.kind == "f" and bool(np.isfinite(values).all())):
+        return values.tolist()
+    return np.vectorize(_number, otypes=[object])(values).tolist() if values.size else []
+
+
+def _number(value: object) -> object:
+    if isinstance(value, float) and np.isfinite(value):
+        return float(value)
+    return str(value)
+
+
+def save(file: Path, values: np.ndarray[Any, Any]) -> None:
+    """Write an array, whole or not at all; .csv takes one or two dimensions.
+
+    >>> save(Path("cube.csv"), np.zeros((2, 2, 2)))
+    Traceback (most recent call last):
+    ...
+    intarsia.cli.verb.CommandError: cube.csv: a table has at most two dimensions, and the selection has 3...
+    """
+    if file.suffix not in (".npy", ".csv"):
+        raise CommandError(f"{file}: the name must end in .npy or .csv")
+    if file.suffix == ".csv" and values.ndim > 2:
+        raise CommandError(
+            f"{file}: a table has at most two dimensions, and the selection has {values.ndim}; "
+            "select less, or write .npy"
+        )
+    with whole_file(file) as stream:
+        if file.suffix == ".npy":
+            np.save(stream, values, allow_pickle=False)
+        else:
+            table = values.reshape(-1, 1) if values.ndim < 2 else values
+            lines = (",".join(map(str, row)) + "\n" for row in table.tolist())
+            stream.writelines(line.encode() for line in lines)
