@@ -8,7 +8,7 @@ import zarr
 from zarr.codecs import BytesCodec
 
 from intarsia import ConditionalCodec, with_decision
-from intarsia.codecs import OptionalCodec, optional
+from intarsia.codecs import OptionalCodec, conditional
 from intarsia.errors import CodecConfigurationError
 
 FIELDS = {"codecs": [{"name": "zstd", "configuration": {"level": 5, "checksum": False}}], "header_bits": 16}
@@ -47,6 +47,6 @@ def test_a_configuration_that_means_neither_is_refused(configuration, match):
 
 
 def test_the_codec_is_found_late_by_its_name(monkeypatch):
-    monkeypatch.setitem(optional.KINDS, "mask_codecs", "intarsia.codecs.shuffle:ShuffleCodec")
+    monkeypatch.setitem(conditional.KINDS, "mask_codecs", "intarsia.codecs.shuffle:ShuffleCodec")
     with pytest.raises(CodecConfigurationError, match="codec 'shuffle'"):  # it was asked, and said no
         OptionalCodec.from_dict({"name": "optional", "configuration": {"mask_codecs": []}})

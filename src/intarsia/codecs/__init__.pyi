@@ -1,14 +1,11 @@
-from .chunk_files import ChunkHeader, n5_header, tiff_header
-from .conditional import ConditionalCodec
+from .conditional import ConditionalCodec, OptionalCodec
 from .configuration import CodecLike, parse_codecs
-from .decide.arrays import decision_of, with_decision, with_padding
+from .decide.arrays import decision_of, extend_codecs, with_decision, with_padding
 from .decide.decisions import Decision, DecisionLike
-from .decide.extend import extend_codecs
 from .decide.masks import masks
 from .decide.rewrite import rewrite
 from .decide.trials import Sampled, Smallest
-from .header import OffsetCodec, PadCodec
-from .optional import OptionalCodec
+from .header import ChunkHeader, OffsetCodec, PadCodec, n5_header, tiff_header
 from .packbits import PackBitsCodec
 from .runtime import PaddingFunction
 from .shuffle import ShuffleCodec

@@ -48,7 +48,7 @@ from intarsia.codecs.current_chunk import (
     names_chunks,
     needs_chunk_index,
 )
-from intarsia.codecs.threads import in_own_thread
+from intarsia.codecs.synchronous import in_own_thread
 from intarsia.errors import (
     ChunkDecodeError,
     ChunkEncodeError,

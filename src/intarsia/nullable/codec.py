@@ -20,8 +20,7 @@ from intarsia.codecs import configuration
 from intarsia.codecs.configuration import CodecLike, parse_codecs
 from intarsia.codecs.current_chunk import named_chunk, needs_chunk_index
 from intarsia.codecs.packbits import PackBitsCodec
-from intarsia.codecs.synchronous import ChunkNamingCodec
-from intarsia.codecs.threads import in_own_thread
+from intarsia.codecs.synchronous import ChunkNamingCodec, in_own_thread
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 from intarsia.nullable.buffer import Gathered, NullableNDBuffer, OptionalNDBuffer, gather, nullable_of
 from intarsia.nullable.dtype import NAMES, OptionalDType, Spelling

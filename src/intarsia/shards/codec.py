@@ -26,11 +26,10 @@ from intarsia._compat import (
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.configuration import CodecLike, parse_codecs
 from intarsia.codecs.current_chunk import ChunkPlace, InnerPlace, at_place, current_place, needs_chunk_index
-from intarsia.codecs.decide.recode import array_codecs
+from intarsia.codecs.decide.routes import array_codecs
 from intarsia.codecs.runtime import all_codecs
 from intarsia.codecs.shard_index import CHECKSUM, checksum_of
-from intarsia.codecs.synchronous import ChunkNamingCodec
-from intarsia.codecs.threads import in_own_thread
+from intarsia.codecs.synchronous import ChunkNamingCodec, in_own_thread
 from intarsia.errors import ReadOnlyError, SlotsUnsupportedError
 from intarsia.shards.filesystem import local_root
 from intarsia.shards.inner_codecs import encoded_bound, placed, raw

@@ -17,8 +17,8 @@ import numpy as np
 from intarsia.codecs.current_chunk import Grid, InnerPlace, StoredPlace
 from intarsia.codecs.decide.arrays import with_decision
 from intarsia.codecs.decide.decisions import DecisionLike
-from intarsia.codecs.decide.recode import Recoder, array_codecs
-from intarsia.codecs.decide.routes import Route, routes
+from intarsia.codecs.decide.rewrite import Recoder
+from intarsia.codecs.decide.routes import Route, array_codecs, routes
 from intarsia.errors import ChunkDecodeError, ReadOnlyError
 from intarsia.progress import Progress, silent
 from intarsia.shards import files

@@ -19,8 +19,7 @@ from intarsia._compat import (
 )
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.current_chunk import InnerPlace, at_place, current_place
-from intarsia.codecs.decide.recode import array_codecs
-from intarsia.codecs.decide.routes import Divided
+from intarsia.codecs.decide.routes import Divided, array_codecs
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import NoSlotBoundError
 

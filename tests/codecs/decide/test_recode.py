@@ -7,7 +7,7 @@ from zarr.storage import MemoryStore
 
 from intarsia import ConditionalCodec, with_decision
 from intarsia.codecs.current_chunk import Grid, StoredPlace
-from intarsia.codecs.decide.recode import Recoder
+from intarsia.codecs.decide.rewrite import Recoder
 from intarsia.codecs.decide.routes import find_routes, stored_spec
 
 LITTLE = BytesCodec(endian="little")

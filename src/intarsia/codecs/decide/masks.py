@@ -16,9 +16,10 @@ from intarsia.codecs.bounded import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.current_chunk import ChunkPlace, Grid, InnerPlace, StoredPlace, at_place
 from intarsia.codecs.decide.arrays import grid_shape
-from intarsia.codecs.decide.recode import array_codecs, undo
+from intarsia.codecs.decide.nested import undo
 from intarsia.codecs.decide.routes import (
     Route,
+    array_codecs,
     deciding_members,
     find_routes,
     resolved,

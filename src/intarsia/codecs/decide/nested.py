@@ -1,4 +1,4 @@
-"""The codecs nested in a `conditional` codec, called one at a time on one chunk."""
+"""The codecs nested in a `conditional` codec, or standing around it, called one at a time on one chunk."""
 
 from __future__ import annotations
 
@@ -130,6 +130,22 @@ class Chain:
             if self.owner is None
             else f"codec {self.owner!r}: nested codec {position} ({name!r})"
         )
+
+
+def undo(codecs: tuple[BytesBytesCodec, ...], data: Buffer, spec: ArraySpec) -> Buffer:
+    """`data` before `codecs` encoded it; damage is a `ChunkDecodeError`."""
+    chain = Chain(None, tuple(NamedCodec(codec) for codec in codecs), spec)
+    for position in reversed(range(len(chain))):
+        data = chain.decode(position, data, bounded.likely_bound(spec))
+    return data
+
+
+def redo(codecs: tuple[BytesBytesCodec, ...], data: Buffer, spec: ArraySpec) -> Buffer:
+    """`data` after `codecs` encoded it."""
+    chain = Chain(None, tuple(NamedCodec(codec) for codec in codecs), spec)
+    for position in range(len(chain)):
+        data = chain.encode(position, data)
+    return data
 
 
 def _above_one(level: object) -> bool:

@@ -1,34 +1,45 @@
-"""Write fast, compress later: going over the chunks of an array with another decision, in place."""
+"""Write fast, compress later: going over the chunks of an array with another decision, in place.
+
+Only the `conditional` codec and what comes after it are touched: what comes before, such as a lossy filter,
+is not run again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import zarr
 
 from intarsia._compat import ArraySpec
+from intarsia.codecs.bounded import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.current_chunk import Grid, StoredPlace, at_place
+from intarsia.codecs.current_chunk import ChunkPlace, Grid, InnerPlace, StoredPlace, at_place, named_chunk
 from intarsia.codecs.decide.arrays import with_decision
-from intarsia.codecs.decide.decisions import DecisionLike
+from intarsia.codecs.decide.decisions import DecisionLike, apply
 from intarsia.codecs.decide.masks import stored_shape
-from intarsia.codecs.decide.recode import Recoder, array_codecs
+from intarsia.codecs.decide.nested import redo, undo
 from intarsia.codecs.decide.routes import (
     Route,
+    array_codecs,
     deciding_members,
     find_routes,
     resolved,
     stored_spec,
 )
 from intarsia.codecs.runtime import Luggage, options_in
+from intarsia.codecs.shard_index import ShardIndex
 from intarsia.codecs.stored_chunks import Extent, StoredObject, margins, stored_indices
-from intarsia.errors import ChunkDecodeError, CodecConfigurationError, ReadOnlyError
+from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError, ReadOnlyError
 from intarsia.parallel import Client, spread
 from intarsia.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from zarr.core.buffer import Buffer
 
 CHUNKS_PER_TASK = 16
 """How many stored objects a worker of a cluster gets at once: fetching a task costs about one of them."""
@@ -105,7 +116,7 @@ def rewrite(
     >>> rewritten.rewritten, rewritten.bytes_before, rewritten.bytes_after < 100
     (4, 4004, True)
     """
-    works = [_Work.on(zarr_array, decision) for zarr_array in _zarr_arrays(array)]
+    works = [_Rewriting.on(zarr_array, decision) for zarr_array in _zarr_arrays(array)]
     total = sum(len(work.stored) for work in works)
     result, damaged, done = Rewritten(0, 0, 0, 0), list[ChunkDecodeError](), 0
     for work in works:
@@ -130,7 +141,7 @@ def _zarr_arrays(array: Any) -> list[zarr.Array[Any]]:
     return list(deciding_members(array, "rewrite").values())
 
 
-def _in_threads(work: _Work, progress: Progress) -> tuple[Rewritten, list[ChunkDecodeError]]:
+def _in_threads(work: _Rewriting, progress: Progress) -> tuple[Rewritten, list[ChunkDecodeError]]:
     indices = iter(work.stored)
     done, total = 0, len(work.stored)
     result = Rewritten(0, 0, 0, 0)
@@ -158,7 +169,7 @@ def _in_threads(work: _Work, progress: Progress) -> tuple[Rewritten, list[ChunkD
     return result, damaged
 
 
-def _on(client: Client, work: _Work, progress: Progress) -> tuple[Rewritten, list[ChunkDecodeError]]:
+def _on(client: Client, work: _Rewriting, progress: Progress) -> tuple[Rewritten, list[ChunkDecodeError]]:
     array, indices = work.array, work.stored
     metadata: Any = array.metadata
     tasks = [indices[i : i + CHUNKS_PER_TASK] for i in range(0, len(indices), CHUNKS_PER_TASK)]
@@ -188,7 +199,7 @@ class _Elsewhere:
         self, store: Any, indices: list[tuple[int, ...]]
     ) -> tuple[Rewritten, list[ChunkDecodeError]]:
         array = self.luggage.on(zarr.open_array(store, path=self.path, mode="r+"))
-        work = _Work.of(array, indices)
+        work = _Rewriting.of(array, indices)
         result = Rewritten(0, 0, 0, 0)
         damaged: list[ChunkDecodeError] = []
         for index in indices:
@@ -200,7 +211,7 @@ class _Elsewhere:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _Rewriting:
     """What the workers of one `rewrite` share."""
 
     array: zarr.Array[Any]
@@ -211,12 +222,12 @@ class _Work:
     """Where in the grid there are chunks or shards."""
 
     @classmethod
-    def of(cls, array: zarr.Array[Any], stored: Sequence[tuple[int, ...]]) -> _Work:
+    def of(cls, array: zarr.Array[Any], stored: Sequence[tuple[int, ...]]) -> _Rewriting:
         metadata: Any = array.metadata
         return cls(array, find_routes(array, "rewrite"), Grid.of(metadata), stored)
 
     @classmethod
-    def on(cls, array: zarr.Array[Any], decision: DecisionLike | ConditionalCodec | None) -> _Work:
+    def on(cls, array: zarr.Array[Any], decision: DecisionLike | ConditionalCodec | None) -> _Rewriting:
         """What there is to do on an array, once it is clear that it can be done."""
         find_routes(array, "rewrite")  # or say what the array has instead
         if decision is not None:
@@ -271,3 +282,111 @@ class _Work:
         assert around is not None
         header = Extent(stored).without(*around).first(end.codec.header_bytes)
         return header is not None and end.codec.read_mask(header) == wanted
+
+
+@dataclass
+class Recoder:
+    """Decides the chunks of one stored object anew, and counts them."""
+
+    route: Route
+    """The way to the codec that decides."""
+
+    wanted: int | None = None
+    """The bitmask of the only chunk, if the decision was asked already."""
+
+    chunks: int = 0
+    """How many chunks were seen."""
+
+    changed: int = 0
+    """How many of them got another bitmask."""
+
+    def recode(self, data: Buffer, spec: ArraySpec, place: ChunkPlace, level: int = 0) -> Buffer | None:
+        """The object's new bytes, or None if nothing changes."""
+        if level == len(self.route.shards):
+            self.chunks += 1
+            return self._part(data, spec, place)
+        step = self.route.shards[level]
+        spec = resolved(step.before, spec)
+        index = ShardIndex.of(step.codec, spec.shape)
+        inner_spec = replace(spec, shape=step.codec.chunk_shape)
+        inner_arrays = array_codecs(self.route.step_into(level + 1).before)
+        with at_place(place):
+            chunks = index.split(undo(step.after, data, spec))
+        recoded = {
+            position: self.recode(
+                chunk, inner_spec, InnerPlace(place, position, inner_spec, inner_arrays), level + 1
+            )
+            for position, chunk in chunks.items()
+        }
+        if all(new is None for new in recoded.values()):
+            return None
+        for position, new in recoded.items():
+            if new is not None:
+                chunks[position] = new
+        joined = index.join(chunks)
+        with at_place(place):
+            return redo(step.after, joined, spec)
+
+    def _part(self, data: Buffer, spec: ArraySpec, place: ChunkPlace, level: int = 0) -> Buffer | None:
+        if level == len(self.route.parts):
+            return self._chunk(data, spec, place)
+        step = self.route.parts[level]
+        spec = resolved(step.before, spec)
+        with at_place(place):
+            parts = step.codec.open_parts(undo(step.after, data, spec), spec)
+        if step.name not in parts:
+            return None
+        new = self._part(*parts[step.name], place, level + 1)
+        if new is None:
+            return None
+        encoded = {name: part for name, (part, _) in parts.items()} | {step.name: new}
+        with at_place(place):
+            return redo(step.after, step.codec.close_parts(encoded, spec), spec)
+
+    def _chunk(self, data: Buffer, spec: ArraySpec, place: ChunkPlace) -> Buffer | None:
+        step = self.route.end
+        codec, spec = step.codec, resolved(step.before, spec)
+        with at_place(place):
+            stored = undo(step.after, data, spec)
+            old = codec.read_mask(stored)
+            decision = codec.effective_decision(spec)
+            assert decision is not None  # whoever rewrites has one
+            chain = codec.chain(spec, decision)
+            # A decision is asked once: what it says without the data is what is done.
+            wanted = decision.mask_unseen(chain) if self.wanted is None else self.wanted
+            if not codec.holds_another and wanted == old:
+                return None
+            raw, before = _seen(codec, stored, spec)
+            if wanted is None or not len(raw):
+                mask, encoded = codec.decide(raw, spec, decision)
+            else:
+                mask, encoded = apply(wanted, raw, chain)
+            new = codec.join(mask, encoded, spec)
+            if mask == old and not codec.holds_another:
+                return None
+            again, after = _seen(codec, new, spec)
+            # A codec that decides for itself inside may have changed its mind under the same mask. Bytes say
+            # nothing of that: gzip writes the time into them.
+            if before == after:
+                return None
+            # The old bytes are about to go: what cannot be read back must not take their place.
+            if not _same(again, raw):
+                raise ChunkEncodeError(
+                    f"codec {codec.name!r}: the nested codecs of {mask:#b} do not give back the bytes"
+                    f"{named_chunk()}; the chunk was left as it is"
+                )
+            self.changed += 1
+            return redo(step.after, new, spec)
+
+
+def _seen(codec: ConditionalCodec, data: Buffer, spec: ArraySpec) -> tuple[Buffer, list[tuple[str, int]]]:
+    """A chunk decoded, and the bitmasks that were met on the way."""
+    masks: list[tuple[str, int]] = []
+    decoded = codec.decode_at_most(
+        data, spec, likely_bound(spec), lambda path, mask: masks.append((path, mask))
+    )
+    return decoded, masks
+
+
+def _same(one: Buffer, other: Buffer) -> bool:
+    return bool(np.array_equal(one.as_numpy_array().view(np.uint8), other.as_numpy_array().view(np.uint8)))

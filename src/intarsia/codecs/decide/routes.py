@@ -122,8 +122,7 @@ class Route:
         axes: tuple[int, ...] | None = tuple(range(array.ndim))
         spec = stored_spec(array, array.shape)
         for step in self.shards:
-            reorder = tuple(codec for codec in step.before if isinstance(codec, ArrayArrayCodec))
-            axes = axes_after(reorder, spec, axes)
+            axes = axes_after(array_codecs(step.before), spec, axes)
             spec = replace(resolved(step.before, spec), shape=step.codec.chunk_shape)
         return None if axes is None else to_array_axes(self.shards[-1].codec.chunk_shape, axes)
 
@@ -145,6 +144,11 @@ def resolved(codecs: tuple[Codec, ...], spec: ArraySpec) -> ArraySpec:
     for codec in codecs:
         spec = codec.resolve_metadata(spec)
     return spec
+
+
+def array_codecs(codecs: tuple[Codec, ...]) -> tuple[ArrayArrayCodec, ...]:
+    """Those of `codecs` that work on arrays."""
+    return tuple(codec for codec in codecs if isinstance(codec, ArrayArrayCodec))
 
 
 def routes(codecs: tuple[Codec, ...], at: str = "codecs") -> list[Route]:

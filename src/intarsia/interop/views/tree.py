@@ -16,7 +16,7 @@ from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.fetch import is_lasting, start
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
-from intarsia.codecs.threads import in_thread_for
+from intarsia.codecs.synchronous import in_thread_for
 from intarsia.errors import ReadError
 from intarsia.interop.views.array_view import ArrayView
 
