@@ -16,7 +16,7 @@ from intarsia.nullable import (
     to_arrow,
     to_polars,
 )
-from intarsia.nullable.arrow import in_common_unit, with_one_null
+from intarsia.nullable.tables import in_common_unit, with_one_null
 
 MASK = np.array([False, False, True])
 SAMPLES = {

@@ -1,15 +1,12 @@
 from .array import NullableArray
-from .arrow import from_arrow, from_polars, to_arrow, to_polars
 from .codec import NullableCodec
-from .convert import as_masked, as_nullable
+from .convert import as_masked, as_nullable, from_anndata, from_geff
 from .create import create_array, open_array
-from .dtype import OptionalDType, optional_dtype
+from .dtype import NullDType, OptionalDType, optional_dtype
 from .elements import NULL, Null, Some
-from .null_type import NullDType
 from .nulls import UNSET, dtype_without_nulls, without_nulls
-from .other_formats import from_anndata, from_geff
-from .pandas import from_pandas, to_pandas
 from .sentinel import SentinelCodec
+from .tables import from_arrow, from_pandas, from_polars, to_arrow, to_pandas, to_polars
 from .values import NullableValues
 
 __all__ = [

@@ -13,9 +13,8 @@ from intarsia.codecs import with_decision, with_padding
 from intarsia.errors import DataTypeError
 from intarsia.nullable.buffer import OptionalNDBuffer
 from intarsia.nullable.convert import as_nullable
-from intarsia.nullable.dtype import OptionalDType
+from intarsia.nullable.dtype import NullDType, OptionalDType
 from intarsia.nullable.elements import is_string
-from intarsia.nullable.null_type import NullDType
 from intarsia.nullable.nulls import ATTRIBUTE, UNSET, check_na_object, from_attribute, strings
 from intarsia.nullable.values import NullableValues
 from intarsia.words import place_text
@@ -257,19 +256,19 @@ class NullableArray:
         1    <NA>
         dtype: Int64
         """
-        from intarsia.nullable.pandas import to_pandas
+        from intarsia.nullable.tables import to_pandas
 
         return to_pandas(self.read_nullable(), name=name, nat_as_null=nat_as_null)
 
     def to_arrow(self, *, nat_as_null: bool = False) -> pyarrow.Array[Any]:
         """Everything as an Arrow array; more dimensions become lists of fixed size."""
-        from intarsia.nullable.arrow import to_arrow
+        from intarsia.nullable.tables import to_arrow
 
         return to_arrow(self.read_nullable(), nat_as_null=nat_as_null)
 
     def to_polars(self, *, name: str = "", nat_as_null: bool = False) -> polars.Series:
         """Everything as a Polars series."""
-        from intarsia.nullable.arrow import to_polars
+        from intarsia.nullable.tables import to_polars
 
         return to_polars(self.read_nullable(), name=name, nat_as_null=nat_as_null)
 

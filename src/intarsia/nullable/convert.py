@@ -1,7 +1,8 @@
 """Anything people keep missing values in, as `NullableValues`: exactly, or refused.
 
 What to do with lists of Python's objects is asked of the set of the elements' types, which is quick to find,
-so that a long list of numbers goes to NumPy as a whole.
+so that a long list of numbers goes to NumPy as a whole. Other formats of Zarr keep values and a mask: anndata
+in its nullable columns, GEFF (the graph exchange format of cell tracking) in its properties.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import array
 import datetime
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import zarr
 
+from intarsia._icechunk import safe_store
 from intarsia.casting import Casting, cast, cast_values
 from intarsia.errors import DataTypeError
 from intarsia.nullable.elements import NULL, Null, Some, beneath, tagged, unwrap
@@ -63,11 +66,11 @@ def _taken(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Casting)
         return NullableValues.of(data, depth)
     library = type(data).__module__.partition(".")[0]
     if library == "pandas" and (hasattr(data, "dtype") or hasattr(data, "iloc")):
-        from intarsia.nullable.pandas import from_pandas
+        from intarsia.nullable.tables import from_pandas
 
         return from_pandas(data).at_depth(depth)
     if library == "polars":  # also what from_polars refuses: to NumPy it is one object
-        from intarsia.nullable.arrow import from_polars
+        from intarsia.nullable.tables import from_polars
 
         return from_polars(data).at_depth(depth)
     read = getattr(data, "read_nullable", None)
@@ -84,7 +87,7 @@ def _taken(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Casting)
             return _taken(read, dtype, depth, casting)
     elif library == "pyarrow" or hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_stream__"):
         # NumPy would make NaN of Arrow's nulls. Arrays of xarray are above: they export themselves as tables.
-        from intarsia.nullable.arrow import from_arrow
+        from intarsia.nullable.tables import from_arrow
 
         return from_arrow(data).at_depth(depth)
     plain = np.asarray(data)
@@ -304,3 +307,80 @@ _MAKERS: dict[str, Callable[[list[Any], set[type]], _Array]] = {
     "number": _numbers,
     "record": _voids,
 }
+
+
+ANNDATA_ENCODINGS = ("nullable-integer", "nullable-boolean", "nullable-string-array")
+
+
+def from_geff(
+    source: Any, prop: str, *, of: Literal["nodes", "edges"] = "nodes", path: str | None = None
+) -> NullableValues:
+    """The property `prop` of the nodes or edges of a GEFF: its values, null where it is missing.
+
+    `source` is a path, a store or a group, `path` where in it the GEFF lies. A property of more than one
+    dimension is missing for a node as a whole.
+
+    >>> group = zarr.group({})
+    >>> values = group.create_array("nodes/props/score/values", data=np.array([0.5, 0.0]))
+    >>> missing = group.create_array("nodes/props/score/missing", data=np.array([False, True]))
+    >>> from_geff(group, "score")
+    NullableValues([0.5, NULL], dtype=float64)
+    """
+    if of not in ("nodes", "edges"):
+        raise ValueError(f"of={of!r}: a GEFF has properties of 'nodes' and of 'edges'")
+    if not isinstance(source, zarr.Group):
+        root = zarr.open_group(safe_store(source), mode="r", path=path or "")
+    else:
+        root = source[path] if path else source  # type: ignore[assignment]
+    where = f"{of}/props/{prop}"
+    try:
+        group: Any = root[where]
+        stored: Any = group["values"]
+    except KeyError:
+        parent = root.get(f"{of}/props")
+        known = sorted(parent.group_keys()) if isinstance(parent, zarr.Group) else []
+        raise KeyError(f"no property {prop!r} of {of}; there are: {', '.join(known) or 'none'}") from None
+    if "data" in group:
+        raise DataTypeError(
+            f"{where} holds arrays of a different shape for every one of its {of}, which is no "
+            "n-dimensional array: read it with geff.GeffReader"
+        )
+    values = stored[...]
+    if values.dtype.kind == "U":
+        values = values.astype(np.dtypes.StringDType())
+    if "missing" not in group:
+        return NullableValues(values)
+    missing = np.asarray(group["missing"][...], dtype=np.bool_)
+    if missing.shape != values.shape[:1]:
+        raise DataTypeError(f"{where}: {missing.shape} elements of missing for values of {values.shape}")
+    spread = missing.reshape(missing.shape + (1,) * (values.ndim - 1))
+    return NullableValues(values, np.ascontiguousarray(np.broadcast_to(spread, values.shape)))
+
+
+def from_anndata(source: Any, path: str | None = None) -> NullableValues:
+    """A nullable column as anndata stores it: integers, bools or strings, null where it is masked.
+
+    `source` is a path, a store or a group, `path` where in it the column lies, for example
+    "obs/cell_count".
+
+    >>> group = zarr.group({}, attributes={"encoding-type": "nullable-integer"})
+    >>> values = group.create_array("values", data=np.array([3, 1]))
+    >>> mask = group.create_array("mask", data=np.array([False, True]))
+    >>> from_anndata(group)
+    NullableValues([3, NULL], dtype=int64)
+    """
+    root: Any = source if isinstance(source, zarr.Group) else zarr.open_group(safe_store(source), mode="r")
+    column = root[path] if path else root
+    encoding = column.attrs.get("encoding-type")
+    if encoding not in ANNDATA_ENCODINGS:
+        raise DataTypeError(
+            f"{path or 'the group'} has the anndata encoding {encoding!r}; "
+            f"nullable are {', '.join(ANNDATA_ENCODINGS)}"
+        )
+    values = column["values"][...]
+    mask = np.asarray(column["mask"][...], dtype=np.bool_)
+    if mask.shape != values.shape:
+        raise DataTypeError(f"{path or 'the group'}: a mask of {mask.shape} for values of {values.shape}")
+    if encoding == "nullable-string-array":
+        values = np.asarray(values, dtype=object).astype(np.dtypes.StringDType())
+    return NullableValues(values, mask)

@@ -18,9 +18,8 @@ from intarsia.errors import CodecConfigurationError, DataTypeError
 from intarsia.nullable.array import NullableArray
 from intarsia.nullable.codec import NullableCodec, default_serializer
 from intarsia.nullable.convert import as_nullable
-from intarsia.nullable.dtype import OptionalDType, Spelling, optional_dtype
+from intarsia.nullable.dtype import NullDType, OptionalDType, Spelling, optional_dtype
 from intarsia.nullable.elements import NULL, element_type, is_string
-from intarsia.nullable.null_type import NullDType
 from intarsia.nullable.nulls import ATTRIBUTE, UNSET, attribute_of
 from intarsia.nullable.sentinel import on_present_values
 
