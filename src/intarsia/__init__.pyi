@@ -15,12 +15,12 @@ from .codecs import (
     with_padding,
 )
 from .errors import IntarsiaError
-from .interop.dask.store import store_dask
+from .interop.dask.store_dask import store_dask
 from .interop.views.fuse import fuse, split
 from .interop.views.fused_view import fused_view
 from .interop.views.http import serve, serving
 from .interop.views.tensorstore import tensorstore_spec
-from .interop.xarray.writing import from_xarray
+from .interop.xarray.from_xarray import from_xarray
 from .packing import Packing
 from .progress import progress_bar
 from .report.region_map import region_map

@@ -22,7 +22,7 @@ PROVIDERS = {
     "fork_for": "intarsia.versions.forks:fork_for",
     "notebook_html": "intarsia.report.notebook:notebook_html",
     "optimize": "intarsia.tune:optimize",
-    "to_dask": "intarsia.interop.dask.reading:to_dask",
+    "to_dask": "intarsia.interop.dask.to_dask:to_dask",
     "to_xarray": "intarsia.interop.xarray.accessor:to_xarray",
 }
 """Where each function lives; all of them take the array first."""

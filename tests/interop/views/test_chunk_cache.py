@@ -1,6 +1,6 @@
 """What is kept for a while, and what goes first."""
 
-from intarsia.interop.views.chunk_cache import ChunkCache
+from intarsia.interop.views.fused_view import ChunkCache
 
 
 def test_what_was_not_asked_for_the_longest_goes_first():

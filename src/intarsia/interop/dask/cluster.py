@@ -1,4 +1,7 @@
-"""Writing the blocks of a dask array into members: on a cluster, in processes or in threads."""
+"""Writing the blocks of a dask array into members: on a cluster, in processes or in threads.
+
+Blocks are cut so that they hold whole chunks: no chunk belongs to two of them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import dask
@@ -31,7 +35,6 @@ from intarsia.array.table import RegionTable
 from intarsia.array.values import as_values
 from intarsia.array.write import write_box
 from intarsia.codecs.runtime import NO_OPTIONS, Luggage
-from intarsia.interop.dask.blocks import aligned, rounds
 from intarsia.parallel import Crew, Receipt, Ticket, result_of
 from intarsia.progress import Progress, silent
 
@@ -210,7 +213,7 @@ class _PieceInBlocks:
         """The array of receipts, one for every block."""
         starts = tuple(tuple(itertools.accumulate(sizes[:-1], initial=0)) for sizes in self.source.chunks)
         template = _template(self.logical.manifest)
-        writer = _Writer(ticket, self.logical.group.path, self.piece, self.luggage, template, starts, door)
+        writer = _BlockWriter(ticket, self.logical.group.path, self.piece, self.luggage, template, starts, door)
         return da.map_blocks(
             writer,
             self.source,
@@ -222,7 +225,7 @@ class _PieceInBlocks:
 
 
 @dataclass(frozen=True)
-class _Writer:
+class _BlockWriter:
     """Writes blocks of one piece; travels to workers."""
 
     ticket: Ticket
@@ -254,3 +257,56 @@ class _Writer:
 def _template(manifest: Manifest) -> Manifest:
     """What a worker needs to know of the manifest: the data type, but not a hundred thousand regions."""
     return replace(manifest, members=(), regions=RegionTable.from_rows([], manifest.ndim))
+
+
+type Sizes = tuple[int, ...]
+
+
+def aligned(sizes: Sequence[Sizes], piece: Piece, grain: Sequence[int]) -> tuple[Sizes, ...]:
+    """Block sizes as near to `sizes` as whole chunks of the member allow.
+
+    >>> from intarsia.array.reserve import Piece
+    >>> from intarsia.array.box import Box
+    >>> piece = Piece("m-1", Box((0,), (10,)), Box((2,), (12,)))  # starts within the chunk [0:4]
+    >>> aligned([(3, 3, 4)], piece, (4,))
+    ((2, 4, 4),)
+    """
+    axes = zip(sizes, piece.target.start, grain, piece.target.shape, strict=True)
+    return tuple(_axis(blocks, start, chunk, size) for blocks, start, chunk, size in axes)
+
+
+def _axis(blocks: Sizes, start: int, chunk: int, size: int) -> Sizes:
+    """A cut of the source moves down to where a chunk of the member begins."""
+    moved = {(start + cut) // chunk * chunk - start for cut in accumulate(blocks)}
+    edges = [0, *sorted(edge for edge in moved if 0 < edge < size), size]
+    return tuple(b - a for a, b in pairwise(edges))
+
+
+def rounds(parts: Sequence[_PieceInBlocks]) -> list[list[_PieceInBlocks]]:
+    """The parts in groups that can be written at once: two that share a chunk are in different ones.
+
+    >>> from types import SimpleNamespace as Part
+    >>> from intarsia.array.reserve import Piece
+    >>> from intarsia.array.box import Box
+    >>> pieces = [Piece("m-1", Box((a,), (a + 2,)), Box((a,), (a + 2,))) for a in (0, 2)]
+    >>> [len(group) for group in rounds([Part(piece=piece, grain=(2,)) for piece in pieces])]
+    [2]
+    >>> [len(group) for group in rounds([Part(piece=piece, grain=(4,)) for piece in pieces])]
+    [1, 1]
+    """
+    groups: list[list[_PieceInBlocks]] = []
+    for part in parts:
+        free = (g for g in groups if not any(_share_a_chunk(part, other) for other in g))
+        group = next(free, None)
+        if group is None:
+            groups.append([part])
+        else:
+            group.append(part)
+    return groups
+
+
+def _share_a_chunk(one: _PieceInBlocks, other: _PieceInBlocks) -> bool:
+    if one.piece.member != other.piece.member:
+        return False
+    chunks = one.piece.target.in_units(one.grain)
+    return chunks.intersect(other.piece.target.in_units(one.grain)) is not None

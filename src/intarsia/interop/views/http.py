@@ -16,8 +16,7 @@ import zarr
 
 from intarsia.errors import IntarsiaError
 from intarsia.extras import extra
-from intarsia.interop.views.fused_view import view_store
-from intarsia.interop.views.view_store import ViewStore
+from intarsia.interop.views.fused_view import ViewStore, view_store
 from intarsia.versions.version import Version
 
 if TYPE_CHECKING:

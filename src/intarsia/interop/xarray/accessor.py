@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from intarsia.extras import extra
-from intarsia.interop.xarray.writing import from_xarray
+from intarsia.interop.xarray.from_xarray import from_xarray
 
 if TYPE_CHECKING:
     from intarsia.array import LogicalArray
@@ -26,7 +26,7 @@ def to_xarray(array: LogicalArray, **options: Any) -> Any:
     >>> to_xarray(array).mean("time").item()
     2.0
     """
-    from intarsia.interop.xarray.dataset import variable_name  # needs xarray, which may be missing
+    from intarsia.interop.xarray.backend import variable_name  # needs xarray, which may be missing
 
     return xr.open_dataset(array, engine="intarsia", **options)[variable_name(array.path)]
 

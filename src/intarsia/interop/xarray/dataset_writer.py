@@ -19,7 +19,7 @@ from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
 from intarsia.errors import DataTypeError, ShapeError
 from intarsia.interop.dask.jobs import Job, carry_out, new_array, onto_axis
-from intarsia.interop.xarray.dataset import UNLIMITED_KEY, GroupStore
+from intarsia.interop.xarray.backend import UNLIMITED_KEY, GroupStore
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -67,10 +67,10 @@ def write_dataset(
     dataset: xr.Dataset, store: Any, path: str, choices: Choices, cluster: Cluster | None
 ) -> None:
     """Write a dataset into the group at `path`, which is made if need be."""
-    _Writer(dataset, open_group(store, path, "a"), choices, cluster).write()
+    _DatasetWriter(dataset, open_group(store, path, "a"), choices, cluster).write()
 
 
-class _Writer:
+class _DatasetWriter:
     """One dataset on its way into one group."""
 
     def __init__(

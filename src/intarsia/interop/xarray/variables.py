@@ -18,7 +18,7 @@ from xarray.core import indexing
 
 from intarsia.array import LogicalArray
 from intarsia.array.attributes import with_floats
-from intarsia.interop.dask.reading import block_sizes, compact
+from intarsia.interop.dask.to_dask import block_sizes, compact
 from intarsia.nullable import NullableArray, OptionalDType, as_nullable, dtype_without_nulls, without_nulls
 from intarsia.nullable.nulls import NullsChoice
 from intarsia.parallel import check_travels
@@ -209,15 +209,15 @@ class _Converted:
         return self.convert(self._array[key])
 
     @property
-    def oindex(self) -> _Indexer:
-        return _Indexer(self, self._array.oindex.__getitem__)
+    def oindex(self) -> _ConvertedIndexer:
+        return _ConvertedIndexer(self, self._array.oindex.__getitem__)
 
     @property
-    def vindex(self) -> _Indexer:
-        return _Indexer(self, self._array.vindex.__getitem__)
+    def vindex(self) -> _ConvertedIndexer:
+        return _ConvertedIndexer(self, self._array.vindex.__getitem__)
 
 
-class _Indexer:
+class _ConvertedIndexer:
     def __init__(self, converted: _Converted, read: Callable[[Any], Any]) -> None:
         self._converted, self._read = converted, read
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.extras import extra
-from intarsia.interop.dask.store import writable
+from intarsia.interop.dask.store_dask import writable
 from intarsia.progress import Progress, silent
 from intarsia.versions.transaction import retry, transaction
 from intarsia.versions.version import as_repository, resolve

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import intarsia
 from intarsia.array.box import Box
-from intarsia.interop.dask import reading
-from intarsia.interop.dask.reading import block_sizes, compact
+from intarsia.interop.dask import to_dask
+from intarsia.interop.dask.to_dask import block_sizes, compact
 from tests.array.strategies import arrays, axis_slices
 from tests.interop.datasets import CountingStore
 
@@ -187,7 +187,7 @@ def test_a_hole_is_cut_like_the_rest():
 
 
 def test_scattered_regions_do_not_make_a_grid_of_millions_of_blocks(monkeypatch):
-    monkeypatch.setattr(reading, "ALWAYS_ALLOWED_BLOCKS", 20)
+    monkeypatch.setattr(to_dask, "ALWAYS_ALLOWED_BLOCKS", 20)
     array = intarsia.create({}, "a", shape=(24, 24), chunks=(1, 1), dtype="u1")
     for i in range(24):  # a diagonal: 24 chunks, and 24 cuts on either axis
         array.add_region(((i, i + 1), (i, i + 1)), codecs=[], chunks=(4, 4))
