@@ -8,9 +8,8 @@ import pytest
 import zarr
 
 import intarsia
-from intarsia.report.heat_map import heat_cells, heat_scale
-from intarsia.report.member_sections import mask_uses
 from intarsia.report.page import render_page
+from intarsia.report.sections import heat_cells, heat_scale, mask_uses
 from intarsia.report.survey import survey
 from intarsia.report.write import moments_of, report_of
 from tests.report import samples

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.report.projection import plane_axes, project
+from intarsia.report.drawing import plane_axes, project
 from tests.array.strategies import arrays
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PROVIDERS = {
     "advise": "intarsia.tune:advise",
     "fork_for": "intarsia.versions.forks:fork_for",
-    "notebook_html": "intarsia.report.notebook:notebook_html",
+    "notebook_html": "intarsia.report.region_map:notebook_html",
     "optimize": "intarsia.tune:optimize",
     "to_dask": "intarsia.interop.dask.to_dask:to_dask",
     "to_xarray": "intarsia.interop.xarray.accessor:to_xarray",

@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from intarsia.progress import Progress, progress_bar, silent
-from intarsia.report.escaping import plain
-from intarsia.words import aligned
+from intarsia.words import aligned, plain
 
 if TYPE_CHECKING:
     pass

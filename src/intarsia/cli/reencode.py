@@ -25,7 +25,6 @@ from intarsia.cli.output import print_json, say, show_table, waiting
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, verb
 from intarsia.errors import NotLogicalArrayError
-from intarsia.report.member_sections import conditional_codecs
 from intarsia.report.members import MemberFacts, read_facts
 from intarsia.report.survey import survey
 from intarsia.words import bounds_text, size_text
@@ -136,7 +135,9 @@ def rewrite(
     with changing as transaction:
         target = place.writable if transaction is None else transaction.store
         path = array.strip("/")
-        arrays, members = _arrays_that(conditional_codecs, target, path, "an array with a conditional codec")
+        arrays, members = _arrays_that(
+            lambda fact: fact.conditional_codecs, target, path, "an array with a conditional codec"
+        )
         if not arrays:
             raise intarsia.errors.CodecConfigurationError(
                 f"cannot rewrite {path or '/'}: none of its {members} members has a conditional codec.\n"

@@ -19,8 +19,8 @@ from rich.text import Text
 
 from intarsia import errors
 from intarsia.cli.output import stderr
-from intarsia.report.escaping import plain
 from intarsia.versions.repository import translated
+from intarsia.words import plain
 
 TRACEBACK = "INTARSIA_TRACEBACK"
 """Set this variable to see where an unexpected error comes from."""

@@ -81,6 +81,15 @@ class MemberFacts:
         """Whether the store holds shards."""
         return self.grain != self.chunks
 
+    @property
+    def conditional_codecs(self) -> tuple[Mapping[str, Any], ...]:
+        """The codecs nested in its `conditional` codec; empty if it has none."""
+        for codec in self.codecs:
+            settings = codec.get("configuration") or {}
+            if codec.get("name") in ("conditional", "optional") and isinstance(settings.get("codecs"), list):
+                return tuple(settings["codecs"])
+        return ()
+
     def key(self, index: Sequence[int]) -> str:
         """The key of a stored chunk below the member."""
         if not index:

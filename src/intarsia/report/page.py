@@ -11,16 +11,14 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from intarsia.report.drawing import COLOURS
-from intarsia.report.escaping import embedded_json, markup, plain
-from intarsia.report.heat_map import cell_text, draw_heat, heat_cells, heat_scale
-from intarsia.report.notebook import html_table, legend_table, region_table
-from intarsia.report.region_map import draw_map
+from intarsia.report.region_map import draw_map, html_table, legend_table, region_table
+from intarsia.report.sections import cell_text, draw_heat, heat_cells, heat_scale
 from intarsia.report.survey import Survey
-from intarsia.words import count_text, percent_text, ratio_text, size_text
+from intarsia.words import count_text, embedded_json, markup, percent_text, plain, ratio_text, size_text
 
 if TYPE_CHECKING:
     from intarsia.array.upkeep import Problem
-    from intarsia.report.member_sections import MaskUse, SlotUse
+    from intarsia.report.sections import MaskUse, SlotUse
 
 
 MOST_ROWS = 200
