@@ -11,7 +11,7 @@ import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec
 
 import intarsia
-from intarsia.shards.array import ShardedArray
+from intarsia.shards.handle import ShardedArray
 
 # A server that has everything imported forks the workers: real processes, without a second of imports each.
 processes = multiprocessing.get_context("forkserver")

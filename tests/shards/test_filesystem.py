@@ -8,7 +8,7 @@ import zarr
 from zarr.storage import LocalStore, LoggingStore, MemoryStore, ZipStore
 
 import intarsia
-from intarsia.shards import filesystem
+from intarsia.shards import locks
 from tests.shards import fleet
 
 SHARDED = {"shape": 64, "chunks": 8, "shards": 32, "dtype": "u2", "compressors": None}
@@ -54,7 +54,7 @@ def test_network_file_systems_are_refused(tmp_path, monkeypatch, kind):
         "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
         f"23 22 0:40 / {place} rw,relatime shared:2 - {kind} server:/data rw,vers=4.2\n"
     )
-    monkeypatch.setattr(filesystem, "MOUNTS", mounts)
+    monkeypatch.setattr(locks, "MOUNTS", mounts)
     with pytest.raises(
         intarsia.errors.SlotsUnsupportedError, match=f"on a {kind} file system.*locks"
     ) as caught:
@@ -80,16 +80,15 @@ def test_the_mount_that_counts_is_the_innermost_and_the_last(tmp_path, monkeypat
     mounts.write_text(
         "".join(f"1 1 0:1 / {line.split()[0]} rw - {line.split()[1]} source rw\n" for line in lines)
     )
-    monkeypatch.setattr(filesystem, "MOUNTS", mounts)
+    monkeypatch.setattr(locks, "MOUNTS", mounts)
     kinds = {
-        path: filesystem.filesystem_type(Path(path))
-        for path in ("/x", "/data/x", "/data/local/x/y", "/again/x")
+        path: locks.filesystem_type(Path(path)) for path in ("/x", "/data/x", "/data/local/x/y", "/again/x")
     }
     assert kinds == {"/x": "ext4", "/data/x": "nfs4", "/data/local/x/y": "xfs", "/again/x": "ext4"}
 
 
 def test_without_a_list_of_mounts_nothing_is_known(monkeypatch):
-    monkeypatch.setattr(filesystem, "MOUNTS", Path("/no/such/file"))
-    assert filesystem.filesystem_type(Path("/")) is None
+    monkeypatch.setattr(locks, "MOUNTS", Path("/no/such/file"))
+    assert locks.filesystem_type(Path("/")) is None
     with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="an unknown file system"):
-        filesystem.refuse_network(Path("/"))
+        locks.refuse_network(Path("/"))

@@ -161,7 +161,7 @@ def test_with_two_slots_a_rewrite_leaves_the_old_bytes_until_the_next(tmp_path):
 
 
 def files_index(path, array):
-    from intarsia.shards.array import ShardedArray
+    from intarsia.shards.handle import ShardedArray
 
     with files.opened(path, write=False) as fd:
         return files.read_index(fd, ShardedArray(array).index)

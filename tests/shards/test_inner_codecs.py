@@ -7,7 +7,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, Trans
 
 import intarsia
 from intarsia.nullable import NullableCodec, optional_dtype
-from intarsia.shards.array import ShardedArray
+from intarsia.shards.handle import ShardedArray
 from intarsia.shards.inner_codecs import EncodedBound, encoded_bound
 from tests.shards import fleet
 
@@ -224,7 +224,7 @@ def test_what_decisions_make_too_large_at_any_depth_is_stored_raw(tmp_path, code
 
 
 def slots_spec(array):
-    return intarsia.shards.array.ShardedArray(array).shard_spec
+    return intarsia.shards.handle.ShardedArray(array).shard_spec
 
 
 def nullable_array(path, decision=None, **more):

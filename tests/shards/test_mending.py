@@ -5,7 +5,7 @@ import pytest
 
 from intarsia.codecs.shard_index import absent
 from intarsia.shards.inner_codecs import EncodedBound
-from intarsia.shards.mending import PARKED, believable, parked, unparked
+from intarsia.shards.reading import PARKED, believable, parked, unparked
 from intarsia.shards.slots import SlotIndex, SlotLayout
 
 INDEX = SlotIndex(grid=(4,), first=False)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import intarsia
 from intarsia.shards import files, swap
-from intarsia.shards.array import ShardedArray
+from intarsia.shards.handle import ShardedArray
 from intarsia.shards.swap import ChunkCopy, copy_chunks
 from tests.shards import fleet
 

@@ -9,7 +9,7 @@ import zarr
 import intarsia
 from intarsia.codecs.shard_index import NO_ENTRY
 from intarsia.shards import files, writing
-from intarsia.shards.array import ShardedArray
+from intarsia.shards.handle import ShardedArray
 from tests.shards import fleet
 
 

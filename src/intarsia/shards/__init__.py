@@ -3,10 +3,10 @@
 A slotted shard is a valid `sharding_indexed` shard whose inner chunks lie at fixed offsets.
 """
 
-from intarsia.shards.codec import SlottedSharding
 from intarsia.shards.compaction import compact
 from intarsia.shards.handle import flush_slots, reslot, slotted
 from intarsia.shards.inspection import check_shards, slot_stats
+from intarsia.shards.sharding import SlottedSharding
 
 __all__ = [
     "SlottedSharding",

@@ -22,12 +22,12 @@ from intarsia.codecs.decide.routes import Route, array_codecs, routes
 from intarsia.errors import ChunkDecodeError, ReadOnlyError
 from intarsia.progress import Progress, silent
 from intarsia.shards import files
-from intarsia.shards.array import ShardedArray
+from intarsia.shards.handle import ShardedArray
 from intarsia.shards.reading import read_chunks
 from intarsia.shards.swap import chunk_lengths, dense, held_shard, put
 
 if TYPE_CHECKING:
-    from intarsia.shards.array import AnyArray
+    from intarsia.shards.handle import AnyArray
     from intarsia.shards.swap import HeldShard
 
 
@@ -96,7 +96,7 @@ def compact(
         raise ReadOnlyError("cannot compact: the array is open for reading only; open it with mode='r+'")
     sharded = ShardedArray(array if decision is None else with_decision(array, decision))
     sharded.check_filesystem(any_filesystem=any_filesystem)
-    work = _Work(sharded, None if decision is None else Recoding(sharded))
+    work = _Compacting(sharded, None if decision is None else Recoding(sharded))
     shards = [path for _, path in sharded.files()]
     result = Compaction(len(shards), replaced=0, bytes_before=0, bytes_after=0)
     progress(0, len(shards))
@@ -126,7 +126,7 @@ def _on_disk(path: Path) -> int:
 
 
 @dataclass(frozen=True)
-class _Work:
+class _Compacting:
     """Compacting the shards of one array, of which others wait while some are worked on."""
 
     sharded: ShardedArray

@@ -71,7 +71,7 @@ def encoded_bound(codecs: Iterable[Codec], chunk_spec: ArraySpec) -> EncodedBoun
     decides otherwise must see to it that the chunk still fits.
 
     >>> import zarr
-    >>> from intarsia.shards.array import ShardedArray
+    >>> from intarsia.shards.handle import ShardedArray
     >>> z = zarr.create_array({}, shape=64, chunks=8, shards=64, dtype="u2", compressors=None)
     >>> codec = z.metadata.codecs[0]
     >>> encoded_bound(codec.codecs, ShardedArray(z).chunk_spec)

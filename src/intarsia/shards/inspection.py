@@ -14,13 +14,12 @@ from intarsia.codecs.current_chunk import working_on
 from intarsia.codecs.shard_index import Table, absent
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
-from intarsia.shards.array import ShardedArray
-from intarsia.shards.mending import check_believable, parked, placed, unparked
-from intarsia.shards.reading import locked_index, read_chunks
+from intarsia.shards.handle import ShardedArray
+from intarsia.shards.reading import check_believable, locked_index, parked, placed, read_chunks, unparked
 from intarsia.shards.swap import dense
 
 if TYPE_CHECKING:
-    from intarsia.shards.array import AnyArray
+    from intarsia.shards.handle import AnyArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from intarsia._compat import morton_order_coords
 from intarsia.codecs.current_chunk import to_array_axes
 from intarsia.codecs.shard_index import ENTRY, ShardIndex, Table, absent
 from intarsia.errors import SlotsUnsupportedError
-from intarsia.shards.mending import TORN, unparked
-from intarsia.shards.reading import locked_index
+from intarsia.shards.reading import TORN, locked_index, unparked
 
 if TYPE_CHECKING:
     from intarsia.shards.inner_codecs import EncodedBound

@@ -24,7 +24,7 @@ from intarsia.codecs.shard_index import Table, absent
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 from intarsia.shards import files
 from intarsia.shards.locks import close_file, lock_index, lock_out_writers, open_file, try_lock
-from intarsia.shards.mending import PARKED, TORN, believable, mend, placed, torn
+from intarsia.shards.reading import PARKED, TORN, believable, mend, placed, torn
 
 if TYPE_CHECKING:
     from intarsia.shards.slots import SlotIndex, SlotLayout, SlotSettings

@@ -15,8 +15,7 @@ from intarsia.codecs.shard_index import NO_ENTRY
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, SlotsGoneError
 from intarsia.shards import files
 from intarsia.shards.locks import lock_index, lock_out_writers
-from intarsia.shards.mending import TORN, mend, parked, torn_message
-from intarsia.shards.reading import held_chunks, locked_entries
+from intarsia.shards.reading import TORN, held_chunks, locked_entries, mend, parked, torn_message
 
 if TYPE_CHECKING:
     from intarsia.shards.slots import SlotLayout, SlotSettings

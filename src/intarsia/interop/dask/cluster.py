@@ -5,7 +5,6 @@ Blocks are cut so that they hold whole chunks: no chunk belongs to two of them.
 
 from __future__ import annotations
 
-import itertools
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
@@ -211,9 +210,11 @@ class _PieceInBlocks:
 
     def written(self, ticket: Ticket, door: _Door | None) -> Any:
         """The array of receipts, one for every block."""
-        starts = tuple(tuple(itertools.accumulate(sizes[:-1], initial=0)) for sizes in self.source.chunks)
+        starts = tuple(tuple(accumulate(sizes[:-1], initial=0)) for sizes in self.source.chunks)
         template = _template(self.logical.manifest)
-        writer = _BlockWriter(ticket, self.logical.group.path, self.piece, self.luggage, template, starts, door)
+        writer = _BlockWriter(
+            ticket, self.logical.group.path, self.piece, self.luggage, template, starts, door
+        )
         return da.map_blocks(
             writer,
             self.source,

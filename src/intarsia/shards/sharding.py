@@ -31,8 +31,8 @@ from intarsia.codecs.runtime import all_codecs
 from intarsia.codecs.shard_index import CHECKSUM, checksum_of
 from intarsia.codecs.synchronous import ChunkNamingCodec, in_own_thread
 from intarsia.errors import ReadOnlyError, SlotsUnsupportedError
-from intarsia.shards.filesystem import local_root
 from intarsia.shards.inner_codecs import encoded_bound, placed, raw
+from intarsia.shards.locks import local_root
 from intarsia.shards.reading import in_batches, read_chunks
 from intarsia.shards.slots import SlotIndex, SlotSettings, from_the_array
 from intarsia.shards.swap import restore_slots
