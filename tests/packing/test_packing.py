@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from intarsia.errors import PackingError
 from intarsia.packing import Packing
-from intarsia.packing.numbers import KINDS
-from intarsia.packing.packing import BLOCK
+from intarsia.packing.numbers import BLOCK, KINDS
 
 STORED = [
     "i1",

@@ -8,12 +8,10 @@ import typer
 
 import intarsia
 from intarsia.cli.demo import demo
-from intarsia.cli.fill import append, create
-from intarsia.cli.ingest import ingest
+from intarsia.cli.fill import append, create, ingest
 from intarsia.cli.keep import vacuum, verify
-from intarsia.cli.look import explain, info, read, regions, report
+from intarsia.cli.look import explain, info, read, regions, report, serve
 from intarsia.cli.reencode import compact, recode, rewrite
-from intarsia.cli.serve import serve
 from intarsia.cli.time_travel import diff, log, restore
 from intarsia.cli.verb import Exit, complain
 

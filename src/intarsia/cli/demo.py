@@ -12,8 +12,7 @@ import typer
 import intarsia
 from intarsia.array import LogicalArray
 from intarsia.cli.arguments import Json
-from intarsia.cli.output import print_json, say, show_table
-from intarsia.cli.verb import CommandError, verb
+from intarsia.cli.verb import CommandError, print_json, say, show_table, verb
 from intarsia.report.drawing import COLOURS
 from intarsia.report.survey import survey
 from intarsia.report.write import write_report

@@ -1,5 +1,7 @@
-"""Commands that look at an array: `info`, `regions`, `read`, `explain`, `report`."""
+"""Commands that look at arrays: `info`, `regions`, `read`, `explain`, `report`, `serve`."""
 
+import sys
+import threading
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,10 +9,20 @@ import numpy as np
 import typer
 
 import intarsia
-from intarsia.cli.arguments import AnyArrays, Array, Json, Reading, Selection, parse_selection
-from intarsia.cli.output import print_json, say, show_facts, show_table, waiting
+from intarsia.array.hierarchy import logical_arrays
+from intarsia.cli.arguments import (
+    AnyArrays,
+    Array,
+    Codec,
+    Json,
+    Reading,
+    Selection,
+    parse_codec_list,
+    parse_selection,
+    parse_sizes,
+)
 from intarsia.cli.stores import NamedStore
-from intarsia.cli.verb import CommandError, verb
+from intarsia.cli.verb import CommandError, print_json, say, show_facts, show_table, verb, waiting
 from intarsia.errors import BoundsError
 from intarsia.report.drawing import COLOURS
 from intarsia.report.survey import survey
@@ -233,6 +245,85 @@ def report(
         print_json({"store": asked.store, "output": str(file), "nbytes": size})
         return
     say(f"{file} ({size_text(size)}): open it in a browser")
+
+
+@verb
+def serve(
+    asked: Reading,
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH", help="One array or group; everything if left out.", show_default=False
+        ),
+    ] = "",
+    host: Annotated[
+        str, typer.Option("--host", help="Where to listen; 0.0.0.0 lets other machines read.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=0, max=65535, show_default="8000, or any free port if that is taken"),
+    ] = None,
+    codec: Codec = None,
+    chunks: Annotated[
+        str | None,
+        typer.Option("--chunks", metavar="N,N,…", help="Chunks of the served array, if PATH is an array."),
+    ] = None,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cors",
+            metavar="ORIGIN",
+            help="A web site whose pages may read it, in browsers; '*' for all. Repeated. None if left out.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Serve arrays over HTTP until Ctrl-C: every logical array is one ordinary Zarr array there.
+
+    Nothing can be written. Chunks are encoded when they are asked for, with fast zstd unless --codec says
+    otherwise. Of a repository, one version is served; what is committed later does not show.
+
+    Example: intarsia serve data/store temperature --port 8000
+    """
+    opened = NamedStore.find(asked).store()
+    chosen: Any = parse_codec_list(codec)
+    if chosen == "auto":
+        raise CommandError("codec 'auto' is for data that is stored; name the codecs, or none for fast zstd")
+    inside = path.strip("/")
+    shown = [intarsia.open(opened, name) for name in logical_arrays(opened, inside)]
+    try:
+        server = intarsia.serving(
+            opened,
+            inside,
+            host=host,
+            port="auto" if port is None else port,
+            codecs=chosen,
+            chunks=parse_sizes(chunks, "chunks"),
+            cors_origins=cors or (),
+        )
+    except OSError as error:
+        if isinstance(error, intarsia.IntarsiaError) or error.strerror is None:
+            raise
+        raise CommandError(error.strerror) from error
+    with server:
+        names = [array.path.removeprefix(inside).strip("/") for array in shown]
+        urls = [f"{server.url}/{name}".rstrip("/") for name in names]
+        if as_json:
+            arrays = [
+                {"path": array.path, "url": url, "shape": list(array.shape), "dtype": str(array.dtype)}
+                for array, url in zip(shown, urls, strict=True)
+            ]
+            print_json({"store": asked.store, "path": inside, "url": server.url, "arrays": arrays})
+        else:
+            say(f"{asked.store} {inside}".strip() + f" is served at {server.url}")
+            rows = [
+                (url, str(array.shape), str(array.dtype), str(array.chunks))
+                for array, url in zip(shown, urls, strict=True)
+            ]
+            show_table(("Array", "Shape", "Data type", "Lattice"), rows)
+            say("Ctrl-C ends it.")
+        sys.stdout.flush()  # whoever started it waits for the address
+        threading.Event().wait()
 
 
 def _jsonable(values: np.ndarray[Any, Any]) -> object:

@@ -21,9 +21,8 @@ from intarsia.cli.arguments import (
     parse_codec_list,
     parse_sizes,
 )
-from intarsia.cli.output import print_json, say, show_table, waiting
 from intarsia.cli.stores import NamedStore
-from intarsia.cli.verb import CommandError, verb
+from intarsia.cli.verb import CommandError, print_json, say, show_table, verb, waiting
 from intarsia.errors import NotLogicalArrayError
 from intarsia.report.members import MemberFacts, read_facts
 from intarsia.report.survey import survey

@@ -7,9 +7,8 @@ import typer
 
 import intarsia
 from intarsia.cli.arguments import Array, Changing, Existing, Json, Message, OneArray, Reading
-from intarsia.cli.output import print_json, say, show_table, waiting
 from intarsia.cli.stores import NamedStore
-from intarsia.cli.verb import CommandError, verb
+from intarsia.cli.verb import CommandError, print_json, say, show_table, verb, waiting
 from intarsia.report.write import change_lines
 from intarsia.versions.compare import ArrayChange
 from intarsia.versions.history import history

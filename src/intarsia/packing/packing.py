@@ -6,7 +6,7 @@ xarray it follows from the attributes and their types on every read; a `Packing`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -14,17 +14,27 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from intarsia.errors import PackingError
-from intarsia.packing.numbers import bits_of, exact, factor_of, known_type, mark_of, named_type, numbers_of
-from intarsia.packing.rules import factor, float_type, found_by, reinterpreted, value_type
+from intarsia.packing.numbers import (
+    bits_of,
+    blocks,
+    exact,
+    factor,
+    factor_of,
+    float_type,
+    found_by,
+    known_type,
+    mark_of,
+    named_type,
+    numbers_of,
+    reinterpreted,
+    value_type,
+)
 
 if TYPE_CHECKING:
     from intarsia.packing.numbers import Number
 
 
 type Values = np.ndarray[Any, Any]
-
-BLOCK = 1 << 17
-"""Elements that are decoded at a time: the steps after the first then find them in the cache."""
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -186,7 +196,7 @@ class Packing:
             stored = stored.view(self.numbers.newbyteorder(stored.dtype.byteorder))
         same = out.dtype == self.values
         with np.errstate(all="ignore"):
-            for block in _blocks(stored.shape):
+            for block in blocks(stored.shape):
                 if same:
                     self._decode_block(stored[block], out[block])
                 else:
@@ -256,24 +266,24 @@ class Packing:
         if self.scale is not None:
             np.divide(data, self.scale, out=data, casting="same_kind")
         if numbers.kind == "f":
-            found = data.astype(numbers)
-            bad = (np.isinf(found) & ~np.isinf(values)) | np.isnan(found)
+            packed = data.astype(numbers)
+            bad = (np.isinf(packed) & ~np.isinf(values)) | np.isnan(packed)
         else:
             np.rint(data, out=data)
             limits = np.iinfo(numbers)
             # One more than the largest integer is a power of two, which every float type holds, or is inf.
             beyond = data.dtype.type(2.0 ** (limits.bits - (numbers.kind == "i")))
             bad = ~((data >= limits.min) & (data < beyond))
-            found = np.where(bad, numbers.type(0), data).astype(numbers)
-        taken = self._absent(found, found.astype(self.values))
+            packed = np.where(bad, numbers.type(0), data).astype(numbers)
+        taken = self._absent(packed, packed.astype(self.values))
         if taken is not None:
             bad |= taken
-            found[absent] = self.missing[0]
+            packed[absent] = self.missing[0]
             bad &= ~absent
         elif numbers.kind == "f":
             bad &= ~absent
         self._refuse(values, bad)
-        return found
+        return packed
 
     def _encode_integers(self, values: Values) -> Values:
         data = values.astype(self.values)
@@ -281,9 +291,9 @@ class Packing:
             data -= self.offset.astype(self.values)
         if self.scale is not None:
             data //= self.scale.astype(self.values)
-        found = data.astype(self.numbers)
-        self._refuse(values, self.decode(found.view(self.stored)) != values)
-        return found
+        packed = data.astype(self.numbers)
+        self._refuse(values, self.decode(packed.view(self.stored)) != values)
+        return packed
 
     def _refuse(self, values: Values, bad: Values) -> None:
         """Say which value cannot be held, and why."""
@@ -393,21 +403,3 @@ class Packing:
         if self.offset is not None:
             text += f" + {self.offset!s}"
         return text + (f", missing {', '.join(str(mark) for mark in self.missing)}" if self.missing else "")
-
-
-def _blocks(shape: tuple[int, ...]) -> Iterator[Any]:
-    """Boxes of up to `BLOCK` elements that make up an array of this shape."""
-    size = int(np.prod(shape, dtype=np.int64))
-    if size <= BLOCK:
-        yield ...
-        return
-    rows = max(1, BLOCK * shape[0] // size)
-    for start in range(0, shape[0], rows):
-        taken = slice(start, start + rows)
-        if rows > 1 or size // shape[0] <= BLOCK:
-            yield taken
-        else:
-            for rest in _blocks(shape[1:]):
-                yield (
-                    (taken, rest) if rest is ... else (taken, *(rest if isinstance(rest, tuple) else (rest,)))
-                )

@@ -39,8 +39,8 @@ def problems(name: str, document: object) -> list[str]:
     >>> problems("codecs/shuffle", {"name": "shuffle", "configuration": {"element_size": 0}})
     ['configuration.element_size: 0 is less than the minimum of 1']
     """
-    found = sorted(_validator(name).iter_errors(document), key=lambda error: error.json_path)
+    problems = sorted(_validator(name).iter_errors(document), key=lambda error: error.json_path)
     return [
         f"{error.json_path.removeprefix('$').removeprefix('.') or 'document'}: {error.message}"
-        for error in found
+        for error in problems
     ]

@@ -20,7 +20,7 @@ from zarr.core.sync import sync
 
 import intarsia
 from intarsia.array.logical_group import LogicalGroup
-from intarsia.interop.views.array_view import ArrayView
+from intarsia.interop.views.tree import ArrayView
 from tests.array import strategies
 from tests.array.places import PLACES, moved
 from tests.array.stores import memory, stored

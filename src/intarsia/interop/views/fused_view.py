@@ -24,8 +24,7 @@ from intarsia.array import LogicalArray
 from intarsia.array.document import MANIFEST_KEY
 from intarsia.codecs.configuration import parse_codec
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
-from intarsia.interop.views.array_view import ArrayView
-from intarsia.interop.views.tree import METADATA, OLDER_METADATA, Node, Tree, below, is_metadata
+from intarsia.interop.views.tree import METADATA, OLDER_METADATA, ArrayView, Node, Tree, below, is_metadata
 from intarsia.parallel import check_travels
 from intarsia.versions.version import LATEST, Version, resolve
 from intarsia.words import one_line, place_text

@@ -1,30 +1,55 @@
-"""What is where in the store below a view: groups, plain arrays, and logical arrays."""
+"""What a view shows of a store: groups, plain arrays, and logical arrays, each as one ordinary Zarr array."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, Literal, NamedTuple
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from zarr.abc.codec import Codec
 from zarr.abc.store import Store
+from zarr.codecs import ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import MemoryStore
 
-from intarsia._compat import event_loop
-from intarsia.array.document import MANIFEST_KEY
+from intarsia._compat import ArraySpec, ChunkTransform, event_loop, evolve_codecs
+from intarsia.array.box import Box
+from intarsia.array.document import CONVENTIONS_KEY, MANIFEST_KEY, convention
 from intarsia.array.fetch import is_lasting, start
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
+from intarsia.array.manifest import Manifest
+from intarsia.array.member import Encoding, create_member
+from intarsia.array.plan import request
+from intarsia.array.read import read_request
+from intarsia.array.values import allocated, codecs_for, is_nullable
+from intarsia.codecs import parse_codecs
+from intarsia.codecs.current_chunk import working_on
 from intarsia.codecs.synchronous import in_thread_for
-from intarsia.errors import ReadError
-from intarsia.interop.views.array_view import ArrayView
+from intarsia.errors import CodecConfigurationError, IntarsiaError, ReadError
+from intarsia.nullable.codec import default_serializer
+from intarsia.words import one_line
+
+if TYPE_CHECKING:
+    from zarr.core.buffer import NDBuffer
 
 METADATA = "zarr.json"
 OLDER_METADATA = frozenset((".zarray", ".zattrs", ".zgroup", ".zmetadata"))
 
 MOST_CHANGES = 20
 """So many times in a row a chunk is read again because the layout has changed."""
+
+FAST = ZstdCodec(level=1)
+"""What chunks are compressed with unless something else is asked for: they are made while somebody waits."""
+
+CHUNKS = "c"
+"""First segment of every chunk key, as the default chunk key encoding of Zarr v3 has it."""
+
+NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
+"""An index as zarr spells it in a chunk key: other spellings of the number are other keys."""
 
 
 def is_metadata(name: str) -> bool:
@@ -160,3 +185,128 @@ class Tree:
         if asyncio.get_running_loop() is event_loop():
             return await answer
         return await asyncio.wrap_future(start(answer))
+
+
+class ArrayView:
+    """What other programs see of a logical array: zarr.json, and chunks wherever there are values.
+
+    Its chunk grid is the logical one unless `chunks` asks for another. Its methods read with the engine, so
+    they must not be called on an event loop.
+    """
+
+    def __init__(
+        self,
+        logical: LogicalGroup,
+        codecs: Sequence[Codec] | None = None,
+        chunks: tuple[int, ...] | None = None,
+    ) -> None:
+        self._logical, self._manifest = logical, logical.manifest
+        encoding = Encoding(_chain(self._manifest, codecs), chunks)
+        # zarr makes the metadata, so that it is what zarr would write for such an array.
+        model = create_member(MemoryStore(), None, self._manifest, self._manifest.shape, encoding)
+        self._chunks = chunks or self._manifest.chunk_shape
+        prototype = default_buffer_prototype()
+        metadata: Any = model.metadata.update_attributes(_attributes(logical))
+        self.document: bytes = metadata.to_buffer_dict(prototype)["zarr.json"].to_bytes()
+        """The metadata document."""
+        self._spec = ArraySpec(
+            self._chunks,
+            metadata.data_type,
+            metadata.fill_value,
+            model.async_array.config,
+            prototype,
+        )
+        try:
+            self._encoder = ChunkTransform(codecs=evolve_codecs(metadata.codecs, self._spec))
+        except TypeError as error:
+            raise CodecConfigurationError(f"these codecs cannot encode for a view: {error}") from error
+
+    def index_of(self, key: str) -> tuple[int, ...] | None:
+        """The chunk that a key below the array means; None if it is no chunk of it, or not spelled as one."""
+        first, *rest = key.split("/")
+        shape = self._manifest.shape
+        if first != CHUNKS or len(rest) != len(shape) or not all(NUMBER.fullmatch(text) for text in rest):
+            return None
+        index = tuple(map(int, rest))
+        inside = all(i * c < n for i, c, n in zip(index, self._chunks, shape, strict=True))
+        return index if inside else None
+
+    def covered(self) -> Iterator[str]:
+        """Keys of all chunks that regions cover; one may still hold nothing but the fill value."""
+        manifest, seen = self._manifest, set[tuple[int, ...]]()
+        aligned = self._chunks == manifest.chunk_shape  # a chunk lies in one region then
+        for i in range(len(manifest.regions)):
+            box = manifest.elements(manifest.regions.row(i).box).in_units(self._chunks)
+            for index in box.indices():
+                if aligned or index not in seen:
+                    yield "/".join((CHUNKS, *map(str, index)))
+                if not aligned:
+                    seen.add(index)
+
+    def chunk(self, key: str) -> bytes | None:
+        """A chunk as this array stores it; None if it is not stored: a hole, or the fill value everywhere."""
+        index = self.index_of(key)
+        if index is None:
+            return None
+        with _reading(index):
+            values = self._values(index)
+            if values is None:
+                return None
+            with working_on(index):
+                encoded = self._encoder.encode_chunk(values, self._spec)
+            return None if encoded is None else encoded.to_bytes()
+
+    def holds(self, key: str) -> bool:
+        """Whether a chunk is stored."""
+        index = self.index_of(key)
+        if index is None:
+            return False
+        with _reading(index):
+            return self._values(index) is not None
+
+    def _values(self, index: tuple[int, ...]) -> NDBuffer | None:
+        manifest = self._manifest
+        start = tuple(i * c for i, c in zip(index, self._chunks, strict=True))
+        stop = tuple(min(a + c, n) for a, c, n in zip(start, self._chunks, manifest.shape, strict=True))
+        elements = Box(start, stop)
+        if not manifest.regions.touching(manifest.cells(elements)).size:
+            return None
+        values = read_request(self._logical, request(manifest.shape, elements.slices or ...))
+        if values.shape != self._chunks:  # at the edge of the array chunks are full-size all the same
+            padded = allocated(manifest.data_type, self._chunks, manifest.fill_value)
+            padded[tuple(slice(n) for n in values.shape)] = values
+            values = padded
+        buffer = self._spec.prototype.nd_buffer.from_ndarray_like(values)
+        return None if buffer.all_equal(manifest.fill_value) else buffer
+
+
+def _chain(manifest: Manifest, codecs: Sequence[Codec] | None) -> Sequence[Codec]:
+    chosen = (FAST,) if codecs is None else codecs
+    if is_nullable(manifest.data_type):
+        chain = codecs_for(manifest.data_type, chosen)
+        assert chain is not None
+        return chain
+    return parse_codecs(chosen, default_serializer(manifest.data_type))
+
+
+def _attributes(logical: LogicalGroup) -> dict[str, Any]:
+    """The group's attributes without what makes it a logical array; other conventions stay."""
+    attributes: dict[str, Any] = dict(logical.group.metadata.attributes)
+    del attributes[MANIFEST_KEY]
+    conventions, uuid = attributes.pop(CONVENTIONS_KEY, None), convention(1)["uuid"]
+    if isinstance(conventions, list):
+        others = [c for c in conventions if not (isinstance(c, dict) and c.get("uuid") == uuid)]
+        if others:
+            attributes[CONVENTIONS_KEY] = others
+    return attributes
+
+
+@contextmanager
+def _reading(index: tuple[int, ...]) -> Iterator[None]:
+    """Nothing that goes wrong with a chunk may look like a key that is not there, which means fill value."""
+    try:
+        yield
+    except IntarsiaError:
+        raise
+    except (OSError, KeyError) as error:
+        raise ReadError(f"cannot read chunk {index}: {one_line(error)}") from error
