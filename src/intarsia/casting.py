@@ -5,8 +5,6 @@ whatever their signs, and nothing converts between numbers, texts and times. The
 none may change by more than a float rounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal
 

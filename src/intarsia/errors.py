@@ -42,8 +42,6 @@ Each class is also the built-in exception that a caller would expect, so
     └── IngestError (ValueError)
 """
 
-from __future__ import annotations
-
 __all__ = [
     "AlignmentError",
     "BoundsError",

@@ -1,7 +1,5 @@
 """Importing what an extra brings; where it is missing, an error names the pip command."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -5,8 +5,6 @@ task, and each fork's changes come back and are merged; so a worker that dies ta
 and nothing else, and whoever does its work again does it once. Other stores travel as they are.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import socket

@@ -1,7 +1,5 @@
 """How a long operation tells how far it is: a small protocol, silent by default, and a progress bar."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext

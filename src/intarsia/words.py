@@ -5,8 +5,6 @@ sequences, or characters that turn the direction of the text around. Every strin
 `markup` on its way to a terminal or a page.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape

@@ -1,7 +1,5 @@
 """The command line: `intarsia VERB …`, a module for each kind of verb."""
 
-from __future__ import annotations
-
 import sys
 
 __all__ = ["main"]

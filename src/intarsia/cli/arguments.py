@@ -1,7 +1,5 @@
 """What is written on a command line: arguments and options that commands share, and how texts are read."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -7,23 +7,19 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import icechunk
 from zarr.storage import ZipStore
 
 import intarsia
 from intarsia._icechunk import safe_store
+from intarsia.array import LogicalArray
 from intarsia.array.hierarchy import logical_arrays
 from intarsia.cli.arguments import Existing, Making, parse_options
 from intarsia.cli.verb import CommandError
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
 from intarsia.versions.version import LATEST, Version, as_repository
-
-if TYPE_CHECKING:
-    import icechunk
-
-    from intarsia.array import LogicalArray
-
 
 SEVERAL = 20
 """This many arrays are named when one has to be chosen."""

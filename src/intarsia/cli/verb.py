@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import MISSING, fields, is_dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 import icechunk
 import typer
@@ -27,9 +27,6 @@ from intarsia import errors
 from intarsia.progress import Progress, progress_bar, silent
 from intarsia.versions.repository import translated
 from intarsia.words import aligned, plain
-
-if TYPE_CHECKING:
-    pass
 
 TRACEBACK = "INTARSIA_TRACEBACK"
 """Set this variable to see where an unexpected error comes from."""

@@ -9,8 +9,6 @@ kilobytes. So whoever of us undoes a compressor of zarr's does it here, with the
 Damage is a ValueError or what the compressor raises; the caller says which codec and which chunk it met.
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io
@@ -19,7 +17,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numcodecs import blosc, zstd
@@ -34,9 +32,7 @@ try:
 except ImportError:
     from zlib import decompressobj  # type: ignore[assignment]  # the same function, declared otherwise
 
-if TYPE_CHECKING:
-    from zarr.core.buffer import Buffer
-
+from zarr.core.buffer import Buffer
 
 type Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 type Unpack = Callable[[Any, Bytes], Any]

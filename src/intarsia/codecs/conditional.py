@@ -1,16 +1,16 @@
 """The `conditional` codec: nested codecs that apply chunk by chunk, as a bitmask before each chunk says."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
+from zarr.core.buffer import Buffer
+from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import ZDType
 
 from intarsia._compat import JSON, ArraySpec
@@ -38,10 +38,6 @@ from intarsia.codecs.runtime import (
 )
 from intarsia.codecs.synchronous import SynchronousBytesCodec, address_of, aligned, in_own_thread
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
-
-if TYPE_CHECKING:
-    from zarr.core.buffer import Buffer
-    from zarr.core.metadata.v3 import ChunkGridMetadata
 
 type CodecName = Literal["conditional", "optional"]
 

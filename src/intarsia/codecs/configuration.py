@@ -1,7 +1,5 @@
 """Codecs as people and zarr.json write them, read and checked, with errors that name the field."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterable, Mapping
 from typing import Any

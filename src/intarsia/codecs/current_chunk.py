@@ -13,18 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import zarr
 from zarr.abc.codec import ArrayArrayCodec, Codec
 from zarr.codecs import ShardingCodec
+from zarr.core.chunk_key_encodings import ChunkKeyEncoding
 
 from intarsia._compat import ArraySpec, ArrayV3Metadata, ChunkGrid
 from intarsia.errors import ChunkIndexUnknownError
-
-if TYPE_CHECKING:
-    from zarr.core.chunk_key_encodings import ChunkKeyEncoding
-
 
 type Index = tuple[int, ...]
 

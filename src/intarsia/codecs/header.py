@@ -1,16 +1,16 @@
 """Bytes around every chunk: `pad`, `offset`, and headers that make each chunk a TIFF or N5 file."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
+from zarr.core.array_spec import ArraySpec
+from zarr.core.buffer import Buffer
 
 from intarsia._compat import JSON
 from intarsia.codecs import configuration
@@ -18,10 +18,6 @@ from intarsia.codecs.current_chunk import asks_for, current_chunk_index, named_c
 from intarsia.codecs.runtime import Options, PaddingFunction, options_in, remembered, remembering
 from intarsia.codecs.synchronous import SynchronousBytesCodec, aligned, in_own_thread
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError
-
-if TYPE_CHECKING:
-    from zarr.core.array_spec import ArraySpec
-    from zarr.core.buffer import Buffer
 
 
 def _literal(codec: str, name: str, value: object, size_name: str, size: int) -> bytes | None:

@@ -4,28 +4,23 @@ Bits are numbered from the least significant, in the element and in the encoded 
 packed bools are Arrow's bitmap, and whole integers are their little-endian bytes.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from zarr.abc.codec import ArrayBytesCodec
+from zarr.core.array_spec import ArraySpec
+from zarr.core.buffer import Buffer, NDBuffer
+from zarr.core.dtype.wrapper import TBaseDType, TBaseScalar, ZDType
+from zarr.core.metadata.v3 import ChunkGridMetadata
 
 from intarsia._compat import JSON
 from intarsia.codecs import configuration
 from intarsia.codecs.current_chunk import named_chunk
 from intarsia.codecs.synchronous import ChunkNamingCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
-
-if TYPE_CHECKING:
-    from zarr.core.array_spec import ArraySpec
-    from zarr.core.buffer import Buffer, NDBuffer
-    from zarr.core.dtype.wrapper import TBaseDType, TBaseScalar, ZDType
-    from zarr.core.metadata.v3 import ChunkGridMetadata
-
 
 type Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 

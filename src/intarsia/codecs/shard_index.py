@@ -3,29 +3,23 @@
 Shards as such are zarr's `sharding_indexed`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Buffer as BytesLike
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import google_crc32c
 import numpy as np
 from zarr.abc.codec import Codec
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.dtype import UInt64
 
 from intarsia._compat import ArrayConfig, ArraySpec, ChunkTransform, evolve_codecs
 from intarsia.codecs.current_chunk import named_chunk
 from intarsia.errors import ChunkDecodeError
-
-if TYPE_CHECKING:
-    from zarr.core.buffer import Buffer
-
 
 type Table = np.ndarray[Any, np.dtype[np.uint64]]
 """Offset and length of inner chunks of a shard, one row each."""

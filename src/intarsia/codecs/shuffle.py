@@ -1,22 +1,18 @@
 """The `shuffle` codec: bytes of equal significance side by side, which compressors like."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from numcodecs.shuffle import Shuffle
+from zarr.core.array_spec import ArraySpec
+from zarr.core.buffer import Buffer
 
 from intarsia._compat import JSON, as_numpy_array_wrapper
 from intarsia.codecs import configuration
 from intarsia.codecs.current_chunk import named_chunk
 from intarsia.codecs.synchronous import SynchronousBytesCodec
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError
-
-if TYPE_CHECKING:
-    from zarr.core.array_spec import ArraySpec
-    from zarr.core.buffer import Buffer
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,6 @@ thread, or a new one; how much of it is under way at once is for the caller to l
 (`async.concurrency`). Views are read in threads of their own: a decision may read an array through a view.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from abc import abstractmethod
@@ -16,14 +14,12 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from zarr.abc.codec import BytesBytesCodec
-
-if TYPE_CHECKING:
-    from zarr.core.array_spec import ArraySpec
-    from zarr.core.buffer import Buffer
+from zarr.core.array_spec import ArraySpec
+from zarr.core.buffer import Buffer
 
 
 @cache  # once: whoever chooses another pipeline afterwards keeps it

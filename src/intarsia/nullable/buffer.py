@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, cast
+from typing import Any, Literal, Self, SupportsIndex, cast
 
 import numpy as np
+import numpy.typing as npt
 from zarr.buffer.cpu import NDBuffer
+from zarr.core.buffer import NDArrayLike
 
 from intarsia._compat import DeferredNDBuffer
 from intarsia.nullable.elements import NULL, ElementType, Null, Some, beneath, element_type
 from intarsia.nullable.values import Array, NullableValues
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-    from zarr.core.buffer import NDArrayLike
 
 
 def gather(values: Array, present: Array, count: int, out: Array | None = None) -> Array:

@@ -1,18 +1,17 @@
 """The `optional` codec for nullable data: which elements are present, and those alone."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from zarr.abc.codec import ArrayBytesCodec, Codec
 from zarr.codecs import BytesCodec, ShardingCodec, VLenBytesCodec, VLenUTF8Codec
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, NDBuffer, default_buffer_prototype
+from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import Bool, VariableLengthBytes, VariableLengthUTF8, ZDType
 
 from intarsia._compat import JSON, ArrayConfig, ArraySpec
@@ -27,10 +26,6 @@ from intarsia.nullable.dtype import NAMES, OptionalDType, Spelling
 from intarsia.nullable.elements import Some
 from intarsia.nullable.parts import HEADER, NestedCodecs, checked_mask, joined, now, split
 from intarsia.nullable.values import NullableValues
-
-if TYPE_CHECKING:
-    from zarr.core.buffer import Buffer, NDBuffer
-    from zarr.core.metadata.v3 import ChunkGridMetadata
 
 
 @dataclass(frozen=True)

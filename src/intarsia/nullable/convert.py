@@ -5,8 +5,6 @@ so that a long list of numbers goes to NumPy as a whole. Other formats of Zarr k
 in its nullable columns, GEFF (the graph exchange format of cell tracking) in its properties.
 """
 
-from __future__ import annotations
-
 import array
 import datetime
 from collections.abc import Callable, Iterable, Sequence

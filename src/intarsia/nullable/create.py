@@ -1,7 +1,5 @@
 """Creating and opening nullable arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 

@@ -3,8 +3,6 @@
 `na_object` is what stands for null in NumPy's string arrays: a choice of the reader, never of the format.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, Literal
 
 import numpy as np

@@ -5,28 +5,23 @@ the `optional` codec. Other than zarr's own chains, one checks what it can befor
 anything, and says which codec failed on which part.
 """
 
-from __future__ import annotations
-
 import asyncio
 import struct
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
 from zarr.codecs import VLenBytesCodec, VLenUTF8Codec
+from zarr.core.buffer import Buffer, NDBuffer
 
 from intarsia._compat import ArraySpec, codec_supports_sync, codecs_from_list_unchecked, evolve_codecs
 from intarsia.codecs.bounded import decode, decoded_bounds
 from intarsia.codecs.current_chunk import named_chunk
 from intarsia.errors import ChunkDecodeError, has_panicked
-
-if TYPE_CHECKING:
-    from zarr.core.buffer import Buffer, NDBuffer
-
 
 HEADER = struct.Struct("<QQ")
 """Length of the encoded mask and of the encoded data, in bytes."""

@@ -6,15 +6,15 @@ see nullable data, which zarr's own classes refuse; ours work on the present val
 type they turn themselves into zarr's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec
 from zarr.codecs import BytesCodec, CastValue, ScaleOffset
+from zarr.core.buffer import NDBuffer
+from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import ZDType
 
 from intarsia._compat import JSON, ArraySpec, codec_supports_sync
@@ -27,11 +27,6 @@ from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, gather,
 from intarsia.nullable.dtype import OptionalDType
 from intarsia.nullable.elements import NULL, Some, beneath
 from intarsia.nullable.values import NullableValues
-
-if TYPE_CHECKING:
-    from zarr.core.buffer import NDBuffer
-    from zarr.core.metadata.v3 import ChunkGridMetadata
-
 
 NAME = "intarsia.sentinel"
 

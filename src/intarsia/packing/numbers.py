@@ -3,8 +3,6 @@
 What xarray decides by the attributes of a variable and their types is read in its `coding/variables.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from intarsia.errors import PackingError
 from intarsia.packing.numbers import (
+    Number,
     bits_of,
     blocks,
     exact,
@@ -29,10 +30,6 @@ from intarsia.packing.numbers import (
     reinterpreted,
     value_type,
 )
-
-if TYPE_CHECKING:
-    from intarsia.packing.numbers import Number
-
 
 type Values = np.ndarray[Any, Any]
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from intarsia.array.table import Ints
+from intarsia.report.survey import Survey
 from intarsia.words import markup
-
-if TYPE_CHECKING:
-    from intarsia.array.table import Ints
-    from intarsia.report.survey import Survey
 
 # Tol's "muted" scheme, reordered so that neighbours in a legend differ most, made a little lighter or
 # darker where text of the page's colour has to be read on it.

@@ -8,18 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from intarsia.array.upkeep import Problem
 from intarsia.report.drawing import COLOURS
 from intarsia.report.region_map import draw_map, html_table, legend_table, region_table
-from intarsia.report.sections import cell_text, draw_heat, heat_cells, heat_scale
+from intarsia.report.sections import MaskUse, SlotUse, cell_text, draw_heat, heat_cells, heat_scale
 from intarsia.report.survey import Survey
 from intarsia.words import count_text, embedded_json, markup, percent_text, plain, ratio_text, size_text
-
-if TYPE_CHECKING:
-    from intarsia.array.upkeep import Problem
-    from intarsia.report.sections import MaskUse, SlotUse
-
 
 MOST_ROWS = 200
 MOST_PROBLEMS = 200

@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
+from intarsia.array import LogicalArray
 from intarsia.report.drawing import (
     COLOURS,
     LEFT,
@@ -39,9 +39,6 @@ from intarsia.words import (
     ratio_text,
     size_text,
 )
-
-if TYPE_CHECKING:
-    from intarsia.array import LogicalArray
 
 MOST_PLANE_CELLS = 240
 MOST_STRIP_CELLS = 160

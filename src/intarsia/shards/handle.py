@@ -1,7 +1,5 @@
 """An array seen as shard files; `slotted`, whose chunk writes go to slots, `flush_slots` and `reslot`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

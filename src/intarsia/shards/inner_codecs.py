@@ -1,14 +1,14 @@
 """The codecs of an inner chunk, as slots need them: how large it gets, where it lies, how to store it raw."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 from zarr.abc.codec import BytesBytesCodec, Codec
 from zarr.codecs import ShardingCodec
+from zarr.core.array_spec import ArraySpec
+from zarr.core.buffer import Buffer, NDBuffer
 
 from intarsia._compat import (
     ChunkGrid,
@@ -22,11 +22,6 @@ from intarsia.codecs.current_chunk import InnerPlace, at_place, current_place
 from intarsia.codecs.decide.routes import Divided, array_codecs
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.errors import NoSlotBoundError
-
-if TYPE_CHECKING:
-    from zarr.core.array_spec import ArraySpec
-    from zarr.core.buffer import Buffer, NDBuffer
-
 
 CHECKSUMS = frozenset(
     {

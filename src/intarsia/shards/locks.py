@@ -6,8 +6,6 @@ whoever dies lets go. A forked child would share the description, and keep its p
 is dead; so what is opened here is let go of in the child. Only processes on one machine see the locks.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 import threading

@@ -1,7 +1,5 @@
 """Arrays that exist: another decision for them, another padding, more codecs to choose from."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

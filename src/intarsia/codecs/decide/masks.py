@@ -1,7 +1,5 @@
 """The bitmasks of an array's chunks, from their headers alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -7,17 +7,15 @@ import threading
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zarr.abc.codec import BytesBytesCodec
+from zarr.core.buffer import Buffer
 
 from intarsia._compat import ArraySpec, codec_supports_sync
 from intarsia.codecs import bounded
 from intarsia.codecs.current_chunk import NOTE, named_chunk
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, has_panicked
-
-if TYPE_CHECKING:
-    from zarr.core.buffer import Buffer
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import zarr
+from zarr.core.buffer import Buffer
 
 from intarsia._compat import ArraySpec
 from intarsia.codecs.bounded import likely_bound
@@ -37,9 +38,6 @@ from intarsia.codecs.stored_chunks import Extent, StoredObject, margins, stored_
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError, ReadOnlyError
 from intarsia.parallel import Client, spread
 from intarsia.progress import Progress, silent
-
-if TYPE_CHECKING:
-    from zarr.core.buffer import Buffer
 
 CHUNKS_PER_TASK = 16
 """How many stored objects a worker of a cluster gets at once: fetching a task costs about one of them."""

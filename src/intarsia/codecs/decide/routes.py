@@ -1,24 +1,19 @@
 """The way from a stored chunk to its `conditional` codec: through which shards, past which codecs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 import zarr
 from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec, Codec
 from zarr.codecs import ShardingCodec
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, default_buffer_prototype
 
 from intarsia._compat import ArraySpec, ArrayV3Metadata
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.current_chunk import axes_after, to_array_axes
 from intarsia.codecs.runtime import config_of
 from intarsia.errors import CodecConfigurationError
-
-if TYPE_CHECKING:
-    from zarr.core.buffer import Buffer
 
 
 @dataclass(frozen=True, slots=True)

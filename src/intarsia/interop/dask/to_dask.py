@@ -12,20 +12,17 @@ from asyncio import gather
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import lcm, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
+from intarsia.array import LogicalArray, Manifest
+from intarsia.array.table import Ints
 from intarsia.errors import DataTypeError
 from intarsia.extras import extra
 from intarsia.nullable import OptionalDType
-
-if TYPE_CHECKING:
-    from intarsia.array import LogicalArray, Manifest
-    from intarsia.array.table import Ints
-
 
 type Sizes = tuple[int, ...]
 

@@ -5,17 +5,15 @@ their chunks went through. That is what the `conditional` codec's header says ch
 changes hands by adding or removing a header; nothing is decoded.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import zarr
 from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import ShardingCodec
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.sync import sync
 
 from intarsia.array import LogicalArray, create
@@ -25,10 +23,6 @@ from intarsia.array.table import RegionTable, Row
 from intarsia.codecs import ConditionalCodec
 from intarsia.codecs.decide.masks import masks_by_codec
 from intarsia.errors import CodecConfigurationError
-
-if TYPE_CHECKING:
-    from zarr.core.buffer import Buffer
-
 
 COPIES_AT_ONCE = 64
 

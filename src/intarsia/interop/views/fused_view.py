@@ -11,28 +11,25 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import zarr
 from zarr.abc.codec import Codec
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import StorePath
 
 from intarsia._compat import open_store
 from intarsia._icechunk import safe_store
 from intarsia.array import LogicalArray
 from intarsia.array.document import MANIFEST_KEY
+from intarsia.codecs import CodecLike
 from intarsia.codecs.configuration import parse_codec
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
 from intarsia.interop.views.tree import METADATA, OLDER_METADATA, ArrayView, Node, Tree, below, is_metadata
 from intarsia.parallel import check_travels
 from intarsia.versions.version import LATEST, Version, resolve
 from intarsia.words import one_line, place_text
-
-if TYPE_CHECKING:
-    from zarr.core.buffer import Buffer, BufferPrototype
-
-    from intarsia.codecs import CodecLike
 
 CONSOLIDATED = "consolidated_metadata"
 

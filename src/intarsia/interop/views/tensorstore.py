@@ -7,21 +7,18 @@ import os
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
 
+from intarsia.array import LogicalArray
 from intarsia.array.box import Box
 from intarsia.array.manifest import Manifest
 from intarsia.array.member import Encoding, checked_member, create_member
 from intarsia.array.values import type_text
 from intarsia.errors import UnreachableMembersError
-
-if TYPE_CHECKING:
-    from intarsia.array import LogicalArray
-
 
 DATA_TYPES = frozenset(
     ("bool", "float16", "float32", "float64", "complex64", "complex128")

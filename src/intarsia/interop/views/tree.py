@@ -7,12 +7,12 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from zarr.abc.codec import Codec
 from zarr.abc.store import Store
 from zarr.codecs import ZstdCodec
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import NDBuffer, default_buffer_prototype
 from zarr.storage import MemoryStore
 
 from intarsia._compat import ArraySpec, ChunkTransform, event_loop, evolve_codecs
@@ -32,9 +32,6 @@ from intarsia.codecs.synchronous import in_thread_for
 from intarsia.errors import CodecConfigurationError, IntarsiaError, ReadError
 from intarsia.nullable.codec import default_serializer
 from intarsia.words import one_line
-
-if TYPE_CHECKING:
-    from zarr.core.buffer import NDBuffer
 
 METADATA = "zarr.json"
 OLDER_METADATA = frozenset((".zarray", ".zattrs", ".zgroup", ".zmetadata"))

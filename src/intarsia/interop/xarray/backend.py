@@ -9,11 +9,12 @@ import datetime
 import os
 import uuid
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import icechunk
 import xarray as xr
 import zarr
+from xarray import Variable
 from xarray.backends import AbstractDataStore, BackendEntrypoint, StoreBackendEntrypoint
 from zarr.errors import ContainsArrayError
 
@@ -27,9 +28,6 @@ from intarsia.nullable.nulls import NullsChoice
 from intarsia.parallel import check_travels, snapshot_of
 from intarsia.versions.repository import is_repository
 from intarsia.versions.version import Version, resolve
-
-if TYPE_CHECKING:
-    from xarray import Variable
 
 UNLIMITED_KEY = "intarsia_unlimited_dims"
 """Attribute of a dataset's group: the dimensions that grow."""
