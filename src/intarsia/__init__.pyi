@@ -2,6 +2,7 @@ from . import codecs, errors, nullable, shards, types
 from .archives import authorize, containers, ingest
 from .array import LogicalArray, Region, create
 from .array.explain import explain
+from .array.orientation import View
 from .array.upkeep import vacuum
 from .codecs import (
     ConditionalCodec,
@@ -49,6 +50,7 @@ __all__ = [
     "Packing",
     "PadCodec",
     "Region",
+    "View",
     "advise",
     "append",
     "authorize",

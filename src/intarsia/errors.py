@@ -269,6 +269,9 @@ class PackingError(IntarsiaError, ValueError):
     intarsia.errors.PackingError: int8 * 0.5: cannot hold 100.0 (at [0]): values lie between -64.0 and 63.5
     """
 
+    index: tuple[int, ...] | None = None
+    """Where the value stands among those that were to be packed."""
+
 
 class NullsPresentError(IntarsiaError, ValueError):
     """Something that has no null was asked of data that has some.

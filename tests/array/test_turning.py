@@ -61,7 +61,7 @@ def test_points_read_through_a_view(drawn, data):
     out = np.full(asked.working_shape, -1)
     for part in parts:
         if asked.points is not None:
-            out[part.target] = member[(*turned_points(view, part.source), ...)]
+            out[part.target] = member[(*turned_points(view, part.source, part.size), ...)]
         else:
             for at, source, target in turned(view, part.source, part.target):
                 onto = view.onto(out, at)

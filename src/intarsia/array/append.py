@@ -163,9 +163,10 @@ def reserve_append(
     names = room.made
     if ready is not None:
         boxes, names = [*boxes, addition.rest], (*names, ready)
-    table = before.regions.joined(new_rows(before, boxes))
+    packings, rows = new_rows(before, [(box, chosen.packing) for box in boxes])
+    table, members = before.regions.joined(rows), (*before.members, *names)
     return room.reserved(
-        before.changed(regions=table, members=(*before.members, *names), shape=addition.grown.shape)
+        before.changed(regions=table, members=members, packings=packings, shape=addition.grown.shape)
     )
 
 

@@ -1,20 +1,65 @@
-"""What is wrong with the regions of a manifest, found on whole columns."""
+"""What is wrong with the regions of a manifest, found on whole columns; and with packings that are given."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from intarsia.array.document import MOST_ELEMENTS
 from intarsia.array.table import NONE
-from intarsia.array.values import is_nullable, values_dtype
+from intarsia.array.values import is_nullable, type_text, values_dtype
+from intarsia.errors import PackingError
+from intarsia.packing import Packing
 
 if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
     from intarsia.array.orientation import View
     from intarsia.array.table import Ints
+
+
+def checked_packing(manifest: Manifest, given: Packing | Mapping[str, Any] | None) -> Packing | None:
+    """The packing that somebody gave, or its arguments; refused if the array cannot hold its values.
+
+    Arguments without a type of the values mean that of the array.
+
+    >>> from intarsia.array.manifest import Manifest
+    >>> manifest = Manifest.empty((4,), (2,), "float32")
+    >>> checked_packing(manifest, {"stored": "int16", "scale": 0.5})
+    Packing('int16', scale=float32(0.5), values='float32')
+    >>> checked_packing(manifest, Packing("int16", scale=0.1))
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.PackingError: int16 * 0.1: its values are float64, which an array of float32 cannot hold.
+      Say of which type they are: Packing(…, values='float32')
+    """
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        arguments = {"values": values_dtype(manifest.data_type), **given}
+        try:
+            given = Packing(**arguments)
+        except TypeError as error:
+            raise PackingError(f"{arguments!r}: these are not the arguments of a packing: {error}") from None
+    if not isinstance(given, Packing):
+        raise PackingError(f"{given!r:.200} is neither a Packing nor the arguments of one")
+    if not _holds(manifest, given):
+        own, advice = type_text(manifest.data_type), ""
+        if values_dtype(manifest.data_type).kind == "f" and not is_nullable(manifest.data_type):
+            advice = f".\n  Say of which type they are: Packing(…, values={own!r})"
+        raise PackingError(
+            f"{given}: its values are {given.values}, which an array of {own} cannot hold{advice}"
+        )
+    return given
+
+
+def _holds(manifest: Manifest, packing: Packing) -> bool:
+    """Whether the array can hold all values that a packing may have; arrays with nulls take no packings."""
+    wanted, values = values_dtype(manifest.data_type), packing.values
+    # NumPy calls the conversion of 64-bit integers to floats safe; it is not.
+    long = values.kind in "iu" and values.itemsize == 8 and wanted.kind not in "iu"
+    return not is_nullable(manifest.data_type) and not long and bool(np.can_cast(values, wanted, "safe"))
 
 
 def problems_of_regions(manifest: Manifest) -> list[str]:
@@ -76,11 +121,9 @@ def _problems_of_boxes(manifest: Manifest) -> Iterator[str]:
 
 def _problems_of_packings(manifest: Manifest) -> Iterator[str]:
     """Kinds of packings whose values the array cannot hold."""
-    wanted, name = values_dtype(manifest.data_type), manifest.data_type.to_json(zarr_format=3)
+    name = manifest.data_type.to_json(zarr_format=3)
     for i, kind in enumerate(manifest.packings.kinds):
-        # NumPy calls the conversion of 64-bit integers to floats safe; it is not.
-        long = kind.values.kind in "iu" and kind.values.itemsize == 8 and wanted.kind not in "iu"
-        if is_nullable(manifest.data_type) or long or not np.can_cast(kind.values, wanted, "safe"):
+        if not _holds(manifest, kind):
             yield f"packings: kinds[{i}].values: {kind.values}, which data_type {name!r} cannot hold"
 
 

@@ -21,6 +21,7 @@ from intarsia.array.values import Values, put
 from intarsia.codecs.bounded import Bytes, Unpack, decode, decoded_bounds, unpacker
 from intarsia.errors import ChunkDecodeError, has_panicked
 from intarsia.nullable.buffer import OptionalNDBuffer
+from intarsia.packing import Packing
 
 PLAIN_KINDS = "biufc"
 """Kinds of data types whose `bytes` codec is a view of the bytes, in one byte order or the other."""
@@ -88,12 +89,20 @@ class Decoder:
         """How many buffers of a chunk's size decoding one may hold."""
         return 2 + len(self._array_codecs)
 
-    def place(self, encoded: Encoded, out: Values, target: Any, inside: Any, scratch: Scratch) -> None:
+    def place(
+        self,
+        encoded: Encoded,
+        out: Values,
+        target: Any,
+        inside: Any,
+        scratch: Scratch,
+        packing: Packing | None = None,
+    ) -> None:
         """Decode a chunk and put what `inside` selects of it (None: all) where `target` says."""
         if inside is not None:
-            put(out, target, self._values(encoded, scratch)[inside])
+            put(out, target, self._values(encoded, scratch)[inside], packing)
             return
-        if self.is_direct:
+        if self.is_direct and packing is None:
             place = out[target]
             if isinstance(place, np.ndarray) and place.flags.c_contiguous:
                 memory = place.reshape(-1).view(np.uint8)
@@ -101,7 +110,7 @@ class Decoder:
                 if unpacked is not memory:
                     memory[:] = np.frombuffer(unpacked, dtype=np.uint8)
                 return
-        put(out, target, self._values(encoded, scratch))
+        put(out, target, self._values(encoded, scratch), packing)
 
     def _values(self, encoded: Encoded, scratch: Scratch) -> Values:
         """A chunk decoded, perhaps in the thread's own memory."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.array.checks import checked_packing, problems_of_regions
 from intarsia.array.document import NAME
 from intarsia.array.manifest import sizes_of
-from intarsia.array.member import member_problem, needed_shape
+from intarsia.array.member import member_problem
+from intarsia.array.orientation import View
 from intarsia.array.reserve import Room, check_shape, lattice_box, reserve_regions
-from intarsia.array.table import RegionTable, Row
+from intarsia.array.table import NONE, RegionTable, Row
 from intarsia.array.values import as_values
 from intarsia.casting import Casting
 from intarsia.codecs.runtime import NO_OPTIONS, Options
@@ -22,8 +24,10 @@ from intarsia.errors import (
     MemberError,
     NoRegionError,
     OverlapError,
+    PackingError,
     ShapeError,
 )
+from intarsia.packing import Packing
 
 if TYPE_CHECKING:
     from intarsia.array.box import Box
@@ -43,12 +47,15 @@ def add_region(
     data: Any = None,
     member: str | None = None,
     member_start: tuple[int, ...] | None = None,
+    packing: Packing | Mapping[str, Any] | None = None,
+    view: View | Mapping[str, Any] | None = None,
     casting: Casting = "same_kind",
 ) -> None:
     """Back a free box by a new member, or by one that exists already."""
     logical.begin_edit()
     manifest = logical.manifest
     box = lattice_box(manifest, bounds)
+    encoding = replace(encoding, packing=checked_packing(manifest, packing))
     taken = manifest.regions.touching(box)
     if taken.size:
         named = ", ".join(logical.region_text(manifest.regions.row(i)) for i in taken[:6].tolist())
@@ -57,10 +64,16 @@ def add_region(
             "  Choose a free box, drop them first (arr.drop_region), or change their encoding (arr.recode)"
         )
     if member is not None:
-        row, names = _adopted(logical, box, member, member_start)
-        table = manifest.regions.joined(RegionTable.from_rows([row], manifest.ndim))
-        logical.commit(manifest.changed(regions=table, members=names))
+        logical.commit(_with_member(logical, box, member, member_start, encoding.packing, view))
         return
+    if view is not None:
+        raise ShapeError("a view says how to look at an array that is there already: give member=…, too")
+    if data is None and encoding.stored_fill(manifest) is None:
+        raise PackingError(
+            f"{encoding.packing}: it holds neither the array's fill value, {manifest.fill_value!r}, nor "
+            "missing values, so there is nothing that a region without data could read as.\n"
+            "  Give data, or a fill_value that it holds"
+        )
     values: Any = None if data is None else as_values(manifest, data, casting)
     if values is not None:
         check_shape(values.shape, manifest.elements(box).shape, f"the region {logical.bounds_text(box)}")
@@ -70,10 +83,15 @@ def add_region(
             room.fill(logical, lambda source: values[source.slices])
 
 
-def _adopted(
-    logical: LogicalGroup, box: Box, name: str, member_start: tuple[int, ...] | None
-) -> tuple[Row, tuple[str, ...]]:
-    """A row backed by an array that stands in the group already."""
+def _with_member(
+    logical: LogicalGroup,
+    box: Box,
+    name: str,
+    member_start: tuple[int, ...] | None,
+    packing: Packing | None,
+    view: View | Mapping[str, Any] | None,
+) -> Manifest:
+    """The manifest with one more region, backed by an array that stands in the group already."""
     manifest = logical.manifest
     elements = sizes_of((0,) * manifest.ndim if member_start is None else member_start, "member_start")
     if len(elements) != manifest.ndim or min(elements, default=0) < 0:
@@ -90,14 +108,38 @@ def _adopted(
     known = name in manifest.members
     position = manifest.members.index(name) if known else len(manifest.members)
     starts = tuple(a // c for a, c in zip(elements, manifest.chunk_shape, strict=True))
-    row = Row(position, box, starts)
+    packings, number = manifest.packings.numbered(packing)
+    views, view_number = _with_view(manifest, view)
+    row = Row(position, box, starts, number, view_number)
+    changed = manifest.changed(
+        regions=manifest.regions.joined(RegionTable.from_rows([row], manifest.ndim)),
+        members=manifest.members if known else (*manifest.members, name),
+        packings=packings,
+        views=views,
+    )
+    row = changed.regions.row(len(changed.regions) - 1)  # as it is numbered there
+    problems = problems_of_regions(changed)
+    if problems:
+        raise ShapeError(f"the region {logical.bounds_text(box)} is impossible: {'; '.join(problems)}")
     member = logical.members[name] if known else logical.members.child(name)
-    problem = member_problem(member, manifest, needed_shape(manifest, row))
+    problem = member_problem(member, changed, row)
     if problem:
         error = DataTypeError if "decodes to" in problem else MemberError
         raise error(f"the array {name!r} cannot back {logical.bounds_text(box)}: {problem}")
     logical.members.adopt(name, member)
-    return row, manifest.members if known else (*manifest.members, name)
+    return changed
+
+
+def _with_view(manifest: Manifest, given: View | Mapping[str, Any] | None) -> tuple[tuple[View, ...], int]:
+    """The views of a manifest and one more, and its number; of one that changes nothing, that of none."""
+    view = given if given is None or isinstance(given, View) else View.from_json(given)
+    if view is None or view.is_identity:
+        return manifest.views, NONE
+    if view.ndim != manifest.ndim:
+        raise ShapeError(f"the view {view} shows {view.ndim} axes, and the array has {manifest.ndim}")
+    if view in manifest.views:
+        return manifest.views, manifest.views.index(view)
+    return (*manifest.views, view), len(manifest.views)
 
 
 def drop_region(logical: LogicalGroup, bounds: Bounds) -> None:
@@ -120,7 +162,7 @@ def resize(logical: LogicalGroup, shape: Sequence[int], options: Options = NO_OP
     if new_shape == manifest.shape:
         return
     resized = replace(manifest, shape=new_shape)
-    replace(resized, members=(), regions=RegionTable.from_rows([], manifest.ndim)).check()
+    resized.without_regions().check()
     table = manifest.regions
     lattice = np.array(resized.lattice, dtype=np.int64)
     kept = np.flatnonzero((table.start < lattice).all(axis=1))

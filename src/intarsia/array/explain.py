@@ -45,6 +45,12 @@ class PartExplanation:
     codecs: str
     """The member's codecs in a few words."""
 
+    packing: str | None
+    """How its numbers become values, in a few words; None if they are values."""
+
+    view: str | None
+    """The order of its axes, where it is not the array's; a minus means reversed."""
+
     elements: int
     """How many elements come from it."""
 
@@ -66,9 +72,10 @@ class PartExplanation:
 
     def cells(self) -> tuple[str, ...]:
         """The part in a table."""
+        how = [self.codecs, *filter(None, (self.packing, self.view))]
         return (
             bounds_text(self.bounds),
-            self.codecs,
+            "; ".join(how),
             "?" if self.chunks is None else str(self.chunks),
             "?" if self.fetched is None else str(self.fetched),
             size_text(self.stored_bytes),
@@ -105,7 +112,7 @@ class Explanation:
     """Most memory that is taken beside the result."""
 
     parts: tuple[PartExplanation, ...]
-    """One for every region that the selection touches."""
+    """One for every region that the selection touches, or for every time that it reads it."""
 
     @property
     def members(self) -> int:
@@ -166,8 +173,8 @@ def explain(array: LogicalArray, selection: Any = ..., *, mode: Mode | None = No
     logical, config = array._logical, array.config
     asked = request(array.shape, selection, mode)
     prepared = prepare(logical, logical.layout, asked)
-    by_row = {work.part.row: _explain_work(logical, work) for work in prepared.works}
-    by_row |= {part.row: _explain_by_zarr(logical, part, source) for part, source in prepared.by_zarr}
+    explained = {id(work.part): _explain_work(logical, work) for work in prepared.works}
+    explained |= {id(part): _explain_by_zarr(logical, part, source) for part, source in prepared.by_zarr}
     busy = [work for work in prepared.works if work.present.size]
     return Explanation(
         asked.shape,
@@ -175,7 +182,7 @@ def explain(array: LogicalArray, selection: Any = ..., *, mode: Mode | None = No
         asked.size - prepared.plan.size,
         threads_for(busy, config) if busy else 1,
         config.window,
-        tuple(by_row[part.row] for part in prepared.plan.parts),
+        tuple(explained[id(part)] for part in prepared.plan.parts),
     )
 
 
@@ -196,9 +203,20 @@ def _explain_by_zarr(logical: LogicalGroup, part: Part, source: ZarrSource) -> P
 
 
 def _region(logical: LogicalGroup, part: Part, source: Source) -> PartExplanation:
-    box = logical.manifest.elements(logical.manifest.regions.row(part.row).box)
+    manifest, row = logical.manifest, logical.manifest.regions.row(part.row)
+    packing, view = manifest.packing_of(row), manifest.view_of(row)
     return PartExplanation(
-        box.bounds, source.name, short_codecs(source.array), part.size, None, None, None, 0, ""
+        manifest.elements(row.box).bounds,
+        source.name,
+        short_codecs(source.array),
+        None if packing is None else str(packing),
+        None if view is None else str(view),
+        part.size,
+        None,
+        None,
+        None,
+        0,
+        "",
     )
 
 

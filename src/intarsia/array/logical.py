@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,6 +21,7 @@ from intarsia.array.consolidate import consolidate
 from intarsia.array.explain import ArrayInfo
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
+from intarsia.array.orientation import View
 from intarsia.array.plan import Mode, Request, lazy_view, request
 from intarsia.array.read import read_request
 from intarsia.array.recode import recode
@@ -29,6 +30,7 @@ from intarsia.array.values import shown, type_text, values_dtype
 from intarsia.array.write import write_request
 from intarsia.casting import Casting
 from intarsia.errors import BoundsError
+from intarsia.packing import Packing
 from intarsia.parallel import Client, check_travels, snapshot_of
 from intarsia.progress import Progress, silent
 from intarsia.words import place_text
@@ -275,13 +277,36 @@ class LogicalArray(Accessors):
         fill_value: Any = None,
         member: str | None = None,
         member_start: tuple[int, ...] | None = None,
+        packing: Packing | Mapping[str, Any] | None = None,
+        view: View | Mapping[str, Any] | None = None,
         casting: Casting | None = None,
     ) -> None:
         """Back a free, aligned box by a new member, or by the array `member` that is in the group already.
 
-        `bounds` holds (start, stop) in elements for every axis; `member_start` says where in the existing
-        array the box starts. Data that would change in the array's data type is refused, unless
-        `casting="unsafe"` (see `with_config`).
+        `bounds` holds (start, stop) in elements for every axis. Data that would change in the array's data
+        type is refused, unless `casting="unsafe"` (see `with_config`).
+
+        With a `packing`, the member holds the packed numbers: those of the data, or those that an existing
+        array has. It is a `Packing`, or the arguments of one, whose values have the array's data type if they
+        do not say otherwise. What it cannot hold is refused.
+
+        >>> import numpy as np, intarsia
+        >>> array = intarsia.create({}, "a", shape=(4, 3), chunks=(2, 3), dtype="float32")
+        >>> packed = {"stored": "int16", "scale": 0.5, "missing": -1}
+        >>> array.add_region(((0, 2), (0, 3)), codecs=["gzip"], data=np.ones((2, 3)), packing=packed)
+        >>> array.members[array.regions[0].name][0].tolist()
+        [2, 2, 2]
+
+        A `view` says how the array looks at an existing one whose axes have another order or direction, or
+        that has more or fewer axes of length 1 (see `intarsia.View`). `member_start` says where in the
+        existing array, or in the view of it, the box starts, in elements.
+
+        >>> values = np.arange(6, dtype="float32").reshape(3, 2)
+        >>> upside_down = array.group.create_array("lat-lon", data=values)
+        >>> view = intarsia.View.identity(2).transpose(1, 0).flip(1, length=3)
+        >>> array.add_region(((2, 4), (0, 3)), member="lat-lon", view=view)
+        >>> array[2:].tolist()
+        [[4.0, 2.0, 0.0], [5.0, 3.0, 1.0]]
         """
         encoding = Encoding(
             chosen_codecs(codecs, data), chunks, shards, fill_value, options=self._config.options
@@ -293,6 +318,8 @@ class LogicalArray(Accessors):
             data=data,
             member=member,
             member_start=member_start,
+            packing=packing,
+            view=view,
             casting=casting or self._config.casting,
         )
 

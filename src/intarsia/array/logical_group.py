@@ -17,6 +17,7 @@ from intarsia.array.manifest import INLINE_REGIONS, Manifest
 from intarsia.array.member import Members, checked_member, create_member, new_name, short_codecs
 from intarsia.array.routing import keeps_routing
 from intarsia.array.source import Source
+from intarsia.array.table import NONE
 from intarsia.array.values import type_text
 from intarsia.codecs.runtime import NO_OPTIONS, Luggage, Options, remembered_decision
 from intarsia.errors import (
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from intarsia.array.source import AnySource
     from intarsia.array.table import Row
     from intarsia.codecs import Decision
+    from intarsia.packing import Packing
 
 
 TABLE_ROWS_PER_CHUNK = 1 << 16
@@ -61,6 +63,7 @@ class Layout:
         self.manifest, self.members = manifest, members
         self._sources: dict[str, AnySource] = {}
         self._fitting: dict[int, AnySource] = {}  # by row: what was found to fit the region
+        self._packings: dict[int, Packing] = {}  # by number
 
     def changed(self, manifest: Manifest) -> Layout:
         """The next state; members that stay are not prepared again."""
@@ -77,6 +80,17 @@ class Layout:
             checked_member(self.members, name, manifest, manifest.regions.row(i))
             self._fitting[i] = source
         return source
+
+    def packing_of(self, i: int) -> Packing | None:
+        """How the stored numbers behind row `i` become values; None if they are values."""
+        packings = self.manifest.packings
+        number = int(self.manifest.regions.packing[i]) if len(packings) else NONE
+        if number == NONE:
+            return None
+        packing = self._packings.get(number)
+        if packing is None:
+            packing = self._packings[number] = packings[number]
+        return packing
 
     def source(self, name: str) -> AnySource:
         """A member, prepared for the engine."""
@@ -160,10 +174,7 @@ class LogicalGroup:
             )
         document: Any = attributes[MANIFEST_KEY]
         try:
-            manifest = Manifest.from_json(document, LogicalGroup._open_table(group, document))
-            if manifest.version > 1:  # the engine does not know them yet, and would read wrong values
-                raise ManifestError(["packings, views: this version of intarsia cannot read such regions"])
-            return manifest
+            return Manifest.from_json(document, LogicalGroup._open_table(group, document))
         except ManifestError as error:
             error.add_note(f"in the attributes of {place_text(group.store_path)}")
             raise

@@ -165,6 +165,11 @@ class Manifest:
         """How the numbers of a region's member become values; None if they are values."""
         return None if row.packing == NONE else self.packings[row.packing]
 
+    def stored_type(self, row: Row) -> np.dtype[Any] | None:
+        """What the numbers of a region's member are; None if they are values."""
+        packings = self.packings
+        return None if row.packing == NONE else packings.kinds[packings.kind[row.packing]].stored
+
     def view_of(self, row: Row) -> View | None:
         """How a region looks at its member; None if it sees it as it is."""
         return None if row.view == NONE else self.views[row.view]
@@ -201,6 +206,11 @@ class Manifest:
             regions=replace(regions, member=member, packing=packing, view=view),
             **fields,
         )
+
+    def without_regions(self) -> Manifest:
+        """What the array is, with nothing behind it; of the same generation."""
+        nothing = RegionTable.from_rows([], self.ndim)
+        return replace(self, members=(), regions=nothing, packings=NO_PACKINGS, views=())
 
     def same_routing(self, other: Manifest) -> bool:
         """Whether both send every element to the same place; generation apart, they are equal."""

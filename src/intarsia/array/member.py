@@ -8,16 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import zarr
 import zarr.api.asynchronous
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
 
 from intarsia._compat import sync
 from intarsia.array.manifest import sizes_of
-from intarsia.array.values import codecs_for, fits, type_text
+from intarsia.array.values import codecs_for, data_type_of, fits, is_nullable, type_text
 from intarsia.codecs import parse_codecs
 from intarsia.codecs.runtime import NO_OPTIONS, Options, options_of, with_codecs
-from intarsia.errors import MemberError, MissingMemberError, ShapeError
+from intarsia.errors import MemberError, MissingMemberError, PackingError, ShapeError
 from intarsia.parallel import check_store
 from intarsia.words import codecs_text, place_text
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
     from intarsia.array.table import Row
     from intarsia.codecs import CodecLike
+    from intarsia.packing import Packing
 
 
 type AnyArray = zarr.Array[Any]
@@ -65,6 +67,9 @@ class Encoding:
     options: Options = NO_OPTIONS
     """Run-time options of the handle that writes."""
 
+    packing: Packing | None = None
+    """How values become the numbers that are stored; None means that the values are stored."""
+
     def __post_init__(self) -> None:
         if self.codecs is not None:  # which may be an iterator, or one codec alone
             alone = isinstance(self.codecs, Codec | Mapping | str)
@@ -83,13 +88,33 @@ class Encoding:
     @property
     def is_default(self) -> bool:
         """Whether nothing was asked for."""
-        return self.codecs is None and self.chunks is None and self.shards is None and self.fill_value is None
+        given = self.codecs, self.chunks, self.shards, self.fill_value, self.packing
+        return all(one is None for one in given)
+
+    def stored_fill(self, manifest: Manifest) -> Any:
+        """What the unwritten chunks of a member hold; None if its packing has no number that would do.
+
+        Packed, that is the number of the fill value that was asked for. The array's own does only if it comes
+        back as it is; otherwise unwritten values are missing.
+        """
+        packing = self.packing
+        value = manifest.fill_value if self.fill_value is None else self.fill_value
+        if packing is None or self.fill_value is not None:
+            return value if packing is None else packing.encode(value)[()]
+        for candidate in (value, np.nan):
+            try:
+                number = packing.encode(candidate)
+            except PackingError:
+                continue
+            if np.array_equal(packing.decode(number), candidate, equal_nan=packing.values.kind == "f"):
+                return number[()]
+        return None
 
 
 def create_member(
     store: Any, name: str | None, manifest: Manifest, shape: tuple[int, ...], encoding: Encoding
 ) -> AnyArray:
-    """A new Zarr array that decodes to the logical data type."""
+    """A new Zarr array that decodes to the logical data type, or to the numbers of the packing."""
     for what, value in (("chunks", encoding.chunks), ("shards", encoding.shards)):
         sizes = None if value is None else sizes_of(value, what)
         if sizes is not None and (len(sizes) != manifest.ndim or min(sizes, default=1) < 1):
@@ -97,7 +122,9 @@ def create_member(
                 f"{what} {sizes}: a member of this array needs {manifest.ndim} sizes of at least 1"
             )
     options: dict[str, Any] = {}
-    parsed = codecs_for(manifest.data_type, encoding.codecs)
+    packing, fill_value = encoding.packing, encoding.stored_fill(manifest)
+    data_type = manifest.data_type if packing is None else data_type_of(packing.stored)
+    parsed = codecs_for(data_type, encoding.codecs)
     if parsed is not None:
         options["filters"] = [c for c in parsed if isinstance(c, ArrayArrayCodec)] or None
         options["serializer"] = next(c for c in parsed if isinstance(c, ArrayBytesCodec))
@@ -106,10 +133,10 @@ def create_member(
         store,
         name=name,
         shape=shape,
-        dtype=manifest.data_type,
+        dtype=data_type,
         chunks=encoding.chunks or manifest.chunk_shape,
         shards=encoding.shards,
-        fill_value=manifest.fill_value if encoding.fill_value is None else encoding.fill_value,
+        fill_value=data_type.default_scalar() if fill_value is None else fill_value,
         dimension_names=manifest.dimension_names,
         **options,
     )
@@ -144,17 +171,18 @@ def short_codecs(member: AnyArray) -> str:
     return codecs_text(document["codecs"])
 
 
-def needed_shape(manifest: Manifest, row: Row) -> tuple[int, ...]:
-    """How large a member must at least be to back this region."""
-    return manifest.in_member(row).stop
-
-
-def member_problem(member: AnyArray, manifest: Manifest, needed: tuple[int, ...]) -> str | None:
-    """Why this array cannot be a member, or None."""
-    if not fits(manifest.data_type, member):
-        own, wanted = member.metadata.dtype, manifest.data_type
-        return f"it decodes to {type_text(own)}, but the logical array is {type_text(wanted)}"
-    if len(member.shape) != manifest.ndim or any(a < b for a, b in zip(member.shape, needed, strict=True)):
+def member_problem(
+    member: AnyArray, manifest: Manifest, row: Row, needed: tuple[int, ...] | None = None
+) -> str | None:
+    """Why this array cannot back a region, or None; `needed` is for regions that need more than this one."""
+    needed, stored = needed or manifest.in_member(row).stop, manifest.stored_type(row)
+    own: Any = member.metadata.dtype
+    if stored is not None:
+        if is_nullable(own) or own.to_native_dtype().newbyteorder("=") != stored:
+            return f"it decodes to {type_text(own)}, but the packing of its regions is of {stored}"
+    elif not fits(manifest.data_type, member):
+        return f"it decodes to {type_text(own)}, but the logical array is {type_text(manifest.data_type)}"
+    if len(member.shape) != len(needed) or any(a < b for a, b in zip(member.shape, needed, strict=True)):
         return f"its shape is {member.shape}, but its regions need at least {needed}"
     return None
 
@@ -162,7 +190,7 @@ def member_problem(member: AnyArray, manifest: Manifest, needed: tuple[int, ...]
 def checked_member(members: Members, name: str, manifest: Manifest, row: Row) -> AnyArray:
     """The member of this name, checked against what a region needs of it."""
     member = members[name]
-    problem = member_problem(member, manifest, needed_shape(manifest, row))
+    problem = member_problem(member, manifest, row)
     if problem:
         raise MemberError(
             f"the member {name!r} cannot back the region {manifest.elements(row.box).text()}: {problem}.\n"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.array.table import NONE
 from intarsia.errors import PackingError
 from intarsia.packing import Packing
 from intarsia.packing.numbers import KINDS
@@ -94,6 +95,17 @@ class Packings:
             key = kinds[of_kind], _bits(packing.scale), _bits(packing.offset)
             numbers.append(known.setdefault(key, len(known)))
         return _of(known), numbers
+
+    def numbered(self, packing: Packing | None) -> tuple[Packings, int]:
+        """These packings and one more, or none, and its number.
+
+        >>> NO_PACKINGS.numbered(None)[1], NO_PACKINGS.numbered(Packing("int8"))[1]
+        (-1, 0)
+        """
+        if packing is None:
+            return self, NONE
+        packings, (number,) = self.with_([packing])
+        return packings, number
 
     def take(self, numbers: Ints) -> Packings:
         """Some of the packings."""

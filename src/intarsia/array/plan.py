@@ -7,8 +7,8 @@ plan takes single elements, as `vindex` and boolean masks do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +17,8 @@ from zarr_indexing import ArrayMap, ConstantMap, DimensionMap, IndexTransform, L
 from zarr_indexing.boundary import normalize_positional_selection, split_scalar_axes
 
 from intarsia.array.box import Box
-from intarsia.array.table import Ints
+from intarsia.array.table import NONE, Ints
+from intarsia.array.turning import turned, turned_points
 from intarsia.errors import BoundsError
 from intarsia.nullable import OptionalDType
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from zarr_indexing import ReadContext
 
     from intarsia.array.manifest import Manifest
+    from intarsia.array.orientation import View
+    from intarsia.array.values import Values
 
 
 type Mode = Literal["basic", "orthogonal", "vectorized"]
@@ -103,8 +106,8 @@ class Request:
 class Part:
     """What one region contributes.
 
-    Outer: `source` and `target` hold a selector for every axis. Points: `source` holds one flat array of
-    coordinates an axis, `target` their places in the flat output.
+    Outer: `source` and `target` hold a selector for every axis of the member. Points: `source` holds one flat
+    array of coordinates an axis, `target` their places in the flat output.
     """
 
     row: int
@@ -114,10 +117,26 @@ class Part:
     """Where in the member, in elements."""
 
     target: tuple[AxisSelector, ...]
-    """Where in the output's working shape."""
+    """Where in the output's working shape; where there is a view, in the output as `onto` gives it."""
 
     size: int
     """Number of elements."""
+
+    view: View | None = None
+    """How the axes of the output become those of the member; None if they are the same, and for points."""
+
+    at: Mapping[int, int] = field(default_factory=dict)
+    """Where the output is met on axes that the member does not have."""
+
+    def onto(self, out: Values) -> Values:
+        """The output, or what is written, with the axes of the member; the same memory."""
+        return out if self.view is None else self.view.onto(out, self.at)
+
+    def shape_onto(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape that an output of this shape has there."""
+        if self.view is None:
+            return shape
+        return tuple(1 if axis.source is None else shape[axis.source] for axis in self.view.axes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +238,8 @@ def _axis(transform: IndexTransform, output: ConstantMap | DimensionMap | ArrayM
 def plan(manifest: Manifest, asked: Request) -> SelectionPlan:
     """The parts of the request, one for every region that it touches.
 
+    Several only where the region's view has a new axis, and the request takes its one place several times.
+
     >>> from intarsia.array.manifest import Manifest
     >>> plan(Manifest.empty((4,), (2,), "u1"), request((4,), slice(1, 3))).parts
     ()
@@ -280,7 +301,18 @@ def _outer_parts(manifest: Manifest, asked: Request, bounds: list[tuple[int, int
                 at = axis.start + (j - 1) * axis.step + offset
                 source.append(slice(at, at + (j - 1 - i) * -axis.step + 1, -axis.step))
                 target.append(slice(j - 1, i - 1 if i else None, -1))
-        yield Part(row, tuple(source), tuple(target), size)
+        view = _view(manifest, row) if manifest.views else None
+        if view is None:
+            yield Part(row, tuple(source), tuple(target), size)
+        else:
+            ways = list(turned(view, source, target))
+            for at, inside, goes in ways:
+                yield Part(row, inside, goes, size // len(ways), view, at)
+
+
+def _view(manifest: Manifest, row: int) -> View | None:
+    number = int(manifest.regions.view[row])
+    return None if number == NONE else manifest.views[number]
 
 
 def _span(axis: Axis, order: Ints | None, start: Ints, stop: Ints) -> tuple[Ints, Ints]:
@@ -303,7 +335,9 @@ def _point_parts(manifest: Manifest, asked: Request, bounds: list[tuple[int, int
     assert asked.points is not None
     points = asked.points
     if not points:  # the one element of a zero-dimensional array, asked for any number of times
-        yield Part(0, (), (np.arange(asked.size),), asked.size)
+        view = _view(manifest, 0)
+        places = np.arange(asked.size)
+        yield Part(0, () if view is None else turned_points(view, (), places.size), (places,), asked.size)
         return
     rows, start, stop, shift = _touched(manifest, bounds)
     # Along the axis on which the points spread most, a region's bounds single out the fewest of them; only
@@ -322,6 +356,9 @@ def _point_parts(manifest: Manifest, asked: Request, bounds: list[tuple[int, int
         places = places[inside]
         if places.size:
             source = tuple(p[places] + shift[k, d] for d, p in enumerate(points))
+            view = _view(manifest, int(rows[k])) if manifest.views else None
+            if view is not None:
+                source = turned_points(view, source, places.size)
             yield Part(int(rows[k]), source, (places,), int(places.size))
 
 

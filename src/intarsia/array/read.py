@@ -52,13 +52,17 @@ def _read(
     prepared = prepare(logical, layout, asked)
     out = _output(layout, prepared.plan)
     for work in prepared.works:
-        _fill_missing(work, out)
-    _read_chunks(logical, layout, prepared.works, out, config)
+        work.out = work.part.onto(out)
+        _fill_missing(work)
+    _read_chunks(logical, layout, prepared.works, config)
     if prepared.by_zarr:
         check_store(logical.group.store)
     for part, source in prepared.by_zarr:
+        packing = layout.packing_of(part.row)
         try:
-            read_part_by_zarr(source, part, out, points=asked.axes is None, window=config.window)
+            read_part_by_zarr(
+                source, part, out, points=asked.axes is None, window=config.window, packing=packing
+            )
         except Exception as error:
             raise _failure(logical, layout, part, source, culprit(source, part), error) from error
     incomplete = [work.part for work in prepared.works if work.some_missing]
@@ -78,7 +82,8 @@ def prepare(logical: LogicalGroup, layout: Layout, asked: Request) -> PreparedRe
     for part in planned.parts:
         source = layout.source_of(part.row)
         if isinstance(source, EngineSource):
-            works.append(Work(part, source, asked.axes is None, asked.working_shape))
+            packing = layout.packing_of(part.row)
+            works.append(Work(part, source, asked.axes is None, asked.working_shape, packing))
         else:
             by_zarr.append((part, source))
     if works:
@@ -119,21 +124,20 @@ def _output(layout: Layout, planned: SelectionPlan) -> Values:
     return allocated(layout.manifest.data_type, planned.request.working_shape, fill_value)
 
 
-def _fill_missing(work: Work, out: Values) -> None:
+def _fill_missing(work: Work) -> None:
     """Chunks that are not stored read as the member's fill value."""
     missing = work.chunks.size - work.present.size
     if not missing:
         return
+    out, fill_value = work.out, work.fill_value
     if not work.present.size:
-        out[work.whole_target()] = work.source.fill_value
+        out[work.whole_target()] = fill_value
         return
     for target, _ in work.placements(np.flatnonzero(work.nbytes < 0)):
-        out[target] = work.source.fill_value
+        out[target] = fill_value
 
 
-def _read_chunks(
-    logical: LogicalGroup, layout: Layout, works: list[Work], out: Values, config: LogicalConfig
-) -> None:
+def _read_chunks(logical: LogicalGroup, layout: Layout, works: list[Work], config: LogicalConfig) -> None:
     works = [work for work in works if work.present.size]
     if not works:
         return
@@ -145,31 +149,29 @@ def _read_chunks(
         scratch = getattr(scratches, "own", None)
         if scratch is None:
             scratch = scratches.own = Scratch()
-        _decode(logical, layout, *taken, out, scratch)
+        _decode(logical, layout, *taken, scratch)
 
     run(queue.take, decode, threads, give_up=lambda _: queue.cancel())
 
 
-def _decode(
-    logical: LogicalGroup, layout: Layout, batch: Batch, pending: Pending, out: Values, scratch: Scratch
-) -> None:
+def _decode(logical: LogicalGroup, layout: Layout, batch: Batch, pending: Pending, scratch: Scratch) -> None:
     received = iter(pending)
     work, chunk = batch[0][0], int(batch[0][0].chunks[batch[0][1][0]])
     try:
         for work, positions in batch:
-            source = work.source
+            source, out, packing = work.source, work.out, work.packing
             decoder = source.decoder
             chunks = work.chunks[positions].tolist()
             for chunk, (target, inside) in zip(chunks, work.placements(positions), strict=True):
                 encoded = next(received)
                 if encoded is None:
-                    out[target] = source.fill_value
+                    out[target] = work.fill_value
                     work.some_missing = True
                 elif decoder.asks_for_index:
                     with working_on(source.index(chunk)):
-                        decoder.place(encoded, out, target, inside, scratch)
+                        decoder.place(encoded, out, target, inside, scratch, packing)
                 else:
-                    decoder.place(encoded, out, target, inside, scratch)
+                    decoder.place(encoded, out, target, inside, scratch, packing)
     except Exception as error:
         raise _failure(logical, layout, work.part, work.source, work.source.index(chunk), error) from error
     finally:

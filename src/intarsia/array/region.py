@@ -10,7 +10,9 @@ from zarr.core.sync import sync
 
 from intarsia.array.box import Box
 from intarsia.array.member import checked_member, grain, short_codecs
+from intarsia.array.orientation import View
 from intarsia.array.table import Row
+from intarsia.packing import Packing
 
 if TYPE_CHECKING:
     from intarsia.array.logical_group import LogicalGroup
@@ -42,7 +44,16 @@ class Region:
     """Last logical chunk, excluded."""
 
     member_start: tuple[int, ...]
-    """Where `start` lies in the member, in logical chunks."""
+    """Where `start` lies in the member, or in the view of it, in logical chunks."""
+
+    packing: Packing | None
+    """How the member's numbers become values; None if they are values."""
+
+    view: View | None
+    """How the region looks at its member; None if it sees it as it is."""
+
+    row: Row = field(repr=False, compare=False)
+    """The region in the table of its manifest."""
 
     _manifest: Manifest = field(repr=False, compare=False)
     _members: Members = field(repr=False, compare=False)
@@ -55,7 +66,8 @@ class Region:
         name = logical.manifest.members[row.member]
         # Manifest and members of this moment: a later change of the layout must not redirect the region.
         manifest, members = logical.manifest, logical.members
-        return cls(name, bounds, row.box.start, row.box.stop, row.member_start, manifest, members)
+        backing = row.member_start, manifest.packing_of(row), manifest.view_of(row)
+        return cls(name, bounds, row.box.start, row.box.stop, *backing, row, manifest, members)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -66,11 +78,6 @@ class Region:
     def member(self) -> zarr.Array[Any]:
         """The backing array."""
         return checked_member(self._members, self.name, self._manifest, self.row)
-
-    @property
-    def row(self) -> Row:
-        """The region as a row of a table of its own."""
-        return Row(0, Box(self.start, self.stop), self.member_start)
 
     @property
     def codecs(self) -> tuple[Any, ...]:
@@ -92,6 +99,10 @@ class Region:
     def member_bounds(self) -> tuple[tuple[int, int], ...]:
         """The box of the member that backs the region, in elements."""
         return self._manifest.in_member(self.row).bounds
+
+    def shown_from(self, box: Box) -> Box:
+        """The elements of the array that a box of the member's elements is shown as."""
+        return self._manifest.from_member(self.row, box)
 
     @property
     def nbytes(self) -> int:

@@ -10,16 +10,20 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from intarsia.array.box import Box
 from intarsia.array.logical_group import clean_up
+from intarsia.array.orientation import View
+from intarsia.array.packings import Packings
 from intarsia.array.table import RegionTable, Row
+from intarsia.array.values import Values, broadcast
 from intarsia.array.write import write_box
 from intarsia.codecs.runtime import NO_OPTIONS, Options
 from intarsia.errors import AlignmentError, BoundsError, NoRegionError, OverlapError, ShapeError
+from intarsia.packing import Packing
 
 if TYPE_CHECKING:
     from intarsia.array.logical_group import LogicalGroup
@@ -82,14 +86,41 @@ class Piece:
     """Which elements of the data."""
 
     target: Box
-    """Where in the member, in elements; of the same shape."""
+    """Where in the member, in elements; of the same shape, but for the view."""
+
+    packing: Packing | None = None
+    """How the values become the member's numbers."""
+
+    view: View | None = None
+    """How the region looks at the member."""
 
     def cropped(self, tile: Box) -> Piece:
         """The part of the piece that lies in a box of the member."""
         target = self.target.intersect(tile)
         assert target is not None
-        source = target.seen_from(self.target.start).shifted(self.source.start)
-        return Piece(self.member, source, target)
+        places, origin = target, self.target
+        if self.view is not None:
+            places, origin = self.view.places(target), self.view.places(self.target)
+        source = places.seen_from(origin.start).shifted(self.source.start)
+        return replace(self, source=source, target=target)
+
+    def stored(self, values: Values) -> Values:
+        """The values of the piece, or the one value, as the member stores them.
+
+        What the packing cannot hold is refused; it is named by its place in the data.
+
+        >>> from intarsia import Packing
+        >>> piece = Piece("m-1", Box((4,), (6,)), Box((0,), (2,)), Packing("int8", scale=0.5))
+        >>> piece.stored([1.5, 100])
+        Traceback (most recent call last):
+        ...
+        intarsia.errors.PackingError: int8 * 0.5: cannot hold 100.0 (at [5]): ...
+        """
+        if self.packing is not None:
+            values = self.packing.encode(values, self.source.start)
+        if self.view is None or not getattr(values, "ndim", 0):
+            return values
+        return self.view.unseen(broadcast(values, self.source.shape))
 
 
 @dataclass(frozen=True)
@@ -126,7 +157,7 @@ class Reservation:
         """Write every piece here; `data` gives the values, or the one value, of a box of the data."""
         for piece in self.pieces:
             target = logical.target(piece.member, self.options.get(piece.member, NO_OPTIONS))
-            write_box(target, piece.target, data(piece.source))
+            write_box(target, piece.target, piece.stored(data(piece.source)))
 
     def settle(self, logical: LogicalGroup) -> None:
         """Show the data: it is all there."""
@@ -169,7 +200,8 @@ class Room:
         self.made = (*self.made, name)
         self._options[name] = encoding.other_options
         for box in fresh or (elements,):
-            self._pieces.append(Piece(name, box.seen_from(self._origin), box.seen_from(elements.start)))
+            there = box.seen_from(elements.start)
+            self._pieces.append(Piece(name, box.seen_from(self._origin), there, encoding.packing))
 
     def in_region(self, manifest: Manifest, row: Row, fresh: Box, options: Options = NO_OPTIONS) -> None:
         """Elements that a region backs, in a manifest that may be the next one; its member may grow."""
@@ -181,7 +213,8 @@ class Room:
                 member.resize(needed)
                 self._grown.setdefault(name, before)
         self._options[name] = options
-        self._pieces.append(Piece(name, fresh.seen_from(self._origin), target))
+        looks = manifest.packing_of(row), manifest.view_of(row)
+        self._pieces.append(Piece(name, fresh.seen_from(self._origin), target, *looks))
 
     def reserved(self, manifest: Manifest) -> Reservation:
         """The reservation, which `manifest` will show."""
@@ -203,7 +236,8 @@ def reserve_regions(
     """New regions over free boxes; `origin` is where in the array the data starts, at first its corner."""
     manifest = logical.manifest
     boxes = [(lattice_box(manifest, bounds), encoding) for bounds, encoding in regions]
-    table = manifest.regions.joined(new_rows(manifest, [box for box, _ in boxes]))
+    packings, rows = new_rows(manifest, [(box, encoding.packing) for box, encoding in boxes])
+    table = manifest.regions.joined(rows)
     pair = table.overlap()
     if pair is not None:
         named = " and ".join(logical.bounds_text(table.row(i).box) for i in pair)
@@ -211,13 +245,17 @@ def reserve_regions(
     room = Room(logical, origin)
     for box, encoding in boxes:
         room.in_new_member(manifest.elements(box), encoding)
-    return room.reserved(manifest.changed(regions=table, members=(*manifest.members, *room.made)))
+    members = (*manifest.members, *room.made)
+    return room.reserved(manifest.changed(regions=table, members=members, packings=packings))
 
 
-def new_rows(manifest: Manifest, boxes: Iterable[Box]) -> RegionTable:
+def new_rows(manifest: Manifest, boxes: Iterable[tuple[Box, Packing | None]]) -> tuple[Packings, RegionTable]:
     """Regions over these boxes, each backed by all of a member that is yet to come, in this order."""
-    first, origin = len(manifest.members), (0,) * manifest.ndim
-    return RegionTable.from_rows([Row(first + i, box, origin) for i, box in enumerate(boxes)], manifest.ndim)
+    first, origin, packings, rows = len(manifest.members), (0,) * manifest.ndim, manifest.packings, []
+    for i, (box, packing) in enumerate(boxes):
+        packings, number = packings.numbered(packing)
+        rows.append(Row(first + i, box, origin, number))
+    return packings, RegionTable.from_rows(rows, manifest.ndim)
 
 
 def covered(logical: LogicalGroup, bounds: Bounds) -> Reservation:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from intarsia.array.orientation import View
-from intarsia.array.plan import AxisSelector
 from intarsia.array.table import Ints
+
+if TYPE_CHECKING:
+    from intarsia.array.plan import AxisSelector
 
 
 class Turned(NamedTuple):
@@ -59,14 +61,13 @@ def turned(view: View, source: Sequence[AxisSelector], target: Sequence[AxisSele
         yield Turned(dict(zip(new, places, strict=True)), tuple(taken), tuple(goes))
 
 
-def turned_points(view: View, points: Sequence[Ints]) -> tuple[Ints, ...]:
-    """Single places as the member sees them, one array an axis of the member.
+def turned_points(view: View, points: Sequence[Ints], count: int) -> tuple[Ints, ...]:
+    """Some single places as the member sees them, one array an axis of the member.
 
     >>> from intarsia.array.orientation import View
-    >>> turned_points(View.identity(2).transpose(1, 0), [np.array([1, 2]), np.array([3, 4])])
+    >>> turned_points(View.identity(2).transpose(1, 0), [np.array([1, 2]), np.array([3, 4])], 2)
     (array([3, 4]), array([1, 2]))
     """
-    count = len(points[0]) if points else 0
     return tuple(
         np.full(count, axis.offset)
         if axis.source is None

@@ -26,6 +26,7 @@ from intarsia.array.member import AnyArray, grain, member_problem
 from intarsia.array.plan import request
 from intarsia.array.read import read_request
 from intarsia.array.region import Region
+from intarsia.array.table import NONE
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.errors import IntarsiaError, ManifestError, NotLogicalArrayError, ReadOnlyError
 from intarsia.shards.inspection import check_shards
@@ -96,9 +97,12 @@ def verify(target: Any, path: str = "", *, data: bool = True) -> tuple[Problem, 
 
 
 def _member_problems(logical: LogicalGroup) -> Iterator[Problem]:
-    manifest = logical.manifest
+    manifest, table = logical.manifest, logical.manifest.regions
     start, stop = manifest.region_bounds()
-    needed = manifest.member_starts() + (stop - start)
+    lowest = manifest.member_starts()
+    highest = lowest + (stop - start)
+    # Regions with one view and one kind of packing need of their member what one that shows it all needs.
+    kinds = np.where(table.packing == NONE, NONE, np.append(manifest.packings.kind, NONE)[table.packing])
     for position, name in enumerate(manifest.members):
         where = f"{logical.group.path}/{name}".lstrip("/")
         try:
@@ -106,10 +110,19 @@ def _member_problems(logical: LogicalGroup) -> Iterator[Problem]:
         except IntarsiaError as error:
             yield Problem("member", where, str(error).split("\n")[0])
             continue
-        rows = np.flatnonzero(manifest.regions.member == position)
-        problem = member_problem(member, manifest, tuple(needed[rows].max(axis=0).tolist()))
-        if problem:
-            yield Problem("member", where, problem)
+        rows = np.flatnonzero(table.member == position)
+        for kind, number in np.unique(np.stack([kinds[rows], table.view[rows]], axis=1), axis=0).tolist():
+            alike = rows[(kinds[rows] == kind) & (table.view[rows] == number)]
+            row = table.row(int(alike[0]))
+            places = Box(
+                tuple(lowest[alike].min(axis=0).tolist()), tuple(highest[alike].max(axis=0).tolist())
+            )
+            view = manifest.view_of(row)
+            needed = places.stop if view is None else view.member_box(places).stop
+            problem = member_problem(member, manifest, row, needed)
+            if problem:
+                yield Problem("member", where, problem)
+                break
 
 
 def _data_problems(logical: LogicalGroup, known: set[str]) -> Iterator[Problem]:
@@ -142,15 +155,13 @@ def _stored_parts(
     region: Region, member: AnyArray, stored: Sequence[tuple[int, ...]]
 ) -> Iterator[tuple[slice, ...]]:
     """The region chunk by chunk, in elements of the logical array; what is not stored is left out."""
-    inside = Box.of(region.member_bounds)
-    shift = [m - a for m, (a, _) in zip(inside.start, region.bounds, strict=True)]
-    unit = grain(member)
+    inside, unit = Box.of(region.member_bounds), grain(member)
     for index in stored:
         corner = tuple(i * n for i, n in zip(index, unit, strict=True))
         shared = Box.sized(unit, corner).intersect(inside)
         if shared is not None:
             for block in blocks(shared, member.chunks, member.dtype.itemsize, most_bytes=1):
-                yield block.seen_from(shift).slices
+                yield region.shown_from(block).slices
 
 
 def _leftovers(logical: LogicalGroup) -> Iterator[Problem]:

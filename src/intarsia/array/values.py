@@ -30,6 +30,7 @@ from intarsia.nullable.codec import default_serializer
 from intarsia.nullable.create import optional_codec
 from intarsia.nullable.elements import MOST_LEVELS, Null, Some, element_type
 from intarsia.nullable.sentinel import on_present_values
+from intarsia.packing import Packing
 
 if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
@@ -100,15 +101,20 @@ def allocated(data_type: ZDType[Any, Any], shape: tuple[int, ...], fill_value: A
     return np.empty(shape, dtype=dtype) if fill_value is None else np.full(shape, fill_value, dtype=dtype)
 
 
-def put(out: Values, target: Any, decoded: Any) -> None:
-    """Write what was decoded of a chunk, with its nulls, where it belongs.
+def put(out: Values, target: Any, decoded: Any, packing: Packing | None = None) -> None:
+    """Write what was decoded of a chunk, with its nulls, where it belongs; packed numbers as their values.
 
     >>> out = allocated(data_type_of("optional[int8]"), (3,), fill_value=Null())
     >>> put(out, slice(1, 3), np.array([5, 6], dtype="int8"))
     >>> out
     NullableValues([NULL, 5, 6], dtype=int8)
     """
-    if isinstance(decoded, OptionalNDBuffer):
+    if packing is not None:
+        if target is ... or all(isinstance(selector, slice) for selector in target):
+            packing.decode_into(np.asarray(decoded), out[target])
+        else:
+            out[target] = packing.decode(decoded)
+    elif isinstance(decoded, OptionalNDBuffer):
         OptionalNDBuffer(out)[target] = decoded
     else:
         out[target] = decoded

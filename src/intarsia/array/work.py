@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from intarsia.array.shards import Located
     from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
+    from intarsia.array.values import Values
+    from intarsia.packing import Packing
 
 
 WORTH_A_THREAD = 256 << 10
@@ -119,7 +121,9 @@ class Work:
         "fetcher",
         "located",
         "nbytes",
+        "out",
         "out_shape",
+        "packing",
         "part",
         "present",
         "some_missing",
@@ -127,8 +131,17 @@ class Work:
         "stored_sizes_are_known",
     )  # fmt: skip
 
-    def __init__(self, part: Part, source: EngineSource, points: bool, out_shape: tuple[int, ...]) -> None:
-        self.part, self.source, self.out_shape = part, source, out_shape
+    def __init__(
+        self,
+        part: Part,
+        source: EngineSource,
+        points: bool,
+        out_shape: tuple[int, ...],
+        packing: Packing | None = None,
+    ) -> None:
+        self.part, self.source, self.out_shape, self.packing = part, source, out_shape, packing
+        self.out: Values = None
+        """What is read into, with the axes of the member; set when there is memory for it."""
         self.located: Located | None = None
         self.fetcher: Fetcher | None = None
         self._points: list[Placement] | None = None
@@ -211,22 +224,35 @@ class Work:
         for piece in zip(*pieces, strict=True):
             target, inside, whole = zip(*piece, strict=True)
             if self._gather:
-                yield outer_index(target, self.out_shape), outer_index(inside, shape)
+                yield outer_index(target, self._shape_onto), outer_index(inside, shape)
             else:
                 yield target, None if all(whole) else inside
 
     def whole_target(self) -> Any:
         """Where the part goes in the output, all of it."""
-        return self.part.target if self._points is not None else outer_index(self.part.target, self.out_shape)
+        if self._points is not None:
+            return self.part.target
+        return outer_index(self.part.target, self._shape_onto)
+
+    @property
+    def _shape_onto(self) -> tuple[int, ...]:
+        return self.part.shape_onto(self.out_shape)
+
+    @property
+    def fill_value(self) -> Any:
+        """What chunks that are not stored read as."""
+        fill_value = self.source.fill_value
+        return fill_value if self.packing is None else self.packing.decode(fill_value)
 
     def straight(self) -> int:
         """How many of the chunks that are fetched are decoded right into the output, without a copy."""
         decoder = self.source.decoder
-        if not decoder.is_direct or self._points is not None or self._gather:
+        if not decoder.is_direct or self.packing is not None or self._points is not None or self._gather:
             return 0
         count = 0
         # Memory is laid out, not touched: the flags of the views are all that is looked at.
         out = np.lib.stride_tricks.as_strided(np.empty(1, np.uint8), self.out_shape, _strides(self.out_shape))
+        out = self.part.onto(out)
         for target, inside in self.placements(self.present):
             count += inside is None and bool(out[target].flags.c_contiguous)
         return count

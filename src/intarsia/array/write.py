@@ -12,8 +12,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, wait
+from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from zarr.core.buffer import default_buffer_prototype
@@ -30,7 +31,7 @@ from intarsia.array.values import Values, as_values, broadcast, for_member, hold
 from intarsia.array.work import BATCHES_PER_THREAD, Work, batches, outer_index, threads_for
 from intarsia.array.zarr_fallback import write_part_by_zarr
 from intarsia.codecs.current_chunk import working_on
-from intarsia.errors import CrossRegionWriteError, NoRegionError, ReadError, ShapeError
+from intarsia.errors import CrossRegionWriteError, NoRegionError, PackingError, ReadError, ShapeError
 from intarsia.nullable import NullableValues
 
 if TYPE_CHECKING:
@@ -38,10 +39,11 @@ if TYPE_CHECKING:
 
     from intarsia.array.fetch import Fetcher, Pending
     from intarsia.array.logical_group import Layout, LogicalGroup, Told
-    from intarsia.array.plan import Request, SelectionPlan
+    from intarsia.array.plan import AxisSelector, Request, SelectionPlan
     from intarsia.array.source import Source
     from intarsia.array.table import Row
     from intarsia.array.work import Batch
+    from intarsia.packing import Packing
 
 
 SHOWN_REGIONS = 6
@@ -69,21 +71,23 @@ def write_request(logical: LogicalGroup, config: LogicalConfig, asked: Request, 
     touched: set[str] = set()
 
     def write(layout: Layout) -> tuple[None, list[Row], Told | None]:
-        planned = plan(layout.manifest, asked)
-        _check_regions(layout, config, planned)
-        rows = [layout.manifest.regions.row(part.row) for part in planned.parts]
-        sources = [layout.source_of(part.row) for part in planned.parts]
-        if holds_nulls(values):  # before anything is written
-            for part, source, row in zip(planned.parts, sources, rows, strict=True):
-                chosen = values[part.target if asked.axes is None else outer_index(part.target, values.shape)]
-                for_member(source.array, chosen, f"region {layout.region_text(row)}")
+        planned, points = plan(layout.manifest, asked), asked.axes is None
+        # Of a region that is taken several times, the last one wins, as in NumPy.
+        parts = list({part.row: part for part in planned.parts}.values())
+        _check_regions(layout, config, planned, parts)
+        rows = [layout.manifest.regions.row(part.row) for part in parts]
+        sources = [layout.source_of(part.row) for part in parts]
+        # Before anything is written, what some region cannot hold is refused.
+        chosen = [_for_region(layout, part, values, points=points) for part in parts]
+        if holds_nulls(values):
+            for (part, own), source, row in zip(chosen, sources, rows, strict=True):
+                own = own[part.target if points else outer_index(part.target, own.shape)]
+                for_member(source.array, own, f"region {layout.region_text(row)}")
         touched.update(source.name for source in sources)
         told = None
-        for part, source in zip(planned.parts, sources, strict=True):
+        for (part, own), source in zip(chosen, sources, strict=True):
             target = source.with_options(logical.options(config.options))
-            told = write_part(
-                target, part, values, points=asked.axes is None, config=config, look=logical.look
-            )
+            told = write_part(target, part, own, points=points, config=config, look=logical.look)
         return None, rows, told
 
     logical.settled(write)
@@ -91,7 +95,44 @@ def write_request(logical: LogicalGroup, config: LogicalConfig, asked: Request, 
         logical.discard(name)
 
 
-def _check_regions(layout: Layout, config: LogicalConfig, planned: SelectionPlan) -> None:
+def _for_region(layout: Layout, part: Part, values: Values, *, points: bool) -> tuple[Part, Values]:
+    """What is written, with the axes of the part's member and as its numbers; and the part for that."""
+    packing, turned = layout.packing_of(part.row), part.onto(values)
+    part = replace(part, view=None, at={})
+    if packing is None:
+        return part, turned
+    chosen = turned[part.target if points else outer_index(part.target, turned.shape)]
+    once = chosen[(slice(1),) * chosen.ndim] if not any(chosen.strides) else chosen  # one value for all
+    try:
+        stored = packing.encode(once)
+    except PackingError as error:
+        _refuse(layout, part, packing, once, error, points=points)
+    every: tuple[AxisSelector, ...] = (np.arange(chosen.size),)
+    if not points:
+        axes = zip(part.source, chosen.shape, strict=True)
+        every = tuple(slice(0, n, 1) if isinstance(s, slice) else np.arange(n) for s, n in axes)
+    return replace(part, target=every), np.broadcast_to(stored, chosen.shape)
+
+
+def _refuse(
+    layout: Layout, part: Part, packing: Packing, values: Values, error: PackingError, *, points: bool
+) -> NoReturn:
+    """Say for which element of the array the value is that the packing of its region cannot hold."""
+    manifest, row, index = layout.manifest, layout.manifest.regions.row(part.row), error.index or ()
+    places = index * len(part.source) if points else index
+    point = tuple(
+        s.start + (s.step or 1) * i if isinstance(s, slice) else int(s[i])
+        for s, i in zip(part.source, places, strict=True)
+    )
+    element = manifest.from_member(row, Box(point, tuple(i + 1 for i in point))).start
+    try:
+        packing.encode(values[index].reshape((1,) * manifest.ndim), element)
+    except PackingError as named:
+        error = named
+    raise PackingError(f"region {layout.region_text(row)}: {error}") from None
+
+
+def _check_regions(layout: Layout, config: LogicalConfig, planned: SelectionPlan, parts: list[Part]) -> None:
     asked = planned.request
     if not planned.is_complete:
         raise NoRegionError(
@@ -99,12 +140,12 @@ def _check_regions(layout: Layout, config: LogicalConfig, planned: SelectionPlan
             f"{asked.size - planned.size} of {asked.size}.\n"
             "  Add a region there first: arr.add_region(bounds, codecs=[…]), or arr.append(data, codecs=[…])"
         )
-    if len(planned.parts) > 1 and not config.cross_region_writes:
-        rows = [layout.manifest.regions.row(part.row) for part in planned.parts[:SHOWN_REGIONS]]
+    if len(parts) > 1 and not config.cross_region_writes:
+        rows = [layout.manifest.regions.row(part.row) for part in parts[:SHOWN_REGIONS]]
         named = " and ".join(layout.region_text(row) for row in rows)
-        more = f" and {len(planned.parts) - SHOWN_REGIONS} more" if len(planned.parts) > SHOWN_REGIONS else ""
+        more = f" and {len(parts) - SHOWN_REGIONS} more" if len(parts) > SHOWN_REGIONS else ""
         raise CrossRegionWriteError(
-            f"the write to {_asked_text(asked)} touches {len(planned.parts)} regions: {named}{more}.\n"
+            f"the write to {_asked_text(asked)} touches {len(parts)} regions: {named}{more}.\n"
             "  Write them one by one, or allow it: arr.with_config(cross_region_writes=True)"
         )
 

@@ -24,22 +24,31 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import sync
 from intarsia.array.box import grown
-from intarsia.array.values import Values, points_of
+from intarsia.array.values import Values, points_of, put
 from intarsia.array.work import AxisCuts, outer_index
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from intarsia.array.plan import AxisSelector, Part
     from intarsia.array.source import Source, ZarrSource
+    from intarsia.packing import Packing
 
 
 COPIES = 3
 """How often zarr holds what it reads: encoded, decoded chunk by chunk, and as the result."""
 
 
-def read_part_by_zarr(source: ZarrSource, part: Part, out: Values, *, points: bool, window: int) -> None:
+def read_part_by_zarr(
+    source: ZarrSource,
+    part: Part,
+    out: Values,
+    *,
+    points: bool,
+    window: int,
+    packing: Packing | None = None,
+) -> None:
     """Read one part of a plan into the output, in pieces that take no more memory than the window."""
-    member = source.array
+    member, out = source.array, part.onto(out)
     grain = source.stored_grain
     if grain is None or not part.source:
         pieces: Iterator[Part] = iter((part,))
@@ -50,9 +59,10 @@ def read_part_by_zarr(source: ZarrSource, part: Part, out: Values, *, points: bo
     for piece in pieces:
         if points:
             coordinates: Any = piece.source
-            out[piece.target] = points_of(member, coordinates)
+            put(out, piece.target, points_of(member, coordinates), packing)
         elif (
             source.is_plain
+            and packing is None
             and isinstance(out, np.ndarray)
             and piece.target
             and all(isinstance(selector, slice) for selector in piece.target)
@@ -61,7 +71,7 @@ def read_part_by_zarr(source: ZarrSource, part: Part, out: Values, *, points: bo
             inside: Any = piece.source
             member.get_basic_selection(inside, out=place)
         else:
-            out[outer_index(piece.target, out.shape)] = _read_outer(member, piece.source)
+            put(out, outer_index(piece.target, out.shape), _read_outer(member, piece.source), packing)
 
 
 def _read_outer(member: zarr.Array[Any], source: Any) -> Any:

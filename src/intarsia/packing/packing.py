@@ -6,10 +6,10 @@ xarray it follows from the attributes and their types on every read; a `Packing`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -231,8 +231,10 @@ class Packing:
         long = self.numbers.kind in "iu" and self.numbers.itemsize == 8
         return not long and bool(np.can_cast(self.numbers, self.values, "safe"))
 
-    def encode(self, values: Any) -> Values:
+    def encode(self, values: Any, origin: Sequence[int] = ()) -> Values:
         """The numbers to store for values: rounded, and the first missing value where they are NaN.
+
+        `origin` says where the values begin in something larger, in which one that is refused is named.
 
         >>> Packing("uint8", scale=0.5).encode([0.2, 0.3, 1.0])
         array([0, 1, 2], dtype=uint8)
@@ -240,16 +242,16 @@ class Packing:
         values = np.asarray(values)
         if values.dtype.kind not in "iuf":
             raise PackingError(f"{self}: got {values.dtype}, not numbers")
+        if self.values.kind == "f" and values.dtype.kind != "f":
+            values = values.astype(self.values)
         with np.errstate(all="ignore"):
-            if self.values.kind != "f":
-                numbers = self._encode_integers(values)
-            else:
-                numbers = self._encode_floats(
-                    values if values.dtype.kind == "f" else values.astype(self.values)
-                )
+            encode = self._encode_floats if self.values.kind == "f" else self._encode_integers
+            numbers, bad = encode(values)
+        if bad.any():
+            self._refuse(values, bad, origin)
         return numbers.view(self.stored)
 
-    def _encode_floats(self, values: Values) -> Values:
+    def _encode_floats(self, values: Values) -> tuple[Values, Values]:
         absent, numbers = np.isnan(values), self.numbers
         # xarray computes in the type of the data where it has a missing value to write, and else in the type
         # that scale and offset ask for.
@@ -279,23 +281,19 @@ class Packing:
             bad &= ~absent
         elif numbers.kind == "f":
             bad &= ~absent
-        self._refuse(values, bad)
-        return packed
+        return packed, bad
 
-    def _encode_integers(self, values: Values) -> Values:
+    def _encode_integers(self, values: Values) -> tuple[Values, Values]:
         data = values.astype(self.values)
         if self.offset is not None:
             data -= self.offset.astype(self.values)
         if self.scale is not None:
             data //= self.scale.astype(self.values)
         packed = data.astype(self.numbers)
-        self._refuse(values, self.decode(packed.view(self.stored)) != values)
-        return packed
+        return packed, self.decode(packed.view(self.stored)) != values
 
-    def _refuse(self, values: Values, bad: Values) -> None:
+    def _refuse(self, values: Values, bad: Values, origin: Sequence[int]) -> NoReturn:
         """Say which value cannot be held, and why."""
-        if not bad.any():
-            return
         index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
         value, numbers = values[index].item(), self.numbers
         limits = np.iinfo(numbers) if numbers.kind in "iu" else np.finfo(numbers)
@@ -309,7 +307,10 @@ class Packing:
             why = "no stored number means missing"
         elif low <= value <= high:
             why = "its number means missing" if self.missing else "it lies between two numbers"
-        raise PackingError(f"{self}: cannot hold {value!r} (at {list(index)}): {why}")
+        place = [i + o for i, o in zip(index, origin, strict=True)] if origin else list(index)
+        error = PackingError(f"{self}: cannot hold {value!r} (at {place}): {why}")
+        error.index = index
+        raise error
 
     @property
     def _is_scaled(self) -> bool:

@@ -74,11 +74,12 @@ def _of_regions(array: Any) -> dict[Bounds, Any]:
     by_region: dict[Bounds, Any] = {}
     for region in array.regions:
         if region.name in whole:
-            start = [i * size for i, size in zip(region.member_start, array.chunks, strict=True)]
-            stop = [first + b - a for first, (a, b) in zip(start, region.bounds, strict=True)]
             cut = {
                 path: bitmasks[
-                    tuple(slice(a // c, -(-b // c)) for a, b, c in zip(start, stop, chunk, strict=True))
+                    tuple(
+                        slice(a // c, -(-b // c))
+                        for (a, b), c in zip(region.member_bounds, chunk, strict=True)
+                    )
                 ]
                 for path, (chunk, bitmasks) in whole[region.name].items()
             }

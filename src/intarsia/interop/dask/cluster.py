@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -30,7 +30,6 @@ from intarsia.array.manifest import Manifest
 from intarsia.array.member import Members, grain
 from intarsia.array.reserve import Piece, Reservation
 from intarsia.array.source import Source
-from intarsia.array.table import RegionTable
 from intarsia.array.values import as_values
 from intarsia.array.write import write_box
 from intarsia.codecs.runtime import NO_OPTIONS, Luggage
@@ -257,7 +256,7 @@ class _BlockWriter:
 
 def _template(manifest: Manifest) -> Manifest:
     """What a worker needs to know of the manifest: the data type, but not a hundred thousand regions."""
-    return replace(manifest, members=(), regions=RegionTable.from_rows([], manifest.ndim))
+    return manifest.without_regions()
 
 
 type Sizes = tuple[int, ...]
