@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import intarsia
+from intarsia import Packing
+from intarsia.errors import PackingError
+from tests.array import backings
 from tests.array import strategies as s
 from tests.array.places import AsyncOnly, small_inline
+
+PACKINGS = {
+    "int32": [Packing("int16", values="int32"), Packing("uint8", offset=3, values="int32")],
+    "float64": [Packing("int16", scale=0.5, missing=-1), Packing("uint8", scale=2.0, offset=1.0)],
+}
 
 
 class LogicalArrayMachine(RuleBasedStateMachine):
@@ -26,17 +34,40 @@ class LogicalArrayMachine(RuleBasedStateMachine):
         shape = tuple(data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=3)))
         chunks = tuple(data.draw(st.integers(1, 4)) for _ in shape)
         self.fill = data.draw(st.integers(0, 3))
+        self.dtype = data.draw(st.sampled_from(sorted(PACKINGS)))
         self.array = intarsia.create(
-            self.store, "a", shape=shape, chunks=chunks, dtype="int32", fill_value=self.fill
+            self.store, "a", shape=shape, chunks=chunks, dtype=self.dtype, fill_value=self.fill
         )
-        self.model = np.full(shape, self.fill, dtype="int32")
+        self.model = np.full(shape, self.fill, dtype=self.dtype)
         self.covered = np.zeros(shape, dtype=bool)
         self.counter = 10
 
     def fresh(self, shape):
         size = int(np.prod(shape))
         self.counter += size
-        return np.arange(self.counter - size, self.counter, dtype="int32").reshape(shape)
+        return np.arange(self.counter - size, self.counter).astype(self.dtype).reshape(shape)
+
+    def packings(self):
+        return st.none() | st.sampled_from(PACKINGS[self.dtype])
+
+    def packed(self, packing, values):
+        """The values as a region with this packing shows them; None if it cannot hold them."""
+        if packing is None:
+            return values
+        try:
+            return packing.decode(packing.encode(values))
+        except PackingError:
+            return None
+
+    def refused(self, change):
+        """A change that a packing does not allow leaves everything as it was."""
+        manifest = self.array.manifest
+        try:
+            change()
+        except PackingError:
+            assert self.array.manifest == manifest
+        else:
+            raise AssertionError("a packing held what it cannot hold")
 
     def aligned_box(self, data):
         bounds = []
@@ -54,9 +85,11 @@ class LogicalArrayMachine(RuleBasedStateMachine):
         axis = data.draw(st.integers(0, self.model.ndim - 1))
         shape = list(self.model.shape)
         shape[axis] = data.draw(st.integers(0, 5))
-        values = self.fresh(shape)
+        values, packing = self.fresh(shape), data.draw(self.packings())
+        if packing is not None:  # of what can be packed nothing is lost, wherever it goes
+            values = packing.decode((values % 100).astype(packing.stored)).astype(self.dtype)
         codecs = data.draw(st.none() | s.codec_lists(self.model.ndim))
-        self.array.append(values, axis=axis, codecs=codecs, merge=data.draw(st.booleans()))
+        self.array.append(values, axis=axis, codecs=codecs, packing=packing, merge=data.draw(st.booleans()))
         old = self.model.shape[axis]
         # A partial last chunk belongs to a new region where none was.
         chunk = self.array.chunks[axis]
@@ -83,17 +116,50 @@ class LogicalArrayMachine(RuleBasedStateMachine):
                 assert self.array.generation == generation
                 return
             raise AssertionError("an overlapping region was added")
-        self.array.add_region(bounds, codecs=codecs, data=values)
-        self.model[index] = values
+        packing = data.draw(self.packings())
+        shown = self.packed(packing, values)
+        if shown is None:
+            self.refused(lambda: self.array.add_region(bounds, codecs=codecs, data=values, packing=packing))
+            return
+        self.array.add_region(bounds, codecs=codecs, data=values, packing=packing)
+        self.model[index] = shown
         self.covered[index] = True
+
+    @precondition(lambda self: self.model.size)
+    @rule(data=st.data())
+    def look_at_an_array_that_is_there(self, data):
+        bounds = self.aligned_box(data)
+        index = self.index(bounds)
+        if not self.covered[index].any():
+            self.counter += 1
+            shape, packing = self.model[index].shape, data.draw(self.packings())
+            view, name = data.draw(backings.views(shape, self.array.chunks)), f"there-{self.counter}"
+            shown = backings.a_member(data.draw, self.array, name, view, shape, packing, self.dtype)
+            self.array.add_region(bounds, member=name, packing=packing, view=view)
+            self.model[index] = shown
+            self.covered[index] = True
 
     @precondition(lambda self: self.model.size)
     @rule(data=st.data())
     def recode(self, data):
         bounds = self.aligned_box(data)
-        if self.covered[self.index(bounds)].any():
-            chunks = tuple(data.draw(st.integers(1, 4)) for _ in bounds)
-            self.array.recode(bounds, codecs=data.draw(s.codec_lists(self.model.ndim)), chunks=chunks)
+        index = self.index(bounds)
+        if not self.covered[index].any():
+            return
+        encoding = {
+            "codecs": data.draw(s.codec_lists(self.model.ndim)),
+            "chunks": tuple(data.draw(st.integers(1, 4)) for _ in bounds),
+            "packing": data.draw(st.just("keep") | self.packings()),
+        }
+        packing = encoding["packing"]
+        if isinstance(packing, Packing):
+            values = self.model[index]
+            shown = self.packed(packing, values[self.covered[index]])
+            if shown is None:
+                self.refused(lambda: self.array.recode(bounds, **encoding))
+                return
+            values[self.covered[index]] = shown
+        self.array.recode(bounds, **encoding)
 
     @precondition(lambda self: self.model.size)
     @rule(data=st.data())
@@ -110,7 +176,7 @@ class LogicalArrayMachine(RuleBasedStateMachine):
         shape = tuple(data.draw(st.integers(0, n + 3)) for n in self.model.shape)
         self.array.resize(shape)
         kept = tuple(slice(0, min(a, b)) for a, b in zip(shape, self.model.shape, strict=True))
-        model, covered = np.full(shape, self.fill, dtype="int32"), np.zeros(shape, dtype=bool)
+        model, covered = np.full(shape, self.fill, dtype=self.dtype), np.zeros(shape, dtype=bool)
         model[kept], covered[kept] = self.model[kept], self.covered[kept]
         for region in self.array.regions:  # regions end on the lattice, so growth uncovers partial chunks
             covered[self.index(region.bounds)] = True
@@ -125,8 +191,12 @@ class LogicalArrayMachine(RuleBasedStateMachine):
             for a, b in region.bounds
         )
         values = self.fresh(self.model[index].shape)
+        shown = self.packed(region.packing, values)
+        if shown is None:
+            self.refused(lambda: self.array.__setitem__(index, values))
+            return
         self.array[index] = values
-        self.model[index] = values
+        self.model[index] = shown
 
     @rule()
     def consolidate(self):

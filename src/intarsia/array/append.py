@@ -10,8 +10,10 @@ import numpy as np
 
 from intarsia.array.box import Box
 from intarsia.array.member import Encoding, create_member, encoding_of
-from intarsia.array.reserve import Reservation, Room, check_shape, new_rows
-from intarsia.array.values import as_values, holds_nulls, is_nullable
+from intarsia.array.recode import recode
+from intarsia.array.reserve import Reservation, Room, check_shape, encoding_like, new_rows
+from intarsia.array.table import NONE
+from intarsia.array.values import Values, as_values, holds_nulls, is_nullable
 from intarsia.casting import Casting
 from intarsia.codecs.runtime import Options, with_codecs
 from intarsia.errors import BoundsError, ShapeError
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
     from intarsia.array.table import Row
+
+
+FLOATS_ROUND = 4
+"""Last digits in which a value may differ after it was packed and unpacked, and still be the same."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,12 @@ class Addition:
         """The shape of what the wholly new logical chunks hold; None if there are none."""
         return self.grown.elements(self.rest).shape if prod(self.rest.shape) else None
 
+    @property
+    def partial(self) -> Box:
+        """The logical chunks that have some elements already, and get more; an empty box if none has."""
+        start = self.old // self.before.chunk_shape[self.axis]
+        return self.lattice.with_axis(self.axis, start, self.rest.start[self.axis])
+
     def fresh(self, box: Box) -> Box:
         """The elements of a box of logical chunks that the data fills."""
         elements = self.grown.elements(box)
@@ -107,23 +119,31 @@ def append(
     logical.begin_edit()
     values = as_values(logical.manifest, data, casting)
     addition = Addition.of(logical.manifest, values.shape, axis)
-    room = reserve_growth(logical, addition, encoding, nulls=holds_nulls(values)) if merge else None
+    room = None
+    if merge:
+        room = reserve_growth(logical, addition, encoding, nulls=holds_nulls(values), values=values)
     if room is None:
-        room = reserve_append(logical, addition, encoding)
+        room = reserve_append(logical, addition, encoding, values=values)
     with room.shown_when_filled(logical):
         room.fill(logical, lambda source: values[source.slices])
 
 
 def reserve_growth(
-    logical: LogicalGroup, addition: Addition, encoding: Encoding, *, nulls: bool = False
+    logical: LogicalGroup,
+    addition: Addition,
+    encoding: Encoding,
+    *,
+    nulls: bool = False,
+    values: Values | None = None,
 ) -> Reservation | None:
     """Room in the member of the last region, which becomes longer; None unless it may simply grow.
 
-    `nulls` says whether there are some in the data, which not every member can hold.
+    `nulls` says whether there are some in the data, which not every member can hold. Without the values
+    nobody knows whether they can be packed.
     """
     before, axis = addition.before, addition.axis
     i = _neighbour_to_grow(logical, addition, encoding, nulls=nulls) if addition.length else None
-    if i is None:
+    if i is None or not _takes(before, before.regions.row(i), axis, encoding, values):
         return None
     row, end = before.regions.row(i), addition.lattice.stop[axis]
     fresh = addition.fresh(row.box.with_axis(axis, row.box.start[axis], end))
@@ -137,7 +157,12 @@ def reserve_growth(
 
 
 def reserve_append(
-    logical: LogicalGroup, addition: Addition, encoding: Encoding, *, ready: str | None = None
+    logical: LogicalGroup,
+    addition: Addition,
+    encoding: Encoding,
+    *,
+    ready: str | None = None,
+    values: Values | None = None,
 ) -> Reservation:
     """Room in the partial last chunk where regions have it, and in new members for the rest.
 
@@ -145,20 +170,16 @@ def reserve_append(
     """
     if not addition.length:
         return Reservation((), logical.manifest)
+    addition = _with_open_end(logical, addition, encoding, values)
     before, axis = addition.before, addition.axis
     chosen, room = completed(logical, axis, encoding), Room(logical, addition.origin)
-    boxes, heads = [] if ready is not None else [addition.rest], []
-    if addition.old % before.chunk_shape[axis]:
-        first_free = addition.rest.start[axis]
-        slab = addition.lattice.with_axis(axis, first_free - 1, first_free)
-        boxes += before.regions.free(slab)
-        heads = [before.regions.row(i) for i in before.regions.touching(slab).tolist()]
+    boxes, slab = [] if ready is not None else [addition.rest], addition.partial
+    boxes += before.regions.free(slab)
     boxes = [box for box in boxes if prod(box.shape)]
     for box in boxes:
-        room.in_new_member(addition.grown.elements(box), chosen, addition.fresh(box))
-    for row in heads:
-        shared = row.box.intersect(slab)
-        assert shared is not None
+        elements, fresh = addition.grown.elements(box), addition.fresh(box)
+        room.in_new_member(elements, chosen, fresh, packing=chosen.packing)
+    for row, shared in _heads(addition):
         room.in_region(addition.grown, row, addition.fresh(shared), _options_for(logical, row, encoding))
     names = room.made
     if ready is not None:
@@ -170,11 +191,54 @@ def reserve_append(
     )
 
 
+def _heads(addition: Addition) -> list[tuple[Row, Box]]:
+    """The regions that have the partial last chunk, and what they have of it."""
+    table, slab = addition.before.regions, addition.partial
+    rows = [table.row(i) for i in table.touching(slab).tolist()]
+    return [(row, shared) for row in rows if (shared := row.box.intersect(slab)) is not None]
+
+
+def _with_open_end(
+    logical: LogicalGroup, addition: Addition, encoding: Encoding, values: Values | None
+) -> Addition:
+    """The addition once the data can go on in the partial last chunk.
+
+    Where a region's member cannot take it, because it is packed or looked at from the other end, what the
+    region has of that chunk is copied to a member that can.
+    """
+    closed = []
+    for row, shared in _heads(addition):
+        fresh = addition.fresh(shared).seen_from(addition.origin).slices
+        chosen = None if values is None else values[fresh]
+        if not _takes(addition.before, row, addition.axis, encoding, chosen):
+            plain = encoding_like(logical, row, Encoding(options=encoding.options))
+            closed.append((addition.before.elements(shared), plain))
+    for elements, plain in closed:
+        recode(logical, elements.bounds, plain)
+    if logical.manifest is addition.before:
+        return addition
+    return Addition(addition.axis, logical.manifest, replace(logical.manifest, shape=addition.grown.shape))
+
+
+def _takes(manifest: Manifest, row: Row, axis: int, encoding: Encoding, values: Values | None) -> bool:
+    """Whether a region's member can take more values at the end of an axis, and they stay what they are.
+
+    Who asks for the region's packing wants its rounding, too; other values are packed only if nothing is lost
+    but what floats round anyway.
+    """
+    view, packing = manifest.view_of(row), manifest.packing_of(row)
+    if view is not None and not any((a.source, a.stride) == (axis, 1) for a in view.axes):
+        return False
+    if packing is None or encoding.keep_packing or encoding.packing == packing:
+        return True
+    return values is not None and packing.holds(values, FLOATS_ROUND)
+
+
 def reserve_rest(logical: LogicalGroup, addition: Addition, encoding: Encoding) -> Reservation:
     """Room for what the wholly new logical chunks hold, in a member that no manifest shows yet."""
     room = Room(logical, addition.origin)
     if addition.rest_shape is not None:
-        room.in_new_member(addition.grown.elements(addition.rest), encoding)
+        room.in_new_member(addition.grown.elements(addition.rest), encoding, packing=encoding.packing)
     return room.reserved(logical.manifest)
 
 
@@ -195,7 +259,10 @@ def takes_over(logical: LogicalGroup, row: Row, encoding: Encoding) -> bool:
     """Let the codecs given write into a member from now on, with what they bring, if they are its own."""
     name = logical.manifest.members[row.member]
     member: Any = logical.members[name]
-    would: Any = create_member({}, None, logical.manifest, member.shape, encoding)
+    if row.view != NONE:
+        return False
+    packed = replace(encoding, packing=logical.manifest.packing_of(row))
+    would: Any = create_member({}, None, logical.manifest, member.shape, packed)
     if would.metadata.to_dict()["codecs"] != member.metadata.to_dict()["codecs"]:
         return False
     logical.members.adopt(name, with_codecs(member, would.metadata.codecs))
@@ -219,18 +286,9 @@ def _last_row(logical: LogicalGroup, axis: int) -> int | None:
 def completed(logical: LogicalGroup, axis: int, encoding: Encoding) -> Encoding:
     """What was not asked for is taken from the region before, so that a series keeps its encoding."""
     last = _last_row(logical, axis)
-    if last is None or encoding.codecs is not None:
-        return encoding
-    member = logical.member_of(logical.manifest.regions.row(last))
-    codecs: Any = member.metadata.to_dict()["codecs"]
-    if codecs[0]["name"] == "sharding_indexed":
-        codecs = codecs[0]["configuration"]["codecs"]
-    if encoding.chunks is not None or encoding.shards is not None:
-        return replace(encoding, codecs=codecs)
-    fill_value = encoding.fill_value
-    if fill_value is None and member.metadata.dtype == logical.manifest.data_type:
-        fill_value = member.fill_value
-    return Encoding(codecs, member.chunks, member.shards, fill_value, encoding.options)
+    if last is None:
+        return replace(encoding, keep_packing=False)
+    return encoding_like(logical, logical.manifest.regions.row(last), encoding)
 
 
 def _neighbour_to_grow(
@@ -247,20 +305,27 @@ def _neighbour_to_grow(
     member = logical.member_of(row)
     if nulls and not is_nullable(member.metadata.dtype):
         return None
-    if not encoding.is_default:
+    if encoding.packing is not None and encoding.packing != manifest.packing_of(row):
+        return None
+    if not replace(encoding, packing=None, keep_packing=False).is_default:
+        if row.view != NONE:
+            return None
         would = create_member({}, None, manifest, member.shape, completed(logical, axis, encoding))
         if encoding_of(would) != encoding_of(member):
             return None
-    return last if _has_room(manifest, last, axis, origin.stop[axis]) else None
+    return last if _has_room(addition.grown, last, axis, origin.stop[axis]) else None
 
 
 def _has_room(manifest: Manifest, i: int, axis: int, end: int) -> bool:
     """Whether no other region shows the part of the member that region `i` would grow into."""
     table, row = manifest.regions, manifest.regions.row(i)
-    box = row.member_box
-    start, stop = box.with_axis(axis, box.stop[axis], end + row.shift[axis])
     others = np.flatnonzero(table.member == row.member)
     others = others[others != i]
+    if (table.view[others] != row.view).any():  # places of different views cannot be compared
+        more = manifest.to_member(row, manifest.elements(row.box.with_axis(axis, row.box.stop[axis], end)))
+        return not any(manifest.in_member(table.row(j)).intersect(more) for j in others.tolist())
+    box = row.member_box
+    start, stop = box.with_axis(axis, box.stop[axis], end + row.shift[axis])
     starts = table.member_start[others]
     stops = starts + table.stop[others] - table.start[others]
     return not bool(((starts < stop) & (stops > start)).all(axis=1).any())

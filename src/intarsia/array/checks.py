@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -52,6 +52,24 @@ def checked_packing(manifest: Manifest, given: Packing | Mapping[str, Any] | Non
             f"{given}: its values are {given.values}, which an array of {own} cannot hold{advice}"
         )
     return given
+
+
+type PackingChoice = Packing | Mapping[str, Any] | Literal["keep"] | None
+"""What people say about packing: a packing or its arguments, the one that was there before, or none."""
+
+
+def chosen_packing(manifest: Manifest, given: PackingChoice) -> dict[str, Any]:
+    """What an `Encoding` has to know of what was said about packing.
+
+    >>> from intarsia.array.manifest import Manifest
+    >>> chosen_packing(Manifest.empty((4,), (2,), "float32"), "keep")
+    {'keep_packing': True}
+    """
+    if isinstance(given, str):
+        if given != "keep":
+            raise PackingError(f'packing={given!r}: say "keep", None, or give a packing')
+        return {"keep_packing": True}
+    return {"packing": checked_packing(manifest, given)}
 
 
 def _holds(manifest: Manifest, packing: Packing) -> bool:

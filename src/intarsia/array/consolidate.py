@@ -88,14 +88,15 @@ def _fits(logical: LogicalGroup, base: Row, i: int, row: Row, j: int) -> bool:
     encoding = encoding_of(one)
     if encoding["chunk_grid"]["name"] != "regular" or encoding != encoding_of(other):
         return False
-    size = grain(one)
-    there = _place(base, row)
-    for d, (step, chunk) in enumerate(zip(size, manifest.chunk_shape, strict=True)):
-        if there[d] * chunk % step or row.member_start[d] * chunk % step:
+    wanted = row._replace(member=base.member, member_start=_place(base, row))
+    here, there = manifest.in_member(row), manifest.in_member(wanted)
+    for before, after, step in zip(here.start, there.start, grain(one), strict=True):
+        if after < 0 or (after - before) % step:
             return False
-    if row.member == base.member and there == row.member_start:
+    if _chunks(logical, one, wanted).intersect(_chunks(logical, one, base)) is not None:
+        return False  # what both show would lie in one chunk
+    if wanted == row:
         return True  # two windows on one member that lie side by side there, too
-    wanted = row._replace(member=base.member, member_start=there)
     return _has_room(logical, one, wanted, besides=i)
 
 

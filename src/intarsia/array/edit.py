@@ -11,9 +11,10 @@ import numpy as np
 from intarsia.array.checks import checked_packing, problems_of_regions
 from intarsia.array.document import NAME
 from intarsia.array.manifest import sizes_of
-from intarsia.array.member import member_problem
+from intarsia.array.member import Encoding, member_problem
 from intarsia.array.orientation import View
-from intarsia.array.reserve import Room, check_shape, lattice_box, reserve_regions
+from intarsia.array.recode import recode
+from intarsia.array.reserve import Room, check_shape, encoding_like, lattice_box, reserve_regions
 from intarsia.array.table import NONE, RegionTable, Row
 from intarsia.array.values import as_values
 from intarsia.casting import Casting
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from intarsia.array.box import Box
     from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
-    from intarsia.array.member import Encoding
 
 
 type Bounds = Sequence[tuple[int, int]]
@@ -170,13 +170,38 @@ def resize(logical: LogicalGroup, shape: Sequence[int], options: Options = NO_OP
     table = replace(table, stop=np.minimum(table.stop, lattice))
     cropped = replace(resized, regions=table)
     room = Room(logical)
-    for i in _uncovering_rows(manifest, cropped):
-        row = cropped.regions.row(i)
+    rows = [cropped.regions.row(i) for i in _uncovering_rows(manifest, cropped)]
+    unfit = [(box, row) for row in rows if (box := _unfit(manifest, cropped, row)) is not None]
+    if unfit:  # first make them fit
+        asked = Encoding(options=options)
+        plain = [(manifest.elements(box), encoding_like(logical, row, asked)) for box, row in unfit]
+        for elements, encoding in plain:
+            recode(logical, elements.bounds, encoding)
+        resize(logical, shape, options)
+        return
+    for row in rows:
         for uncovered in cropped.elements(row.box).without(manifest.elements(row.box)):
             room.in_region(cropped, row, uncovered, options)
     blank = room.reserved(manifest.changed(regions=table, shape=new_shape))
     with blank.shown_when_filled(logical):
         blank.fill(logical, lambda _: manifest.fill_value)
+
+
+def _unfit(before: Manifest, after: Manifest, row: Row) -> Box | None:
+    """A last, partial chunk of a region whose member cannot show the fill value where it becomes longer.
+
+    It is packed and has no number for it, or it is looked at from the end, beyond which there is nothing.
+    """
+    packing, view = before.packing_of(row), before.view_of(row)
+    shown, shows = before.elements(row.box), after.elements(row.box)
+    longer = [axis for axis, (a, b) in enumerate(zip(shown.stop, shows.stop, strict=True)) if b > a]
+    if packing is None or packing.holds(before.fill_value):
+        reversed_axes = () if view is None else [axis.source for axis in view.axes if axis.stride < 0]
+        longer = [axis for axis in longer if axis in reversed_axes]
+    if not longer:
+        return None
+    end = row.box.stop[longer[0]]
+    return row.box.with_axis(longer[0], end - 1, end)
 
 
 def _uncovering_rows(before: Manifest, after: Manifest) -> list[int]:

@@ -16,6 +16,7 @@ from intarsia.array.accessors import Accessors, chosen_codecs
 from intarsia.array.append import append
 from intarsia.array.attributes import Attributes
 from intarsia.array.box import Box
+from intarsia.array.checks import PackingChoice, chosen_packing
 from intarsia.array.config import LogicalConfig
 from intarsia.array.consolidate import consolidate
 from intarsia.array.explain import ArrayInfo
@@ -246,6 +247,7 @@ class LogicalArray(Accessors):
         codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
         chunks: tuple[int, ...] | None = None,
         shards: tuple[int, ...] | None = None,
+        packing: PackingChoice = None,
         merge: bool = True,
         casting: Casting | None = None,
     ) -> None:
@@ -255,8 +257,18 @@ class LogicalArray(Accessors):
         and chunks it grows instead (`merge=False` keeps them apart). Without codecs, the data is encoded
         like the region before it; `codecs="auto"` tries some and takes what suits the data. Values that
         would change in the array's data type are refused, unless `casting="unsafe"` (see `with_config`).
+
+        A packed region before takes data that its packing holds, but for what floats round; other data
+        becomes a region of plain values. `packing="keep"` packs all of it as the region before is, and rounds
+        it, `packing=…` as `add_region` does; what cannot be held is refused.
         """
-        encoding = Encoding(chosen_codecs(codecs, data), chunks, shards, options=self._config.options)
+        encoding = Encoding(
+            chosen_codecs(codecs, data),
+            chunks,
+            shards,
+            options=self._config.options,
+            **chosen_packing(self.manifest, packing),
+        )
         append(
             self._logical,
             data,
@@ -330,17 +342,33 @@ class LogicalArray(Accessors):
         codecs: Iterable[CodecLike] | Literal["auto"] | None,
         chunks: tuple[int, ...] | None = None,
         shards: tuple[int, ...] | None = None,
+        packing: PackingChoice = "keep",
         client: Client | None = None,
         progress: Progress = silent,
     ) -> None:
         """Encode an aligned box (by default everything) anew: same values, one new member for the box.
+
+        Packed regions stay packed, each in its own way, if all of the box is packed and stores one data type;
+        otherwise values are stored. `packing=None` unpacks; `packing=…` packs, as `add_region` does, which
+        rounds values, and refuses those that cannot be held.
+
+        >>> import intarsia
+        >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="float32")
+        >>> array.add_region([(0, 4)], data=[0, 1, 2, 3], packing={"stored": "uint8", "scale": 0.5})
+        >>> array.recode(codecs=["zstd"])
+        >>> str(array.regions[0].packing)
+        'uint8 * 0.5'
+        >>> array.recode(codecs=["zstd"], packing=None)
+        >>> array.regions[0].packing is None
+        True
 
         With a client (a `dask.distributed.Client`, or an executor of `concurrent.futures`) its workers do
         it; in an Icechunk session through forks, which end up in this one.
         """
         box = [(0, n) for n in self.shape] if bounds is None else bounds
         chosen = chosen_codecs(codecs, self, tuple(box)) if codecs == "auto" else codecs
-        encoding = Encoding(chosen, chunks, shards, options=self._config.options)
+        packed = chosen_packing(self.manifest, packing)
+        encoding = Encoding(chosen, chunks, shards, options=self._config.options, **packed)
         recode(self._logical, box, encoding, client=client, progress=progress)
 
     def drop_region(self, bounds: Sequence[tuple[int, int]]) -> None:

@@ -207,6 +207,26 @@ class Manifest:
             **fields,
         )
 
+    def as_stored(self, box: Box) -> Manifest | None:
+        """The regions in a box as their members hold them: numbers. None unless all of one type are packed.
+
+        For reading alone: it says nothing about the rest of the array.
+        """
+        table = self.regions.take(self.regions.touching(box))
+        if not len(table) or (table.packing == NONE).any():
+            return None
+        stored = {self.packings.kinds[kind].stored for kind in np.unique(self.packings.kind[table.packing])}
+        if len(stored) > 1:
+            return None
+        data_type = data_type_of(stored.pop())
+        return replace(
+            self,
+            data_type=data_type,
+            fill_value=data_type.default_scalar(),
+            regions=replace(table, packing=np.full(len(table), NONE, dtype=np.int64)),
+            packings=NO_PACKINGS,
+        )
+
     def without_regions(self) -> Manifest:
         """What the array is, with nothing behind it; of the same generation."""
         nothing = RegionTable.from_rows([], self.ndim)

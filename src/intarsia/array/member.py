@@ -70,6 +70,9 @@ class Encoding:
     packing: Packing | None = None
     """How values become the numbers that are stored; None means that the values are stored."""
 
+    keep_packing: bool = False
+    """Whether to take the packing of what was there before, if there is one."""
+
     def __post_init__(self) -> None:
         if self.codecs is not None:  # which may be an iterator, or one codec alone
             alone = isinstance(self.codecs, Codec | Mapping | str)
@@ -89,7 +92,7 @@ class Encoding:
     def is_default(self) -> bool:
         """Whether nothing was asked for."""
         given = self.codecs, self.chunks, self.shards, self.fill_value, self.packing
-        return all(one is None for one in given)
+        return all(one is None for one in given) and not self.keep_packing
 
     def stored_fill(self, manifest: Manifest) -> Any:
         """What the unwritten chunks of a member hold; None if its packing has no number that would do.

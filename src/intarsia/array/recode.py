@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from intarsia.array.source import Source
 from intarsia.array.table import RegionTable, Row
 from intarsia.array.write import write_box
 from intarsia.codecs.runtime import Luggage
-from intarsia.errors import NoRegionError
+from intarsia.errors import NoRegionError, ReadError
 from intarsia.parallel import Client, spread
 from intarsia.progress import Progress, silent
 
@@ -50,27 +50,46 @@ def recode(
 
 
 def reserve_recode(
-    logical: LogicalGroup, box: Box, encoding: Encoding | None = None, *, ready: str | None = None
+    logical: LogicalGroup, box: Box, encoding: Encoding, *, ready: str | None = None
 ) -> Reservation:
     """Room for the values of a box of logical chunks, in a new member that takes the place of those it has.
 
-    If `ready`, the array of this name in the group holds them already.
+    If `ready`, the array of this name in the group holds them already. Packings are kept where all regions
+    store one type: then their numbers are copied, and every region keeps its own packing.
     """
     manifest = logical.manifest
-    touched = (manifest.regions.row(i).box for i in manifest.regions.touching(box).tolist())
-    parts = [shared for other in touched if (shared := other.intersect(box)) is not None]
+    touched = [manifest.regions.row(i) for i in manifest.regions.touching(box).tolist()]
+    parts = [(shared, row.packing) for row in touched if (shared := row.box.intersect(box)) is not None]
     if not parts:
         raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to recode")
-    if sum(prod(part.shape) for part in parts) == prod(box.shape):
-        parts = [box]  # no hole is to be kept
+    copied = manifest.as_stored(box) if encoding.keep_packing else None
+    packings, packing = manifest.packings, encoding.packing
+    if copied is not None:
+        encoding = replace(encoding, packing=manifest.packing_of(touched[0]))
+    else:
+        packings, number = packings.numbered(packing)
+        parts = [(part, number) for part, _ in parts]
+    numbers = {number for _, number in parts}
+    if len(numbers) == 1 and sum(prod(part.shape) for part, _ in parts) == prod(box.shape):
+        parts = [(box, numbers.pop())]  # no hole is to be kept
     room = Room(logical)
     if ready is None:
-        assert encoding is not None
-        room.in_new_member(manifest.elements(box), encoding, *map(manifest.elements, parts))
-    rows = [Row(len(manifest.members), part, part.seen_from(box.start).start) for part in parts]
+        elements = [manifest.elements(part) for part, _ in parts]
+        room.in_new_member(manifest.elements(box), encoding, *elements, packing=packing)
+    member, origin = len(manifest.members), box.start
+    rows = [Row(member, part, part.seen_from(origin).start, number) for part, number in parts]
     table = manifest.regions.without(box).joined(RegionTable.from_rows(rows, manifest.ndim))
     names = (*manifest.members, ready or room.made[0])
-    return room.reserved(manifest.changed(regions=table, members=names))
+    reserved = room.reserved(manifest.changed(regions=table, members=names, packings=packings))
+    return replace(reserved, copied=copied)
+
+
+class StoredNumbers(LogicalGroup):
+    """The group behind a logical array, read by a manifest of what its members store."""
+
+    def reload(self) -> None:
+        """Refused: what others put there may be stored in another way."""
+        raise ReadError("the layout of the array was changed while its stored numbers were read")
 
 
 def copy_values(
@@ -79,14 +98,17 @@ def copy_values(
     """Fill the room for a recode with the values as they are, block by block."""
     (name,) = room.made
     options = room.options[name]
-    copy = _Copy(logical.group.path, logical.manifest, name, logical.luggage(name, options))
+    copy = _Copy(logical.group.path, logical.manifest, room.copied, name, logical.luggage(name, options))
     tasks = _tasks(room.pieces, logical.members[name], BLOCK_BYTES if client is None else TASK_BYTES)
     if client is not None:
         spread(client, logical.group.store, copy, tasks, progress)
         return
     progress(0, len(tasks))
+    source = logical
+    if room.copied is not None:
+        source = StoredNumbers(logical.group, room.copied, logical.members.live)
     for done, task in enumerate(tasks, 1):
-        copy.into(logical, logical.target(name, options), task)
+        copy.into(source, logical.target(name, options), task)
         progress(done, len(tasks))
 
 
@@ -107,16 +129,20 @@ class _Copy:
 
     path: str
     manifest: Manifest
+    copied: Manifest | None
     member: str
     luggage: Luggage
     """Run-time options to write it with."""
 
     def __call__(self, store: Any, task: list[Piece]) -> None:
-        logical = LogicalGroup(open_group(store, self.path, "r+"), self.manifest)
+        group = open_group(store, self.path, "r+")
+        logical = LogicalGroup(group, self.manifest)
+        if self.copied is not None:
+            logical = StoredNumbers(group, self.copied)
         member = self.luggage.on(logical.members.child(self.member))
         self.into(logical, Source.of(self.member, member), task)
 
     def into(self, logical: LogicalGroup, target: Source, task: list[Piece]) -> None:
         for piece in task:
             values = read_request(logical, request(logical.manifest.shape, piece.source.slices, "basic"))
-            write_box(target, piece.target, values)
+            write_box(target, piece.target, piece.stored(values))

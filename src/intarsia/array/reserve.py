@@ -14,13 +14,16 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from zarr.abc.codec import ArrayBytesCodec, BytesBytesCodec
+
 from intarsia.array.box import Box
 from intarsia.array.logical_group import clean_up
 from intarsia.array.orientation import View
 from intarsia.array.packings import Packings
-from intarsia.array.table import RegionTable, Row
+from intarsia.array.table import NONE, RegionTable, Row
 from intarsia.array.values import Values, broadcast
 from intarsia.array.write import write_box
+from intarsia.codecs import parse_codecs
 from intarsia.codecs.runtime import NO_OPTIONS, Options
 from intarsia.errors import AlignmentError, BoundsError, NoRegionError, OverlapError, ShapeError
 from intarsia.packing import Packing
@@ -153,6 +156,9 @@ class Reservation:
     options: Mapping[str, Options] = field(default_factory=dict)
     """Run-time options to write into members, where their codecs do not have them."""
 
+    copied: Manifest | None = None
+    """For a copy of stored numbers: the manifest by which they are read."""
+
     def fill(self, logical: LogicalGroup, data: Callable[[Box], Any]) -> None:
         """Write every piece here; `data` gives the values, or the one value, of a box of the data."""
         for piece in self.pieces:
@@ -193,15 +199,20 @@ class Room:
         self._options: dict[str, Options] = {}
         self.made: tuple[str, ...] = ()
 
-    def in_new_member(self, elements: Box, encoding: Encoding, *fresh: Box) -> None:
-        """A member for a box of elements, of which the data fills the boxes `fresh`, by default all."""
+    def in_new_member(
+        self, elements: Box, encoding: Encoding, *fresh: Box, packing: Packing | None = None
+    ) -> None:
+        """A member for a box of elements, of which the data fills the boxes `fresh`, by default all.
+
+        `packing` is for data that is not packed yet.
+        """
         with self._all_or_nothing():
             name, _ = self._logical.create_member(elements.shape, encoding)
         self.made = (*self.made, name)
         self._options[name] = encoding.other_options
         for box in fresh or (elements,):
             there = box.seen_from(elements.start)
-            self._pieces.append(Piece(name, box.seen_from(self._origin), there, encoding.packing))
+            self._pieces.append(Piece(name, box.seen_from(self._origin), there, packing))
 
     def in_region(self, manifest: Manifest, row: Row, fresh: Box, options: Options = NO_OPTIONS) -> None:
         """Elements that a region backs, in a manifest that may be the next one; its member may grow."""
@@ -244,7 +255,7 @@ def reserve_regions(
         raise OverlapError(f"the regions {named} overlap")
     room = Room(logical, origin)
     for box, encoding in boxes:
-        room.in_new_member(manifest.elements(box), encoding)
+        room.in_new_member(manifest.elements(box), encoding, packing=encoding.packing)
     members = (*manifest.members, *room.made)
     return room.reserved(manifest.changed(regions=table, members=members, packings=packings))
 
@@ -256,6 +267,35 @@ def new_rows(manifest: Manifest, boxes: Iterable[tuple[Box, Packing | None]]) ->
         packings, number = packings.numbered(packing)
         rows.append(Row(first + i, box, origin, number))
     return packings, RegionTable.from_rows(rows, manifest.ndim)
+
+
+def encoding_like(logical: LogicalGroup, row: Row, asked: Encoding) -> Encoding:
+    """What was not asked for is taken from a region, as far as it fits what is stored instead."""
+    manifest, view = logical.manifest, logical.manifest.view_of(row)
+    if asked.keep_packing:
+        asked = replace(asked, packing=manifest.packing_of(row), keep_packing=False)
+    if asked.codecs is not None:
+        return asked
+    member: Any = logical.member_of(row)
+    codecs = member.metadata.to_dict()["codecs"]
+    if codecs[0]["name"] == "sharding_indexed":
+        codecs = codecs[0]["configuration"]["codecs"]
+    same_type = manifest.stored_type(row) == (None if asked.packing is None else asked.packing.stored)
+    if not same_type or view is not None:
+        # What works on values of one type, or on axes, does not fit others.
+        fitting = (BytesBytesCodec, ArrayBytesCodec) if same_type else BytesBytesCodec
+        parsed = zip(codecs, parse_codecs(codecs), strict=True)
+        codecs = [given for given, codec in parsed if isinstance(codec, fitting)]
+    if asked.chunks is not None or asked.shards is not None:
+        return replace(asked, codecs=codecs)
+    chunks, shards, fill_value = member.chunks, member.shards, asked.fill_value
+    if view is not None:
+        chunks = tuple(size for size, _ in view.grid(chunks))
+        shards = None if shards is None else tuple(size for size, _ in view.grid(shards))
+    plain = row.packing == NONE and asked.packing is None
+    if fill_value is None and plain and member.metadata.dtype == manifest.data_type:
+        fill_value = member.fill_value
+    return replace(asked, codecs=codecs, chunks=chunks, shards=shards, fill_value=fill_value)
 
 
 def covered(logical: LogicalGroup, bounds: Bounds) -> Reservation:

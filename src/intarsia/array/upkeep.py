@@ -91,9 +91,23 @@ def verify(target: Any, path: str = "", *, data: bool = True) -> tuple[Problem, 
     except ManifestError as error:
         problems = error.problems or [str(error)]
         return tuple(Problem("manifest", where, problem) for problem in problems)
-    members = tuple(_member_problems(logical))
+    members = (*_packing_problems(logical), *_member_problems(logical))
     data_problems = _data_problems(logical, {problem.where for problem in members}) if data else ()
     return (*members, *data_problems, *_leftovers(logical))
+
+
+def _packing_problems(logical: LogicalGroup) -> Iterator[Problem]:
+    """Packings by which all values are the same, or are too large for their type: nobody meant them."""
+    manifest, where = logical.manifest, f"{logical.group.path or '/'} attribute {MANIFEST_KEY!r}"
+    for i, packing in enumerate(manifest.packings):
+        numbers, advice = packing.numbers, "drop its regions, or add them with the right packing"
+        ends = [0, 1] if numbers.kind == "f" else [np.iinfo(numbers).min, np.iinfo(numbers).max]
+        low, high = packing.without_missing().decode(np.array(ends, dtype=numbers).view(packing.stored))
+        if low == high:
+            yield Problem("manifest", where, f"packing {i}, {packing}: every value is {low}", advice)
+        elif not (np.isfinite(low) and np.isfinite(high)):
+            what = f"packing {i}, {packing}: {packing.values} cannot hold its values"
+            yield Problem("manifest", where, what, advice)
 
 
 def _member_problems(logical: LogicalGroup) -> Iterator[Problem]:

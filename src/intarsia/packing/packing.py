@@ -161,6 +161,16 @@ class Packing:
         vars(other).update(fields, scale=scale, offset=offset)
         return other
 
+    def without_missing(self) -> Packing:
+        """This packing, in which every number means a value.
+
+        >>> Packing("int8", missing=-1).without_missing()
+        Packing('int8', values='float32')
+        """
+        return Packing(
+            self.stored, scale=self.scale, offset=self.offset, unsigned=self.unsigned, values=self.values
+        )
+
     @cached_property
     def numbers(self) -> np.dtype[Any]:
         """What the stored numbers are taken for: `stored`, unless `unsigned` says otherwise."""
@@ -251,6 +261,27 @@ class Packing:
             self._refuse(values, bad, origin)
         return numbers.view(self.stored)
 
+    def holds(self, values: Any, ulps: int = 0) -> bool:
+        """Whether values are the same after they were packed, or differ in so many of the last digits only.
+
+        >>> packing = Packing("int16", scale=0.1)
+        >>> packing.holds([0.1, 0.3]), packing.holds([0.1, 0.3], ulps=4), packing.holds([0.15], ulps=4)
+        (False, True, False)
+        """
+        values = np.asarray(values)
+        try:
+            back = self.decode(self.encode(values))
+        except PackingError:
+            return False
+        if values.dtype.kind != "f":
+            return bool(np.array_equal(back, values))
+        with np.errstate(all="ignore"):
+            # The digits that are lost are those of the largest number in between, which may be the offset.
+            offset = values.dtype.type(0 if self.offset is None else abs(self.offset))
+            largest = np.maximum(np.abs(values), offset)
+            near = np.abs(back - values) <= ulps * np.spacing(largest) if ulps else False
+        return bool(((back == values) | near | (np.isnan(back) & np.isnan(values))).all())
+
     def _encode_floats(self, values: Values) -> tuple[Values, Values]:
         absent, numbers = np.isnan(values), self.numbers
         # xarray computes in the type of the data where it has a missing value to write, and else in the type
@@ -298,10 +329,7 @@ class Packing:
         value, numbers = values[index].item(), self.numbers
         limits = np.iinfo(numbers) if numbers.kind in "iu" else np.finfo(numbers)
         ends = np.array([limits.min, limits.max], dtype=numbers).view(self.stored)
-        unmasked = Packing(
-            self.stored, scale=self.scale, offset=self.offset, unsigned=self.unsigned, values=self.values
-        )
-        low, high = sorted(unmasked.decode(ends).tolist())
+        low, high = sorted(self.without_missing().decode(ends).tolist())
         why = f"values lie between {low!r} and {high!r}"
         if value != value:
             why = "no stored number means missing"

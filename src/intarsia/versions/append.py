@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from intarsia._icechunk import writing
 from intarsia.array.accessors import chosen_codecs
 from intarsia.array.append import Addition, completed, reserve_append, reserve_growth, reserve_rest
+from intarsia.array.checks import PackingChoice, chosen_packing
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
 from intarsia.array.reserve import Reservation
@@ -34,6 +35,7 @@ def append(
     codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
     chunks: tuple[int, ...] | None = None,
     shards: tuple[int, ...] | None = None,
+    packing: PackingChoice = None,
     merge: bool = True,
     casting: Casting = "same_kind",
     branch: str = "main",
@@ -62,7 +64,7 @@ def append(
     commit = Commit(opened, branch, message or f"append to {path}", dict(metadata or {}))
     chosen = chosen_codecs(codecs, data)
     encoding = Encoding(None if chosen is None else tuple(chosen), chunks, shards)
-    incoming = _InMemory(data, axis, casting, encoding)
+    incoming = _InMemory(data, axis, casting, encoding, packing)
     return append_incoming(commit, path, incoming, merge=merge, backoff=backoff)
 
 
@@ -72,6 +74,10 @@ class Incoming(Protocol):
     @property
     def nulls(self) -> bool:
         """Whether it is known to hold some."""
+
+    @property
+    def values(self) -> Any:
+        """The data, if it is in memory; None if nobody knows it yet."""
 
     def addition(self, logical: LogicalGroup) -> Addition:
         """Where the data would go in the array as it is now; refused if it does not fit."""
@@ -97,6 +103,7 @@ class _InMemory:
     axis: int
     casting: Casting
     asked: Encoding
+    packing: PackingChoice = None
 
     @property
     def nulls(self) -> bool:
@@ -106,8 +113,8 @@ class _InMemory:
         self.values = as_values(logical.manifest, self.values, self.casting)
         return Addition.of(logical.manifest, self.values.shape, self.axis)
 
-    def encoding(self, _logical: LogicalGroup) -> Encoding:
-        return self.asked
+    def encoding(self, logical: LogicalGroup) -> Encoding:
+        return replace(self.asked, **chosen_packing(logical.manifest, self.packing))
 
     def fill(self, logical: LogicalGroup, room: Reservation) -> None:
         room.fill(logical, lambda source: self.values[source.slices])
@@ -136,7 +143,8 @@ def append_incoming(
         encoding = incoming.encoding(logical)
         if may_grow:
             may_grow = False  # if others append, too, the data is uploaded apart from their manifest
-            room = reserve_growth(logical, addition, encoding, nulls=incoming.nulls)
+            values = incoming.values
+            room = reserve_growth(logical, addition, encoding, nulls=incoming.nulls, values=values)
             if room is not None:
                 with room.shown_when_filled(logical):
                     incoming.fill(logical, room)
@@ -186,8 +194,10 @@ class Upload:
         if addition.rest_shape is not None:
             upload.fork = session.fork()
             apart = group_in_fork(logical, upload.fork)
-        room = reserve_rest(apart, addition, completed(logical, addition.axis, encoding))
+        chosen = completed(logical, addition.axis, encoding)
+        room = reserve_rest(apart, addition, chosen)
         incoming.fill(apart, room)
+        upload.encoding = replace(encoding, packing=chosen.packing, keep_packing=False)
         upload.member = next(iter(room.made), None)
         upload._attach(logical, addition)
         return upload
@@ -210,6 +220,7 @@ class Upload:
         if self.fork is not None:
             with writing(self.session):
                 self.session.merge(self.fork)
-        room = reserve_append(logical, addition, self.encoding, ready=self.member)
+        values = self.incoming.values
+        room = reserve_append(logical, addition, self.encoding, ready=self.member, values=values)
         with room.shown_when_filled(logical):
             self.incoming.fill_head(logical, room)

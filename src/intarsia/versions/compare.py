@@ -260,7 +260,11 @@ def _region_change(change: Rerouted, before: State, after: State) -> RegionChang
     if change.kind == "moved":
         assert was is not None
         assert now is not None
+        assert change.before is not None
+        assert change.after is not None
         equal = encoding_of(before.member(was)) == encoding_of(after.member(now))
+        equal &= old.packing_of(change.before) == new.packing_of(change.after)
+        equal &= old.view_of(change.before) == new.view_of(change.after)
         kind = "joined" if equal else "recoded"
     else:
         kind = change.kind

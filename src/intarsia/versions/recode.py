@@ -10,6 +10,7 @@ from intarsia._icechunk import writing
 from intarsia.array import LogicalArray
 from intarsia.array.accessors import chosen_codecs
 from intarsia.array.box import Box
+from intarsia.array.checks import PackingChoice, chosen_packing
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
 from intarsia.array.recode import copy_values, reserve_recode
@@ -35,6 +36,7 @@ def recode(
     codecs: Iterable[CodecLike] | Literal["auto"] | None,
     chunks: tuple[int, ...] | None = None,
     shards: tuple[int, ...] | None = None,
+    packing: PackingChoice = "keep",
     branch: str = "main",
     message: str = "",
     metadata: Mapping[str, Any] | None = None,
@@ -47,7 +49,7 @@ def recode(
     The new chunks are made and uploaded first, which others do not notice. If they change the box before
     it is committed, it is encoded again, so no write of theirs is lost; appends and writes elsewhere cost
     another edit of the manifest only. With a client (a `dask.distributed.Client`, or an executor of
-    `concurrent.futures`) its workers encode it.
+    `concurrent.futures`) its workers encode it. `packing` is that of `LogicalArray.recode`.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -69,7 +71,8 @@ def recode(
         if box is None or bounds is None:
             box = lattice_box(logical.manifest, bounds or Box.sized(logical.manifest.shape).bounds)
         chosen = chosen_codecs(codecs, LogicalArray(logical), logical.manifest.elements(box).bounds)
-        encoding = Encoding(None if chosen is None else tuple(chosen), chunks, shards)
+        packed = chosen_packing(logical.manifest, packing)
+        encoding = Encoding(None if chosen is None else tuple(chosen), chunks, shards, **packed)
         return Recoded.of(commit, session, logical, box, encoding, client, progress)
 
     return settle(commit, prepare, backoff or Backoff())
@@ -86,6 +89,9 @@ class Recoded:
 
     ground: Ground
     """What was encoded anew, as it was read."""
+
+    encoding: Encoding
+    """How it was encoded."""
 
     name: str
     """Of the new member."""
@@ -110,7 +116,7 @@ class Recoded:
         apart = group_in_fork(logical, fork)
         room = reserve_recode(apart, box, encoding)
         copy_values(apart, room, client=client, progress=progress)
-        recoded = cls(commit, session, path, ground, room.made[0], fork)
+        recoded = cls(commit, session, path, ground, encoding, room.made[0], fork)
         recoded._attach(logical)
         return recoded
 
@@ -127,4 +133,4 @@ class Recoded:
         """Make the member part of the session, and of the manifest."""
         with writing(self.session):
             self.session.merge(self.fork)
-        reserve_recode(logical, self.ground.box, ready=self.name).settle(logical)
+        reserve_recode(logical, self.ground.box, self.encoding, ready=self.name).settle(logical)

@@ -231,6 +231,7 @@ class _Deferred:
     asked: Encoding
     cluster: Cluster
     nulls: bool = False
+    values: Any = None
     has_met_the_array: bool = False
     head: np.ndarray[Any, Any] | None = None
     """What goes into the partial last chunk: computed with the upload, as nobody else can write later."""
