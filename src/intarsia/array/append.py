@@ -119,9 +119,14 @@ def append(
     logical.begin_edit()
     values = as_values(logical.manifest, data, casting)
     addition = Addition.of(logical.manifest, values.shape, axis)
-    room = None
+    room, nulls = None, holds_nulls(values)
     if merge:
-        room = reserve_growth(logical, addition, encoding, nulls=holds_nulls(values), values=values)
+        room = reserve_growth(logical, addition, encoding, nulls=nulls, values=values)
+    if merge and room is None and addition.length:
+        opened = _with_open_end(logical, addition, encoding, values)
+        if opened is not addition:  # there is another region at the end now, which may grow
+            addition = opened
+            room = reserve_growth(logical, addition, encoding, nulls=nulls, values=values)
     if room is None:
         room = reserve_append(logical, addition, encoding, values=values)
     with room.shown_when_filled(logical):

@@ -15,6 +15,7 @@ import numpy as np
 
 from intarsia.errors import PackingError
 from intarsia.packing.numbers import (
+    BLOCK,
     Number,
     bits_of,
     blocks,
@@ -201,15 +202,18 @@ class Packing:
             raise PackingError(f"{self}: got {stored.dtype}, not {self.stored}")
         if self.unsigned is not None:
             stored = stored.view(self.numbers.newbyteorder(stored.dtype.byteorder))
-        same = out.dtype == self.values
+        # Several passes over memory in one piece, and a copy, take less than as many over memory in many.
+        in_place = out.dtype == self.values and out.flags.c_contiguous
+        buffer = np.empty(0 if in_place else min(BLOCK, out.size), dtype=self.values)
         with np.errstate(all="ignore"):
             for block in blocks(stored.shape):
-                if same:
-                    self._decode_block(stored[block], out[block])
+                place = out[block]
+                if in_place:
+                    self._decode_block(stored[block], place)
                 else:
-                    values = np.empty(out[block].shape, dtype=self.values)
+                    values = buffer[: place.size].reshape(place.shape)
                     self._decode_block(stored[block], values)
-                    np.copyto(out[block], values, casting="same_kind")
+                    np.copyto(place, values, casting="same_kind")
 
     def _decode_block(self, numbers: Values, out: Values) -> None:
         np.copyto(out, numbers, casting="unsafe")
