@@ -9,12 +9,12 @@ from intarsia.progress import Progress
 from intarsia.shards.compaction import Compaction
 from intarsia.shards.inspection import ShardProblem, SlotStats
 from intarsia.tune import Advice, Change
-from intarsia.versions.collect import Collected
 from intarsia.versions.commit import Backoff
 from intarsia.versions.compare import ArrayChange, RegionChange
 from intarsia.versions.forks import Share
 from intarsia.versions.history import HistoryEntry
 from intarsia.versions.transaction import Transaction
+from intarsia.versions.upkeep import Collected
 
 __all__ = [
     "Advice",

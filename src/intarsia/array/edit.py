@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.array.checks import checked_packing, problems_of_regions
-from intarsia.array.document import NAME
+from intarsia.array.document import NAME, checked_packing, problems_of_regions
 from intarsia.array.manifest import sizes_of
 from intarsia.array.member import Encoding, member_problem
 from intarsia.array.orientation import View

@@ -16,9 +16,9 @@ from intarsia.array.accessors import Accessors, chosen_codecs
 from intarsia.array.append import append
 from intarsia.array.attributes import Attributes
 from intarsia.array.box import Box
-from intarsia.array.checks import PackingChoice, chosen_packing
 from intarsia.array.config import LogicalConfig
 from intarsia.array.consolidate import consolidate
+from intarsia.array.document import PackingChoice, chosen_packing
 from intarsia.array.explain import ArrayInfo
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding

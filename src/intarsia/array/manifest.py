@@ -16,13 +16,13 @@ import zarr
 from zarr.dtype import ZDType, parse_dtype
 
 from intarsia.array.box import Box, chunk_grid
-from intarsia.array.checks import problems_of_regions
 from intarsia.array.document import (
     COLUMNS,
     MANIFEST_KEY,
     MORE_COLUMNS,
     parse_columns,
     problems_of_fields,
+    problems_of_regions,
 )
 from intarsia.array.packings import NO_PACKINGS, Packings
 from intarsia.array.table import NONE, Ints, RegionTable, Row

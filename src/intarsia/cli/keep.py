@@ -9,7 +9,7 @@ from intarsia.array.hierarchy import logical_arrays
 from intarsia.cli.arguments import AnyArrays, Changing, Json, Reading
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, Exit, print_json, say, show_table, verb, waiting
-from intarsia.versions.verify import repository_leftovers
+from intarsia.versions.upkeep import repository_leftovers
 from intarsia.words import count_text
 
 

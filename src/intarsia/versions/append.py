@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from intarsia._icechunk import writing
 from intarsia.array.accessors import chosen_codecs
 from intarsia.array.append import Addition, completed, reserve_append, reserve_growth, reserve_rest
-from intarsia.array.checks import PackingChoice, chosen_packing
+from intarsia.array.document import PackingChoice, chosen_packing
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
 from intarsia.array.reserve import Reservation

@@ -10,7 +10,7 @@ from intarsia._icechunk import writing
 from intarsia.array import LogicalArray
 from intarsia.array.accessors import chosen_codecs
 from intarsia.array.box import Box
-from intarsia.array.checks import PackingChoice, chosen_packing
+from intarsia.array.document import PackingChoice, chosen_packing
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
 from intarsia.array.recode import copy_values, reserve_recode

@@ -8,7 +8,7 @@ from zarr.storage import LocalStore, LoggingStore
 
 import intarsia
 from intarsia.array.fetch import fetcher_for
-from intarsia.array.fetch.files import FileSpan, LocalFiles
+from intarsia.array.fetch.store import FileSpan, LocalFiles
 from intarsia.errors import ChunkDecodeError
 
 

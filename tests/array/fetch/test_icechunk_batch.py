@@ -8,8 +8,8 @@ import zarr
 import intarsia
 from intarsia._compat import get_many, sync
 from intarsia.array.fetch import icechunk as icechunk_batch
-from intarsia.array.fetch.fetcher import Spans
 from intarsia.array.fetch.icechunk import IcechunkBatch
+from intarsia.array.fetch.store import Spans
 from intarsia.array.source import Source
 
 VALUES = np.random.default_rng(0).normal(size=400)

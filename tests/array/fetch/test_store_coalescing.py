@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intarsia.array.fetch import store
-from intarsia.array.fetch.fetcher import Spans
+from intarsia.array.fetch.store import Spans
 
 BLOBS = [bytes(range(200)), bytes(reversed(range(200)))]
 

@@ -7,10 +7,19 @@ from zarr.storage import LocalStore
 
 from intarsia._compat import store_supports_sync_io
 from intarsia._icechunk import IcechunkStore, safe_store
-from intarsia.array.fetch.fetcher import Encoded, Fetcher, Pending, Spans
-from intarsia.array.fetch.files import CAN_READ_FILES, FileSpan, LocalFiles
 from intarsia.array.fetch.icechunk import IcechunkBatch, LocalIcechunk, reason
-from intarsia.array.fetch.store import ConcurrentStore, SynchronousStore, start
+from intarsia.array.fetch.store import (
+    CAN_READ_FILES,
+    ConcurrentStore,
+    Encoded,
+    Fetcher,
+    FileSpan,
+    LocalFiles,
+    Pending,
+    Spans,
+    SynchronousStore,
+    start,
+)
 from intarsia.parallel import check_store
 
 __all__ = [

@@ -25,9 +25,16 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import get_many
 from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, ChunkTable, chunk_table, session_bytes
-from intarsia.array.fetch.fetcher import Spans
-from intarsia.array.fetch.files import CAN_READ_FILES, FileSpan
-from intarsia.array.fetch.store import KeyRange, Started, coalesced, requests_of, start
+from intarsia.array.fetch.store import (
+    CAN_READ_FILES,
+    FileSpan,
+    KeyRange,
+    Spans,
+    Started,
+    coalesced,
+    requests_of,
+    start,
+)
 from intarsia.array.pool import run
 from intarsia.parallel import check_store
 from intarsia.words import storage_hint
@@ -35,7 +42,7 @@ from intarsia.words import storage_hint
 if TYPE_CHECKING:
     from icechunk import IcechunkStore
 
-    from intarsia.array.fetch.fetcher import Encoded, Fetcher, Pending
+    from intarsia.array.fetch.store import Encoded, Fetcher, Pending
     from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
 

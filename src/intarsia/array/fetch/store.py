@@ -1,24 +1,82 @@
-"""Fetching from any zarr store: in the decoding threads where it can be asked there, else concurrently."""
+"""Fetching encoded chunks: what the read engine asks of a store, and how any store of zarr's answers.
+
+Files of this machine are opened and read in the thread that decodes them; memory is asked there, too; all
+else goes through zarr's event loop, many requests at a time.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import zarr
 from zarr.abc.store import ByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import LocalStore
 
 from intarsia._compat import event_loop
-from intarsia.array.fetch.fetcher import Spans
+from intarsia.errors import ChunkDecodeError
 
 if TYPE_CHECKING:
-    from intarsia.array.fetch.fetcher import Encoded, Fetcher, Pending
     from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
+
+type Encoded = Any
+"""Bytes as they are stored: anything with the buffer protocol, or a `FileSpan` that was not read yet."""
+
+
+class Spans(NamedTuple):
+    """Bytes of stored objects of one member: whole objects, or a range of each."""
+
+    source: EngineSource
+    """The member."""
+
+    blob: Ints
+    """Which objects: positions in the member's grid of stored chunks (or shards), in C order."""
+
+    start: Ints | None = None
+    """First byte of each; negative ones count from the end. None means whole objects."""
+
+    nbytes: Ints | None = None
+    """Length of each range; None with whole objects."""
+
+
+class Pending(Protocol):
+    """Bytes that are on their way."""
+
+    def __iter__(self) -> Generator[Encoded | None]:
+        """The bytes in the order they were asked for, None for what is not stored; raises at the one that
+        could not be read."""
+
+    def cancel(self) -> None:
+        """Give up; nothing is left running."""
+
+
+class Fetcher(Protocol):
+    """One way to get encoded chunks out of a store."""
+
+    name: str
+    """How `explain` calls it."""
+
+    in_threads: bool
+    """Whether bytes are read one by one in the thread that decodes them, so that nothing is held ahead."""
+
+    lasting: bool
+    """Whether what it says stays true, as in a read-only snapshot; then sizes and indexes may be kept."""
+
+    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
+        """Stored bytes of these objects of each member, -1 for what is not stored; None where that is
+        not known without reading them."""
+
+    def for_member(self, source: EngineSource) -> Fetcher:
+        """The fetcher for this member: itself, or another one that can do what it needs."""
+
+    def begin(self, spans: Sequence[Spans]) -> Pending:
+        """Start to fetch, and say where the bytes will be."""
 
 
 MOST_GAP_BYTES = 1 << 20
@@ -101,7 +159,7 @@ def _piece(whole: Any, first: int, last: int | None) -> Any:
     return memoryview(whole)[first:last]
 
 
-class _Later:
+class _KeysLater:
     """Reads when it is iterated over."""
 
     def __init__(self, store: Any, spans: Sequence[Spans]) -> None:
@@ -133,7 +191,7 @@ class SynchronousStore:
         return self
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
-        return _Later(self._store, spans)
+        return _KeysLater(self._store, spans)
 
 
 def start[T](work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -197,3 +255,86 @@ class ConcurrentStore:
 
         tasks = [one(*item) for item in wanted]
         return parts(await asyncio.gather(*tasks, return_exceptions=True))
+
+
+CAN_READ_FILES = hasattr(os, "preadv")
+"""Whether the system reads from a place in a file into memory; Windows does not."""
+
+
+class FileSpan:
+    """Bytes of an open file, not read yet; good until the next one is asked for."""
+
+    __slots__ = ("_file", "_offset", "nbytes")
+
+    def __init__(self, file: int, offset: int, nbytes: int) -> None:
+        self._file, self._offset, self.nbytes = file, offset, nbytes
+
+    def read(self) -> bytes | bytearray:
+        """The bytes."""
+        content = os.pread(self._file, self.nbytes, self._offset)
+        if len(content) == self.nbytes:
+            return content
+        whole = bytearray(self.nbytes)
+        whole[: len(content)] = content
+        self._read_rest(memoryview(whole), len(content))
+        return whole
+
+    def read_into(self, destination: memoryview) -> None:
+        """The bytes, put right where they belong."""
+        count = os.preadv(self._file, [destination], self._offset)
+        if count != self.nbytes:
+            self._read_rest(destination, count)
+
+    def _read_rest(self, destination: memoryview, count: int) -> None:
+        """Go on reading: the system gives no more than 2 GiB at a time, and may give less at any time."""
+        while count < self.nbytes:
+            more = os.preadv(self._file, [destination[count:]], self._offset + count)
+            if not more:
+                raise ChunkDecodeError(f"its file is cut off: {count} bytes are there of {self.nbytes}")
+            count += more
+
+
+class _FilesLater:
+    """Opens and reads files when it is iterated over."""
+
+    def __init__(self, root: bytes, spans: Sequence[Spans]) -> None:
+        self._root, self._spans = root, spans
+
+    def __iter__(self) -> Generator[Encoded | None]:
+        for source, blob, start, nbytes in self._spans:
+            starts = [0] * blob.size if start is None else start.tolist()
+            lengths = [None] * blob.size if nbytes is None else nbytes.tolist()
+            for key, first, length in zip(source.keys(blob), starts, lengths, strict=True):
+                try:
+                    file = os.open(self._root + os.fsencode(key), os.O_RDONLY)
+                except (FileNotFoundError, NotADirectoryError):
+                    yield None
+                    continue
+                try:
+                    size = os.fstat(file).st_size
+                    offset = first if first >= 0 else max(0, size + first)
+                    yield FileSpan(file, offset, size - offset if length is None else length)
+                finally:
+                    os.close(file)
+
+    def cancel(self) -> None:
+        """Nothing runs."""
+
+
+class LocalFiles:
+    """A zarr store of plain files."""
+
+    in_threads, lasting = True, False
+    name = "local files"
+
+    def __init__(self, store: LocalStore) -> None:
+        self._root = os.fsencode(store.root) + b"/"
+
+    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
+        return [None] * len(sources)
+
+    def for_member(self, source: EngineSource) -> Fetcher:
+        return self
+
+    def begin(self, spans: Sequence[Spans]) -> Pending:
+        return _FilesLater(self._root, spans)
