@@ -29,14 +29,13 @@ from .report.write import write_report
 from .shards import compact, slot_stats, slotted
 from .tune import advise
 from .versions.append import append
-from .versions.collect import expire_and_collect
 from .versions.history import diff, history
 from .versions.locking import commit_lock
 from .versions.recode import recode
 from .versions.repository import open_repository
 from .versions.restore import restore
 from .versions.transaction import retry, transaction, write
-from .versions.verify import verify
+from .versions.upkeep import expire_and_collect, verify
 from .versions.version import open
 
 __version__: str
