@@ -302,65 +302,48 @@ def test_a_block_that_fails_leaves_nothing_behind(repo, axis):
     assert {key for key in store._store_dict if "/c/" not in key} == {key for key in keys if "/c/" not in key}
 
 
-def test_a_block_that_is_still_computed_when_another_fails_is_not_written():
-    begun, failed = threading.Event(), threading.Event()
-
-    def late(block):
-        begun.set()
-        failed.wait()
-        return block
-
-    def fail(block):
-        begun.wait()
-        raise RuntimeError("no more data")
-
-    ones, store = da.ones(2, dtype="i4"), zarr.storage.MemoryStore()
-    intarsia.store_dask(ones, store, "a", codecs=["gzip"])
-    before = set(store._store_dict)
-    blocks = [ones.map_blocks(function, meta=np.empty(0, "i4")) for function in (late, fail)]
-    with ThreadPoolExecutor(2) as pool, dask.config.set(scheduler="threads", pool=pool):
-        with pytest.raises(RuntimeError, match="no more data"):
-            intarsia.store_dask(da.concatenate(blocks), store, "a", axis=0)
-        failed.set()
-    assert set(store._store_dict) == before
-
-
 class Hesitant(zarr.storage.MemoryStore):
-    """Takes its time to store a chunk, and notes what is removed meanwhile."""
+    """Stores the first chunk after something was removed, and removes after that was begun, if it can."""
 
     def __init__(self):
         super().__init__()
-        self.storing, self.removing, self.mixed = threading.Event(), threading.Event(), False
+        self.storing, self.removing, self.removed = (threading.Event() for _ in range(3))
 
     def set_sync(self, key, value):
         if key.endswith("c/0"):
             self.storing.set()
-            self.mixed = self.removing.wait(0.1)
+            self.removed.wait(0.3)
         super().set_sync(key, value)
 
     async def delete_dir(self, prefix):
         self.removing.set()
+        if not self.removed.is_set():
+            await asyncio.to_thread(self.storing.wait, 0.3)
         await super().delete_dir(prefix)
+        self.removed.set()
 
 
-def test_nothing_is_removed_while_another_block_is_written():
-    store = Hesitant()
+@pytest.mark.parametrize("late", [False, True], ids=["being written", "being computed"])
+def test_a_block_that_has_begun_when_another_fails_leaves_nothing_behind(late):
+    store, begun = Hesitant(), threading.Event()
 
-    def fail_late(block, block_id=()):
-        if block_id != (0,):
-            store.storing.wait()
+    def compute(block, block_id=()):
+        if block_id == (1,):
+            (begun if late else store.storing).wait()
             raise RuntimeError("no more data")
+        begun.set()
+        if late:
+            store.removing.wait()
         return block
 
-    source = da.ones(4, chunks=2, dtype="i4").map_blocks(fail_late, meta=np.empty(0, "i4"))
+    source = da.ones(4, chunks=2, dtype="i4").map_blocks(compute, meta=np.empty(0, "i4"))
     with (
         ThreadPoolExecutor(2) as pool,
         dask.config.set(scheduler="threads", pool=pool),
         pytest.raises(RuntimeError, match="no more data"),
     ):
         intarsia.store_dask(source, store, "a", codecs=["gzip"])
-    assert store.removing.is_set()
-    assert not store.mixed
+    assert store.removed.is_set()
     assert set(store._store_dict) <= {"zarr.json"}
 
 
