@@ -3,6 +3,7 @@
 import asyncio
 import pickle
 import threading
+from concurrent.futures import Future
 
 import icechunk
 import pytest
@@ -11,7 +12,7 @@ from zarr.core.buffer import cpu
 from zarr.core.sync import sync
 
 import intarsia
-from intarsia._icechunk import LISTING, WRITING, IcechunkStore, _Turns, chunk_table, safe_store
+from intarsia._icechunk import LISTING, WRITING, IcechunkStore, _Turn, _Turns, chunk_table, safe_store
 
 
 @pytest.fixture
@@ -206,6 +207,18 @@ def test_a_turn_that_came_while_it_was_called_off_is_given_back():
             pass
 
     asyncio.run(run())
+
+
+def test_a_turn_that_was_interrupted_while_it_waited_is_not_called(monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    turns = _Turns(None)
+    with turns.taken(WRITING):
+        monkeypatch.setattr(Future, "result", interrupt)
+        with pytest.raises(KeyboardInterrupt), turns.taken(LISTING):
+            pytest.fail("it was interrupted")
+    assert turns._may_begin(_Turn(WRITING))
 
 
 def test_turns_of_threads():
