@@ -105,7 +105,7 @@ def test_a_panic_while_decoding_is_damage_and_an_interrupt_is_none():
         chain(Strange(KeyboardInterrupt())).decode(0, DATA, None)
 
 
-@pytest.mark.parametrize("kind", ["Batched", "Fused", "nullable", "logical"])
+@pytest.mark.parametrize("kind", ["Batched", "Fused", "nullable", "logical", "logical, nullable"])
 def test_a_panic_of_any_codec_names_the_chunk(kind, monkeypatch):
     def panic(*_):
         raise PanicException("oh")
@@ -117,8 +117,9 @@ def test_a_panic_of_any_codec_names_the_chunk(kind, monkeypatch):
         if kind == "nullable":
             z = intarsia.nullable.create_array({}, shape=8, chunks=4, dtype="f8", data_codecs=codecs)
             z[:] = np.arange(8)
-        elif kind == "logical":
-            z = intarsia.create({}, "a", shape=(0,), chunks=(4,), dtype="f8")
+        elif kind.startswith("logical"):
+            dtype = "optional[float64]" if kind.endswith("nullable") else "f8"
+            z = intarsia.create({}, "a", shape=(0,), chunks=(4,), dtype=dtype)
             z.append(np.arange(8.0), codecs=codecs)
         else:
             z = zarr.create(store={}, shape=8, chunks=4, dtype="f8", codecs=codecs)
