@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import zarr
+from zarr.abc.codec import ArrayArrayCodec
 from zarr.codecs import BloscCodec, GzipCodec, ShardingCodec, ZstdCodec
 
-from intarsia.array import LogicalArray
+from intarsia.array import LogicalArray, Region
 from intarsia.array.manifest import Manifest
 from intarsia.array.member import Encoding, create_member
 from intarsia.codecs import PackBitsCodec, ShuffleCodec
@@ -223,12 +224,12 @@ def optimize(array: LogicalArray, objective: Objective = "balanced") -> tuple[Ch
     changes = []
     for region in array.regions:
         before, size = region.codec_names, region.nbytes_stored
-        now = {"now": _inner(region.codecs)}
-        current = advise(array, objective, bounds=region.bounds, encodings=now).best
-        best = advise(array, objective, bounds=region.bounds).best
+        now, stored = {"now": _inner(region)}, array.as_stored(region.bounds)
+        current = advise(stored, objective, bounds=region.bounds, encodings=now).best
+        best = advise(stored, objective, bounds=region.bounds).best
         if best.cost(objective) < (1 - LEAST_GAIN) * current.cost(objective):
-            member = region.member
-            array.recode(region.bounds, codecs=best.codecs, chunks=member.chunks, shards=member.shards)
+            chunks, shards = _shapes(region)
+            array.recode(region.bounds, codecs=best.codecs, chunks=chunks, shards=shards)
             changed = array.region_at(tuple(a for a, _ in region.bounds))
             assert changed is not None
             changes.append(Change(region.bounds, before, best.name, size, changed.nbytes_stored))
@@ -237,9 +238,18 @@ def optimize(array: LogicalArray, objective: Objective = "balanced") -> tuple[Ch
     return tuple(changes)
 
 
-def _inner(codecs: tuple[Any, ...]) -> list[Any]:
+def _inner(region: Region) -> list[Any]:
     """The codecs of a single chunk, which lie inside those of a shard."""
-    return list(codecs[0].codecs) if isinstance(codecs[0], ShardingCodec) else list(codecs)
+    codecs = region.codecs
+    inner = list(codecs[0].codecs) if isinstance(codecs[0], ShardingCodec) else list(codecs)
+    # Those that turn axes were made for the member's, and a view shows others.
+    return [codec for codec in inner if region.view is None or not isinstance(codec, ArrayArrayCodec)]
+
+
+def _shapes(region: Region) -> list[tuple[int, ...] | None]:
+    """The shapes of the member's chunks and shards, as the array has its axes."""
+    shapes, view = (region.member.chunks, region.member.shards), region.view
+    return [s if s is None or view is None else tuple(n for n, _ in view.grid(s)) for s in shapes]
 
 
 def candidates(dtype: np.dtype[Any]) -> dict[str, list[CodecLike]]:

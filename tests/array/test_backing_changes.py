@@ -84,6 +84,18 @@ def test_a_partial_last_chunk_is_unpacked_for_what_its_packing_does_not_hold():
     assert [region.bounds for region in array.regions] == [((0, 4),), ((4, 8),)]
 
 
+def test_a_hole_in_a_partial_last_chunk_still_reads_as_the_fill_value():
+    odd = Packing("uint8", scale=2.0, offset=1.0)
+    array = created(shape=(1,))
+    array.append([3, 5, 7], packing=odd)
+    assert array[...].tolist() == [0, 3, 5, 7]
+    assert packings(array) == [odd, None]
+    array = created(shape=(1,), fill_value=1)
+    array.append([3, 5, 7], packing=odd)
+    assert array[...].tolist() == [1, 3, 5, 7]
+    assert packings(array) == [odd, odd]
+
+
 def turned(array, name, values, bounds, view, packing=None):
     array.group.create_array(name, data=values, chunks=tuple(min(2, n) for n in values.shape))
     array.add_region(bounds, member=name, view=view, packing=packing)
@@ -282,3 +294,19 @@ def test_verify_finds_members_that_do_not_fit_their_packing_or_view():
     array.group.create_array("there", data=np.zeros((2, 4)))
     (problem,) = intarsia.verify(intarsia.open(array.store, "a"))
     assert "decodes to float64, but the packing of its regions is of int16" in problem.what
+
+
+def test_codecs_are_chosen_by_the_numbers_that_are_stored():
+    array = created(shape=(64, 64), chunks=(64, 32))
+    view = View.identity(2).transpose(1, 0)
+    numbers = np.random.default_rng(0).integers(0, 3, (64, 64)).astype("int16")
+    transpose = {"name": "transpose", "configuration": {"order": [1, 0]}}
+    array.group.create_array("m", data=numbers, chunks=(32, 64), filters=[transpose], compressors=None)
+    array.add_region(((0, 64), (0, 64)), member="m", packing=HALVES, view=view)
+    (change,) = array.optimize("size")
+    assert (change.before, packings(array)) == ("transpose", [HALVES])
+    assert change.bytes_after < change.bytes_before
+    assert array.regions[0].chunks == (64, 32)
+    array.recode(codecs="auto")
+    assert packings(array) == [HALVES]
+    np.testing.assert_array_equal(array[...], numbers.T * 0.5)

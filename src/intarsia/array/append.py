@@ -178,18 +178,20 @@ def reserve_append(
     addition = _with_open_end(logical, addition, encoding, values)
     before, axis = addition.before, addition.axis
     chosen, room = completed(logical, axis, encoding), Room(logical, addition.origin)
-    boxes, slab = [] if ready is not None else [addition.rest], addition.partial
-    boxes += before.regions.free(slab)
-    boxes = [box for box in boxes if prod(box.shape)]
-    for box in boxes:
+    # A hole that becomes part of a region still reads as the array's fill value.
+    at_holes = chosen if chosen.keeps(before.fill_value) else chosen.unpacked()
+    boxes = [(box, at_holes) for box in before.regions.free(addition.partial) if all(box.shape)]
+    if ready is None and all(addition.rest.shape):
+        boxes.insert(0, (addition.rest, chosen))
+    for box, encoded in boxes:
         elements, fresh = addition.grown.elements(box), addition.fresh(box)
-        room.in_new_member(elements, chosen, fresh, packing=chosen.packing)
+        room.in_new_member(elements, encoded, fresh, packing=encoded.packing)
     for row, shared in _heads(addition):
         room.in_region(addition.grown, row, addition.fresh(shared), _options_for(logical, row, encoding))
     names = room.made
     if ready is not None:
-        boxes, names = [*boxes, addition.rest], (*names, ready)
-    packings, rows = new_rows(before, [(box, chosen.packing) for box in boxes])
+        boxes, names = [*boxes, (addition.rest, chosen)], (*names, ready)
+    packings, rows = new_rows(before, [(box, encoded.packing) for box, encoded in boxes])
     table, members = before.regions.joined(rows), (*before.members, *names)
     return room.reserved(
         before.changed(regions=table, members=members, packings=packings, shape=addition.grown.shape)

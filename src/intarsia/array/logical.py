@@ -25,8 +25,9 @@ from intarsia.array.member import Encoding
 from intarsia.array.orientation import View
 from intarsia.array.plan import Mode, Request, lazy_view, request
 from intarsia.array.read import read_request
-from intarsia.array.recode import recode
+from intarsia.array.recode import StoredNumbers, recode
 from intarsia.array.region import Region
+from intarsia.array.reserve import lattice_box
 from intarsia.array.values import shown, type_text, values_dtype
 from intarsia.array.write import write_request
 from intarsia.casting import Casting
@@ -366,10 +367,28 @@ class LogicalArray(Accessors):
         it; in an Icechunk session through forks, which end up in this one.
         """
         box = [(0, n) for n in self.shape] if bounds is None else bounds
-        chosen = chosen_codecs(codecs, self, tuple(box)) if codecs == "auto" else codecs
         packed = chosen_packing(self.manifest, packing)
-        encoding = Encoding(chosen, chunks, shards, options=self._config.options, **packed)
+        if codecs == "auto":
+            codecs = chosen_codecs(codecs, self.as_stored(box) if packing == "keep" else self, tuple(box))
+        encoding = Encoding(codecs, chunks, shards, options=self._config.options, **packed)
         recode(self._logical, box, encoding, client=client, progress=progress)
+
+    def as_stored(self, bounds: Sequence[tuple[int, int]]) -> LogicalArray:
+        """The numbers that members store in an aligned box, to choose codecs by; to be read there alone.
+
+        Where not all of the box is packed, and in one data type, it is the array itself.
+
+        >>> import intarsia
+        >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="float32")
+        >>> array.add_region([(0, 4)], data=[0, 1, 2, 3], packing={"stored": "uint8", "scale": 0.5})
+        >>> array.as_stored([(0, 4)])[...]
+        array([0, 2, 4, 6], dtype=uint8)
+        """
+        manifest = self.manifest
+        numbers = manifest.as_stored(lattice_box(manifest, bounds)) if len(manifest.packings) else None
+        if numbers is None:
+            return self
+        return LogicalArray(StoredNumbers(self.group, numbers, self.members.live), self._config)
 
     def drop_region(self, bounds: Sequence[tuple[int, int]]) -> None:
         """Make an aligned box a hole; regions that it cuts are cropped."""

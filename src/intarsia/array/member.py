@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from intarsia.array.manifest import sizes_of
 from intarsia.array.values import codecs_for, data_type_of, fits, is_nullable, type_text
 from intarsia.codecs import parse_codecs
 from intarsia.codecs.runtime import NO_OPTIONS, Options, options_of, with_codecs
-from intarsia.errors import MemberError, MissingMemberError, PackingError, ShapeError
+from intarsia.errors import MemberError, MissingMemberError, ShapeError
 from intarsia.parallel import check_store
 from intarsia.words import codecs_text, place_text
 
@@ -94,6 +94,22 @@ class Encoding:
         given = self.codecs, self.chunks, self.shards, self.fill_value, self.packing
         return all(one is None for one in given) and not self.keep_packing
 
+    def keeps(self, value: Any) -> bool:
+        """Whether a value comes back as it is."""
+        return self.packing is None or self.packing.holds(value)
+
+    def unpacked(self) -> Encoding:
+        """The same for values instead of numbers, without the codecs that were made for those.
+
+        >>> from intarsia import Packing
+        >>> Encoding(["gzip"], packing=Packing("int8")).unpacked().packing is None
+        True
+        """
+        codecs = self.codecs
+        if codecs is not None:
+            codecs = [codec for codec in parse_codecs(codecs) if isinstance(codec, BytesBytesCodec)]
+        return replace(self, codecs=codecs, packing=None)
+
     def stored_fill(self, manifest: Manifest) -> Any:
         """What the unwritten chunks of a member hold; None if its packing has no number that would do.
 
@@ -104,14 +120,8 @@ class Encoding:
         value = manifest.fill_value if self.fill_value is None else self.fill_value
         if packing is None or self.fill_value is not None:
             return value if packing is None else packing.encode(value)[()]
-        for candidate in (value, np.nan):
-            try:
-                number = packing.encode(candidate)
-            except PackingError:
-                continue
-            if np.array_equal(packing.decode(number), candidate, equal_nan=packing.values.kind == "f"):
-                return number[()]
-        return None
+        held = (packing.encode(candidate)[()] for candidate in (value, np.nan) if packing.holds(candidate))
+        return next(held, None)
 
 
 def create_member(

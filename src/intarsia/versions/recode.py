@@ -70,7 +70,8 @@ def recode(
         # Kept in logical chunks: the last one may be partial, and others may fill it.
         if box is None or bounds is None:
             box = lattice_box(logical.manifest, bounds or Box.sized(logical.manifest.shape).bounds)
-        chosen = chosen_codecs(codecs, LogicalArray(logical), logical.manifest.elements(box).bounds)
+        array, elements = LogicalArray(logical), logical.manifest.elements(box).bounds
+        chosen = chosen_codecs(codecs, array.as_stored(elements) if packing == "keep" else array, elements)
         packed = chosen_packing(logical.manifest, packing)
         encoding = Encoding(None if chosen is None else tuple(chosen), chunks, shards, **packed)
         return Recoded.of(commit, session, logical, box, encoding, client, progress)
