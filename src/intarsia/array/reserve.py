@@ -107,6 +107,30 @@ class Piece:
         source = places.seen_from(origin.start).shifted(self.source.start)
         return replace(self, source=source, target=target)
 
+    def taking(self, source: Box) -> Piece:
+        """The part of the piece that takes a box of the data.
+
+        >>> Piece("m-1", Box((4,), (8,)), Box((0,), (4,))).taking(Box((5,), (7,))).target
+        Box(start=(1,), stop=(3,))
+        """
+        origin = self.target if self.view is None else self.view.places(self.target)
+        places = source.seen_from(self.source.start).shifted(origin.start)
+        target = places if self.view is None else self.view.member_box(places)
+        return replace(self, source=source, target=target)
+
+    def grid(self, chunk: Sequence[int]) -> list[tuple[int, int]]:
+        """A member's chunks on every axis of the data: where the piece starts, counted from where a chunk
+        does, and their size.
+
+        >>> Piece("m-1", Box((4,), (8,)), Box((2,), (6,))).grid((5,))
+        [(2, 5)]
+        """
+        if self.view is None:
+            return list(zip(self.target.start, chunk, strict=True))
+        starts = self.view.places(self.target).start
+        axes = zip(starts, self.view.grid(chunk), strict=True)
+        return [(start - border, size) for start, (size, border) in axes]
+
     def stored(self, values: Values) -> Values:
         """The values of the piece, or the one value, as the member stores them.
 

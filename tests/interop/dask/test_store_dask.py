@@ -16,6 +16,7 @@ from zarr.core.sync import sync
 
 import intarsia
 from intarsia.array.box import Box
+from tests.array import backings
 from tests.array.places import AsyncOnly
 from tests.array.strategies import arrays, codec_lists, tilings
 
@@ -138,6 +139,32 @@ def test_appending_equals_concatenating(data):
     stored = intarsia.open(array.store, "a")
     assert np.array_equal(stored[...], np.concatenate([model, values], axis=axis))
     assert intarsia.verify(stored) == ()
+
+
+@given(st.data())
+def test_appending_to_packed_and_turned_regions_equals_concatenating(data):
+    array, model = data.draw(backings.arrays().filter(lambda drawn: drawn[1].ndim > 0))
+    axis = data.draw(st.integers(0, array.ndim - 1))
+    shape = model.shape[:axis] + (data.draw(st.integers(0, 5)),) + model.shape[axis + 1 :]
+    values = numbers(*shape, dtype=model.dtype) + 0.123
+    intarsia.store_dask(da.from_array(values, chunks=2), array.store, "a", axis=axis)
+    stored = intarsia.open(array.store, "a")
+    np.testing.assert_array_equal(stored[...], np.concatenate([model, values], axis=axis))
+
+
+@given(st.data())
+def test_packed_and_turned_regions_are_written_into(data):
+    array, model = data.draw(backings.arrays().filter(lambda drawn: drawn[1].ndim and drawn[0].regions))
+    for region in array.regions:
+        box = tuple(slice(a, b) for a, b in region.bounds)
+        values = numbers(*region.shape, dtype=model.dtype) % 20
+        blocks = tuple(data.draw(st.integers(1, 4)) for _ in model.shape)
+        source = da.from_array(values, chunks=blocks)
+        intarsia.store_dask(source, array.store, "a", bounds=region.bounds)
+        model[box] = (
+            values if region.packing is None else region.packing.decode(region.packing.encode(values))
+        )
+    np.testing.assert_array_equal(intarsia.open(array.store, "a")[...], model)
 
 
 def test_a_series_keeps_its_chunks_and_grows_while_its_codecs_stay(repo):

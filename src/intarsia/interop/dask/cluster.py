@@ -245,10 +245,10 @@ class _BlockWriter:
         store = self.ticket.open()
         opened = Members(open_group(store, self.path, "r+"), ()).child(self.piece.member)
         member = self.luggage.on(opened)
-        offsets = (starts[i] for starts, i in zip(self.starts, block_id, strict=True))
-        first = tuple(a + o for a, o in zip(self.piece.target.start, offsets, strict=True))
-        target = Box(first, tuple(a + n for a, n in zip(first, block.shape, strict=True)))
-        write_box(Source.of(self.piece.member, member), target, as_values(self.template, block))
+        offsets = [starts[i] for starts, i in zip(self.starts, block_id, strict=True)]
+        piece = self.piece.taking(Box.sized(block.shape, offsets).shifted(self.piece.source.start))
+        values = piece.stored(as_values(self.template, block))
+        write_box(Source.of(piece.member, member), piece.target, values)
         receipt = np.empty((1,) * block.ndim, dtype=object)
         receipt[...] = self.ticket.receipt(store)
         return receipt
@@ -271,8 +271,8 @@ def aligned(sizes: Sequence[Sizes], piece: Piece, grain: Sequence[int]) -> tuple
     >>> aligned([(3, 3, 4)], piece, (4,))
     ((2, 4, 4),)
     """
-    axes = zip(sizes, piece.target.start, grain, piece.target.shape, strict=True)
-    return tuple(_axis(blocks, start, chunk, size) for blocks, start, chunk, size in axes)
+    axes = zip(sizes, piece.grid(grain), piece.source.shape, strict=True)
+    return tuple(_axis(blocks, start, chunk, size) for blocks, (start, chunk), size in axes)
 
 
 def _axis(blocks: Sizes, start: int, chunk: int, size: int) -> Sizes:
