@@ -4,6 +4,7 @@ What xarray decides by the attributes of a variable and their types is read in i
 """
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -197,7 +198,7 @@ def found_by(mark: Any, numbers: np.dtype[Any], values: np.dtype[Any]) -> Sequen
 
 def blocks(shape: tuple[int, ...]) -> Iterator[Any]:
     """Boxes of up to `BLOCK` elements that make up an array of this shape."""
-    size = int(np.prod(shape, dtype=np.int64))
+    size = prod(shape)
     if size <= BLOCK:
         yield ...
         return

@@ -34,6 +34,9 @@ from intarsia.packing.numbers import (
 
 type Values = np.ndarray[Any, Any]
 
+FEW = 1 << 10
+"""Elements for which it makes no difference how they lie in memory."""
+
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Packing:
@@ -198,14 +201,17 @@ class Packing:
         >>> out.tolist()
         [0.10000000149011612, 0.20000000298023224]
         """
-        if stored.dtype.newbyteorder("=") != self.stored:
+        if stored.dtype != self.stored and stored.dtype.newbyteorder("=") != self.stored:
             raise PackingError(f"{self}: got {stored.dtype}, not {self.stored}")
         if self.unsigned is not None:
             stored = stored.view(self.numbers.newbyteorder(stored.dtype.byteorder))
         # Several passes over memory in one piece, and a copy, take less than as many over memory in many.
-        in_place = out.dtype == self.values and out.flags.c_contiguous
-        buffer = np.empty(0 if in_place else min(BLOCK, out.size), dtype=self.values)
+        in_place = out.dtype == self.values and (out.size <= FEW or out.flags.c_contiguous)
         with np.errstate(all="ignore"):
+            if in_place and out.size <= BLOCK:
+                self._decode_block(stored, out)
+                return
+            buffer = np.empty(0 if in_place else min(BLOCK, out.size), dtype=self.values)
             for block in blocks(stored.shape):
                 place = out[block]
                 if in_place:
@@ -216,7 +222,7 @@ class Packing:
                     np.copyto(place, values, casting="same_kind")
 
     def _decode_block(self, numbers: Values, out: Values) -> None:
-        np.copyto(out, numbers, casting="unsafe")
+        out[...] = numbers
         absent = self._absent(numbers, out)
         # In place, as xarray has it: a scale of a wider type than the values multiplies in its own type, and
         # the product is rounded before the offset is added.
