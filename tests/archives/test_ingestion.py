@@ -158,8 +158,7 @@ def test_mixed_types_and_packings_are_one_array(tmp_path):
     with dataset:
         theirs = dataset.sst.values
     assert sst.dtype == theirs.dtype == np.float64
-    assert np.array_equal(np.isnan(sst[...]), np.isnan(theirs))
-    assert np.nanmax(np.abs(sst[...] - theirs)) < 1e-12
+    assert np.array_equal(sst[...], theirs, equal_nan=True)
     assert len(report.runs) == 6
 
 

@@ -53,6 +53,16 @@ def test_packed_and_plain_floats(tmp_path):
     assert sst.members  # none of them copied
 
 
+def test_signs_are_those_of_the_file(tmp_path):
+    paths = [tmp_path / f"{day}.nc" for day in range(2)]
+    values = np.full((1, 6, 8), -3)
+    netcdf(paths[0], 0, kind="i1", values=values, attrs={"_Unsigned": "true"})
+    netcdf(paths[1], 1, kind="i1", values=values, attrs={"_Unsigned": "true"}, fill=5)
+    _, sst = ingested(tmp_path, paths, copy="never")
+    assert sst.dtype == np.uint8
+    assert (np.ma.getdata(sst[...]) == 253).all()
+
+
 def test_chunks_that_were_never_written_are_null_where_their_fill_value_is(tmp_path):
     from tests.archives.files import hdf5
 

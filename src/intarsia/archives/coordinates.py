@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.cf import PACKING, Packing
+from intarsia.archives.cf import PACKING, packing_of
 from intarsia.errors import IngestError
 from intarsia.extras import extra
 
@@ -163,17 +163,8 @@ def _exact(coder: Any, times: np.ndarray[Any, Any], units: str, calendar: str) -
 
 
 def _unpacked(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    packing = Packing.of(values.dtype, attrs)
-    if not packing.is_packed:
-        return values
-    missing = np.isin(values.view(packing.stored), packing.fills)
-    decoded = values.view(packing.stored).astype(packing.decoded)
-    if packing.scale is not None:
-        decoded *= packing.decoded.type(packing.scale)
-    if packing.offset is not None:
-        decoded += packing.decoded.type(packing.offset)
-    decoded[missing] = np.nan
-    return decoded
+    packing = packing_of(values.dtype, attrs)
+    return values if packing is None else packing.decode(values)
 
 
 def labels(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> list[str]:

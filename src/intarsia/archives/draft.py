@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.cf import PACKING, Packing
+from intarsia.archives.cf import PACKING, Decoding
 from intarsia.archives.coordinates import Joined, Segment, arrange, join, labels
 from intarsia.archives.encodings import ChunkSet, chunk_sets_of
 from intarsia.archives.expected import Expected, Rules, widened
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from intarsia.archives.coordinates import Insertion
     from intarsia.archives.ledger import Dataset, Ledger
     from intarsia.archives.parsed import ParsedFile, ParsedVariable, Want
+    from intarsia.packing import Packing
 
 
 @dataclass(slots=True)
@@ -33,13 +34,19 @@ class Contribution:
     start: int
     """First step along the axis, as it will be."""
 
+    decoding: Decoding
+    """How its numbers become values…"""
+
+    packing: Packing | None
+    """… and what the manifest says of it; None if they are values, or filters unpack them."""
+
     chunk_sets: list[ChunkSet]
     """How its chunks are backed."""
 
     @property
-    def key(self) -> tuple[str, ...]:
-        """Equal for contributions of equal encoding."""
-        return tuple(chunks.encoding.digest for chunks in self.chunk_sets)
+    def key(self) -> tuple[Any, ...]:
+        """Equal for contributions of equal encoding and packing."""
+        return self.packing, *(chunks.encoding.digest for chunks in self.chunk_sets)
 
 
 @dataclass(slots=True)
@@ -163,7 +170,7 @@ class Draft:
         offsets = {file.url: first for (file, *_), first in zip(self.placed, firsts, strict=False)}
         rows: list[Run] = []
         for array in self.arrays.values():
-            last: tuple[str, ...] | None = None
+            last: tuple[Any, ...] | None = None
             for each in array.contributions:
                 if not each.chunk_sets:  # an axis of length 0
                     continue
@@ -182,12 +189,12 @@ class Draft:
 
 def _run(array: ArrayDraft, contribution: Contribution, steps: int, ends: tuple[str, str]) -> Run:
     main, *others = (chunks.encoding for chunks in contribution.chunk_sets)
-    codecs = main.short_codecs
+    codecs, decoding = main.short_codecs, contribution.decoding
     if others:
         codecs += f" (some chunks: {', '.join(sorted({other.short_codecs for other in others}))})"
     return Run(
         array.name, contribution.start, contribution.start + steps, *ends, 1, main.chunks, codecs,
-        str(main.packing.stored), str(main.packing), main.copy_reason,
+        str(decoding.numbers), str(decoding), main.copy_reason,
     )  # fmt: skip
 
 
@@ -321,28 +328,31 @@ def _array(
     ]
     logical = dataset.logical_groups.get(name)
     nulls = rules.nulls if logical is None else is_nullable(logical.manifest.data_type)
-    packings = [Packing.of(variable.dtype, variable.attrs, nulls=nulls) for _, variable, _ in given]
+    decodings = [Decoding.of(variable.dtype, variable.attrs, nulls=nulls) for _, variable, _ in given]
     if logical is not None:
         manifest = logical.manifest
         dims = tuple(str(each) for each in manifest.dimension_names or ())
         axis = dims.index(dim)
         shape = manifest.shape[:axis] + (length,) + manifest.shape[axis + 1 :]
         dtype, fill, lattice = values_dtype(manifest.data_type), manifest.fill_value, manifest.chunk_shape
-        wider = None if nulls or name in rules.dtypes else widened(dtype, {p.decoded for p in packings})
+        wider = None if nulls or name in rules.dtypes else widened(dtype, {d.values for d in decodings})
         if wider is not None:
             dtype, fill = wider, wider.type(fill)
     else:
         first = given[0][1]
         dims, axis = first.dims, first.axis(dim)
         shape = first.shape[:axis] + (length,) + first.shape[axis + 1 :]
-        dtype = rules.dtypes.get(name) or _common_type(packings)
+        dtype = rules.dtypes.get(name) or _common_type(decodings)
         nulls = nulls and dtype.kind in "biuf"
         fill = dtype.type(np.nan) if dtype.kind in "fc" and not nulls else None
         lattice = _lattice(shape, axis, [variable.chunks for _, variable, _ in given])
     contributions = [
-        Contribution(file, variable, start, chunk_sets_of(variable, packing, dtype, rules.copy))
-        for (file, variable, start), packing in zip(given, packings, strict=True)
-    ]
+        Contribution(
+            file, variable, start, decoding, decoding.packing_in(dtype),
+            chunk_sets_of(variable, decoding, dtype, rules.copy),
+        )
+        for (file, variable, start), decoding in zip(given, decodings, strict=True)
+    ]  # fmt: skip
     for each in contributions:
         if len(each.chunk_sets) > 1:  # regions then end within the file, at the borders of its chunks
             chunks = each.variable.chunks
@@ -351,8 +361,8 @@ def _array(
     return ArrayDraft(name, dims, shape, axis, dtype, fill, attrs, lattice, contributions, nulls)
 
 
-def _common_type(packings: Sequence[Packing]) -> np.dtype[Any]:
-    kinds = {packing.decoded for packing in packings}
+def _common_type(decodings: Sequence[Decoding]) -> np.dtype[Any]:
+    kinds = {decoding.values for decoding in decodings}
     if any(isinstance(kind, np.dtypes.StringDType) for kind in kinds):
         return np.dtypes.StringDType()
     return np.result_type(*kinds)

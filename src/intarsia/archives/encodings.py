@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -13,12 +13,15 @@ from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec
 from zarr.registry import get_codec_class
 
 from intarsia.archives.cf import zarr_type
+from intarsia.archives.filters import filtered, filters_of
 from intarsia.array.box import Box, chunk_grid
 from intarsia.errors import IngestError
 from intarsia.nullable import NULL, OptionalDType, Some
 
 if TYPE_CHECKING:
-    from intarsia.archives.cf import Packing
+    from zarr.dtype import ZDType
+
+    from intarsia.archives.cf import Decoding
     from intarsia.archives.parsed import ParsedVariable
 
 
@@ -28,43 +31,40 @@ COPY_CODEC = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
 
 @dataclass(frozen=True, eq=False)
 class SourceEncoding:
-    """How chunks of a source become values of the logical array; those of equal digest share a member."""
+    """How the chunks of a source hold its numbers; those of equal digest share a member."""
 
     chunks: tuple[int, ...]
     """Shape of a chunk, the concatenation axis included."""
 
     codecs: tuple[dict[str, Any], ...]
-    """The member's codecs: the packing's filters, then the source's own."""
+    """The source's own codecs."""
 
-    dtype: np.dtype[Any]
-    """Type of the values that the member decodes to."""
+    stored: np.dtype[Any]
+    """Type of the numbers that they decode to."""
+
+    data_type: ZDType[Any, Any]
+    """What the member holds: those numbers, or the values that filters make of them."""
 
     fill_value: Any
     """What reads where a source stored no chunk."""
 
-    packing: Packing
-    """What the filters do, for tables and messages."""
+    filters: tuple[dict[str, Any], ...] = ()
+    """Codecs before the source's own that unpack, where a packing in the manifest cannot."""
 
     copy_reason: str = ""
     """Why the data are copied; empty when they are referenced."""
 
-    is_bare: bool = False
-    """Whether this shows the stored numbers, without the packing's filters."""
-
     def document(self, shape: tuple[int, ...], dims: tuple[str, ...]) -> dict[str, Any]:
         """The zarr.json of a member."""
-        data_type = zarr_type(self.dtype)
-        if self.packing.gives_nulls and self.dtype.kind in "iuf" and not self.is_bare:
-            data_type = OptionalDType(inner=data_type)
         return {
             "zarr_format": 3,
             "node_type": "array",
             "shape": list(shape),
-            "data_type": data_type.to_json(zarr_format=3),
+            "data_type": self.data_type.to_json(zarr_format=3),
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(self.chunks)}},
             "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-            "fill_value": data_type.to_json_scalar(self.fill_value, zarr_format=3),
-            "codecs": list(self.codecs),
+            "fill_value": self.data_type.to_json_scalar(self.fill_value, zarr_format=3),
+            "codecs": [*self.filters, *self.codecs],
             "attributes": {},
             "dimension_names": list(dims),
             "storage_transformers": [],
@@ -73,15 +73,35 @@ class SourceEncoding:
     @cached_property
     def digest(self) -> str:
         """Equal for equal encodings, also in another process or a year later."""
+        fill = self.data_type.to_json_scalar(self.fill_value, zarr_format=3)
+        return _digest({**self._parts, "fill_value": fill})
+
+    @cached_property
+    def digest_without_fill(self) -> str:
+        """The same for encodings that differ at most in what reads where no chunk is stored."""
+        return _digest(self._parts)
+
+    @property
+    def _parts(self) -> dict[str, Any]:
         document = self.document((), ())
-        parts = {key: document[key] for key in ("data_type", "chunk_grid", "fill_value", "codecs")}
-        return blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
+        return {key: document[key] for key in ("data_type", "chunk_grid", "codecs")}
+
+    @property
+    def bare(self) -> SourceEncoding:
+        """The same chunks seen as stored numbers: to write a copy without packing it again."""
+        data_type = zarr_type(self.stored)
+        fill = self.fill_value if self.data_type == data_type else data_type.default_scalar()
+        return replace(self, data_type=data_type, fill_value=fill, filters=())
 
     @property
     def short_codecs(self) -> str:
         """The source's own codecs in a few words."""
         own = [codec for codec in self.codecs if codec["name"] != "bytes" and not _is_filter(codec["name"])]
         return "+".join(_short(codec) for codec in own) or "raw"
+
+
+def _digest(parts: dict[str, Any]) -> str:
+    return blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _short(codec: dict[str, Any]) -> str:
@@ -100,24 +120,29 @@ def _is_bytes_codec(name: str) -> bool:
     return issubclass(get_codec_class(name), BytesBytesCodec)
 
 
-def _fill_value(packing: Packing, stored_fill: Any, logical: np.dtype[Any]) -> Any:
-    """The value of chunks that were never stored."""
-    if logical.kind not in "biufc":
-        return zarr_type(logical).default_scalar() if stored_fill is None else stored_fill
-    if packing.gives_nulls:
-        value = None if stored_fill is None else packing.value(_number(stored_fill, packing))
+def _stored_fill(decoding: Decoding, fill: Any, stored: np.dtype[Any]) -> Any:
+    """The stored number of chunks that were never stored."""
+    if stored.kind not in "biufc":
+        return zarr_type(stored).default_scalar() if fill is None else fill
+    if fill is not None:
+        return np.array(fill).astype(stored)[()]
+    return decoding.missing[0].view(stored) if decoding.missing else stored.type(0)
+
+
+def _filtered_fill(decoding: Decoding, fill: Any, logical: np.dtype[Any]) -> Any:
+    """The value of chunks that were never stored, where filters unpack."""
+    value = None
+    if fill is not None:
+        value = filtered(decoding, np.array(fill).astype(decoding.numbers).item())
+    elif not decoding.gives_nulls:
+        value = np.nan if logical.kind == "f" and decoding.missing else 0
+    if decoding.gives_nulls:
         return NULL if value is None else Some(logical.type(value))
-    if stored_fill is None:
-        return logical.type(np.nan) if logical.kind == "f" and packing.fills else logical.type(0)
-    return logical.type(packing.value(_number(stored_fill, packing)))
-
-
-def _number(stored_fill: Any, packing: Packing) -> Any:
-    return np.array(stored_fill).astype(packing.stored).item()
+    return logical.type(value)
 
 
 def _referenced(
-    variable: ParsedVariable, packing: Packing, logical: np.dtype[Any], skipped: int = 0
+    variable: ParsedVariable, decoding: Decoding, logical: np.dtype[Any], skipped: int = 0
 ) -> SourceEncoding:
     """The encoding of a variable whose chunks are read where they are.
 
@@ -128,41 +153,42 @@ def _referenced(
         steps = [codec for codec in own if _is_bytes_codec(codec["name"])]
         applied = [codec for i, codec in enumerate(steps) if not skipped >> i & 1]
         own = [codec for codec in own if codec not in steps] + applied
-    return _encoding(variable, own, packing, logical, variable.reason)
+    return _encoding(variable, own, decoding, logical, variable.reason)
 
 
 def _copied(
-    variable: ParsedVariable, packing: Packing, logical: np.dtype[Any], reason: str
+    variable: ParsedVariable, decoding: Decoding, logical: np.dtype[Any], reason: str
 ) -> SourceEncoding:
     """The encoding of a variable whose stored numbers are copied: the same numbers, compressed anew."""
     serializer: dict[str, Any] = {"name": "bytes"}
-    if isinstance(packing.stored, np.dtypes.StringDType):
+    if isinstance(decoding.stored, np.dtypes.StringDType):
         serializer = {"name": "vlen-utf8"}
-    elif packing.stored.itemsize > 1:
+    elif decoding.stored.itemsize > 1:
         serializer["configuration"] = {"endian": "little"}
-    return _encoding(variable, [serializer, COPY_CODEC], packing, logical, reason)
+    return _encoding(variable, [serializer, COPY_CODEC], decoding, logical, reason)
 
 
 def _encoding(
     variable: ParsedVariable,
     codecs: list[dict[str, Any]],
-    packing: Packing,
+    decoding: Decoding,
     logical: np.dtype[Any],
     reason: str,
 ) -> SourceEncoding:
-    filters = packing.filters(logical)
-    if filters and (packing.stored.kind not in "iuf" or logical.kind not in "iuf"):
-        raise IngestError(f"values of the type {packing.stored} cannot become {logical}")
-    fill = _fill_value(packing, variable.fill, logical)
-    return SourceEncoding(variable.chunks, (*filters, *codecs), logical, fill, packing, reason)
-
-
-def without_filters(encoding: SourceEncoding) -> SourceEncoding:
-    """The same chunks seen as stored numbers: to write a copy without packing it again."""
-    packing = encoding.packing
-    own = encoding.codecs[len(packing.filters(encoding.dtype)) :]
-    fill = zarr_type(packing.stored).default_scalar()
-    return SourceEncoding(encoding.chunks, own, packing.stored, fill, packing, is_bare=True)
+    chunks, own = variable.chunks, tuple(codecs)
+    # without a packing, the sign that `_Unsigned` gives is that of the member's type
+    stored = decoding.numbers if decoding.nulls else decoding.stored
+    if stored != logical and (stored.kind not in "iuf" or logical.kind not in "iuf"):
+        raise IngestError(f"values of the type {stored} cannot become {logical}")
+    if not decoding.needs_filters(logical):
+        fill = _stored_fill(decoding, variable.fill, stored)
+        return SourceEncoding(chunks, own, stored, zarr_type(stored), fill, copy_reason=reason)
+    data_type = zarr_type(logical)
+    if decoding.gives_nulls:
+        data_type = OptionalDType(inner=data_type)
+    fill = _filtered_fill(decoding, variable.fill, logical)
+    filters = tuple(filters_of(decoding, logical))
+    return SourceEncoding(chunks, own, decoding.numbers, data_type, fill, filters, reason)
 
 
 def depends_on_axes(variable: ParsedVariable) -> str:
@@ -186,6 +212,9 @@ class ChunkSet:
 
     by_copy: bool = False
     """Whether the numbers are copied; otherwise they are referenced."""
+
+    complete: bool = True
+    """Whether every chunk is stored, so that no fill value shows."""
 
 
 def boxes_of(chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[Box]:
@@ -213,7 +242,7 @@ def boxes_of(chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> list[Box]:
 
 
 def chunk_sets_of(
-    variable: ParsedVariable, packing: Packing, logical: np.dtype[Any], copy: str
+    variable: ParsedVariable, decoding: Decoding, logical: np.dtype[Any], copy: str
 ) -> list[ChunkSet]:
     """How the chunks of one file are backed: by reference, by a copy, or in parts. There may be none."""
     if 0 in variable.shape:
@@ -226,10 +255,14 @@ def chunk_sets_of(
         raise IngestError(f"{variable.name!r}: {variable.reason}; and copy='never' was asked for")
     if ranges is None or copy == "all":
         reason = variable.reason or "copy='all' was asked for"
-        return [ChunkSet(_copied(variable, packing, logical, reason), whole, by_copy=True)]
+        return [ChunkSet(_copied(variable, decoding, logical, reason), whole, by_copy=True)]
+    complete = int((ranges.lengths > 0).sum()) + len(ranges.inlined) == ranges.lengths.size
     if ranges.masks is None:
-        return [ChunkSet(_referenced(variable, packing, logical), whole)]
+        return [ChunkSet(_referenced(variable, decoding, logical), whole, complete=complete)]
     return [
-        ChunkSet(_referenced(variable, packing, logical, mask), tuple(boxes_of(ranges.masks == mask)), mask)
+        ChunkSet(
+            _referenced(variable, decoding, logical, mask), tuple(boxes_of(ranges.masks == mask)), mask,
+            complete=complete,
+        )
         for mask in np.unique(ranges.masks).tolist()
-    ]
+    ]  # fmt: skip

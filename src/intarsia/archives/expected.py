@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.cf import Packing, clean
+from intarsia.archives.cf import Decoding, clean
 from intarsia.archives.coordinates import calendar_of, counts_time, same_values
 from intarsia.array.values import is_nullable, values_dtype
 
@@ -157,7 +157,7 @@ class Expected:
             return f"{name!r}: {variable.reason}; and copy='never' was asked for"
         known = self.data.get(name)
         nulls = self.rules.nulls if known is None else known.nulls
-        packing = Packing.of(variable.dtype, variable.attrs, nulls=nulls)
+        values = Decoding.of(variable.dtype, variable.attrs, nulls=nulls).values
         if known is None:
             return ""
         if variable.dims != known.dims or variable.cross(self.dim) != known.cross:
@@ -174,11 +174,11 @@ class Expected:
         if (
             known.dtype is not None
             and name not in self.rules.dtypes
-            and not np.can_cast(packing.decoded, known.dtype, "safe")
-            and widened(known.dtype, [packing.decoded]) is None
+            and not np.can_cast(values, known.dtype, "safe")
+            and widened(known.dtype, [values]) is None
         ):
             return (
-                f"{name!r} has values of type {packing.decoded}, which the dataset's {known.dtype} cannot "
+                f"{name!r} has values of type {values}, which the dataset's {known.dtype} cannot "
                 f"hold without loss (dtype={{{name!r}: {str(known.dtype)!r}}} rounds them)"
             )
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -12,11 +13,13 @@ from intarsia.array.box import Box
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
 from intarsia.array.member import new_name
-from intarsia.array.table import RegionTable, Row
+from intarsia.array.table import NONE, RegionTable, Row
 
 if TYPE_CHECKING:
     from intarsia.archives.draft import ArrayDraft, Contribution
     from intarsia.archives.encodings import ChunkSet, SourceEncoding
+    from intarsia.array.packings import Packings
+    from intarsia.packing import Packing
 
 
 @dataclass(slots=True)
@@ -58,26 +61,37 @@ class Stretches:
 
     def __init__(self, array: ArrayDraft, known: Mapping[str, str], logical: LogicalGroup) -> None:
         self.members: dict[str, GrowingMember] = {}
-        self._array, self._known, self._logical = array, known, logical
-        self._rows: list[tuple[str, Box, tuple[int, ...]]] = []
+        """Members that something is put into, by name."""
+
+        self.used: dict[str, str] = {}
+        """Their names, by the digests of encodings that they can hold."""
+
+        self._array, self._logical = array, logical
+        self._known = {digest: name for digest, name in known.items() if name in logical.manifest.members}
+        self._rows: list[tuple[str, Box, tuple[int, ...], Packing | None]] = []
         for contribution in array.contributions:
             for chunk_set in contribution.chunk_sets:
                 self._put(contribution, chunk_set)
 
-    def _member(self, encoding: SourceEncoding) -> GrowingMember:
-        digest = encoding.digest
-        if digest not in self.members:
-            name = self._known.get(digest)
-            if name is not None and name in self._logical.manifest.members:
-                length = self._logical.members[name].shape[self._array.axis]
-                self.members[digest] = GrowingMember(name, encoding, length, is_new=False)
-            else:
-                self.members[digest] = GrowingMember(new_name(), encoding, 0, is_new=True)
-        return self.members[digest]
+    def _member(self, chunk_set: ChunkSet) -> GrowingMember:
+        encoding = chunk_set.encoding
+        digest, without_fill = encoding.digest, encoding.digest_without_fill
+        # What reads where no chunk is stored matters only to files that left one out.
+        candidates = (digest, without_fill) if chunk_set.complete else (digest,)
+        known = ChainMap(self.used, self._known)
+        digest = next((each for each in candidates if each in known), digest)
+        name = known.get(digest) or new_name()
+        if name not in self.members:
+            is_new = digest not in known
+            steps = 0 if is_new else self._logical.members[name].shape[self._array.axis]
+            self.members[name] = GrowingMember(name, encoding, steps, is_new)
+        self.used[digest] = name
+        self.used.setdefault(without_fill, known.get(without_fill, name))
+        return self.members[name]
 
     def _put(self, contribution: Contribution, chunk_set: ChunkSet) -> None:
         axis, variable = self._array.axis, contribution.variable
-        member, chunks = self._member(chunk_set.encoding), chunk_set.encoding.chunks
+        member, chunks = self._member(chunk_set), chunk_set.encoding.chunks
         # at the border of a chunk, so that every chunk of the file is one of the member
         start = -(-member.steps // chunks[axis]) * chunks[axis]
         member.stretches.append(Stretch(contribution, chunk_set, start))
@@ -89,18 +103,25 @@ class Stretches:
             inside[axis] += start
             first[axis] += contribution.start
             last[axis] += contribution.start
-            self._rows.append((member.name, Box(tuple(first), tuple(last)), tuple(inside)))
+            shown = Box(tuple(first), tuple(last))
+            self._rows.append((member.name, shown, tuple(inside), contribution.packing))
 
-    def table(self, members: tuple[str, ...]) -> tuple[RegionTable, tuple[str, ...]]:
-        """The new regions on the array's lattice, and the list of members that they refer to."""
-        names = dict.fromkeys((*members, *(name for name, *_ in self._rows)))
+    def table(self, manifest: Manifest) -> tuple[RegionTable, tuple[str, ...], Packings]:
+        """The new regions on the array's lattice; and the members and packings that they refer to."""
+        names = dict.fromkeys((*manifest.members, *(name for name, *_ in self._rows)))
         position = {name: i for i, name in enumerate(names)}
+        packed = [packing for *_, packing in self._rows if packing is not None]
+        packings, listed = manifest.packings.with_(packed)
+        numbers = iter(listed)
         lattice = self._array.lattice
         rows = [
-            Row(position[name], box.in_units(lattice), Box(inside, inside).in_units(lattice).start)
-            for name, box, inside in self._rows
-        ]
-        return RegionTable.from_rows(rows, len(lattice)), tuple(names)
+            Row(
+                position[name], box.in_units(lattice), Box(inside, inside).in_units(lattice).start,
+                NONE if packing is None else next(numbers),
+            )
+            for name, box, inside, packing in self._rows
+        ]  # fmt: skip
+        return RegionTable.from_rows(rows, len(lattice)), tuple(names), packings
 
 
 def with_gap(table: RegionTable, axis: int, at: int, length: int) -> RegionTable:

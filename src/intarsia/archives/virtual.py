@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from intarsia.archives.sources import Sources
 
 
-# The same bytes under the name that is specified for Zarr v3, so that more readers know it.
-SPECIFIED_NAMES = {"numcodecs.shuffle": "shuffle", "numcodecs.zstd": "zstd", "numcodecs.gzip": "gzip"}
+# The same bytes under the name that is specified for Zarr v3, so that more readers know it. The others stay
+# as they are: zarr-python reads them without any help.
+SPECIFIED_NAMES = {"numcodecs.zstd": "zstd", "numcodecs.gzip": "gzip"}
 
 
 class VirtualFormat:
@@ -163,9 +164,7 @@ def _described(array: Any, attrs: Mapping[str, Any] | None = None) -> Descriptio
 def _codec(document: dict[str, Any]) -> dict[str, Any]:
     name = SPECIFIED_NAMES.get(document["name"], document["name"])
     configuration = dict(document.get("configuration", {}))
-    if name == "shuffle" and document["name"] != name:
-        configuration = {"element_size": configuration["elementsize"]}
-    elif name == "zstd" and document["name"] != name:
+    if name == "zstd" and document["name"] != name:
         defaults = {"level": 0, "checksum": False}
         configuration = {key: configuration.get(key, default) for key, default in defaults.items()}
     elif name == "gzip" and document["name"] != name:

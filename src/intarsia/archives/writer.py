@@ -16,7 +16,6 @@ from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from intarsia._compat import sync
 from intarsia.archives.cf import clean, encoded_fill_attribute, zarr_type
-from intarsia.archives.encodings import without_filters
 from intarsia.archives.ledger import LEDGER
 from intarsia.archives.parsed import read_stored
 from intarsia.archives.parsing import format_of
@@ -25,9 +24,11 @@ from intarsia.array.box import Box, blocks
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.opening import create
+from intarsia.array.table import NONE
 from intarsia.array.values import values_dtype
 from intarsia.errors import IngestError
 from intarsia.nullable import optional_dtype
+from intarsia.packing import Packing
 
 if TYPE_CHECKING:
     from intarsia.archives.coordinates import Joined
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from intarsia.archives.parsed import ChunkRanges
     from intarsia.archives.sources import Sources
     from intarsia.archives.stretches import GrowingMember, Stretch
+    from intarsia.array.manifest import Manifest
 
 
 COORDINATE_CHUNK = 1 << 16
@@ -84,10 +86,7 @@ class Writer:
         logical = (
             self._created(group, array) if is_new else LogicalGroup.load(open_group(group, array.name, "r+"))
         )
-        known = draft.ledger.members.setdefault(array.name, {})
-        if not is_new and values_dtype(logical.manifest.data_type) != array.dtype:
-            logical = _widened(logical, array)
-            known.clear()  # files with an old encoding become the wider type in members of their own
+        known = draft.ledger.members.get(array.name, {})
         stretches = Stretches(array, known, logical)
         path = "/".join(part for part in (group.path, array.name) if part)
         _create_members(self.store, path, array, stretches.members.values(), logical)
@@ -95,6 +94,8 @@ class Writer:
             for stretch in member.stretches:
                 self._stretch(f"{path}/{member.name}", array, member, stretch)
         manifest = logical.manifest
+        if values_dtype(manifest.data_type) != array.dtype:
+            manifest = _widened(manifest, array)
         if manifest.chunk_shape != array.lattice:
             manifest = refined(manifest, array.lattice)
         table = manifest.regions
@@ -102,10 +103,11 @@ class Writer:
             table = without_cells(table, array.axis, start, stop)
         for at, length in draft.openings:
             table = with_gap(table, array.axis, at, length)
-        fresh, names = stretches.table(manifest.members)
+        fresh, names, packings = stretches.table(manifest)
         table = merged(table.joined(fresh), array.axis)
-        logical.commit(replace(manifest, shape=array.shape).changed(regions=table, members=names))
-        used = {digest: member.name for digest, member in stretches.members.items()}
+        changed = replace(manifest, shape=array.shape)
+        logical.commit(changed.changed(regions=table, members=names, packings=packings))
+        used = stretches.used
         members = {d: name for d, name in known.items() if d not in used} | used  # the latest last
         kept = set(logical.manifest.members)
         draft.ledger.members[array.name] = {d: name for d, name in members.items() if name in kept}
@@ -159,47 +161,37 @@ class Writer:
             )
 
     def _copy(self, path: str, array: ArrayDraft, member: GrowingMember, stretch: Stretch) -> None:
-        """Copy the stored numbers of a contribution, block by block, past the filters that unpack them."""
+        """Copy the stored numbers of a contribution, block by block, past any filters that unpack them."""
         file, variable, axis = stretch.contribution.file, stretch.contribution.variable, array.axis
-        plain = without_filters(member.encoding)
+        plain = member.encoding.bare
         document = plain.document(member.shape(array), array.dims)
         target: zarr.Array[Any] = zarr.Array.from_dict(zarr.storage.StorePath(self.store, path), document)
         target = target.with_config({"write_empty_chunks": True})
         whole = Box.sized(variable.shape)
         format = format_of(file.url, self.sources, self.parser)
         with format.opened(file.url, self.sources, variable.name) as source:
-            for block in blocks(whole, plain.chunks, max(plain.dtype.itemsize, 1)):
+            for block in blocks(whole, plain.chunks, max(plain.stored.itemsize, 1)):
                 taken = block.slices
                 put = list(taken)
                 put[axis] = slice(block.start[axis] + stretch.start, block.stop[axis] + stretch.start)
-                values = read_stored(source, taken[1:] if file.new_dim else taken, plain.dtype)
-                values = values if values.dtype == plain.dtype else values.view(plain.dtype)  # _Unsigned
+                values = read_stored(source, taken[1:] if file.new_dim else taken, plain.stored)
+                values = values if values.dtype == plain.stored else values.view(plain.stored)  # _Unsigned
                 target[tuple(put)] = values[None] if file.new_dim else values
         if self.sources.identity(file.url) != file.identity:
             raise IngestError(f"{file.url} changed while it was copied; nothing was committed: ingest again")
 
 
-def _widened(logical: LogicalGroup, array: ArrayDraft) -> LogicalGroup:
-    """The same array with a wider data type: metadata alone changes, the stored numbers stay.
-
-    Every member decodes to what it decoded to before, and then casts to the wider type, which is exact.
-    """
-    group, old = logical.group, logical.manifest.data_type
+def _widened(manifest: Manifest, array: ArrayDraft) -> Manifest:
+    """The same array with a wider data type: members stay, and a packing widens what they hold, exactly."""
+    regions = manifest.regions
+    plain = Packing(values_dtype(manifest.data_type), values=array.dtype)
+    packings, number = manifest.packings.numbered(plain)
+    numbers = np.where(regions.packing == NONE, number, regions.packing)
     data_type = zarr_type(array.dtype)
-    cast = {"name": "cast_value", "configuration": {"data_type": old.to_json(zarr_format=3)}}
-    for name in logical.manifest.members:
-        document: dict[str, Any] = logical.members[name].metadata.to_dict()
-        fill = array.dtype.type(logical.members[name].fill_value)
-        document |= {
-            "data_type": data_type.to_json(zarr_format=3),
-            "fill_value": data_type.to_json_scalar(fill, zarr_format=3),
-            "codecs": [cast, *document["codecs"]],
-        }
-        key = "/".join(part for part in (group.path, name, "zarr.json") if part)
-        sync(group.store.set(key, _checked_document(document)))
-    manifest, fill = logical.manifest, data_type.cast_scalar(array.fill_value)
-    logical.commit(manifest.changed(regions=manifest.regions, data_type=data_type, fill_value=fill))
-    return LogicalGroup.load(open_group(group, "", "r+"))
+    return replace(
+        manifest, data_type=data_type, fill_value=data_type.cast_scalar(array.fill_value), packings=packings,
+        regions=replace(regions, packing=numbers),
+    )  # fmt: skip
 
 
 def _zarr_type(dtype: np.dtype[Any]) -> Any:
