@@ -310,3 +310,29 @@ def test_codecs_are_chosen_by_the_numbers_that_are_stored():
     array.recode(codecs="auto")
     assert packings(array) == [HALVES]
     np.testing.assert_array_equal(array[...], numbers.T * 0.5)
+
+
+def test_codecs_are_fitted_to_the_size_of_what_is_stored():
+    shuffle = {"name": "shuffle", "configuration": {"element_size": 8}}
+    array = created(shape=(3,), chunks=(3,))
+    array.add_region([(0, 3)], data=[0, 1, 2], codecs=[shuffle, "zstd"])
+    array.append([1, 2, 3], packing=HALVES)
+    array.append([0.123, 2, 3])
+    sizes = [region.codecs[1].element_size for region in array.regions]
+    assert sizes == [8, 2, 8]
+    assert array[3:].tolist() == [1, 2, 3, 0.123, 2, 3]
+
+
+@pytest.mark.parametrize("how", ["add", "append", "recode"])
+def test_codecs_are_chosen_for_packings_that_are_given(how):
+    array = created(shape=(0 if how == "append" else 33,), chunks=(33,))
+    data, packing = np.arange(33) / 2, HALVES
+    if how == "add":
+        array.add_region([(0, 33)], data=data, packing=packing, codecs="auto")
+    elif how == "append":
+        array.append(data, packing=packing, codecs="auto")
+    else:
+        array.add_region([(0, 33)], data=data)
+        array.recode(codecs="auto", packing=packing)
+    assert packings(array) == [HALVES]
+    assert array[...].tolist() == data.tolist()

@@ -120,6 +120,14 @@ def test_appends_round_where_that_is_asked_for(merge):
     assert values(repo).shape == (7,)
 
 
+def test_codecs_are_chosen_for_the_numbers_of_a_packing():
+    repo = series(None, np.zeros(4))
+    intarsia.append(repo, "t", [0.5, 1, 2], packing=HALVES, codecs="auto")
+    intarsia.recode(repo, "t", [(0, 4)], packing=HALVES, codecs="auto")
+    assert packings(repo) == [HALVES, HALVES]
+    assert values(repo).tolist() == [0, 0, 0, 0, 0.5, 1, 2]
+
+
 def test_an_append_that_is_disturbed_keeps_the_packing_of_what_was_uploaded(meddle):
     repo = series(HALVES, [0, 1, 2, 3])
 

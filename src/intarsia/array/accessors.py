@@ -9,7 +9,9 @@ from collections.abc import Iterable, Sequence
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
 
+from intarsia.array.member import codecs_for_size
 from intarsia.errors import ShapeError
+from intarsia.packing import Packing
 
 if TYPE_CHECKING:
     from intarsia.codecs import CodecLike
@@ -75,12 +77,15 @@ class Accessors:
 
 
 def chosen_codecs(
-    codecs: Iterable[CodecLike] | Literal["auto"] | None, data: Any, bounds: Any = None
+    codecs: Iterable[CodecLike] | Literal["auto"] | None,
+    data: Any,
+    bounds: Any = None,
+    packing: Packing | None = None,
 ) -> Iterable[CodecLike] | None:
-    """The codec list; "auto" means the one that suits the data best."""
+    """The codec list; "auto" means the one that suits the data best, for the numbers that it is packed as."""
     if codecs != "auto":
         return codecs
     if data is None:
         raise ShapeError('codecs="auto" chooses by the data, and there is none: give a codec list')
     chosen: Iterable[CodecLike] = _provided("advise", data, bounds=bounds).codecs
-    return chosen
+    return chosen if packing is None else codecs_for_size(chosen, packing.stored.itemsize)

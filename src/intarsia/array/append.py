@@ -179,7 +179,7 @@ def reserve_append(
     before, axis = addition.before, addition.axis
     chosen, room = completed(logical, axis, encoding), Room(logical, addition.origin)
     # A hole that becomes part of a region still reads as the array's fill value.
-    at_holes = chosen if chosen.keeps(before.fill_value) else chosen.unpacked()
+    at_holes = chosen if chosen.keeps(before.fill_value) else chosen.unpacked(before)
     boxes = [(box, at_holes) for box in before.regions.free(addition.partial) if all(box.shape)]
     if ready is None and all(addition.rest.shape):
         boxes.insert(0, (addition.rest, chosen))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.array.document import NAME, checked_packing, problems_of_regions
+from intarsia.array.document import NAME, problems_of_regions
 from intarsia.array.manifest import sizes_of
 from intarsia.array.member import Encoding, member_problem
 from intarsia.array.orientation import View
@@ -46,7 +46,6 @@ def add_region(
     data: Any = None,
     member: str | None = None,
     member_start: tuple[int, ...] | None = None,
-    packing: Packing | Mapping[str, Any] | None = None,
     view: View | Mapping[str, Any] | None = None,
     casting: Casting = "same_kind",
 ) -> None:
@@ -54,7 +53,6 @@ def add_region(
     logical.begin_edit()
     manifest = logical.manifest
     box = lattice_box(manifest, bounds)
-    encoding = replace(encoding, packing=checked_packing(manifest, packing))
     taken = manifest.regions.touching(box)
     if taken.size:
         named = ", ".join(logical.region_text(manifest.regions.row(i)) for i in taken[:6].tolist())

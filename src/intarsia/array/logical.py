@@ -18,7 +18,7 @@ from intarsia.array.attributes import Attributes
 from intarsia.array.box import Box
 from intarsia.array.config import LogicalConfig
 from intarsia.array.consolidate import consolidate
-from intarsia.array.document import PackingChoice, chosen_packing
+from intarsia.array.document import PackingChoice, checked_packing, chosen_packing
 from intarsia.array.explain import ArrayInfo
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
@@ -263,13 +263,9 @@ class LogicalArray(Accessors):
         becomes a region of plain values. `packing="keep"` packs all of it as the region before is, and rounds
         it, `packing=…` as `add_region` does; what cannot be held is refused.
         """
-        encoding = Encoding(
-            chosen_codecs(codecs, data),
-            chunks,
-            shards,
-            options=self._config.options,
-            **chosen_packing(self.manifest, packing),
-        )
+        packed = chosen_packing(self.manifest, packing)
+        chosen = chosen_codecs(codecs, data, packing=packed.get("packing"))
+        encoding = Encoding(chosen, chunks, shards, options=self._config.options, **packed)
         append(
             self._logical,
             data,
@@ -321,9 +317,9 @@ class LogicalArray(Accessors):
         >>> array[2:].tolist()
         [[4.0, 2.0, 0.0], [5.0, 3.0, 1.0]]
         """
-        encoding = Encoding(
-            chosen_codecs(codecs, data), chunks, shards, fill_value, options=self._config.options
-        )
+        own = checked_packing(self.manifest, packing)
+        chosen = chosen_codecs(codecs, data, packing=own)
+        encoding = Encoding(chosen, chunks, shards, fill_value, self._config.options, own)
         edit.add_region(
             self._logical,
             bounds,
@@ -331,7 +327,6 @@ class LogicalArray(Accessors):
             data=data,
             member=member,
             member_start=member_start,
-            packing=packing,
             view=view,
             casting=casting or self._config.casting,
         )
@@ -368,9 +363,9 @@ class LogicalArray(Accessors):
         """
         box = [(0, n) for n in self.shape] if bounds is None else bounds
         packed = chosen_packing(self.manifest, packing)
-        if codecs == "auto":
-            codecs = chosen_codecs(codecs, self.as_stored(box) if packing == "keep" else self, tuple(box))
-        encoding = Encoding(codecs, chunks, shards, options=self._config.options, **packed)
+        data = self.as_stored(box) if codecs == "auto" and packing == "keep" else self
+        chosen = chosen_codecs(codecs, data, tuple(box), packed.get("packing"))
+        encoding = Encoding(chosen, chunks, shards, options=self._config.options, **packed)
         recode(self._logical, box, encoding, client=client, progress=progress)
 
     def as_stored(self, bounds: Sequence[tuple[int, int]]) -> LogicalArray:

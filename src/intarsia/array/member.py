@@ -15,7 +15,7 @@ from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Co
 
 from intarsia._compat import sync
 from intarsia.array.manifest import sizes_of
-from intarsia.array.values import codecs_for, data_type_of, fits, is_nullable, type_text
+from intarsia.array.values import codecs_for, data_type_of, fits, is_nullable, type_text, values_dtype
 from intarsia.codecs import parse_codecs
 from intarsia.codecs.runtime import NO_OPTIONS, Options, options_of, with_codecs
 from intarsia.errors import MemberError, MissingMemberError, ShapeError
@@ -33,6 +33,10 @@ type AnyArray = zarr.Array[Any]
 
 type Live = dict[str, tuple[Codec, ...]]
 """By member, codecs with run-time options, of which its zarr.json knows nothing."""
+
+
+ELEMENT_SIZES = ("element_size", "elementsize", "typesize")
+"""What codecs that care for the size of elements call it."""
 
 
 def new_name(kind: str = "m") -> str:
@@ -98,16 +102,10 @@ class Encoding:
         """Whether a value comes back as it is."""
         return self.packing is None or self.packing.holds(value)
 
-    def unpacked(self) -> Encoding:
-        """The same for values instead of numbers, without the codecs that were made for those.
-
-        >>> from intarsia import Packing
-        >>> Encoding(["gzip"], packing=Packing("int8")).unpacked().packing is None
-        True
-        """
-        codecs = self.codecs
-        if codecs is not None:
-            codecs = [codec for codec in parse_codecs(codecs) if isinstance(codec, BytesBytesCodec)]
+    def unpacked(self, manifest: Manifest) -> Encoding:
+        """The same for values instead of numbers."""
+        itemsize = values_dtype(manifest.data_type).itemsize
+        codecs = None if self.codecs is None else codecs_for_size(self.codecs, itemsize)
         return replace(self, codecs=codecs, packing=None)
 
     def stored_fill(self, manifest: Manifest) -> Any:
@@ -122,6 +120,33 @@ class Encoding:
             return value if packing is None else packing.encode(value)[()]
         held = (packing.encode(candidate)[()] for candidate in (value, np.nan) if packing.holds(candidate))
         return next(held, None)
+
+
+def codecs_for_size(codecs: Iterable[CodecLike], itemsize: int) -> list[CodecLike]:
+    """The bytes -> bytes codecs of a list, for elements of another size and type.
+
+    >>> shuffle = {"name": "shuffle", "configuration": {"element_size": 2}}
+    >>> codecs_for_size(["bytes", shuffle], itemsize=4)
+    [{'name': 'shuffle', 'configuration': {'element_size': 4}}]
+    """
+    fitted: list[CodecLike] = []
+    for codec in parse_codecs(codecs):
+        if isinstance(codec, BytesBytesCodec):
+            document = codec.to_dict()
+            resized = _with_size(document, itemsize)
+            fitted.append(codec if resized == document else resized)
+    return fitted
+
+
+def _with_size(part: Any, itemsize: int) -> Any:
+    """A part of a codec's document, with another size wherever one of elements stands."""
+    if isinstance(part, list | tuple):
+        return [_with_size(entry, itemsize) for entry in part]
+    if not isinstance(part, Mapping):
+        return part
+    return {
+        key: itemsize if key in ELEMENT_SIZES else _with_size(value, itemsize) for key, value in part.items()
+    }
 
 
 def create_member(

@@ -14,14 +14,15 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from zarr.abc.codec import ArrayBytesCodec, BytesBytesCodec
+from zarr.abc.codec import ArrayArrayCodec
 
 from intarsia.array.box import Box
 from intarsia.array.logical_group import clean_up
+from intarsia.array.member import codecs_for_size
 from intarsia.array.orientation import View
 from intarsia.array.packings import Packings
 from intarsia.array.table import NONE, RegionTable, Row
-from intarsia.array.values import Values, broadcast
+from intarsia.array.values import Values, broadcast, values_dtype
 from intarsia.array.write import write_box
 from intarsia.codecs import parse_codecs
 from intarsia.codecs.runtime import NO_OPTIONS, Options
@@ -304,12 +305,12 @@ def encoding_like(logical: LogicalGroup, row: Row, asked: Encoding) -> Encoding:
     codecs = member.metadata.to_dict()["codecs"]
     if codecs[0]["name"] == "sharding_indexed":
         codecs = codecs[0]["configuration"]["codecs"]
-    same_type = manifest.stored_type(row) == (None if asked.packing is None else asked.packing.stored)
-    if not same_type or view is not None:
-        # What works on values of one type, or on axes, does not fit others.
-        fitting = (BytesBytesCodec, ArrayBytesCodec) if same_type else BytesBytesCodec
+    stored = None if asked.packing is None else asked.packing.stored
+    if manifest.stored_type(row) != stored:
+        codecs = codecs_for_size(codecs, (stored or values_dtype(manifest.data_type)).itemsize)
+    elif view is not None:  # what works on axes does not fit others
         parsed = zip(codecs, parse_codecs(codecs), strict=True)
-        codecs = [given for given, codec in parsed if isinstance(codec, fitting)]
+        codecs = [given for given, codec in parsed if not isinstance(codec, ArrayArrayCodec)]
     if asked.chunks is not None or asked.shards is not None:
         return replace(asked, codecs=codecs)
     chunks, shards, fill_value = member.chunks, member.shards, asked.fill_value

@@ -11,7 +11,7 @@ from intarsia.array.accessors import chosen_codecs
 from intarsia.array.append import Addition, completed, reserve_append, reserve_growth, reserve_rest
 from intarsia.array.document import PackingChoice, chosen_packing
 from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.member import Encoding
+from intarsia.array.member import Encoding, codecs_for_size
 from intarsia.array.reserve import Reservation
 from intarsia.array.values import as_values, holds_nulls
 from intarsia.casting import Casting
@@ -64,7 +64,7 @@ def append(
     commit = Commit(opened, branch, message or f"append to {path}", dict(metadata or {}))
     chosen = chosen_codecs(codecs, data)
     encoding = Encoding(None if chosen is None else tuple(chosen), chunks, shards)
-    incoming = _InMemory(data, axis, casting, encoding, packing)
+    incoming = _InMemory(data, axis, casting, encoding, packing, codecs == "auto")
     return append_incoming(commit, path, incoming, merge=merge, backoff=backoff)
 
 
@@ -104,6 +104,8 @@ class _InMemory:
     casting: Casting
     asked: Encoding
     packing: PackingChoice = None
+    chosen: bool = False
+    """Whether the codecs were chosen by the values, and not given."""
 
     @property
     def nulls(self) -> bool:
@@ -114,7 +116,10 @@ class _InMemory:
         return Addition.of(logical.manifest, self.values.shape, self.axis)
 
     def encoding(self, logical: LogicalGroup) -> Encoding:
-        return replace(self.asked, **chosen_packing(logical.manifest, self.packing))
+        encoding = replace(self.asked, **chosen_packing(logical.manifest, self.packing))
+        if encoding.packing is None or encoding.codecs is None or not self.chosen:
+            return encoding
+        return replace(encoding, codecs=codecs_for_size(encoding.codecs, encoding.packing.stored.itemsize))
 
     def fill(self, logical: LogicalGroup, room: Reservation) -> None:
         room.fill(logical, lambda source: self.values[source.slices])

@@ -71,8 +71,9 @@ def recode(
         if box is None or bounds is None:
             box = lattice_box(logical.manifest, bounds or Box.sized(logical.manifest.shape).bounds)
         array, elements = LogicalArray(logical), logical.manifest.elements(box).bounds
-        chosen = chosen_codecs(codecs, array.as_stored(elements) if packing == "keep" else array, elements)
         packed = chosen_packing(logical.manifest, packing)
+        data = array.as_stored(elements) if packing == "keep" else array
+        chosen = chosen_codecs(codecs, data, elements, packed.get("packing"))
         encoding = Encoding(None if chosen is None else tuple(chosen), chunks, shards, **packed)
         return Recoded.of(commit, session, logical, box, encoding, client, progress)
 
