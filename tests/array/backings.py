@@ -66,11 +66,11 @@ def a_member(draw, array, name, view, shape, packing, dtype):
 
 
 @st.composite
-def arrays(draw, max_ndim=3, packings=PACKINGS):
+def arrays(draw, max_ndim=3, packings=PACKINGS, store=None):
     """A logical array with packed and turned regions, plain ones and holes, and what it must equal."""
     shape = tuple(draw(st.lists(st.integers(1, 7), max_size=max_ndim)))
     chunks = tuple(draw(st.integers(1, 4)) for _ in shape)
-    array = intarsia.create({}, "a", shape=shape, chunks=chunks, dtype="float64", fill_value=-5)
+    array = intarsia.create(store or {}, "a", shape=shape, chunks=chunks, dtype="float64", fill_value=-5)
     model = np.full(shape, -5.0)
     for number, tile in enumerate(draw(strategies.tilings(Box.sized(array.manifest.lattice)))):
         if draw(st.integers(0, 5)) == 0:

@@ -15,6 +15,7 @@ import intarsia
 from intarsia.array.box import Box
 from intarsia.interop.dask import to_dask
 from intarsia.interop.dask.to_dask import block_sizes, compact
+from tests.array import backings
 from tests.array.strategies import arrays, axis_slices
 from tests.interop.datasets import CountingStore
 
@@ -29,6 +30,14 @@ def test_a_dask_array_has_the_values_of_the_logical_array(data):
         chosen = tuple(data.draw(axis_slices(n)) for n in model.shape)
         # dask takes [-n - 1 :: -1], which is empty, for [::-1]: so the model is one of its arrays, too
         assert np.array_equal(lazy[chosen].compute(), da.from_array(model)[chosen].compute())
+
+
+@given(backings.arrays())
+def test_packed_and_turned_regions_through_dask(drawn):
+    array, model = drawn
+    lazy = array.to_dask()
+    assert (lazy.shape, lazy.dtype) == (model.shape, model.dtype)
+    np.testing.assert_array_equal(lazy.compute(scheduler="sync"), model)
 
 
 def two_members(store):
@@ -172,6 +181,50 @@ def test_a_cropped_region_keeps_the_chunk_bounds_of_its_member():
     array = series([(5, 12)])
     array.drop_region(((0, 3), (0, 12)))
     assert block_sizes(array)[0] == (3, 2, 5, 2)
+
+
+@given(backings.arrays(max_ndim=1))
+def test_cuts_lie_between_chunks_of_members_that_are_seen_in_another_way(drawn):
+    array, _ = drawn
+    if not array.ndim:
+        return
+    cuts = set(accumulate(block_sizes(array)[0]))
+    for region in array.regions:
+        ((start, stop),) = region.bounds
+
+        def chunk_of(x, region=region):
+            box = region._manifest.to_member(region.row, Box((x,), (x + 1,)))
+            return tuple(i // n for i, n in zip(box.start, region.chunks, strict=True))
+
+        bounds = {x for x in range(start + 1, stop) if chunk_of(x) != chunk_of(x - 1)}
+        assert {cut for cut in cuts if start < cut < stop} == bounds
+
+
+def test_a_flipped_member_with_fewer_axes_is_read_chunk_by_chunk():
+    store = CountingStore(zarr.storage.MemoryStore())
+    array = intarsia.create(store, "a", shape=(2, 6, 9), chunks=(1, 6, 9), dtype="f4")
+    for day in range(2):
+        member = array.group.create_array(f"day{day}", shape=(9, 6), chunks=(4, 3), dtype="f4")
+        member[...] = np.arange(54).reshape(9, 6) + 100 * day
+        view = intarsia.View.identity(2).transpose(1, 0).flip(1, length=9).expand(0)
+        array.add_region([(day, day + 1), (0, 6), (0, 9)], member=f"day{day}", view=view)
+    lazy = intarsia.open(store, "a").to_dask()
+    assert lazy.chunks == ((1, 1), (3, 3), (1, 4, 4))
+    store.gets.clear()
+    np.testing.assert_array_equal(lazy.compute(), array[...])
+    chunks = {key: count for key, count in store.gets.items() if "/c/" in key}
+    assert len(chunks) == 12
+    store.gets.clear()
+    lazy.compute()
+    assert {count for key, count in store.gets.items() if "/c/" in key} == {1}
+
+
+def test_a_member_of_the_wrong_rank_is_for_the_read_to_complain_about():
+    array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
+    array.group.create_array("m", shape=(4,), chunks=(4,), dtype="u1")
+    array.add_region([(0, 4)], member="m", view=intarsia.View.identity(1).flip(0, length=4))
+    array.group.create_array("m", shape=(4, 1), chunks=(4, 1), dtype="u1", overwrite=True)
+    assert block_sizes(intarsia.open(array.store, "a")) == ((2, 2),)
 
 
 def test_sharded_members_are_cut_at_their_inner_chunks():

@@ -95,6 +95,31 @@ def test_what_cannot_be_fused_is_refused_with_the_reason(options, match):
     assert stored(store) == before
 
 
+@pytest.mark.parametrize(
+    ("backing", "how"),
+    [
+        ({"packing": intarsia.Packing("int16", scale=0.5)}, r"is packed: int16 \* 0\.5"),
+        ({"view": intarsia.View.identity(2).flip(0, length=4)}, r"looks at its member as \[-0, 1\]"),
+        ({"view": intarsia.View.identity(2).transpose(1, 0)}, r"looks at its member as \[1, 0\]"),
+    ],
+)
+def test_packed_and_turned_regions_have_to_be_recoded_first(backing, how):
+    store = memory()
+    array = intarsia.create(store, "a", shape=(8, 4), chunks=(4, 4), dtype="f8")
+    array.add_region([(0, 4), (0, 4)], data=np.ones((4, 4)), codecs=["gzip"])
+    stored_type = backing["packing"].stored if "packing" in backing else "f8"
+    member = array.group.create_array("m", shape=(4, 4), chunks=(4, 4), dtype=stored_type)
+    member[...] = np.arange(16).reshape(4, 4)
+    array.add_region([(4, 8), (0, 4)], member="m", **backing)
+    expected, before = array[...], stored(store)
+    with pytest.raises(intarsia.errors.CodecConfigurationError, match=how) as refused:
+        intarsia.fuse(array)
+    assert "the region [4:8, 0:4]" in str(refused.value)
+    assert stored(store) == before
+    array.recode(((4, 8), (0, 4)), codecs=["gzip"], chunks=(4, 4), packing=None)
+    np.testing.assert_array_equal(intarsia.fuse(array)[...], expected)
+
+
 def test_what_cannot_be_split_is_refused_with_the_reason():
     store = memory()
     codecs = [BytesCodec(), intarsia.ConditionalCodec(codecs=[ZstdCodec()]), Crc32cCodec()]

@@ -15,6 +15,7 @@ from zarr.storage import FsspecStore, ObjectStore, ZipStore
 import intarsia
 from intarsia.array.box import Box
 from intarsia.interop.views.tensorstore import kvstore_of
+from tests.array import backings
 from tests.array.strategies import axis_slices, tilings
 from tests.http_files import serving
 
@@ -146,6 +147,42 @@ def test_a_region_that_was_cut_starts_inside_its_member(tmp_path):
     array.recode([(4, 6), (0, 5)], codecs=["zstd"], chunks=(1, 5))
     assert max(region.member_start for region in array.regions) == (3, 0)
     np.testing.assert_array_equal(values_of(array), values)
+
+
+@given(st.data())
+def test_views_are_index_transforms(data):
+    with tempfile.TemporaryDirectory() as folder:
+        array, model = data.draw(backings.arrays(packings=[None], store=folder))
+        seen = opened(array)
+        np.testing.assert_array_equal(seen.read().result(), model)
+        selection = tuple(
+            slice(*data.draw(axis_slices(n, negative_steps=False)).indices(n)[:2]) for n in model.shape
+        )
+        if all(s.start <= s.stop for s in selection):
+            np.testing.assert_array_equal(seen[selection].read().result(), model[selection])
+
+
+def test_a_turned_region_that_was_cut_and_starts_inside_its_member(tmp_path):
+    array = intarsia.create(tmp_path, "a", shape=(3, 8), chunks=(1, 2), dtype="i4", fill_value=-1)
+    member = array.group.create_array("m", shape=(12,), chunks=(5,), dtype="i4")
+    member[...] = np.arange(12)
+    flipped = intarsia.View.identity(1).flip(0, length=12).expand(0)
+    array.add_region([(1, 2), (0, 8)], member="m", view=flipped, member_start=(0, 2))
+    array.drop_region([(1, 2), (2, 4)])
+    assert array[1].tolist() == [9, 8, -1, -1, 5, 4, 3, 2]
+    np.testing.assert_array_equal(values_of(array), array[...])
+
+
+def test_packed_regions_are_refused_with_the_reason(tmp_path):
+    array = intarsia.create(tmp_path, "a", shape=(8,), chunks=(2,), dtype="f8")
+    array.add_region([(0, 4)], data=np.ones(4), codecs=["gzip"])
+    array.add_region([(4, 8)], data=np.ones(4), packing={"stored": "int16", "scale": 0.5})
+    with pytest.raises(
+        intarsia.errors.UnreachableMembersError, match=r"region \[4:8\] is packed \(int16 \* 0\.5\)"
+    ):
+        intarsia.tensorstore_spec(array)
+    array.recode(((4, 8),), codecs=["zstd"], packing=None)
+    np.testing.assert_array_equal(values_of(array), array[...])
 
 
 def test_dimensions_keep_their_names(tmp_path):

@@ -19,7 +19,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from intarsia.array import LogicalArray, Manifest
-from intarsia.array.table import Ints
+from intarsia.array.table import NONE, Ints
 from intarsia.errors import DataTypeError
 from intarsia.extras import extra
 from intarsia.nullable import OptionalDType
@@ -85,44 +85,59 @@ def block_sizes(array: LogicalArray) -> tuple[Sizes, ...]:
     return grid_of(array.manifest, member_chunks(array))
 
 
-def grid_of(manifest: Manifest, chunks: Ints) -> tuple[Sizes, ...]:
-    """The grid for a manifest whose members have these chunk shapes, one row a member."""
+def grid_of(manifest: Manifest, shapes: Sequence[Sequence[int] | None]) -> tuple[Sizes, ...]:
+    """The grid for a manifest whose members have these chunk shapes."""
     axes = range(manifest.ndim)
-    cuts = [_cuts(manifest, chunks, axis) for axis in axes]
+    chunks, borders = _chunk_grids(manifest, shapes)
+    cuts = [_cuts(manifest, chunks, borders, axis) for axis in axes]
     blocks = prod(len(edges) - 1 for edges in cuts)
     if blocks > max(ALWAYS_ALLOWED_BLOCKS, MOST_BLOCKS_PER_CHUNK * _stored_chunks(manifest, chunks)):
         cuts = [_even_cuts(manifest.shape[d], _usual_chunk(manifest, chunks, d)) for d in axes]
     return tuple(tuple(np.diff(edges).tolist()) or (0,) for edges in cuts)
 
 
-def member_chunks(array: LogicalArray) -> Ints:
-    """The chunk shape of every member, in the manifest's order.
+def member_chunks(array: LogicalArray) -> list[Sequence[int] | None]:
+    """The chunk shape of every member, in the manifest's order; None where there is no single one.
 
     Reads the metadata of all members at once, which for many of them is ten times as fast as opening them.
     """
-    manifest = array.manifest
-    shapes = sync(_chunk_shapes(array, manifest.members))
-    chunks: Ints = np.array(shapes, dtype=np.int64).reshape(len(manifest.members), manifest.ndim)
-    return np.maximum(chunks, 1)
+    return sync(_chunk_shapes(array, array.manifest.members))
 
 
-async def _chunk_shapes(array: LogicalArray, names: Iterable[str]) -> list[Sequence[int]]:
+def _chunk_grids(manifest: Manifest, shapes: Sequence[Sequence[int] | None]) -> tuple[Ints, Ints]:
+    """The chunks of every region's member as the region sees them: sizes, and where the first one begins."""
+    table, kinds = manifest.regions, len(manifest.views) + 1
+    seen, which = np.unique(table.member * kinds + table.view - NONE, return_inverse=True)
+    pairs = (divmod(pair, kinds) for pair in seen.tolist())
+    found = [_chunk_grid(manifest, shapes[member], view + NONE) for member, view in pairs]
+    grids = np.array(found, dtype=np.int64).reshape(len(seen), manifest.ndim, 2)[which.reshape(-1)]
+    return grids[..., 0], grids[..., 1]
+
+
+def _chunk_grid(manifest: Manifest, shape: Sequence[int] | None, number: int) -> Sequence[tuple[int, int]]:
+    view = None if number == NONE else manifest.views[number]
+    rank = manifest.ndim if view is None else len(view.axes)
+    if shape is None or len(shape) != rank:
+        return [(n, 0) for n in manifest.chunk_shape]  # a wrong member is for the read to complain about
+    sizes = [max(n, 1) for n in shape]
+    return [(n, 0) for n in sizes] if view is None else view.grid(sizes)
+
+
+async def _chunk_shapes(array: LogicalArray, names: Iterable[str]) -> list[Sequence[int] | None]:
     store, prefix, prototype = array.group.store, array.path, default_buffer_prototype()
 
-    async def chunk_shape(name: str) -> Sequence[int]:
+    async def chunk_shape(name: str) -> Sequence[int] | None:
         stored = await store.get("/".join(part for part in (prefix, name, "zarr.json") if part), prototype)
-        if stored is None:
-            return array.chunks  # a missing member is for the read to complain about
-        return _chunk_shape(json.loads(stored.to_bytes()), array.chunks)
+        return None if stored is None else _chunk_shape(json.loads(stored.to_bytes()))
 
     return list(await gather(*(chunk_shape(name) for name in names)))
 
 
-def _chunk_shape(document: Any, otherwise: Sequence[int]) -> Sequence[int]:
+def _chunk_shape(document: Any) -> Sequence[int] | None:
     """The smallest unit that can be read of the array that a zarr.json describes."""
     grid = document["chunk_grid"]
     if grid["name"] != "regular":
-        return otherwise
+        return None
     shape: Sequence[int] = grid["configuration"]["chunk_shape"]
     codec = document["codecs"][0]
     if isinstance(codec, dict) and codec["name"] == "sharding_indexed":
@@ -130,14 +145,14 @@ def _chunk_shape(document: Any, otherwise: Sequence[int]) -> Sequence[int]:
     return shape
 
 
-def _cuts(manifest: Manifest, chunks: Ints, axis: int) -> Ints:
+def _cuts(manifest: Manifest, chunks: Ints, borders: Ints, axis: int) -> Ints:
     """Where the grid is cut on an axis: both ends, the bounds of regions, and their chunks in between."""
     size = manifest.shape[axis]
     start, stop = (bounds[:, axis] for bounds in manifest.region_bounds())
     edges = np.unique(np.concatenate([start, stop, np.array([0, size], dtype=np.int64)]))
-    chunk = chunks[manifest.regions.member, axis]
-    # A chunk starts wherever an element's place in the member is a multiple of the chunk.
-    phase = (start - manifest.member_starts()[:, axis]) % chunk
+    chunk = chunks[:, axis]
+    # A chunk starts wherever an element's place is a multiple of the chunk after the first border.
+    phase = (start - manifest.member_starts()[:, axis] + borders[:, axis]) % chunk
     grids = np.unique(
         np.stack([chunk, phase, np.searchsorted(edges, start), np.searchsorted(edges, stop)], axis=1), axis=0
     )
@@ -185,14 +200,14 @@ def _usual_chunk(manifest: Manifest, chunks: Ints, axis: int) -> int:
     """The chunk size that most regions have on an axis; without regions, the lattice's."""
     if not len(manifest.regions):
         return manifest.chunk_shape[axis]
-    counted = Counter(chunks[manifest.regions.member, axis].tolist())
+    counted = Counter(chunks[:, axis].tolist())
     usual: int = counted.most_common(1)[0][0]
     return usual
 
 
 def _stored_chunks(manifest: Manifest, chunks: Ints) -> int:
     start, stop = manifest.region_bounds()
-    return int(np.prod(-(-(stop - start) // chunks[manifest.regions.member]), axis=1).sum())
+    return int(np.prod(-(-(stop - start) // chunks), axis=1).sum())
 
 
 def compact(sizes: tuple[Sizes, ...]) -> tuple[int | Sizes, ...]:

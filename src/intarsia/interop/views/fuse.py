@@ -19,10 +19,11 @@ from zarr.core.sync import sync
 from intarsia.array import LogicalArray, create
 from intarsia.array.box import Box
 from intarsia.array.member import Encoding, create_member
-from intarsia.array.table import RegionTable, Row
+from intarsia.array.table import NONE, RegionTable, Row
 from intarsia.codecs import ConditionalCodec
 from intarsia.codecs.decide.masks import masks_by_codec
 from intarsia.errors import CodecConfigurationError
+from intarsia.words import bounds_text
 
 COPIES_AT_ONCE = 64
 
@@ -32,6 +33,7 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
 
     Without a store and a path it stands beside the logical array, as `…-fused`. Every member must have the
     logical chunk shape and no shards, and all must agree on everything but their bytes -> bytes codecs.
+    Packed regions, and those that look at their members in another way, have to be recoded first.
 
     >>> import intarsia, numpy as np, zarr
     >>> array = intarsia.create(zarr.storage.MemoryStore(), "a", shape=(0,), chunks=(4,), dtype="i4")
@@ -40,6 +42,7 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
     >>> intarsia.masks(intarsia.fuse(array)).tolist()
     [1, 1, 2]
     """
+    _check_regions(array)
     members = {name: array.members[name] for name in array.manifest.members}
     before = _shared_codecs(array, members)
     chains = {name: _chain(member) for name, member in members.items()}
@@ -133,6 +136,21 @@ def _codecs(array: zarr.Array[Any]) -> tuple[Any, ...]:
 
 def _chain(member: zarr.Array[Any]) -> list[BytesBytesCodec]:
     return [codec for codec in _codecs(member) if isinstance(codec, BytesBytesCodec)]
+
+
+def _check_regions(array: LogicalArray) -> None:
+    """A stored chunk is the chunk of the array only where the region neither packs nor turns it."""
+    manifest, table = array.manifest, array.manifest.regions
+    for i in np.flatnonzero((table.packing != NONE) | (table.view != NONE))[:1].tolist():
+        row = table.row(i)
+        bounds, packing = manifest.elements(row.box).bounds, manifest.packing_of(row)
+        how = (
+            f"looks at its member as {manifest.view_of(row)}" if packing is None else f"is packed: {packing}"
+        )
+        raise CodecConfigurationError(
+            f"cannot fuse: the region {bounds_text(bounds)} {how}; its chunks are not those of the array.\n"
+            f"  Recode it first: arr.recode({bounds}, codecs=[…], chunks={array.chunks}, packing=None)"
+        )
 
 
 def _shared_codecs(array: LogicalArray, members: dict[str, zarr.Array[Any]]) -> list[Any]:

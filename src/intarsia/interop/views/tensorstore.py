@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
 
 from intarsia.array import LogicalArray
-from intarsia.array.box import Box
 from intarsia.array.manifest import Manifest
 from intarsia.array.member import Encoding, checked_member, create_member
+from intarsia.array.orientation import View
+from intarsia.array.table import NONE, Row
 from intarsia.array.values import type_text
 from intarsia.errors import UnreachableMembersError
+from intarsia.words import bounds_text
 
 DATA_TYPES = frozenset(
     ("bool", "float16", "float32", "float64", "complex64", "complex128")
@@ -45,8 +48,9 @@ def tensorstore_spec(array: LogicalArray) -> dict[str, Any]:
 
     TensorStore then reads the members by itself, from local files, zip files, object stores or web servers;
     what no region covers is the fill value there too. The spec describes the layout of this moment: after
-    a change of the layout it is made anew. Members in memory or in an Icechunk repository, and codecs that
-    TensorStore does not know, are refused; `intarsia.serve` gives it those.
+    a change of the layout it is made anew. Views of members become index transforms. Members in memory or in
+    an Icechunk repository, packed regions, and codecs that TensorStore does not know, are refused;
+    `intarsia.serve` gives it those.
 
     >>> import intarsia, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -81,6 +85,7 @@ def tensorstore_spec(array: LogicalArray) -> dict[str, Any]:
 def _layers(array: LogicalArray) -> Iterator[dict[str, Any]]:
     """One for each region: a box of its member, moved to where it belongs."""
     manifest, members = array.manifest, array.members
+    _check_unpacked(manifest)
     members.open_together(manifest.members)
     places: dict[str, dict[str, Any]] = {}
     for i in range(len(manifest.regions)):
@@ -90,7 +95,7 @@ def _layers(array: LogicalArray) -> Iterator[dict[str, Any]]:
         if name not in places:
             _check_codecs(name, json.loads(_document(member))["codecs"])
             places[name] = kvstore_of(array.store, member.path)
-        transform = _transform(manifest.elements(row.box), manifest.member_shift(row))
+        transform = _transform(manifest, row)
         yield {"driver": "zarr3", "kvstore": places[name], "transform": transform}
 
 
@@ -109,8 +114,27 @@ def _holes(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _transform(box: Box, moved: tuple[int, ...]) -> dict[str, Any]:
-    output = [{"input_dimension": axis, "offset": by} for axis, by in enumerate(moved)]
+def _check_unpacked(manifest: Manifest) -> None:
+    for i in np.flatnonzero(manifest.regions.packing != NONE)[:1].tolist():
+        row = manifest.regions.row(i)
+        bounds = manifest.elements(row.box).bounds
+        raise UnreachableMembersError(
+            f"the region {bounds_text(bounds)} is packed ({manifest.packing_of(row)}), which a spec of "
+            f"TensorStore cannot express.\n  {SERVE_INSTEAD}\n"
+            f"  Or store its values: array.recode({bounds}, packing=None)"
+        )
+
+
+def _transform(manifest: Manifest, row: Row) -> dict[str, Any]:
+    """From elements of the array to those of the member: the view, moved to where the region is."""
+    box, moved = manifest.elements(row.box), manifest.member_shift(row)
+    output: list[dict[str, int]] = []
+    for source, offset, stride in (manifest.view_of(row) or View.identity(manifest.ndim)).axes:
+        if source is None:
+            output.append({"offset": offset})
+        else:
+            placed = {"input_dimension": source, "offset": offset + stride * moved[source]}
+            output.append(placed if stride == 1 else placed | {"stride": stride})
     return {"input_inclusive_min": list(box.start), "input_exclusive_max": list(box.stop), "output": output}
 
 
