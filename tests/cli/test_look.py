@@ -42,6 +42,36 @@ def test_regions(made):
     assert [region["codecs"] for region in said["regions"]] == ["gzip", "zstd"]
 
 
+def test_regions_and_explain_tell_of_packings_and_views(tmp_path):
+    import intarsia
+
+    array = intarsia.create(tmp_path / "s", "a", shape=(8, 3), chunks=(4, 3), dtype="f8")
+    array.add_region([(0, 4), (0, 3)], data=np.ones((4, 3)), codecs=["gzip"])
+    array.group.create_array("m", shape=(3, 4), chunks=(3, 2), dtype="int16")[...] = 1
+    view = intarsia.View.identity(2).transpose(1, 0).flip(0, length=4)
+    array.add_region(
+        [(4, 8), (0, 3)], member="m", view=view, packing={"stored": "int16", "scale": 0.5, "missing": -1}
+    )
+    lines = succeed("regions", tmp_path / "s", "a").strip().split("\n")
+    assert lines[0].split() == [*REGION_COLUMNS[:2], "Packing", "View", *REGION_COLUMNS[2:]]
+    assert "int16 * 0.5, missing -1" in lines[2]
+    assert "[-1, 0]" in lines[2]
+    plain, turned = document("regions", tmp_path / "s", "a")["regions"]
+    assert (plain["packing"], plain["view"], plain["chunks"]) == (None, None, [4, 3])
+    assert (turned["packing"], turned["view"], turned["chunks"]) == (
+        "int16 * 0.5, missing -1",
+        "[-1, 0]",
+        [3, 2],
+    )
+    assert turned["problem"] is None
+    assert turned["nbytes_stored"] == array.regions[1].nbytes_stored
+    text = succeed("explain", tmp_path / "s", "a", "5")
+    assert "int16 * 0.5, missing -1; [-1, 0]" in text
+    (part,) = document("explain", tmp_path / "s", "a", "5")["plan"]["parts"]
+    assert (part["packing"], part["view"]) == ("int16 * 0.5, missing -1", "[-1, 0]")
+    assert "int16 * 0.5" not in succeed("explain", tmp_path / "s", "a", "1")
+
+
 def test_regions_of_an_empty_array(made):
     assert "no regions yet" in succeed("regions", made[0], "--snapshot", made[1][0])
 

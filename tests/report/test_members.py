@@ -21,7 +21,7 @@ def test_facts_equal_what_zarr_says(options):
     array = intarsia.create({}, "a", shape=(0, 8), chunks=(4, 4), dtype="f4")
     array.append(np.ones((8, 8)), codecs=["gzip"], **options)
     (member,) = array.members.values()
-    (facts,) = read_facts(array.group, array.manifest.members, 2)
+    (facts,) = read_facts(array.group, array.manifest)
     assert facts.shape == member.shape
     assert facts.chunks == member.chunks
     assert facts.grain == (member.shards or member.chunks)
@@ -58,7 +58,7 @@ def test_a_missing_and_a_damaged_member_say_so():
     missing, broken, good = array.manifest.members
     del store._store_dict[f"a/{missing}/zarr.json"]
     store._store_dict[f"a/{broken}/zarr.json"] = store._store_dict[f"a/{broken}/zarr.json"][:20]
-    facts = read_facts(array.group, array.manifest.members, 1)
+    facts = read_facts(array.group, array.manifest)
     assert [bool(fact.problem) for fact in facts] == [True, True, False]
     assert "missing" in facts[0].problem
     assert facts[0].names == "unknown"

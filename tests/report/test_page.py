@@ -2,16 +2,20 @@
 
 import json
 import re
+from operator import mul
 
 import numpy as np
 import pytest
 import zarr
+from hypothesis import given, settings
 
 import intarsia
+from intarsia.array.box import Box
 from intarsia.report.page import render_page
-from intarsia.report.sections import heat_cells, heat_scale, mask_uses
+from intarsia.report.sections import _boxes, heat_cells, heat_scale, mask_uses
 from intarsia.report.survey import survey
 from intarsia.report.write import moments_of, report_of
+from tests.array import backings
 from tests.report import samples
 
 
@@ -75,6 +79,38 @@ def test_heat_of_other_dimensions(ndim):
     cells = heat_cells(survey(array))
     assert sum(cell.stored for cell in cells) == pytest.approx(survey(array).total_stored)
     assert "Ratio per chunk" in page_of(array)
+
+
+@settings(max_examples=25)
+@given(backings.arrays())
+def test_chunks_of_packed_and_turned_members_are_drawn_where_they_show(made):
+    array, _ = made
+    seen = survey(array)
+    starts, stops, _, stored = _boxes(seen)
+    expected = []
+    for i, region in enumerate(array.regions):
+        of_member = seen.chunks[seen.manifest.regions.row(i).member]
+        for index, nbytes in zip(of_member.index.tolist(), of_member.nbytes.tolist(), strict=True):
+            grain = region.member.shards or region.member.chunks
+            start = tuple(map(mul, index, grain))
+            chunk = Box.sized(grain, start)
+            inside = chunk.intersect(Box.of(region.member_bounds))
+            if inside is not None:
+                expected.append((*region.shown_from(inside), nbytes))
+    drawn = zip(map(tuple, starts.tolist()), map(tuple, stops.tolist()), stored.tolist(), strict=True)
+    assert sorted(drawn) == sorted(expected)
+
+
+def test_packings_and_views_are_on_the_page_where_there_are_any():
+    array = samples.series()
+    assert not {"Packing", "View"} & set(re.findall(r"<th[^>]*>(.*?)</th>", page_of(array)))
+    array.resize((60, 72, 144))
+    packed = {"packing": intarsia.Packing("int16", scale=np.float32(0.5))}
+    array.add_region([(50, 60), (0, 72), (0, 144)], data=np.ones((10, 72, 144), "f4"), **packed)
+    page = page_of(array)
+    assert {"Packing"} == {"Packing", "View"} & set(re.findall(r"<th[^>]*>(.*?)</th>", page))
+    assert "<td>int16 * 0.5</td>" in page
+    assert "No problem found" in page
 
 
 def test_every_heat_colour_has_a_meaning():

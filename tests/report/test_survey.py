@@ -9,6 +9,7 @@ from hypothesis import given, settings
 import intarsia
 from intarsia.report.members import requests_needed
 from intarsia.report.survey import harmonised, survey
+from tests.array import backings
 from tests.array.strategies import arrays
 from tests.report import samples
 
@@ -26,6 +27,22 @@ def test_a_survey_equals_the_regions_of_the_array(made):
         assert row.nbytes == region.nbytes
         assert row.stored == region.nbytes_stored
         assert row.member == region.name
+
+
+@settings(max_examples=25)
+@given(backings.arrays())
+def test_packed_and_turned_regions_are_surveyed_as_they_are(made):
+    array, _ = made
+    seen = survey(array)
+    assert seen.problems == ()
+    for i, region in enumerate(array.regions):
+        row = seen.row(i)
+        assert (row.bounds, row.chunks, row.stored) == (region.bounds, region.chunks, region.nbytes_stored)
+        assert row.packing == (None if region.packing is None else str(region.packing))
+        assert row.view == (None if region.view is None else str(region.view))
+    assert ("Packing" in seen.columns) == any(region.packing for region in array.regions)
+    assert ("View" in seen.columns) == any(region.view for region in array.regions)
+    assert len({len(row.cells(seen.columns)) for row in seen.rows()} | {len(seen.columns)}) == 1
 
 
 def test_nulls_are_told_with_the_codecs_of_their_values():

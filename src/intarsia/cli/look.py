@@ -30,7 +30,6 @@ from intarsia.report.write import MOST_VERSIONS, whole_file, write_report
 from intarsia.words import (
     EXPLAIN_COLUMNS,
     PIPELINE_COLUMNS,
-    REGION_COLUMNS,
     count_text,
     ratio_text,
     size_text,
@@ -100,7 +99,7 @@ def regions(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the regions of an array: bounds, codecs, chunks, size, stored size, member.
+    """List the regions of an array: bounds, codecs, packing, view, chunks, size, stored size, member.
 
     Example: intarsia regions data/store temperature --tag v1
     """
@@ -124,7 +123,7 @@ def regions(
         say(f"{opened.path or '/'} has no regions yet: all of it reads as {opened.fill_value}")
         return
     colours = {1: [COLOURS[int(seen.group[i])] for i in order]}
-    show_table(REGION_COLUMNS, [row.cells() for row in rows], colours=colours)
+    show_table(seen.columns, [row.cells(seen.columns) for row in rows], colours=colours)
     if len(rows) < len(seen):
         say(f"… and {count_text(len(seen) - len(rows), 'more region', 'more regions')}")
 

@@ -278,6 +278,6 @@ def _arrays_that(
         logical = intarsia.open(node, mode="r+")
     except NotLogicalArrayError as error:
         raise CommandError(f"{path or '/'} is a group: name {what}, or a logical array") from error
-    facts = read_facts(logical.group, logical.manifest.members, logical.ndim)
+    facts = read_facts(logical.group, logical.manifest)
     names = [fact.name for fact in facts if suit(fact)]
     return [(f"{logical.path}/{name}".lstrip("/"), logical.members[name]) for name in names], len(facts)

@@ -24,7 +24,8 @@ from zarr.storage import LocalStore
 from intarsia._compat import sync
 from intarsia._icechunk import chunk_table
 from intarsia.array.box import chunk_grid
-from intarsia.array.table import Ints
+from intarsia.array.manifest import Manifest
+from intarsia.array.table import NONE, Ints
 from intarsia.words import codecs_text
 
 AT_ONCE = 256
@@ -168,24 +169,28 @@ class StoredChunks:
         return int(self.nbytes.sum())
 
 
-def read_facts(group: zarr.Group, names: Sequence[str], ndim: int) -> tuple[MemberFacts, ...]:
+def read_facts(group: zarr.Group, manifest: Manifest) -> tuple[MemberFacts, ...]:
     """The facts of every member, requested together; a member that cannot be read says so itself.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
     >>> array.append([1, 2], codecs=["gzip"])
-    >>> [facts.names for facts in read_facts(array.group, array.manifest.members, array.ndim)]
+    >>> [facts.names for facts in read_facts(array.group, array.manifest)]
     ['gzip']
     """
-    return tuple(sync(_read_all(group, names, ndim)))
+    # A member that is seen through a view has the axes that the view looks at.
+    ranks, table = [manifest.ndim] * len(manifest.members), manifest.regions
+    for member, view in np.unique(np.stack([table.member, table.view])[:, table.view != NONE], axis=1).T:
+        ranks[member] = len(manifest.views[view].axes)
+    return tuple(sync(_read_all(group, manifest.members, ranks)))
 
 
-async def _read_all(group: zarr.Group, names: Sequence[str], ndim: int) -> list[MemberFacts]:
+async def _read_all(group: zarr.Group, names: Sequence[str], ranks: Sequence[int]) -> list[MemberFacts]:
     limit = asyncio.Semaphore(AT_ONCE)
     prototype = default_buffer_prototype()
     prefix = f"{group.path}/" if group.path else ""
 
-    async def one(name: str) -> MemberFacts:
+    async def one(name: str, ndim: int) -> MemberFacts:
         async with limit:
             try:
                 buffer = await group.store.get(f"{prefix}{name}/zarr.json", prototype)
@@ -198,7 +203,7 @@ async def _read_all(group: zarr.Group, names: Sequence[str], ndim: int) -> list[
             return MemberFacts.unknown(name, ndim, f"its chunks have {len(facts.grain)} axes, not {ndim}")
         return facts
 
-    return await asyncio.gather(*(one(name) for name in names))
+    return await asyncio.gather(*map(one, names, ranks))
 
 
 def requests_needed(store: Any, facts: Iterable[MemberFacts]) -> int:
@@ -218,7 +223,7 @@ def stored_chunks(group: zarr.Group, facts: Sequence[MemberFacts]) -> tuple[Stor
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
     >>> array.append([1, 2, 3, 4], codecs=[])
-    >>> facts = read_facts(array.group, array.manifest.members, 1)
+    >>> facts = read_facts(array.group, array.manifest)
     >>> stored_chunks(array.group, facts)[0].nbytes.tolist()
     [2, 2]
     """

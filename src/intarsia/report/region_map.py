@@ -31,7 +31,6 @@ from intarsia.report.drawing import (
 from intarsia.report.survey import Survey, survey
 from intarsia.words import (
     PIPELINE_COLUMNS,
-    REGION_COLUMNS,
     bounds_text,
     count_text,
     markup,
@@ -108,6 +107,8 @@ def hover_lines(survey: Survey, cell: Cell, axes: tuple[int, ...]) -> list[str]:
         lines = [
             f"Region {bounds_text(row.bounds)}",
             f"Codecs {row.detail}",
+            *([f"Packing {row.packing}"] if row.packing else []),
+            *([f"View {row.view}"] if row.view else []),
             f"Chunks {row.chunks}",
             f"Size {size_text(row.nbytes)}",
             f"Stored {size_text(row.stored)}",
@@ -278,10 +279,11 @@ def legend_table(seen: Survey) -> str:
 
 def region_table(seen: Survey, most: int = MOST_ROWS) -> str:
     """The regions in the order of the array, the first of them where they are many."""
-    rows = [tuple(markup(cell) for cell in row.cells()) for row in seen.rows(most)]
+    columns = seen.columns
+    rows = [tuple(markup(cell) for cell in row.cells(columns)) for row in seen.rows(most)]
     more = len(seen) - len(rows)
     rest = f"<p>… and {count_text(more, 'more region', 'more regions')}</p>" if more else ""
-    return html_table(REGION_COLUMNS, rows, "regions") + rest
+    return html_table(columns, rows, "regions") + rest
 
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]], name: str = "facts") -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from zarr.storage import LocalStore
 
-from intarsia.array.table import Ints
+from intarsia.array.orientation import View
+from intarsia.array.table import NONE, Ints
 from intarsia.codecs.decide.masks import masks_by_codec
 from intarsia.report.drawing import (
     COLOURS,
@@ -82,14 +83,15 @@ def _boxes(survey: Survey) -> tuple[Ints, Ints, Ints, Ints]:
     manifest = survey.manifest
     starts, stops, raw, stored = [], [], [], []
     assert survey.chunks is not None
-    for i, member, first, rows in shown_chunks(
-        manifest, survey.start, survey.stop, survey.facts, survey.chunks
-    ):
+    shift = survey.start - manifest.member_starts()  # from places to the array's elements
+    for i, member, rows in shown_chunks(manifest, survey.start, survey.stop, survey.facts, survey.chunks):
         fact, chunks = survey.facts[member], survey.chunks[member]
-        grain = np.array(fact.grain, dtype=np.int64)
-        shift = survey.start[i] - first  # from the member's elements to the array's
-        starts.append(np.maximum(chunks.index[rows] * grain + shift, survey.start[i]))
-        stops.append(np.minimum((chunks.index[rows] + 1) * grain + shift, survey.stop[i]))
+        grain, view = np.array(fact.grain, dtype=np.int64), int(manifest.regions.view[i])
+        first, last = chunks.index[rows] * grain, (chunks.index[rows] + 1) * grain
+        if view != NONE:
+            first, last = _places(manifest.views[view], first, last)
+        starts.append(np.maximum(first + shift[i], survey.start[i]))
+        stops.append(np.minimum(last + shift[i], survey.stop[i]))
         # A chunk at the member's edge is stored whole, so its whole size in memory is what was compressed.
         raw.append(np.full(len(rows), prod(fact.grain) * survey.itemsize, dtype=np.int64))
         stored.append(chunks.nbytes[rows])
@@ -102,6 +104,17 @@ def _boxes(survey: Survey) -> tuple[Ints, Ints, Ints, Ints]:
         np.concatenate([none, *raw]),
         np.concatenate([none, *stored]),
     )
+
+
+def _places(view: View, start: Ints, stop: Ints) -> tuple[Ints, Ints]:
+    """Boxes of the member as boxes of places; as `View.places`, for many of them."""
+    first = np.zeros((len(start), view.ndim), dtype=np.int64)
+    last = np.ones_like(first)
+    for i, (source, offset, stride) in enumerate(view.axes):
+        if source is not None:
+            ends = stride * (start[:, i] - offset), stride * (stop[:, i] - 1 - offset)
+            first[:, source], last[:, source] = np.minimum(*ends), np.maximum(*ends) + 1
+    return first, last
 
 
 def heat_cells(survey: Survey) -> list[HeatCell]:

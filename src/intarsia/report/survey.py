@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.array.manifest import Manifest
-from intarsia.array.table import Ints
+from intarsia.array.table import NONE, Ints
 from intarsia.report.members import MemberFacts, StoredChunks, read_facts, requests_needed, stored_chunks
 from intarsia.words import REGION_COLUMNS, bounds_text, ratio_text, size_text
 
@@ -79,19 +79,26 @@ class RegionRow:
     problem: str
     """What is wrong with that member; empty if nothing is."""
 
-    def cells(self) -> tuple[str, ...]:
-        """The row under `REGION_COLUMNS`."""
-        values = (
-            bounds_text(self.bounds),
-            self.codecs if not self.problem else f"{self.codecs} ({self.problem})",
-            str(self.chunks),
-            size_text(self.nbytes),
-            size_text(self.stored),
-            ratio_text(self.nbytes, self.stored),
-            self.member,
-        )
-        assert len(values) == len(REGION_COLUMNS)
-        return values
+    packing: str | None = None
+    """How its numbers become values, in a few words; None if they are values."""
+
+    view: str | None = None
+    """The order of its axes, where it is not the array's; a minus means reversed."""
+
+    def cells(self, columns: Sequence[str] = REGION_COLUMNS) -> tuple[str, ...]:
+        """The row under `REGION_COLUMNS`, or under those of `Survey.columns`."""
+        values = {
+            "Region": bounds_text(self.bounds),
+            "Codecs": self.codecs if not self.problem else f"{self.codecs} ({self.problem})",
+            "Packing": self.packing or "",
+            "View": self.view or "",
+            "Chunks": str(self.chunks),
+            "Size": size_text(self.nbytes),
+            "Stored": size_text(self.stored),
+            "Ratio": ratio_text(self.nbytes, self.stored),
+            "Member": self.member,
+        }
+        return tuple(values[column] for column in columns)
 
     def to_json(self) -> dict[str, Any]:
         """The row for machines."""
@@ -99,6 +106,8 @@ class RegionRow:
             "bounds": [list(pair) for pair in self.bounds],
             "codecs": self.codecs,
             "pipeline": self.detail,
+            "packing": self.packing,
+            "view": self.view,
             "chunks": list(self.chunks),
             "nbytes": self.nbytes,
             "nbytes_stored": self.stored,
@@ -179,13 +188,25 @@ class Survey:
         return sum(chunks.total for chunks in self.chunks) - self.total_stored
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """`REGION_COLUMNS`, and after the codecs those for packings and views, where a region has any."""
+        more = {"Packing": len(self.manifest.packings), "View": len(self.manifest.views)}
+        at = REGION_COLUMNS.index("Codecs") + 1
+        return *REGION_COLUMNS[:at], *(name for name, used in more.items() if used), *REGION_COLUMNS[at:]
+
+    @property
     def problems(self) -> tuple[str, ...]:
         """Members that cannot be read."""
         return tuple(f"{fact.name}: {fact.problem}" for fact in self.facts if fact.problem)
 
     def row(self, i: int) -> RegionRow:
         """Region `i`."""
-        fact = self.facts[int(self.manifest.regions.member[i])]
+        row = self.manifest.regions.row(i)
+        fact, packing, view = (
+            self.facts[row.member],
+            self.manifest.packing_of(row),
+            self.manifest.view_of(row),
+        )
         bounds = tuple(zip(self.start[i].tolist(), self.stop[i].tolist(), strict=True))
         return RegionRow(
             bounds,
@@ -196,6 +217,8 @@ class Survey:
             None if self.stored is None else int(self.stored[i]),
             fact.name,
             fact.problem,
+            None if packing is None else str(packing),
+            None if view is None else str(view),
         )
 
     def rows(self, most: int | None = None) -> list[RegionRow]:
@@ -231,7 +254,7 @@ class Survey:
 def survey(array: LogicalArray, most_requests: int | None = None) -> Survey:
     """Look an array over; stored sizes are left out if they would cost more than `most_requests`."""
     manifest = array.manifest
-    facts = read_facts(array.group, manifest.members, manifest.ndim)
+    facts = read_facts(array.group, manifest)
     start, stop = manifest.region_bounds()
     chunks = None
     if most_requests is None or requests_needed(array.store, facts) <= most_requests:
@@ -273,13 +296,15 @@ def shown_chunks(
     stop: Ints,
     facts: tuple[MemberFacts, ...],
     chunks: tuple[StoredChunks, ...],
-) -> Iterator[tuple[int, int, Ints, Ints]]:
-    """For every region: its row, its member, its first element there, and the stored chunks that hold it."""
-    first = manifest.member_starts()
-    for i, member in enumerate(manifest.regions.member.tolist()):
+) -> Iterator[tuple[int, int, Ints]]:
+    """For every region: its row, its member, and the stored chunks that hold it."""
+    table, places = manifest.regions, manifest.member_starts()
+    for i, (member, view) in enumerate(zip(table.member.tolist(), table.view.tolist(), strict=True)):
         grain = np.array(facts[member].grain, dtype=np.int64)
-        last = first[i] + stop[i] - start[i]
-        yield i, member, first[i], chunks[member].within(first[i] // grain, -(-last // grain))
+        first, last = places[i], places[i] + stop[i] - start[i]
+        if view != NONE:
+            first, last = (np.array(ends, dtype=np.int64) for ends in manifest.in_member(table.row(i)))
+        yield i, member, chunks[member].within(first // grain, -(-last // grain))
 
 
 def _stored_bytes(
@@ -293,7 +318,7 @@ def _stored_bytes(
     of those that hold any region of a member (each counted once)."""
     stored = np.zeros(len(start), dtype=np.int64)
     used = [np.zeros(len(of_member.nbytes), dtype=bool) for of_member in chunks]
-    for i, member, _, inside in shown_chunks(manifest, start, stop, facts, chunks):
+    for i, member, inside in shown_chunks(manifest, start, stop, facts, chunks):
         stored[i] = chunks[member].nbytes[inside].sum()
         used[member][inside] = True
     of_members = [of_member.nbytes[mask].sum() for of_member, mask in zip(chunks, used, strict=True)]

@@ -267,6 +267,25 @@ def test_codecs_inside_the_codec_of_nulls_have_bitmasks():
     assert seen(masks(z)) == [0, 1, 1]
 
 
+def test_a_turned_region_has_the_bitmasks_of_the_chunks_that_it_shows():
+    array = intarsia.create({}, "a", shape=(2, 6), chunks=(1, 2), dtype="f8")
+    codec = ConditionalCodec(codecs=["crc32c"], decision=[0, 1, 1, 0])
+    member = zarr.create(
+        store=array.store, path="a/m", shape=7, chunks=2, dtype="i2", codecs=[BytesCodec(), codec]
+    )
+    member[...] = np.arange(1, 8)
+    flipped = intarsia.View.identity(1).flip(0, length=6).expand(0)
+    packing = intarsia.Packing("int16", scale=0.5)
+    array.add_region(((1, 2), (0, 6)), member="m", view=flipped, packing=packing)
+    expected = array[...]
+    assert seen(masks(array)) == {((1, 2), (0, 6)): [0, 1, 1]}
+    array.drop_region(((1, 2), (0, 2)))  # the last two that it showed of the member
+    assert seen(masks(array)) == {((1, 2), (2, 6)): [0, 1]}
+    assert intarsia.rewrite(array, 0).rewritten == 2
+    assert seen(masks(array)) == {((1, 2), (2, 6)): [0, 0]}
+    np.testing.assert_array_equal(array[1, 2:], expected[1, 2:])
+
+
 @pytest.mark.parametrize("where", ["plain", "transaction"])
 def test_a_logical_array_has_bitmasks_by_region(where, tmp_path):
     def fill(array):

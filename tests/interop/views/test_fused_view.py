@@ -21,7 +21,7 @@ from zarr.core.sync import sync
 import intarsia
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.interop.views.tree import ArrayView
-from tests.array import strategies
+from tests.array import backings, strategies
 from tests.array.places import PLACES, moved
 from tests.array.stores import memory, stored
 from tests.conftest import PIPELINES
@@ -69,6 +69,14 @@ def test_every_selection_equals_numpy_under_every_pipeline(case, pipeline, data)
         assert (view.shape, view.dtype, view.chunks) == (array.shape, array.dtype, array.chunks)
         np.testing.assert_array_equal(view[...], model)
         np.testing.assert_array_equal(view[selection], model[selection])
+
+
+@given(backings.arrays())
+def test_packed_and_turned_regions_are_values_in_a_view(case):
+    array, model = case
+    view = intarsia.fused_view(array)
+    assert (view.shape, view.dtype, view.chunks) == (model.shape, model.dtype, array.chunks)
+    np.testing.assert_array_equal(view[...], model)
 
 
 @given(strategies.arrays(), st.data())

@@ -121,7 +121,7 @@ def _check_unpacked(manifest: Manifest) -> None:
         raise UnreachableMembersError(
             f"the region {bounds_text(bounds)} is packed ({manifest.packing_of(row)}), which a spec of "
             f"TensorStore cannot express.\n  {SERVE_INSTEAD}\n"
-            f"  Or store its values: array.recode({bounds}, packing=None)"
+            f"  Or store its values: array.recode({bounds}, codecs=[…], packing=None)"
         )
 
 
