@@ -59,6 +59,73 @@ def test_attributes_that_a_member_has_applied_already_are_not_applied_again():
     assert dataset["t"].attrs == {"units": "K"}
 
 
+def regions_packed_as(packing, values, *, attributes=None, shape=None, **options):
+    store = {}
+    array = intarsia.create(
+        store, "t", shape=shape or values.shape, chunks=(2,), dtype=packing.values, dimension_names=["time"],
+        attributes=attributes or {}, **options,
+    )  # fmt: skip
+    array.add_region([(0, 2)], data=values[:2], packing=packing)
+    array.add_region([(2, 4)], data=values[2:], packing=packing)
+    return store
+
+
+@pytest.mark.parametrize("attributes", [{}, {"scale_factor": 0.5, "add_offset": 3.0, "_FillValue": -1}])
+def test_the_packing_that_all_regions_share_is_xarrays_encoding(attributes, tmp_path):
+    values = np.array([3.5, np.nan, 4.0, 3.0])
+    packing = intarsia.Packing("int16", scale=0.5, offset=3.0, missing=-1)
+    store = regions_packed_as(packing, values, attributes={"units": "K"} | attributes, fill_value=np.nan)
+    dataset = opened(store)
+    np.testing.assert_array_equal(dataset["t"], values)
+    assert dataset["t"].attrs == {"units": "K"}
+    said = {"dtype": np.dtype("int16"), "scale_factor": 0.5, "add_offset": 3.0, "_FillValue": -1}
+    assert {key: dataset["t"].encoding[key] for key in said} == said
+    dataset.to_netcdf(tmp_path / "h5netcdf", engine="h5netcdf")
+    dataset.to_zarr(tmp_path / "zarr", consolidated=False)
+    for engine, options in (("h5netcdf", {}), ("zarr", {"consolidated": False})):
+        again = xr.open_dataset(tmp_path / engine, engine=engine, **options)
+        np.testing.assert_array_equal(again["t"], values)
+        assert {key: again["t"].encoding[key] for key in said} == said
+    intarsia.from_xarray(dataset, tmp_path / "ours")
+    np.testing.assert_array_equal(opened(tmp_path / "ours")["t"], values)
+
+
+def test_unsigned_numbers_keep_their_fill_value_as_it_is_stored():
+    packing = intarsia.Packing("int8", scale=np.float32(0.5), missing=255, unsigned=True)
+    values = np.array([100, np.nan, 0.5, 1], dtype="f4")
+    store = regions_packed_as(packing, values, fill_value=np.nan, attributes={"_Unsigned": "true"})
+    dataset = opened(store)
+    np.testing.assert_array_equal(dataset["t"], values)
+    said = dataset["t"].encoding
+    assert (said["_Unsigned"], said["_FillValue"], said["dtype"]) == ("true", -1, np.dtype("int8"))
+    assert said["scale_factor"].dtype == "float32"
+
+
+def test_packings_that_differ_or_cannot_hold_what_is_read_are_no_encoding():
+    packing = intarsia.Packing("int16", scale=0.5)
+    values = np.array([0.5, 1, 1.5, 2])
+    hidden = {"scale_factor", "add_offset", "_FillValue"}
+    holes = regions_packed_as(packing, values, shape=(6,), fill_value=0.3, attributes={"scale_factor": 0.5})
+    assert opened(holes)["t"].values.tolist() == [*values, 0.3, 0.3]
+    assert not hidden & opened(holes)["t"].encoding.keys()
+    store = regions_packed_as(packing, values, attributes={"scale_factor": 0.5})
+    intarsia.open(store, "t", mode="r+").recode(
+        ((0, 2),), codecs=["gzip"], packing={"stored": "int8", "scale": 0.25}
+    )
+    assert opened(store)["t"].values.tolist() == values.tolist()
+    assert not hidden & opened(store)["t"].encoding.keys()
+    assert opened(store)["t"].encoding["dtype"] == np.float64
+
+
+def test_a_packed_array_grows_by_values():
+    packing = intarsia.Packing("int16", scale=0.5, offset=3.0, missing=-1)
+    values = np.array([3.5, np.nan, 4.0, 3.0])
+    store = regions_packed_as(packing, values, fill_value=np.nan)
+    more = xr.Dataset({"t": ("time", np.array([3.5, np.nan, 0.1]))})
+    intarsia.from_xarray(more, store, append_dim="time")
+    np.testing.assert_array_equal(opened(store)["t"], [*values, 3.5, np.nan, 0.1])
+
+
 def test_attributes_that_nobody_has_applied_are():
     store = {}
     packed(store, None)

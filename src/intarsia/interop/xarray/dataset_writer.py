@@ -170,7 +170,7 @@ class _DatasetWriter:
             variable = self.variables[name].copy(deep=False)
             if name in grown:
                 _check_type(name, variable, there[name])
-                variable.encoding = dict(there[name].encoding)
+                variable.encoding = _of_values(there[name].encoding, self.raw[name].encoding)
             elif self._grows(variable) and variable.ndim == 1:
                 variable.encoding.setdefault("chunks", (max(GROWING_CHUNK, variable.size),))
             encoded[name] = self.plain.encode_variable(variable, name=name)
@@ -267,6 +267,15 @@ def _fitting(name: str, variable: Variable, stored: Variable, dim: str) -> Varia
                 f"but the stored one has {stored.sizes[other]}"
             )
     return turned
+
+
+def _of_values(encoding: Mapping[Any, Any], stored: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The encoding in which an array takes what is appended: values, where its regions pack by themselves."""
+    own = stored.keys() & set(CF_ENCODING)
+    if not own:
+        return dict(encoding)
+    kept = {key: value for key, value in encoding.items() if key not in own | {"dtype", "fill_value"}}
+    return {"_FillValue": None} | kept
 
 
 def _check_type(name: str, variable: Variable, stored: Variable) -> None:

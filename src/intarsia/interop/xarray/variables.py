@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from xarray.core import indexing
 
 from intarsia.array import LogicalArray
 from intarsia.array.attributes import with_floats
+from intarsia.array.table import NONE
 from intarsia.interop.dask.to_dask import block_sizes, compact
 from intarsia.nullable import NullableArray, OptionalDType, as_nullable, dtype_without_nulls, without_nulls
 from intarsia.nullable.nulls import NullsChoice
@@ -123,10 +125,31 @@ def variables_of(array: LogicalArray, name: str, nulls: NullsChoice | None) -> d
     encoding: dict[str, Any] = {"preferred_chunks": PreferredChunks(array, dims)}
     if _is_nullable(array):
         return _nullable_variables(array, name, dims, _attributes(array), encoding, nulls)
-    encoding["fill_value"] = array.fill_value
+    encoding |= {"fill_value": array.fill_value} | _packed_encoding(array)
     if array.dtype.kind == "T":
         encoding["dtype"] = array.dtype
-    return {name: _lazy_variable(array, dims, _attributes(array), encoding)}
+    attributes = {key: value for key, value in _attributes(array).items() if key not in encoding}
+    return {name: _lazy_variable(array, dims, attributes, encoding)}
+
+
+def _packed_encoding(array: LogicalArray) -> dict[str, Any]:
+    """The packing that all regions share, as xarray keeps that of a file to write it again; else nothing."""
+    manifest = array.manifest
+    if len(manifest.packings) != 1 or (manifest.regions.packing == NONE).any():
+        return {}
+    packing, is_held = manifest.packings[0], manifest.packings[0].holds(array.fill_value)
+    if not is_held and manifest.regions.cells() < prod(manifest.lattice):
+        return {}  # xarray would write anything for what no region covers
+    marks = np.array(packing.missing[:1], dtype=packing.numbers).view(packing.stored)
+    words = {
+        "scale_factor": packing.scale,
+        "add_offset": packing.offset,
+        "_FillValue": marks[0] if marks.size else None,
+        "_Unsigned": None if packing.unsigned is None else str(packing.unsigned).lower(),
+    }
+    said = {key: value for key, value in words.items() if value is not None}
+    fill_value = packing.encode(array.fill_value)[()] if is_held else None
+    return said | {"dtype": packing.stored, "fill_value": fill_value} if said else {}
 
 
 def plain_variables(array: zarr.Array[Any], name: str, nulls: NullsChoice | None) -> dict[str, Variable]:
@@ -258,12 +281,20 @@ class _Missing(_Converted):
 def _attributes(array: LogicalArray) -> dict[str, Any]:
     """The user's attributes, without the ones that xarray would apply a second time."""
     attributes = with_floats(dict(array.attrs))
-    if PACKING_ATTRIBUTES & attributes.keys() and array.dtype.kind == "f" and _unpacks_itself(array):
+    if _is_unpacked(array, attributes):
         for key in PACKING_ATTRIBUTES | MASKING_ATTRIBUTES:
             attributes.pop(key, None)
     if "_FillValue" in attributes:
         attributes["_FillValue"] = _fill_value(attributes["_FillValue"], array.dtype)
     return attributes
+
+
+def _is_unpacked(array: LogicalArray, attributes: Mapping[str, Any]) -> bool:
+    """Whether these attributes tell how numbers are stored that are read as values already."""
+    packings = array.manifest.packings
+    if len(packings):
+        return bool(PACKING_ATTRIBUTES & attributes.keys()) or any(kind.missing for kind in packings.kinds)
+    return bool(PACKING_ATTRIBUTES & attributes.keys()) and array.dtype.kind == "f" and _unpacks_itself(array)
 
 
 def _unpacks_itself(array: LogicalArray) -> bool:
