@@ -200,6 +200,31 @@ def test_an_append_in_between_moves_this_one_on_and_computes_nothing_twice(repo,
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize("theirs", [2, 3])
+def test_what_a_turned_region_took_moves_on_as_the_array_has_it(repo, theirs):
+    with intarsia.transaction(repo, message="turned") as tx:
+        array = tx.create("a", shape=(6, 4), chunks=(2, 4), dtype="f8")
+        member = array.group.create_array("m", shape=(4, 6), chunks=(4, 2), dtype="f8", compressors=None)
+        member[...] = numbers(6, 4).T
+        turned = intarsia.View.identity(2).transpose(1, 0).flip(1, length=4)
+        array.add_region(((0, 6), (0, 4)), member="m", view=turned)
+    others = np.full((theirs, 4), -1.0)
+
+    def slow(block):
+        if not done:
+            done.append(intarsia.append(repo, "a", others))
+        return block
+
+    done = []
+    source = da.from_array(numbers(5, 4) + 100.0, chunks=(5, 4)).map_blocks(
+        slow, dtype="f8", meta=np.empty((0, 0))
+    )
+    intarsia.store_dask(source, repo, "a", axis=0)
+    found = intarsia.open(repo, "a")
+    whole = np.concatenate([numbers(6, 4)[:, ::-1], others, numbers(5, 4) + 100.0])
+    np.testing.assert_array_equal(found[...], whole)
+
+
 def test_nulls_move_on_as_well(repo):
     with intarsia.transaction(repo, message="make") as tx:
         tx.create("a", shape=(0,), chunks=(2,), dtype="optional[int32]").append([None, 1, 2])

@@ -278,5 +278,10 @@ class _Deferred:
             if isinstance(member.metadata.dtype, OptionalDType):
                 readable, nothing = NullableArray(member), np.ma.masked_array(nothing)
             stored = da.from_array(readable, chunks=chunks, name=False, asarray=False, meta=nothing)
-            parts.append(stored[piece.target.slices])
+            part = stored[piece.target.slices]
+            if piece.view is not None:
+                part = piece.view.seen(part)
+            if piece.packing is not None:
+                part = part.map_blocks(piece.packing.decode, dtype=piece.packing.values)
+            parts.append(part)
         return da.concatenate(parts, axis=axis)
