@@ -111,6 +111,16 @@ def test_packings_and_views_are_on_the_page_where_there_are_any():
     assert {"Packing"} == {"Packing", "View"} & set(re.findall(r"<th[^>]*>(.*?)</th>", page))
     assert "<td>int16 * 0.5</td>" in page
     assert "No problem found" in page
+    single = intarsia.create({}, "a", shape=(72, 144), chunks=(72, 144), dtype="f4")
+    single.group.create_array("turned", shape=(144, 72), chunks=(72, 72), dtype="int16")[...] = 7
+    turned = intarsia.View.identity(2).transpose(1, 0).flip(0, length=72)
+    single.add_region([(0, 72), (0, 144)], member="turned", view=turned, **packed)
+    page = page_of(single)
+    assert {"Packing", "View"} <= set(re.findall(r"<th[^>]*>(.*?)</th>", page))
+    assert "<td>[-1, 0]</td>" in page
+    picture = intarsia.region_map(single)
+    assert "Packing int16 * 0.5" in picture
+    assert "View [-1, 0]" in picture
 
 
 def test_every_heat_colour_has_a_meaning():

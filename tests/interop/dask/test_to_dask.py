@@ -219,6 +219,18 @@ def test_a_flipped_member_with_fewer_axes_is_read_chunk_by_chunk():
     assert {count for key, count in store.gets.items() if "/c/" in key} == {1}
 
 
+def test_a_turned_region_that_was_cut_keeps_the_chunk_bounds_of_its_member():
+    array = intarsia.create({}, "a", shape=(8,), chunks=(2,), dtype="u1")
+    array.group.create_array("m", shape=(12,), chunks=(5,), dtype="u1")[...] = np.arange(12)
+    flipped = intarsia.View.identity(1).flip(0, length=12)
+    array.add_region([(0, 8)], member="m", view=flipped, member_start=(2,))
+    assert block_sizes(array) == ((5, 3),)
+    array.drop_region([(2, 4)])
+    assert array[...].tolist() == [9, 8, 0, 0, 5, 4, 3, 2]
+    assert block_sizes(array) == ((2, 2, 1, 3),)
+    assert array.to_dask().compute().tolist() == array[...].tolist()
+
+
 def test_a_member_of_the_wrong_rank_is_for_the_read_to_complain_about():
     array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
     array.group.create_array("m", shape=(4,), chunks=(4,), dtype="u1")
