@@ -74,4 +74,6 @@ def test_authorising_all_and_some(tmp_path):
     assert intarsia.open(some, "sst")[0].shape == (6, 8)
     with pytest.raises(ReadError, match="authori"):
         intarsia.open(some, "sst")[1]
-    assert intarsia.open(intarsia.authorize(some), "sst")[...].shape == (2, 6, 8)
+    for known in (some, tmp_path / "r", str(tmp_path / "r")):
+        assert len(intarsia.containers(known)) == 2
+        assert intarsia.open(intarsia.authorize(known), "sst")[...].shape == (2, 6, 8)

@@ -14,6 +14,7 @@ import icechunk
 
 from intarsia.archives.sources import FILE, scheme_of, source_options
 from intarsia.errors import IngestError
+from intarsia.versions.repository import RepositoryLike, open_repository
 
 MOST_CONTAINERS = 16
 """Sources in more directories than this get containers for the directories above."""
@@ -113,43 +114,44 @@ def credentials(prefix: str, options: Mapping[str, Any]) -> Any:
     return icechunk.Credentials.S3(static)
 
 
-def containers(repo: icechunk.Repository) -> tuple[str, ...]:
+def containers(repo: RepositoryLike) -> tuple[str, ...]:
     """URL prefixes that the arrays of a repository may refer to.
 
     >>> import icechunk
     >>> containers(icechunk.Repository.create(icechunk.in_memory_storage()))
     ()
     """
-    return tuple(sorted(repo.config.virtual_chunk_containers or {}))
+    return tuple(sorted(open_repository(repo).config.virtual_chunk_containers or {}))
 
 
 def authorize(
-    repo: icechunk.Repository,
+    repo: RepositoryLike,
     prefixes: Iterable[str] | None = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> icechunk.Repository:
-    """The repository, allowed to read the sources below these URL prefixes (by default all that it names).
+    """A repository, open or at a path or URL, allowed to read the sources below these URL prefixes.
 
     A repository names the places of its sources, but whoever opens it decides whether it may read them: a
-    repository from a stranger could otherwise read your files. `storage_options` holds the keys of a
-    bucket, as for `ingest`; without them the environment's are used.
+    repository from a stranger could otherwise read your files. Without prefixes it may read all of them.
+    `storage_options` holds the keys of a bucket, as for `ingest`; without them the environment's are used.
 
     >>> import icechunk
     >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
     >>> authorize(repo).authorized_virtual_container_prefixes
     set()
     """
-    known = set(containers(repo))
+    opened = open_repository(repo)
+    known = set(containers(opened))
     chosen = known if prefixes is None else {p if p.endswith("/") else p + "/" for p in prefixes}
     if chosen - known:
         raise IngestError(
             f"the repository has no virtual chunk container for {', '.join(sorted(chosen - known))}.\n"
             f"  It has {', '.join(sorted(known)) or 'none'}"
         )
-    granted = chosen | set(repo.authorized_virtual_container_prefixes)
+    granted = chosen | set(opened.authorized_virtual_container_prefixes)
     options = source_options(storage_options)
-    return repo.reopen(authorize_virtual_chunk_access={p: credentials(p, options) for p in sorted(granted)})
+    return opened.reopen(authorize_virtual_chunk_access={p: credentials(p, options) for p in sorted(granted)})
 
 
 def with_containers(
