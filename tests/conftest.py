@@ -1,6 +1,7 @@
 """Settings that every test shares: hypothesis profiles, both of zarr's codec pipelines, S3 servers."""
 
 import os
+import signal
 
 import pytest
 import zarr
@@ -13,6 +14,10 @@ from tests import servers
 # Tests that choose a pipeline choose it after ours was switched in, as the first codec of a process does.
 PackBitsCodec()
 optional_dtype("int8")
+
+# A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no reason to fail: processes of a dask cluster may take long to start and to answer.
 for timeout in ("CONNECT", "TCP"):

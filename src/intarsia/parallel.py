@@ -265,8 +265,9 @@ def spread(
 def result_of(future: Any) -> Any:
     """What a task returned: waited for, and asked for again if the answer stays away.
 
-    dask's scheduler fetches it from the worker. If a worker dies at that moment, it may never answer,
-    although the result is there (distributed 2026.8). Whoever asks again gets it.
+    dask's scheduler fetches it from the worker. If a worker dies at that moment, it may try to reach
+    the dead one for as long as it is told to (`distributed.comm.timeouts.connect`), and answers nobody who
+    asked in the same breath. Whoever asks again gets the result from where it is by then.
 
     >>> result_of(futures.ThreadPoolExecutor(1).submit(abs, -1))
     1
