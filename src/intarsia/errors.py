@@ -174,7 +174,7 @@ class ManifestVersionError(ManifestError):
             f"  Open it with an intarsia that reads version {self.found}: pip install --upgrade intarsia"
         )
 
-    def __reduce__(self) -> tuple[type, tuple[int, int]]:  # type: ignore[override]
+    def __reduce__(self) -> tuple[type, tuple[int, int]]:  # type: ignore[override]  # narrower
         return type(self), (self.found, self.known)
 
 

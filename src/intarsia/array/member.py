@@ -17,7 +17,7 @@ from intarsia._compat import sync
 from intarsia.array.manifest import sizes_of
 from intarsia.array.values import codecs_for, data_type_of, fits, is_nullable, type_text, values_dtype
 from intarsia.codecs import parse_codecs
-from intarsia.codecs.runtime import NO_OPTIONS, Options, options_of, with_codecs
+from intarsia.codecs.runtime import NO_OPTIONS, Options, options_of, remembered, remembering, with_codecs
 from intarsia.errors import MemberError, MissingMemberError, ShapeError
 from intarsia.parallel import check_store
 from intarsia.words import codecs_text, place_text
@@ -144,9 +144,10 @@ def _with_size(part: Any, itemsize: int) -> Any:
         return [_with_size(entry, itemsize) for entry in part]
     if not isinstance(part, Mapping):
         return part
-    return {
+    resized = {
         key: itemsize if key in ELEMENT_SIZES else _with_size(value, itemsize) for key, value in part.items()
     }
+    return remembering(resized, remembered(part))
 
 
 def create_member(

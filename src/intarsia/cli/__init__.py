@@ -9,7 +9,7 @@ def main() -> None:
     """Run the command line; says what to install if the extra is missing."""
     try:
         import rich  # noqa: F401 (only asked whether it is there, as is the next one)
-        import typer  # noqa: F401
+        import typer  # noqa: F401 (as above)
     except ImportError as error:
         print(f"intarsia: the command line needs {error.name}: pip install 'intarsia[cli]'", file=sys.stderr)
         raise SystemExit(7) from None

@@ -63,7 +63,7 @@ class NullableArray:
     @property
     def data_type(self) -> OptionalDType | NullDType:
         """The zarr data type, with its levels."""
-        return self.zarr_array.metadata.dtype  # type: ignore[return-value]
+        return self.zarr_array.metadata.dtype  # type: ignore[return-value]  # `open` checked it
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -295,8 +295,8 @@ def optional_dtype(dtype: Any, depth: int = 1, *, name: Spelling | None = None) 
 
 
 def _parse(dtype: Any) -> _ZDType:
-    if element_type(dtype) is not None:
-        dtype = element_type(dtype).dtype  # type: ignore[union-attr]
+    if (element := element_type(dtype)) is not None:
+        dtype = element.dtype
     if isinstance(dtype, np.dtypes.StringDType):
         return VariableLengthUTF8()
     try:

@@ -64,7 +64,7 @@ class NullableValues:
     depth: int
     """How many levels of null there are: 1, unless data types are nested."""
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # as NumPy arrays: compared element by element
     __array_ufunc__ = None  # NumPy then leaves the operators to this class, which has none but == and !=
 
     def __init__(self, values: Any, missing: Any = None, depth: int = 1) -> None:

@@ -130,3 +130,9 @@ def test_what_cannot_be_split_is_refused_with_the_reason():
     ):
         intarsia.split(z)
     assert stored(store) == before
+
+
+def test_an_array_of_zarr_v2_is_not_split():
+    array = zarr.create_array({}, shape=4, chunks=2, dtype="u1", zarr_format=2)
+    with pytest.raises(intarsia.errors.CodecConfigurationError, match="one of Zarr v2, not 'conditional'"):
+        intarsia.split(array)

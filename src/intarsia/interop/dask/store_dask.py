@@ -267,7 +267,7 @@ class _Deferred:
     def _read_back(self, logical: LogicalGroup, room: Reservation, axis: int) -> Any:
         """The data as it is stored now."""
         da = extra("dask.array", "dask")
-        session = logical.group.store.session  # type: ignore[attr-defined]
+        session = logical.group.store.session  # type: ignore[attr-defined]  # a store of Icechunk
         fork = session if isinstance(session, icechunk.ForkSession) else session.fork()
         members = Members(open_group(fork.store, logical.group.path, "r"), ())
         parts = [] if self.head is None else [da.from_array(shown(self.head), name=False)]

@@ -96,19 +96,20 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
     ['raw', 'gzip', 'gzip']
     """
     codecs = _codecs(array)
-    codec = codecs[-1]
+    codec = codecs[-1] if codecs else None
     if not isinstance(codec, ConditionalCodec):
+        last = type(codec).__name__ if codecs else "one of Zarr v2"
         raise CodecConfigurationError(
-            f"cannot split: the last codec of the array is {type(codec).__name__}, not 'conditional'"
+            f"cannot split: the last codec of the array is {last}, not 'conditional'"
         )
     made = create(
         array.store if store is None else store,
         f"{array.path}-split" if path is None else path,
         shape=array.shape,
         chunks=array.chunks,
-        dtype=array.metadata.data_type,  # type: ignore[union-attr]
+        dtype=array.metadata.data_type,  # type: ignore[union-attr]  # it has a codec of v3
         fill_value=array.fill_value,
-        dimension_names=array.metadata.dimension_names,  # type: ignore[union-attr]
+        dimension_names=array.metadata.dimension_names,  # type: ignore[union-attr]  # likewise
         attributes=dict(array.attrs),
     )
     logical, bitmasks = made._logical, masks_by_codec(array)[f"codecs[{len(codecs) - 1}]"]
@@ -131,7 +132,7 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
 
 
 def _codecs(array: zarr.Array[Any]) -> tuple[Any, ...]:
-    return tuple(array.metadata.codecs)  # type: ignore[union-attr]
+    return tuple(getattr(array.metadata, "codecs", ()))
 
 
 def _chain(member: zarr.Array[Any]) -> list[BytesBytesCodec]:

@@ -167,7 +167,7 @@ class ViewStore(Store):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ViewStore) and self._identity() == other._identity()
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # as zarr stores: equality may change with what they hold
 
     def _identity(self) -> tuple[Any, ...]:
         return self._store, self._root, self._consolidated, self._codecs, self._chunks
