@@ -9,7 +9,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test torture lint types layers bench docs picture browser clean
+.PHONY: help demo test tests torture lint types layers bench docs picture browser clean
 
 # Tests start Python hundreds of times: it may keep what it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
@@ -52,8 +52,12 @@ demo: $(STAMP)
 	@echo
 	@$(BIN)/intarsia demo --output demo-output
 
+# Types are checked while the tests run: mypy keeps one core busy, and tests wait often.
+test: lint layers
+	@$(MAKE) --no-print-directory -j 2 types tests
+
 # More processes than cores: many tests wait for processes and servers of their own.
-test: lint types layers browser
+tests: $(STAMP) browser
 	$(BIN)/python -m pytest -n 6
 
 torture: $(STAMP)
