@@ -25,17 +25,15 @@ from .interop.xarray.from_xarray import from_xarray
 from .packing import Packing
 from .progress import progress_bar
 from .report.region_map import region_map
-from .report.write import write_report
+from .report.write_report import write_report
 from .shards import compact, slot_stats, slotted
 from .tune import advise
-from .versions.append import append
-from .versions.history import diff, history
+from .versions.history import diff, history, restore
+from .versions.housekeeping import expire_and_collect, verify
 from .versions.locking import commit_lock
-from .versions.recode import recode
 from .versions.repository import open_repository
-from .versions.restore import restore
 from .versions.transaction import retry, transaction, write
-from .versions.upkeep import expire_and_collect, verify
+from .versions.uploads import append, recode
 from .versions.version import open
 
 __version__: str

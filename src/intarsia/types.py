@@ -13,8 +13,8 @@ from intarsia.versions.commit import Backoff
 from intarsia.versions.compare import ArrayChange, RegionChange
 from intarsia.versions.forks import Share
 from intarsia.versions.history import HistoryEntry
+from intarsia.versions.housekeeping import Collected
 from intarsia.versions.transaction import Transaction
-from intarsia.versions.upkeep import Collected
 
 __all__ = [
     "Advice",

@@ -6,8 +6,7 @@ from hypothesis import assume, given
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from intarsia.archives.cf import Decoding, zarr_type
-from intarsia.archives.encodings import SourceEncoding
-from intarsia.archives.filters import filtered, filters_of
+from intarsia.archives.encodings import SourceEncoding, filtered, filters_of
 from tests.archives.test_cf import decoded_by_xarray, packed_variables
 
 

@@ -3,7 +3,7 @@
 import pytest
 import zarr
 
-from intarsia.archives.ledger import LEDGER, MOST_MEMBERS, Ledger
+from intarsia.archives.dataset import LEDGER, MOST_MEMBERS, Ledger
 from intarsia.errors import IngestError
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.archives.netcdf3 import attributes
+from intarsia.archives.virtual import netcdf3_attributes
 
 VERSIONS = ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA"]
 
@@ -27,7 +27,7 @@ def test_types_and_values_are_netcdfs(tmp_path, version):
             variable.units = "kelvin"
             variable.setncattr("flag", np.int8(3))
     with (tmp_path / "a.nc").open("rb") as file:
-        whole, variables = attributes(file)
+        whole, variables = netcdf3_attributes(file)
     with netCDF4.Dataset(tmp_path / "a.nc") as file:
         for ours, theirs in ((whole, file), *((variables[name], file[name]) for name in file.variables)):
             assert ours.keys() == set(theirs.ncattrs())
@@ -41,9 +41,9 @@ def test_types_and_values_are_netcdfs(tmp_path, version):
 @given(st.binary(max_size=200), st.sampled_from([1, 2, 5]))
 def test_garbage_is_an_error_not_a_crash(garbage, version):
     with pytest.raises(ValueError):
-        attributes(io.BytesIO(b"CDF" + bytes([version]) + garbage + b"\xff" * 8))
+        netcdf3_attributes(io.BytesIO(b"CDF" + bytes([version]) + garbage + b"\xff" * 8))
 
 
 def test_another_file_is_told_apart():
     with pytest.raises(ValueError, match="not a NetCDF classic file"):
-        attributes(io.BytesIO(b"HDF\x01"))
+        netcdf3_attributes(io.BytesIO(b"HDF\x01"))

@@ -14,8 +14,8 @@ from zarr.core.buffer.cpu import Buffer
 import intarsia
 from intarsia._compat import sync
 from intarsia.archives.cf import Decoding
-from intarsia.archives.filters import filters_of
-from intarsia.archives.ledger import Ledger
+from intarsia.archives.dataset import Ledger
+from intarsia.archives.encodings import filters_of
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.table import NONE
 from tests.archives.files import netcdf

@@ -19,8 +19,8 @@ from zarr.core.buffer import default_buffer_prototype
 import intarsia
 import intarsia.codecs.bounded as unpack_module
 from intarsia import nullable
+from intarsia.codecs.base import parse_codec
 from intarsia.codecs.bounded import decode, decoded_bounds, unpacker
-from intarsia.codecs.configuration import parse_codec
 from intarsia.codecs.decide.routes import stored_spec
 
 CODECS = {"zstd": ZstdCodec(), "blosc": BloscCodec(typesize=4, shuffle="shuffle"), "gzip": GzipCodec()}

@@ -14,7 +14,7 @@ from intarsia.array.box import Box
 from intarsia.report.page import render_page
 from intarsia.report.sections import _boxes, heat_cells, heat_scale, mask_uses
 from intarsia.report.survey import survey
-from intarsia.report.write import moments_of, report_of
+from intarsia.report.write_report import moments_of, report_of
 from tests.array import backings
 from tests.report import samples
 

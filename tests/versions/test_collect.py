@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.versions import upkeep
-from intarsia.versions.upkeep import MINIMUM_AGE
+from intarsia.versions import housekeeping
+from intarsia.versions.housekeeping import MINIMUM_AGE
 from tests.versions.places import create, memory
 
 NOW = datetime.timedelta(0)
@@ -171,7 +171,7 @@ def test_old_copies_of_the_list_of_snapshots_go(local, tmp_path, monkeypatch):
     for file in files:
         os.utime(file, (two_days_ago, two_days_ago))
     assert intarsia.verify(local) == ()  # too little to speak of
-    monkeypatch.setattr(upkeep, "NOTED_COPIES", size - 1)
+    monkeypatch.setattr(housekeeping, "NOTED_COPIES", size - 1)
     (problem,) = intarsia.verify(local)
     assert problem.kind == "leftover"
     assert f"{size:,} bytes" in problem.what

@@ -11,7 +11,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import intarsia
-from intarsia.versions.recode import Recoded
+from intarsia.versions.uploads import Recoded
 from tests.versions import places
 from tests.versions.places import memory
 from tests.versions.processes import running, together

@@ -11,15 +11,15 @@ import numpy as np
 
 from intarsia.archives.cf import PACKING, Decoding
 from intarsia.archives.coordinates import Joined, Segment, arrange, join, labels
+from intarsia.archives.dataset import Expected, Rules, widened
 from intarsia.archives.encodings import ChunkSet, chunk_sets_of
-from intarsia.archives.expected import Expected, Rules, widened
 from intarsia.archives.ingest_report import Run, Runs
 from intarsia.array.values import is_nullable, values_dtype
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
     from intarsia.archives.coordinates import Insertion
-    from intarsia.archives.ledger import Dataset, Ledger
+    from intarsia.archives.dataset import Dataset, Ledger
     from intarsia.archives.parsed import ParsedFile, ParsedVariable, Want
     from intarsia.packing import Packing
 

@@ -18,10 +18,9 @@ import numpy as np
 
 from intarsia._icechunk import safe_store
 from intarsia.archives.containers import with_containers
+from intarsia.archives.dataset import Dataset, Rules
 from intarsia.archives.draft import make_draft
-from intarsia.archives.expected import Rules
 from intarsia.archives.ingest_report import FileReport, IngestReport, Runs
-from intarsia.archives.ledger import Dataset
 from intarsia.archives.parsed import ParsedFile, Want
 from intarsia.archives.parsing import REMOTE_THREADS, made_alike, parse_all
 from intarsia.archives.sources import Sources

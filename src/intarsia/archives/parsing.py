@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from intarsia.archives import n5
 from intarsia.archives.coordinates import counts_time
 from intarsia.archives.encodings import depends_on_axes
 from intarsia.archives.hdf5 import HDF5
 from intarsia.archives.parsed import Failure, ParsedFile, ParsedVariable
 from intarsia.archives.sources import local_path, scheme_of
-from intarsia.archives.virtual import VirtualFormat
+from intarsia.archives.virtual import N5_ATTRIBUTES, N5Parser, VirtualFormat, is_n5
 from intarsia.errors import MissingExtraError
 from intarsia.extras import extra
 from intarsia.parallel import check_client
@@ -98,10 +97,10 @@ def _format_of_directory(url: str, names: list[str], sources: Sources) -> Format
         return VirtualFormat("kerchunk", _virtualizarr("KerchunkParquetParser"))
     if ZARR_FILES & set(names):
         return VirtualFormat("zarr", _virtualizarr("ZarrParser"))
-    if n5.ATTRIBUTES in names:
-        document = json.loads(sources.get(f"{url.rstrip('/')}/{n5.ATTRIBUTES}"))
-        if n5.is_n5(document):
-            return VirtualFormat("n5", n5.N5Parser(sources))
+    if N5_ATTRIBUTES in names:
+        document = json.loads(sources.get(f"{url.rstrip('/')}/{N5_ATTRIBUTES}"))
+        if is_n5(document):
+            return VirtualFormat("n5", N5Parser(sources))
     raise ValueError(f"the directory is neither Zarr nor N5 (it holds {', '.join(names[:6])})")
 
 

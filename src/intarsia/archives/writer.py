@@ -16,7 +16,7 @@ from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from intarsia._compat import sync
 from intarsia.archives.cf import clean, encoded_fill_attribute, zarr_type
-from intarsia.archives.ledger import LEDGER
+from intarsia.archives.dataset import LEDGER
 from intarsia.archives.parsed import read_stored
 from intarsia.archives.parsing import format_of
 from intarsia.archives.stretches import Stretches, merged, refined, with_gap, without_cells
@@ -32,8 +32,8 @@ from intarsia.packing import Packing
 
 if TYPE_CHECKING:
     from intarsia.archives.coordinates import Joined
+    from intarsia.archives.dataset import Dataset
     from intarsia.archives.draft import ArrayDraft, Draft
-    from intarsia.archives.ledger import Dataset
     from intarsia.archives.parsed import ChunkRanges
     from intarsia.archives.sources import Sources
     from intarsia.archives.stretches import GrowingMember, Stretch

@@ -9,10 +9,9 @@ import typer
 import intarsia
 from intarsia.cli.demo import demo
 from intarsia.cli.fill import append, create, ingest
-from intarsia.cli.keep import vacuum, verify
+from intarsia.cli.keep import diff, log, restore, vacuum, verify
 from intarsia.cli.look import explain, info, read, regions, report, serve
 from intarsia.cli.reencode import compact, recode, rewrite
-from intarsia.cli.time_travel import diff, log, restore
 from intarsia.cli.verb import Exit, complain
 
 VERBS = {

@@ -15,7 +15,7 @@ from intarsia.cli.arguments import Json
 from intarsia.cli.verb import CommandError, print_json, say, show_table, verb
 from intarsia.report.drawing import COLOURS
 from intarsia.report.survey import survey
-from intarsia.report.write import write_report
+from intarsia.report.write_report import write_report
 from intarsia.words import REGION_COLUMNS, ratio_text, size_text
 
 SHAPE, LATTICE = (80, 180, 360), (20, 90, 180)

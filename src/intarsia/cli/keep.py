@@ -1,16 +1,195 @@
-"""Commands that keep a store whole: `verify` and `vacuum`."""
+"""Commands about versions of an array: `log`, `diff`, `restore`; and to keep it whole: `verify`, `vacuum`."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
+import icechunk
 import typer
 
 import intarsia
 from intarsia.array.hierarchy import logical_arrays
-from intarsia.cli.arguments import AnyArrays, Changing, Json, Reading
+from intarsia.cli.arguments import AnyArrays, Array, Changing, Existing, Json, Message, OneArray, Reading
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, Exit, print_json, say, show_table, verb, waiting
-from intarsia.versions.upkeep import repository_leftovers
-from intarsia.words import count_text
+from intarsia.report.write_report import change_lines
+from intarsia.versions.compare import ArrayChange
+from intarsia.versions.history import history
+from intarsia.versions.housekeeping import repository_leftovers
+from intarsia.words import bounds_text, count_text, size_text
+
+
+@verb
+def log(
+    asked: Reading,
+    array: Array = "",
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=0, help="Show only the newest ones.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the commits that changed an array, the newest first, and what each of them did.
+
+    Example: intarsia log data/store temperature --limit 10
+    """
+    place, repo = _versioned(asked, "history")
+    tip = place.session().snapshot_id
+    path = place.one_array(array)
+    with waiting("comparing versions", counted=False):
+        entries = history(repo, path, snapshot_id=tip, limit=limit)
+    if as_json:
+        print_json(
+            {
+                "store": asked.store,
+                "path": path,
+                "commits": [
+                    {
+                        "snapshot_id": entry.snapshot_id,
+                        "parent_id": entry.parent_id,
+                        "written_at": entry.written_at.isoformat(),
+                        "message": entry.message,
+                        "change": _change_json(entry.changes[0]) if entry.changes else None,
+                    }
+                    for entry in entries
+                ],
+            }
+        )
+        return
+    rows = [
+        (
+            entry.snapshot_id,
+            f"{entry.written_at:%Y-%m-%d %H:%M:%S}",
+            entry.message,
+            "; ".join(change_lines(entry.changes[0], most=3)) if entry.changes else "",
+            size_text(entry.bytes_written),
+        )
+        for entry in entries
+    ]
+    show_table(("Snapshot", "Time (UTC)", "Message", "What changed", "Bytes"), rows)
+    if not rows:
+        say(f"no commit changed {path or '/'}")
+
+
+@verb
+def diff(
+    asked: Reading,
+    array: OneArray,
+    before: Annotated[
+        str,
+        typer.Argument(
+            metavar="BEFORE", help="The earlier version: a snapshot's id, a tag, a branch or a time."
+        ),
+    ],
+    after: Annotated[
+        str,
+        typer.Argument(
+            metavar="AFTER",
+            help="The later version, spelled likewise; else what the options below say.",
+            show_default=False,
+        ),
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Show what differs between two versions: regions added, dropped, recoded, written; attributes; bytes.
+
+    Example: intarsia diff data/store temperature 2024-05-01 main
+    """
+    place, repo = _versioned(asked)
+    if after and place.version.is_given:
+        raise CommandError(
+            "say the later version once: as AFTER, or by --branch, --tag, --snapshot or --as-of"
+        )
+    later = after or place.session().snapshot_id
+    path = array.strip("/")
+    with waiting("comparing versions", counted=False):
+        change = intarsia.diff(repo, path, before, later)
+    if change.shape_before is None and change.shape_after is None:
+        raise intarsia.errors.NotLogicalArrayError(f"there is no logical array at {path!r} in either version")
+    if as_json:
+        print_json(
+            {
+                "store": asked.store,
+                "path": path,
+                "before": before,
+                "after": later,
+                "change": _change_json(change),
+            }
+        )
+        return
+    if not change:
+        say("no difference")
+        return
+    if change.shape_before != change.shape_after:
+        was = "no array" if change.shape_before is None else str(change.shape_before)
+        now = "no array" if change.shape_after is None else str(change.shape_after)
+        say(f"Shape     : {was} before, {now} after")
+    if change.attributes:
+        say(f"Attributes: {', '.join(change.attributes)}")
+    say(f"Written   : {size_text(change.bytes_written)}")
+    if change.regions:
+        rows = [
+            (region.kind, bounds_text(region.bounds), region.codecs_before or "", region.codecs_after or "")
+            for region in change.regions
+        ]
+        show_table(("Change", "Region", "Codecs before", "Codecs after"), rows)
+
+
+@verb
+def restore(
+    asked: Changing,
+    array: OneArray,
+    to: Annotated[
+        str, typer.Argument(metavar="VERSION", help="A snapshot's id, a tag, a branch or a time (ISO 8601).")
+    ],
+    message: Message = None,
+    as_json: Json = False,
+) -> None:
+    """Give an array the layout, values and attributes it had in a version, as a new commit.
+
+    Nothing of the history is lost.
+
+    Example: intarsia restore data/store temperature 2024-05-01
+    """
+    place, repo = _versioned(asked)
+    path = array.strip("/")
+    with waiting("restoring", counted=False):
+        commit = intarsia.restore(
+            repo, path, to, branch=place.branch, message=message or f"restore {path} to {to}"
+        )
+    if as_json:
+        print_json({"store": asked.store, "path": path, "version": to, "snapshot_id": commit})
+        return
+    say(f"{path} is as it was in {to}", f"snapshot {commit}")
+
+
+def _change_json(change: ArrayChange) -> dict[str, Any]:
+    """What differs between two versions of an array, as `log --json` and `diff --json` print it."""
+    return {
+        "shape_before": None if change.shape_before is None else list(change.shape_before),
+        "shape_after": None if change.shape_after is None else list(change.shape_after),
+        "regions": [
+            {
+                "kind": region.kind,
+                "bounds": [list(pair) for pair in region.bounds],
+                "codecs_before": region.codecs_before,
+                "codecs_after": region.codecs_after,
+                "member_before": region.member_before,
+                "member_after": region.member_after,
+            }
+            for region in change.regions
+        ],
+        "attributes": list(change.attributes),
+        "bytes_written": change.bytes_written,
+        "bytes_referenced": change.bytes_referenced,
+    }
+
+
+def _versioned(asked: Existing, what: str = "versions") -> tuple[NamedStore, icechunk.Repository]:
+    """What the command line names, if it has versions."""
+    place = NamedStore.find(asked)
+    if place.repo is None:
+        raise CommandError(
+            f"{asked.store} is a plain Zarr store, which keeps no {what}; an Icechunk repository does"
+        )
+    return place, place.repo
 
 
 @verb

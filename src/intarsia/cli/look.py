@@ -26,7 +26,7 @@ from intarsia.cli.verb import CommandError, print_json, say, show_facts, show_ta
 from intarsia.errors import BoundsError
 from intarsia.report.drawing import COLOURS
 from intarsia.report.survey import survey
-from intarsia.report.write import MOST_VERSIONS, whole_file, write_report
+from intarsia.report.write_report import MOST_VERSIONS, whole_file, write_report
 from intarsia.words import (
     EXPLAIN_COLUMNS,
     PIPELINE_COLUMNS,

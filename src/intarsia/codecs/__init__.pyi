@@ -1,5 +1,5 @@
+from .base import CodecLike, parse_codecs
 from .conditional import ConditionalCodec, OptionalCodec
-from .configuration import CodecLike, parse_codecs
 from .decide.arrays import decision_of, extend_codecs, with_decision, with_padding
 from .decide.decisions import Decision, DecisionLike
 from .decide.masks import masks

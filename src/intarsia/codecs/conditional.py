@@ -14,9 +14,18 @@ from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import ZDType
 
 from intarsia._compat import JSON, ArraySpec
-from intarsia.codecs import configuration as codec_configuration
+from intarsia.codecs.base import (
+    CodecLike,
+    SynchronousBytesCodec,
+    address_of,
+    aligned,
+    as_int,
+    check_configuration,
+    in_own_thread,
+    parse_codec,
+    read_configuration,
+)
 from intarsia.codecs.bounded import encoded_bound, likely_bound
-from intarsia.codecs.configuration import CodecLike, parse_codec
 from intarsia.codecs.current_chunk import named_chunk, needs_chunk_index
 from intarsia.codecs.decide.decisions import (
     Decision,
@@ -36,7 +45,6 @@ from intarsia.codecs.runtime import (
     remembered,
     remembering,
 )
-from intarsia.codecs.synchronous import SynchronousBytesCodec, address_of, aligned, in_own_thread
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
 type CodecName = Literal["conditional", "optional"]
@@ -100,7 +108,7 @@ class ConditionalCodec(SynchronousBytesCodec):
                 raise CodecConfigurationError(
                     f"codec {name!r}: give codecs and header_bits, or configuration, but not both"
                 )
-            codec_configuration.check(name, configuration)
+            check_configuration(name, configuration)
             codecs, header_bits = configuration["codecs"], configuration.get("header_bits")
         if codecs is None:
             raise CodecConfigurationError(f"codec {name!r}: codecs is missing")
@@ -123,7 +131,7 @@ class ConditionalCodec(SynchronousBytesCodec):
             raise CodecConfigurationError(
                 f"codec 'conditional': asked to read the codec object {dict(data)!r}"
             )
-        fields = codec_configuration.read(name, data)
+        fields = read_configuration(name, data)
         return cls(name=name, configuration=fields, decision=remembered(data).decision)
 
     def to_dict(self) -> dict[str, JSON]:
@@ -323,7 +331,7 @@ def _parse_header_bits(name: str, header_bits: object, codecs: int) -> int:
     smallest = (codecs + 7) // 8 * 8
     if header_bits is None:
         return smallest
-    bits = codec_configuration.as_int(name, "header_bits", header_bits)
+    bits = as_int(name, "header_bits", header_bits)
     if bits % 8 or bits < codecs:
         raise CodecConfigurationError(
             f"codec {name!r}: header_bits: {bits} must be a multiple of 8 and at least the number of codecs, "

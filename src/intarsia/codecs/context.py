@@ -35,6 +35,7 @@ from intarsia._compat import (
     resolve_max_workers,
     store_supports_sync_io,
 )
+from intarsia.codecs.base import in_own_thread
 from intarsia.codecs.current_chunk import (
     UNKNOWN,
     ChunkPlace,
@@ -48,7 +49,6 @@ from intarsia.codecs.current_chunk import (
     names_chunks,
     needs_chunk_index,
 )
-from intarsia.codecs.synchronous import in_own_thread
 from intarsia.errors import (
     ChunkDecodeError,
     ChunkEncodeError,

@@ -13,10 +13,16 @@ from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer
 
 from intarsia._compat import JSON
-from intarsia.codecs import configuration
+from intarsia.codecs.base import (
+    SynchronousBytesCodec,
+    aligned,
+    as_int,
+    check_configuration,
+    in_own_thread,
+    read_configuration,
+)
 from intarsia.codecs.current_chunk import asks_for, current_chunk_index, named_chunk
 from intarsia.codecs.runtime import Options, PaddingFunction, options_in, remembered, remembering
-from intarsia.codecs.synchronous import SynchronousBytesCodec, aligned, in_own_thread
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError
 
 
@@ -186,8 +192,8 @@ class PadCodec(_PaddedCodec):
         padding: bytes | str | None = None,
         padding_func: PaddingFunction | None = None,
     ) -> None:
-        size = configuration.as_int("pad", "nbytes", nbytes)
-        configuration.check("pad", {"location": location, "nbytes": size})
+        size = as_int("pad", "nbytes", nbytes)
+        check_configuration("pad", {"location": location, "nbytes": size})
         literal = _literal("pad", "padding", padding, "nbytes", size)
         if literal is None and padding_func is None:
             literal = bytes(size)  # spelled out, so that whoever opens the array writes the same
@@ -202,7 +208,7 @@ class PadCodec(_PaddedCodec):
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
-        fields = configuration.read("pad", data)
+        fields = read_configuration("pad", data)
         function: Any = remembered(data).padding
         codec = cls(**fields, padding_func=function)
         return codec if "padding" in fields else codec._without("padding")
@@ -238,8 +244,8 @@ class OffsetCodec(_PaddedCodec):
         prefix: bytes | str | None = None,
         prefix_func: PaddingFunction | None = None,
     ) -> None:
-        size = configuration.as_int("offset", "offset", offset)
-        configuration.check("offset", {"offset": size})
+        size = as_int("offset", "offset", offset)
+        check_configuration("offset", {"offset": size})
         literal = _literal("offset", "prefix", prefix, "offset", size)
         if literal is None and prefix_func is None:
             literal = bytes(size)  # spelled out, so that whoever opens the array writes the same
@@ -251,7 +257,7 @@ class OffsetCodec(_PaddedCodec):
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
-        fields = configuration.read("offset", data)
+        fields = read_configuration("offset", data)
         function: Any = remembered(data).padding
         codec = cls(**fields, prefix_func=function)
         return codec if "prefix" in fields else codec._without("prefix")

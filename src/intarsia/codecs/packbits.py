@@ -17,9 +17,8 @@ from zarr.core.dtype.wrapper import TBaseDType, TBaseScalar, ZDType
 from zarr.core.metadata.v3 import ChunkGridMetadata
 
 from intarsia._compat import JSON
-from intarsia.codecs import configuration
+from intarsia.codecs.base import ChunkNamingCodec, as_int, check_configuration, read_configuration
 from intarsia.codecs.current_chunk import named_chunk
-from intarsia.codecs.synchronous import ChunkNamingCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
 type Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -51,11 +50,11 @@ class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
     """Highest bit kept, included; None means the data type's highest."""
 
     def __post_init__(self) -> None:
-        configuration.check("packbits", self._set_fields())
+        check_configuration("packbits", self._set_fields())
         for name in ("first_bit", "last_bit"):
             value = getattr(self, name)
             if value is not None:
-                object.__setattr__(self, name, configuration.as_int("packbits", name, value))
+                object.__setattr__(self, name, as_int("packbits", name, value))
         if self.last_bit is not None and self.last_bit < (self.first_bit or 0):
             raise CodecConfigurationError(
                 f"codec 'packbits': last_bit {self.last_bit} is below first_bit {self.first_bit or 0}"
@@ -63,7 +62,7 @@ class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
-        return cls(**configuration.read("packbits", data))
+        return cls(**read_configuration("packbits", data))
 
     def to_dict(self) -> dict[str, JSON]:
         fields = self._set_fields()

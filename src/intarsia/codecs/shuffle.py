@@ -9,9 +9,8 @@ from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer
 
 from intarsia._compat import JSON, as_numpy_array_wrapper
-from intarsia.codecs import configuration
+from intarsia.codecs.base import SynchronousBytesCodec, as_int, check_configuration, read_configuration
 from intarsia.codecs.current_chunk import named_chunk
-from intarsia.codecs.synchronous import SynchronousBytesCodec
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError
 
 
@@ -34,13 +33,13 @@ class ShuffleCodec(SynchronousBytesCodec):
     """Size of one element in bytes."""
 
     def __post_init__(self) -> None:
-        size = configuration.as_int("shuffle", "element_size", self.element_size)
-        configuration.check("shuffle", {"element_size": size})
+        size = as_int("shuffle", "element_size", self.element_size)
+        check_configuration("shuffle", {"element_size": size})
         object.__setattr__(self, "element_size", size)
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
-        return cls(**configuration.read("shuffle", data))
+        return cls(**read_configuration("shuffle", data))
 
     def to_dict(self) -> dict[str, JSON]:
         return {"name": "shuffle", "configuration": {"element_size": self.element_size}}

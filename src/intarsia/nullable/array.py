@@ -15,8 +15,8 @@ from intarsia.nullable.buffer import OptionalNDBuffer
 from intarsia.nullable.convert import as_nullable
 from intarsia.nullable.dtype import NullDType, OptionalDType
 from intarsia.nullable.elements import is_string
+from intarsia.nullable.nullable_values import NullableValues
 from intarsia.nullable.nulls import ATTRIBUTE, UNSET, check_na_object, from_attribute, strings
-from intarsia.nullable.values import NullableValues
 from intarsia.words import place_text
 
 if TYPE_CHECKING:

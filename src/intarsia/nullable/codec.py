@@ -15,17 +15,15 @@ from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import Bool, VariableLengthBytes, VariableLengthUTF8, ZDType
 
 from intarsia._compat import JSON, ArrayConfig, ArraySpec
-from intarsia.codecs import configuration
-from intarsia.codecs.configuration import CodecLike, parse_codecs
+from intarsia.codecs.base import ChunkNamingCodec, CodecLike, in_own_thread, parse_codecs, read_configuration
 from intarsia.codecs.current_chunk import named_chunk, needs_chunk_index
 from intarsia.codecs.packbits import PackBitsCodec
-from intarsia.codecs.synchronous import ChunkNamingCodec, in_own_thread
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 from intarsia.nullable.buffer import Gathered, NullableNDBuffer, OptionalNDBuffer, gather, nullable_of
 from intarsia.nullable.dtype import NAMES, OptionalDType, Spelling
 from intarsia.nullable.elements import Some
+from intarsia.nullable.nullable_values import NullableValues
 from intarsia.nullable.parts import HEADER, NestedCodecs, checked_mask, joined, now, split
-from intarsia.nullable.values import NullableValues
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         name: Any = data.get("name")
         if name not in NAMES:
             raise CodecConfigurationError(f"codec 'optional': asked to read the codec object {dict(data)!r}")
-        return cls(name=name, **configuration.read(name, data))
+        return cls(name=name, **read_configuration(name, data))
 
     def to_dict(self) -> dict[str, JSON]:
         if self.data_codecs is None:

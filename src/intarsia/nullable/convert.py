@@ -18,7 +18,7 @@ from intarsia._icechunk import safe_store
 from intarsia.casting import Casting, cast, cast_values
 from intarsia.errors import DataTypeError
 from intarsia.nullable.elements import NULL, Null, Some, beneath, tagged, unwrap
-from intarsia.nullable.values import NullableValues
+from intarsia.nullable.nullable_values import NullableValues
 
 type _Array = np.ndarray[Any, Any]
 

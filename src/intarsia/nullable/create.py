@@ -10,7 +10,7 @@ from zarr.codecs import BytesCodec, ZstdCodec
 
 from intarsia._icechunk import safe_store
 from intarsia.casting import Casting
-from intarsia.codecs.configuration import CodecLike, parse_codecs
+from intarsia.codecs.base import CodecLike, parse_codecs
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.errors import CodecConfigurationError, DataTypeError
 from intarsia.nullable.array import NullableArray

@@ -24,7 +24,7 @@ from intarsia.errors import CodecConfigurationError, DataTypeError
 from intarsia.nullable.elements import MOST_LEVELS, NULL, ElementType, Null, Some, element_type, tagged
 
 if TYPE_CHECKING:
-    from intarsia.nullable.values import NullableValues
+    from intarsia.nullable.nullable_values import NullableValues
 
 type Spelling = Literal["optional", "zarrs.optional"]
 

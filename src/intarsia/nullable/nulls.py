@@ -10,7 +10,7 @@ import numpy as np
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.extras import extra
 from intarsia.nullable.elements import element_type
-from intarsia.nullable.values import NullableValues
+from intarsia.nullable.nullable_values import NullableValues
 
 type NullsChoice = Literal["nan", "masked", "raise"]
 

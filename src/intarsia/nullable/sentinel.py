@@ -18,15 +18,19 @@ from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import ZDType
 
 from intarsia._compat import JSON, ArraySpec, codec_supports_sync
-from intarsia.codecs import configuration
-from intarsia.codecs.configuration import CodecLike, parse_codecs
+from intarsia.codecs.base import (
+    ChunkNamingCodec,
+    CodecLike,
+    check_configuration,
+    parse_codecs,
+    read_configuration,
+)
 from intarsia.codecs.current_chunk import named_chunk
-from intarsia.codecs.synchronous import ChunkNamingCodec
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, gather, nullable_of
 from intarsia.nullable.dtype import OptionalDType
 from intarsia.nullable.elements import NULL, Some, beneath
-from intarsia.nullable.values import NullableValues
+from intarsia.nullable.nullable_values import NullableValues
 
 NAME = "intarsia.sentinel"
 
@@ -59,14 +63,14 @@ class SentinelCodec(ChunkNamingCodec, ArrayArrayCodec):
 
     def __init__(self, *, values: Iterable[Any], codecs: Iterable[CodecLike] = ()) -> None:
         listed = tuple(values)
-        configuration.check(NAME, {"values": list(listed)})
+        check_configuration(NAME, {"values": list(listed)})
         nested = parse_codecs([*codecs, BytesCodec()])[:-1]  # refuses all but array -> array codecs
         object.__setattr__(self, "values", listed)
         object.__setattr__(self, "codecs", nested)
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
-        return cls(**configuration.read(NAME, data))
+        return cls(**read_configuration(NAME, data))
 
     def to_dict(self) -> dict[str, JSON]:
         parts: Any = {"values": list(self.values)}

@@ -23,13 +23,12 @@ from intarsia._compat import (
     inner_projections,
     merge_and_encode_chunk,
 )
+from intarsia.codecs.base import ChunkNamingCodec, CodecLike, in_own_thread, parse_codecs
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.configuration import CodecLike, parse_codecs
 from intarsia.codecs.current_chunk import ChunkPlace, InnerPlace, at_place, current_place, needs_chunk_index
 from intarsia.codecs.decide.routes import array_codecs
 from intarsia.codecs.runtime import all_codecs
 from intarsia.codecs.shard_index import CHECKSUM, checksum_of
-from intarsia.codecs.synchronous import ChunkNamingCodec, in_own_thread
 from intarsia.errors import ReadOnlyError, SlotsUnsupportedError
 from intarsia.shards.inner_codecs import encoded_bound, placed, raw
 from intarsia.shards.locks import local_root

@@ -15,7 +15,7 @@ from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import encoding_of, grain, short_codecs
 from intarsia.array.routing import Rerouted, disturbed, rerouted, rows_of, shown_in
 from intarsia.array.table import Row
-from intarsia.versions.sessions import group_at
+from intarsia.versions.version import group_at
 
 if TYPE_CHECKING:
     import icechunk

@@ -19,7 +19,7 @@ from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
 from intarsia.array.member import grain
 from intarsia.array.routing import disturbed, rows_of, shown_in
-from intarsia.versions.sessions import group_at, manifest_at, node_at
+from intarsia.versions.version import group_at, manifest_at, node_at
 
 SHOWN_CHUNKS = 4
 

@@ -26,7 +26,7 @@ from intarsia.array.routing import rows_of, shown_in
 from intarsia.codecs.runtime import default_decision
 from intarsia.errors import ForkError
 from intarsia.versions.conflict import Ground
-from intarsia.versions.sessions import same_node
+from intarsia.versions.version import same_node
 
 if TYPE_CHECKING:
     from intarsia.codecs import Decision

@@ -12,8 +12,8 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import ArrayV3Metadata, ChunkGrid, sync
+from intarsia.codecs.base import CodecLike
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.configuration import CodecLike
 from intarsia.codecs.decide.decisions import (
     Decision,
     DecisionLike,

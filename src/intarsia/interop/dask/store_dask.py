@@ -31,9 +31,9 @@ from intarsia.interop.dask.jobs import (
 )
 from intarsia.nullable import NullableArray, OptionalDType
 from intarsia.progress import Progress, silent
-from intarsia.versions.append import append_incoming
 from intarsia.versions.commit import Commit
 from intarsia.versions.transaction import transaction
+from intarsia.versions.uploads import append_incoming
 from intarsia.versions.version import as_repository, resolve
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from intarsia._icechunk import safe_store
 from intarsia.array import LogicalArray
 from intarsia.array.document import MANIFEST_KEY
 from intarsia.codecs import CodecLike
-from intarsia.codecs.configuration import parse_codec
+from intarsia.codecs.base import parse_codec
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
 from intarsia.interop.views.tree import METADATA, OLDER_METADATA, ArrayView, Node, Tree, below, is_metadata
 from intarsia.parallel import check_travels

@@ -27,8 +27,8 @@ from intarsia.array.plan import request
 from intarsia.array.read import read_request
 from intarsia.array.values import allocated, codecs_for, is_nullable
 from intarsia.codecs import parse_codecs
+from intarsia.codecs.base import in_thread_for
 from intarsia.codecs.current_chunk import working_on
-from intarsia.codecs.synchronous import in_thread_for
 from intarsia.errors import CodecConfigurationError, IntarsiaError, ReadError
 from intarsia.nullable.codec import default_serializer
 from intarsia.words import one_line

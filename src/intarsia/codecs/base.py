@@ -1,5 +1,7 @@
 """What codecs of ours have in common: they name chunks, work in both pipelines, have their own threads.
 
+Also codecs as people and zarr.json write them, read and checked, with errors that name the field.
+
 A decision may read or write another Zarr array, for which zarr needs threads. If decisions ran in zarr's own
 threads, enough of them at once would wait for each other forever. So would they in any pool with a limit:
 the other array may have a decision too, and so on. Work of codecs therefore never queues. It gets an idle
@@ -8,18 +10,24 @@ thread, or a new one; how much of it is under way at once is for the caller to l
 """
 
 import asyncio
+import operator
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache, partial
 from typing import Any, Literal, Self
 
 import numpy as np
-from zarr.abc.codec import BytesBytesCodec
+from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
+from zarr.codecs import BytesCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer
+from zarr.registry import get_codec_class
+
+from intarsia import schemas
+from intarsia.errors import CodecConfigurationError
 
 
 @cache  # once: whoever chooses another pipeline afterwards keeps it
@@ -140,3 +148,99 @@ async def in_own_thread[**P, T](function: Callable[P, T], *args: P.args, **kwarg
     4
     """
     return await in_thread_for("codecs", function, *args, **kwargs)
+
+
+def check_configuration(name: str, configuration: Mapping[str, Any]) -> None:
+    """Raise `CodecConfigurationError` with every problem unless `configuration` fits the codec's schema.
+
+    >>> check_configuration("shuffle", {"element_size": 4})
+    """
+    problems = schemas.problems(f"codecs/{name}", {"name": name, "configuration": dict(configuration)})
+    if problems:
+        listed = "; ".join(problem.removeprefix("configuration.") for problem in problems)
+        raise CodecConfigurationError(f"codec {name!r}: {listed}")
+
+
+def read_configuration(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration inside the codec object `data` of a zarr.json, checked.
+
+    >>> read_configuration("shuffle", {"name": "shuffle", "configuration": {"element_size": 4}})
+    {'element_size': 4}
+    """
+    if data.get("name") != name:
+        raise CodecConfigurationError(f"codec {name!r}: asked to read the codec object {dict(data)!r}")
+    configuration = data.get("configuration", {})
+    if not isinstance(configuration, dict):
+        raise CodecConfigurationError(f"codec {name!r}: configuration: {configuration!r} is not an object")
+    check_configuration(name, configuration)
+    return dict(configuration)
+
+
+def as_int(codec: str, field: str, value: object) -> int:
+    """`value` as a plain int; a bool or a float is an error that names the field.
+
+    >>> as_int("pad", "nbytes", 12)
+    12
+    """
+    if not isinstance(value, bool):
+        try:
+            return operator.index(value)  # type: ignore[arg-type]  # TypeError is the answer
+        except TypeError:
+            pass
+    raise CodecConfigurationError(f"codec {codec!r}: {field}: {value!r} is not an integer")
+
+
+type CodecLike = Codec | Mapping[str, Any] | str
+"""A codec object, a codec object of zarr.json as a dict, or a codec's name."""
+
+
+def parse_codecs(
+    codecs: Iterable[CodecLike] | CodecLike, serializer: ArrayBytesCodec | None = None
+) -> tuple[Codec, ...]:
+    """The codecs as objects, in order; where no array -> bytes codec is given, with `serializer`.
+
+    One codec alone is a list of one. The serializer is `bytes` (little endian) unless the caller knows that
+    the data type needs another one.
+
+    >>> parse_codecs([{"name": "gzip"}])
+    (BytesCodec(endian='little'), GzipCodec(level=5))
+    >>> parse_codecs("gzip") == parse_codecs(["gzip"])
+    True
+    """
+    listed = [codecs] if isinstance(codecs, Codec | Mapping | str) else codecs
+    parsed = [parse_codec(codec) for codec in listed]
+    stages = [_stage(codec) for codec in parsed]
+    if stages != sorted(stages) or stages.count(1) > 1:
+        order = ", ".join(type(codec).__name__ for codec in parsed)
+        raise CodecConfigurationError(
+            f"the codecs [{order}] are out of order: array -> array codecs come first, then at most one "
+            "array -> bytes codec, then bytes -> bytes codecs"
+        )
+    if 1 not in stages:
+        parsed.insert(stages.count(0), serializer or BytesCodec(endian="little"))
+    return tuple(parsed)
+
+
+def _stage(codec: Codec) -> int:
+    return 0 if isinstance(codec, ArrayArrayCodec) else 1 if isinstance(codec, ArrayBytesCodec) else 2
+
+
+def parse_codec(codec: CodecLike) -> Codec:
+    """One codec as an object.
+
+    >>> parse_codec("crc32c")
+    Crc32cCodec()
+    """
+    if isinstance(codec, ArrayArrayCodec | ArrayBytesCodec | BytesBytesCodec):
+        return codec
+    if isinstance(codec, str):
+        codec = {"name": codec}
+    if not isinstance(codec, Mapping) or not isinstance(codec.get("name"), str):
+        raise CodecConfigurationError(
+            f"{codec!r} is not a codec: give a codec object, its name, or {{'name': …, 'configuration': …}}"
+        )
+    if "configuration" not in codec:
+        # Some of zarr's codecs insist on one even where every field has a default.
+        codec = {"configuration": {}, **codec}
+    # As it is: it may remember the options that a codec was made with.
+    return get_codec_class(codec["name"]).from_dict(codec if isinstance(codec, dict) else dict(codec))

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from intarsia.array import LogicalArray
 
-
 MOST_VERSIONS = 40
 MOST_ATTRIBUTES = 100
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from intarsia.report.write import whole_file
+from intarsia.report.write_report import whole_file
 
 
 def test_a_file_appears_complete_or_stays_as_it_was(tmp_path):
