@@ -17,8 +17,6 @@ chunks are iterated over in the thread that wants them (`chunk_table`), never on
 pickled is the session, which is locked for reading.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import weakref
@@ -132,7 +130,7 @@ def _in_turn[T](
     kind: Kind, method: Callable[..., Coroutine[Any, Any, T]]
 ) -> Callable[..., Coroutine[Any, Any, T]]:
     @wraps(method)
-    async def taking_turns(self: IcechunkStore, *args: Any, **kwargs: Any) -> T:
+    async def taking_turns(self: "IcechunkStore", *args: Any, **kwargs: Any) -> T:
         if self._turns is None:
             return await method(self, *args, **kwargs)
         async with self._turns.awaited(kind):
@@ -143,7 +141,7 @@ def _in_turn[T](
 
 def _in_turn_here[T](method: Callable[..., T]) -> Callable[..., T]:
     @wraps(method)
-    def taking_turns(self: IcechunkStore, *args: Any, **kwargs: Any) -> T:
+    def taking_turns(self: "IcechunkStore", *args: Any, **kwargs: Any) -> T:
         if self._turns is None:
             return method(self, *args, **kwargs)
         with self._turns.taken(WRITING):
@@ -190,7 +188,7 @@ class IcechunkStore(icechunk.IcechunkStore):
 
         return html.escape(repr(self))
 
-    def with_read_only(self, read_only: bool = False) -> IcechunkStore:
+    def with_read_only(self, read_only: bool = False) -> "IcechunkStore":
         """The same session, for reading or for writing."""
         other = IcechunkStore.__new__(IcechunkStore)
         vars(other).update(vars(self) | {"_read_only": read_only, "_is_open": False})

@@ -1,12 +1,10 @@
 """Choosing encodings: candidates are tried on samples, measured and ranked; `optimize` acts on it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import zarr
@@ -16,13 +14,9 @@ from zarr.codecs import BloscCodec, GzipCodec, ShardingCodec, ZstdCodec
 from intarsia.array import LogicalArray, Region
 from intarsia.array.manifest import Manifest
 from intarsia.array.member import Encoding, create_member
-from intarsia.codecs import PackBitsCodec, ShuffleCodec
+from intarsia.codecs import CodecLike, PackBitsCodec, ShuffleCodec
 from intarsia.errors import ShapeError
 from intarsia.nullable import NullableValues
-
-if TYPE_CHECKING:
-    from intarsia.codecs import CodecLike
-
 
 type Objective = Literal["size", "balanced", "speed"]
 type Bounds = tuple[tuple[int, int], ...]

@@ -1,14 +1,12 @@
 """CF attributes: how the stored numbers of a variable become values; and attributes as JSON."""
 
-from __future__ import annotations
-
 import base64
 import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from zarr.dtype import ZDType, parse_dtype
@@ -46,7 +44,7 @@ class Decoding:
     """Whether what is missing becomes null; integers then stay integers."""
 
     @classmethod
-    def of(cls, dtype: np.dtype[Any], attrs: Mapping[str, Any], *, nulls: bool = False) -> Decoding:
+    def of(cls, dtype: np.dtype[Any], attrs: Mapping[str, Any], *, nulls: bool = False) -> Self:
         """What a variable's attributes describe, decided as xarray decides it."""
         made = cls(dtype, packing_of(dtype, attrs), nulls)
         boolean = attrs.get("dtype") == "bool" and dtype.kind in "iu" and dtype.itemsize == 1

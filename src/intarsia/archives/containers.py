@@ -4,8 +4,6 @@ Icechunk reads a virtual chunk only where a container of the repository's config
 whoever opened the repository authorised that container.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, unquote

@@ -4,22 +4,17 @@ Files may count time from different days or pack their coordinates differently. 
 numbers are joined as they are; otherwise everything is decoded, and encoded in one way that loses nothing.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from intarsia.archives.cf import PACKING, packing_of
+from intarsia.archives.parsed import ParsedVariable
 from intarsia.errors import IngestError
 from intarsia.extras import extra
-
-if TYPE_CHECKING:
-    from intarsia.archives.parsed import ParsedVariable
-
 
 MEANING = (*PACKING, "units", "calendar")
 """Attributes that say what stored numbers mean: equal ones, comparable numbers."""

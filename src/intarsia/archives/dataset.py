@@ -3,12 +3,10 @@
 That is the dataset as it is, or the first file of a new one. Its ledger says which files went into it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 import zarr
@@ -16,14 +14,12 @@ from zarr.codecs import ZstdCodec
 
 from intarsia.archives.cf import Decoding, clean, decoded_fill_attribute
 from intarsia.archives.coordinates import calendar_of, counts_time, same_values
+from intarsia.archives.parsed import ParsedFile, ParsedVariable
 from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.values import is_nullable, values_dtype
 from intarsia.errors import IngestError
-
-if TYPE_CHECKING:
-    from intarsia.archives.parsed import ParsedFile, ParsedVariable
 
 LEDGER = "intarsia-sources"
 """Name of the group; a variable of that name cannot be ingested."""
@@ -64,7 +60,7 @@ class Ledger:
     def total(self) -> int:
         return sum(self.lengths)
 
-    def rearranged(self, kept: Iterable[int], placed: Iterable[tuple[ParsedFile, int, int]]) -> Ledger:
+    def rearranged(self, kept: Iterable[int], placed: Iterable[tuple[ParsedFile, int, int]]) -> "Ledger":
         """The sources in the order of the axis as it will be: new ones in their places, kept ones between.
 
         New ones come with their first step and number of steps, in the order of the axis.
@@ -83,7 +79,7 @@ class Ledger:
         return Ledger([e[0] for e in entries], [e[1] for e in entries], [e[2] for e in entries], members)
 
     @classmethod
-    def read(cls, group: zarr.Group) -> Ledger:
+    def read(cls, group: zarr.Group) -> Self:
         """The ledger of a dataset; an empty one if it has none."""
         if LEDGER not in group:
             return cls()
@@ -137,7 +133,7 @@ class Dataset:
         return not self.ledger.locations
 
     @classmethod
-    def read(cls, store: Any, path: str) -> Dataset:
+    def read(cls, store: Any, path: str) -> Self:
         """The dataset at a path of a store."""
         group = _group(store, path)
         if group is None:

@@ -1,27 +1,21 @@
 """The draft of an ingest: everything that a commit will contain, decided before anything is written."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from intarsia.archives.cf import PACKING, Decoding
-from intarsia.archives.coordinates import Joined, Segment, arrange, join, labels
-from intarsia.archives.dataset import Expected, Rules, widened
+from intarsia.archives.coordinates import Insertion, Joined, Segment, arrange, join, labels
+from intarsia.archives.dataset import Dataset, Expected, Ledger, Rules, widened
 from intarsia.archives.encodings import ChunkSet, chunk_sets_of
 from intarsia.archives.ingest_report import Run, Runs
+from intarsia.archives.parsed import ParsedFile, ParsedVariable, Want
 from intarsia.array.values import is_nullable, values_dtype
 from intarsia.errors import IngestError
-
-if TYPE_CHECKING:
-    from intarsia.archives.coordinates import Insertion
-    from intarsia.archives.dataset import Dataset, Ledger
-    from intarsia.archives.parsed import ParsedFile, ParsedVariable, Want
-    from intarsia.packing import Packing
+from intarsia.packing import Packing
 
 
 @dataclass(slots=True)

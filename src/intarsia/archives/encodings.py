@@ -5,28 +5,22 @@ values that become null, and an asked-for type that values are rounded to. For e
 them too before manifests had packings.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec
+from zarr.dtype import ZDType
 from zarr.registry import get_codec_class
 
 from intarsia.archives.cf import Decoding, zarr_type
+from intarsia.archives.parsed import ParsedVariable
 from intarsia.array.box import Box, chunk_grid
 from intarsia.errors import IngestError
 from intarsia.nullable import NULL, OptionalDType, Some
-
-if TYPE_CHECKING:
-    from zarr.dtype import ZDType
-
-    from intarsia.archives.cf import Decoding
-    from intarsia.archives.parsed import ParsedVariable
 
 
 def _unpacked(decoding: Decoding) -> np.dtype[Any]:
@@ -163,7 +157,7 @@ class SourceEncoding:
         return {key: document[key] for key in ("data_type", "chunk_grid", "codecs")}
 
     @property
-    def bare(self) -> SourceEncoding:
+    def bare(self) -> "SourceEncoding":
         """The same chunks seen as stored numbers: to write a copy without packing it again."""
         data_type = zarr_type(self.stored)
         fill = self.fill_value if self.data_type == data_type else data_type.default_scalar()

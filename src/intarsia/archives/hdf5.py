@@ -5,24 +5,26 @@ data inside the object header for "never written", and forgets whether an attrib
 these are read here, from the same open file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from intarsia.archives.cf import FILE_MATTERS
-from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, is_one_step, read_stored, roles
+from intarsia.archives.parsed import (
+    Description,
+    ParsedFile,
+    ParsedVariable,
+    Want,
+    is_one_step,
+    read_stored,
+    roles,
+)
+from intarsia.archives.sources import Sources
 from intarsia.archives.virtual import arrays_of, parsed_variable
 from intarsia.extras import extra
-
-if TYPE_CHECKING:
-    from intarsia.archives.parsed import Want
-    from intarsia.archives.sources import Sources
-
 
 NOT_A_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 HIDDEN = FILE_MATTERS | {"_Netcdf4Coordinates", "_nc3_strict"}

@@ -1,7 +1,5 @@
 """What an ingest did, or would do: the runs of equal encoding, and every file's fate."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal

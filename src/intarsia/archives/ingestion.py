@@ -4,14 +4,12 @@ Every file is parsed once. What was found is drafted against the newest state of
 committed; if another writer was faster, drafted again.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import icechunk
 import numpy as np
@@ -19,7 +17,7 @@ import numpy as np
 from intarsia._icechunk import safe_store
 from intarsia.archives.containers import with_containers
 from intarsia.archives.dataset import Dataset, Rules
-from intarsia.archives.draft import make_draft
+from intarsia.archives.draft import Draft, make_draft
 from intarsia.archives.ingest_report import FileReport, IngestReport, Runs
 from intarsia.archives.parsed import ParsedFile, Want
 from intarsia.archives.parsing import REMOTE_THREADS, made_alike, parse_all
@@ -29,10 +27,6 @@ from intarsia.errors import IngestError, RepositoryNotFoundError
 from intarsia.progress import Progress, silent
 from intarsia.versions.commit import Backoff, Commit, settle
 from intarsia.versions.repository import open_repository
-
-if TYPE_CHECKING:
-    from intarsia.archives.draft import Draft
-
 
 SHOWN_PROBLEMS = 10
 

@@ -1,16 +1,12 @@
 """What a parser found in one source file: plain data that any process can hand to another."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from intarsia.archives.sources import Identity
-
+from intarsia.archives.sources import Identity
 
 type Role = Literal["data", "joined", "static"]
 
@@ -54,7 +50,7 @@ class Description:
     def nbytes(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
-    def parsed(self, name: str, role: Role, **more: Any) -> ParsedVariable:
+    def parsed(self, name: str, role: Role, **more: Any) -> "ParsedVariable":
         """The variable that this describes, with more fields of it."""
         return ParsedVariable(name, role, self.dims, self.shape, dict(self.attrs), self.dtype, **more)
 

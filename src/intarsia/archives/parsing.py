@@ -3,32 +3,25 @@
 A bad file never stops the rest: what is wrong with it is an answer.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from intarsia.archives.coordinates import counts_time
 from intarsia.archives.encodings import depends_on_axes
 from intarsia.archives.hdf5 import HDF5
-from intarsia.archives.parsed import Failure, ParsedFile, ParsedVariable
-from intarsia.archives.sources import local_path, scheme_of
+from intarsia.archives.parsed import Failure, ParsedFile, ParsedVariable, Want
+from intarsia.archives.sources import Sources, local_path, scheme_of
 from intarsia.archives.virtual import N5_ATTRIBUTES, N5Parser, VirtualFormat, is_n5
 from intarsia.errors import MissingExtraError
 from intarsia.extras import extra
 from intarsia.parallel import check_client
-
-if TYPE_CHECKING:
-    from intarsia.archives.parsed import Want
-    from intarsia.archives.sources import Sources
-
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")

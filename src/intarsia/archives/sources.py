@@ -1,7 +1,5 @@
 """Where source files are: names and globs as URLs, the stores behind them, what identifies their content."""
 
-from __future__ import annotations
-
 import io
 import math
 import os

@@ -1,25 +1,20 @@
 """Where contributions go: stretches of members, one after the other, and the regions that show them."""
 
-from __future__ import annotations
-
 from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from intarsia.archives.draft import ArrayDraft, Contribution
+from intarsia.archives.encodings import ChunkSet, SourceEncoding
 from intarsia.array.box import Box
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
 from intarsia.array.member import new_name
+from intarsia.array.packings import Packings
 from intarsia.array.table import NONE, RegionTable, Row
-
-if TYPE_CHECKING:
-    from intarsia.archives.draft import ArrayDraft, Contribution
-    from intarsia.archives.encodings import ChunkSet, SourceEncoding
-    from intarsia.array.packings import Packings
-    from intarsia.packing import Packing
+from intarsia.packing import Packing
 
 
 @dataclass(slots=True)

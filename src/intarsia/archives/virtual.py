@@ -4,13 +4,11 @@ Two things that it does not do are here, too: N5 containers, whose every block i
 `n5_default`; and attributes of NetCDF classic files with their types, which its parser forgets.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace as with_fields
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -24,17 +22,15 @@ from intarsia.archives.parsed import (
     Description,
     ParsedFile,
     ParsedVariable,
+    Role,
+    Want,
     is_one_step,
     read_stored,
     roles,
 )
-from intarsia.archives.sources import FILE, Identity
+from intarsia.archives.sources import FILE, Identity, Sources
 from intarsia.array.box import chunk_grid
 from intarsia.extras import extra
-
-if TYPE_CHECKING:
-    from intarsia.archives.parsed import Role, Want
-    from intarsia.archives.sources import Sources
 
 # The same bytes under the name that is specified for Zarr v3, so that more readers know it. The others stay
 # as they are: zarr-python reads them without any help.

@@ -1,12 +1,10 @@
 """Writing a draft into a session: members, references, manifests, coordinates, the ledger."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import zarr
@@ -16,29 +14,31 @@ from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from intarsia._compat import sync
 from intarsia.archives.cf import clean, encoded_fill_attribute, zarr_type
-from intarsia.archives.dataset import LEDGER
-from intarsia.archives.parsed import read_stored
+from intarsia.archives.coordinates import Joined
+from intarsia.archives.dataset import LEDGER, Dataset
+from intarsia.archives.draft import ArrayDraft, Draft
+from intarsia.archives.parsed import ChunkRanges, read_stored
 from intarsia.archives.parsing import format_of
-from intarsia.archives.stretches import Stretches, merged, refined, with_gap, without_cells
+from intarsia.archives.sources import Sources
+from intarsia.archives.stretches import (
+    GrowingMember,
+    Stretch,
+    Stretches,
+    merged,
+    refined,
+    with_gap,
+    without_cells,
+)
 from intarsia.array.box import Box, blocks
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
+from intarsia.array.manifest import Manifest
 from intarsia.array.opening import create
 from intarsia.array.table import NONE
 from intarsia.array.values import values_dtype
 from intarsia.errors import IngestError
 from intarsia.nullable import optional_dtype
 from intarsia.packing import Packing
-
-if TYPE_CHECKING:
-    from intarsia.archives.coordinates import Joined
-    from intarsia.archives.dataset import Dataset
-    from intarsia.archives.draft import ArrayDraft, Draft
-    from intarsia.archives.parsed import ChunkRanges
-    from intarsia.archives.sources import Sources
-    from intarsia.archives.stretches import GrowingMember, Stretch
-    from intarsia.array.manifest import Manifest
-
 
 COORDINATE_CHUNK = 1 << 16
 """Elements of a chunk of a coordinate array, at most: small enough to append to, few enough to open fast."""

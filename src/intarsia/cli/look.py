@@ -27,13 +27,7 @@ from intarsia.errors import BoundsError
 from intarsia.report.drawing import COLOURS
 from intarsia.report.survey import survey
 from intarsia.report.write_report import MOST_VERSIONS, whole_file, write_report
-from intarsia.words import (
-    EXPLAIN_COLUMNS,
-    PIPELINE_COLUMNS,
-    count_text,
-    ratio_text,
-    size_text,
-)
+from intarsia.words import EXPLAIN_COLUMNS, PIPELINE_COLUMNS, count_text, ratio_text, size_text
 
 
 @verb

@@ -1,13 +1,11 @@
 """From a path or URL on the command line to a store, a version of it, and its arrays."""
 
-from __future__ import annotations
-
 import os
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import icechunk
 from zarr.storage import ZipStore
@@ -39,7 +37,7 @@ class NamedStore:
     """The version that is meant."""
 
     @classmethod
-    def find(cls, asked: Existing) -> NamedStore:
+    def find(cls, asked: Existing) -> Self:
         """What is at a path or URL; a repository may read sources below the prefixes in `allow`."""
         version = Version(*(getattr(asked, name, None) for name in ("branch", "tag", "snapshot", "as_of")))
         repo = cls._repository(asked.store, asked.storage_option)
@@ -52,7 +50,7 @@ class NamedStore:
         return cls(asked.store, repo, version)
 
     @classmethod
-    def make(cls, asked: Making) -> NamedStore:
+    def make(cls, asked: Making) -> Self:
         """What is at a path or URL; a new repository if nothing is."""
         path = Path(asked.store).expanduser()
         if "://" not in asked.store and path.exists() and any(path.iterdir()):

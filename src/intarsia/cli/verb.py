@@ -3,8 +3,6 @@
 Tables are for people, one JSON document for machines; progress goes to the other stream.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import json
@@ -72,7 +70,7 @@ class Exit(IntEnum):
 
     meaning: str
 
-    def __new__(cls, value: int, meaning: str) -> Exit:
+    def __new__(cls, value: int, meaning: str) -> "Exit":
         member = int.__new__(cls, value)
         member._value_ = value
         member.meaning = meaning

@@ -18,7 +18,9 @@ import zarr
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, CodecPipeline, GetResult
 from zarr.abc.store import ByteGetter, Store
 from zarr.codecs import ShardingCodec, TransposeCodec
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import NDBuffer, default_buffer_prototype
+from zarr.core.indexing import SelectorTuple
+from zarr.core.metadata import ArrayMetadata
 from zarr.errors import BaseZarrError
 from zarr.registry import get_pipeline_class, register_pipeline
 from zarr.storage import StorePath
@@ -58,10 +60,6 @@ from intarsia.errors import (
 )
 
 if TYPE_CHECKING:
-    from zarr.core.buffer import NDBuffer
-    from zarr.core.indexing import SelectorTuple
-    from zarr.core.metadata import ArrayMetadata
-
     from intarsia.codecs.decide.decisions import Decision
 
     type Item = tuple[Any, ArraySpec, SelectorTuple, SelectorTuple, bool]

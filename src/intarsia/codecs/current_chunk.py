@@ -5,14 +5,13 @@ from its key in the store and its position in a shard. Everything is computed wh
 most chunks nobody does.
 """
 
-from __future__ import annotations
-
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from typing import Self
 
 import zarr
 from zarr.abc.codec import ArrayArrayCodec, Codec
@@ -83,7 +82,7 @@ class Grid:
     """Where each chunk starts."""
 
     @classmethod
-    def of(cls, metadata: ArrayV3Metadata) -> Grid:
+    def of(cls, metadata: ArrayV3Metadata) -> Self:
         """The grid of the array with this metadata."""
         return cls(metadata.chunk_key_encoding, ChunkGrid.from_metadata(metadata))
 

@@ -10,20 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import zarr
 from zarr.abc.codec import Codec
+from zarr.core.buffer import Buffer
 
 from intarsia._compat import JSON, ArrayConfig, ArraySpec
 from intarsia.codecs.decide.decisions import Decision, DecisionLike, parse_decision
+from intarsia.codecs.decide.nested import Chain
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
-
-if TYPE_CHECKING:
-    from zarr.core.buffer import Buffer
-
-    from intarsia.codecs.decide.nested import Chain
-
 
 type PaddingFunction = Callable[..., bytes]
 """Called with the encoded chunk as a uint8 array, and with `chunk_index=` if it asks for it; returns

@@ -16,7 +16,7 @@ import zarr
 from zarr.abc.codec import BytesBytesCodec
 from zarr.abc.store import ByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.codecs import Crc32cCodec
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from intarsia._compat import store_supports_sync_io, sync
@@ -25,7 +25,6 @@ from intarsia.codecs.header import OffsetCodec, PadCodec
 
 if TYPE_CHECKING:
     from icechunk import IcechunkStore
-    from zarr.core.buffer import Buffer
 
 
 type Index = tuple[int, ...]

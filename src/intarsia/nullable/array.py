@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
+from zarr.core.attributes import Attributes
 
 from intarsia._compat import is_pure_fancy_indexing
 from intarsia.codecs import with_decision, with_padding
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
-    from zarr.core.attributes import Attributes
 
 
 class NullableArray:

@@ -5,8 +5,6 @@ behaviour for plain arrays; for a dtype that says "nullable" (see elements.py) i
 `OptionalNDBuffer`. Who makes zarr ask it: `meet_nulls` in dtype.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, SupportsIndex, cast
@@ -158,7 +156,7 @@ class OptionalNDBuffer(DeferredNDBuffer, NullableNDBuffer):
         self._nullable = array
 
     @classmethod
-    def from_gathered(cls, chunk: Gathered) -> OptionalNDBuffer:
+    def from_gathered(cls, chunk: Gathered) -> Self:
         """A chunk whose elements are put in place when somebody looks, or into another buffer."""
         made = cls.__new__(cls)
         made._gathered = chunk

@@ -8,8 +8,6 @@ a nullable array is the plain dtype with a note on it, an `ElementType`: NumPy's
 `na_object` of a `StringDType`, which takes no metadata. The note changes nothing about the dtype otherwise.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Self
@@ -59,7 +57,7 @@ class Null:
         """A nullable scalar of `dtype`, so that `zarr_array[i] = NULL` works."""
         return _as_values(self, dtype)
 
-    def __reduce__(self) -> tuple[type[Null], tuple[()]]:
+    def __reduce__(self) -> tuple[type["Null"], tuple[()]]:
         return (Null, ())
 
 
@@ -109,7 +107,7 @@ class Some:
         """A nullable scalar of `dtype`, so that `zarr_array[i] = Some(3)` works."""
         return _as_values(self, dtype)
 
-    def __reduce__(self) -> tuple[type[Some], tuple[Any]]:
+    def __reduce__(self) -> tuple[type["Some"], tuple[Any]]:
         return (Some, (self.value,))
 
 

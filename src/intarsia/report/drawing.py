@@ -3,8 +3,6 @@
 The colours are told apart by people with colour-blindness, on light and on dark ground; letters help.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod

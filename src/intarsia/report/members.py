@@ -4,8 +4,6 @@ Read from their zarr.json alone: to open a member as a `zarr.Array` costs thirty
 10,000 regions cannot afford it. Sizes are asked of the store; no chunk is read.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -13,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import zarr
@@ -114,7 +112,7 @@ class MemberFacts:
         return tuple(map(int, parts))
 
     @classmethod
-    def of(cls, name: str, document: Mapping[str, Any]) -> MemberFacts:
+    def of(cls, name: str, document: Mapping[str, Any]) -> Self:
         """From the content of zarr.json."""
         codecs = document["codecs"]
         grain = tuple(document["chunk_grid"]["configuration"]["chunk_shape"])
@@ -136,7 +134,7 @@ class MemberFacts:
         )
 
     @classmethod
-    def unknown(cls, name: str, ndim: int, problem: str) -> MemberFacts:
+    def unknown(cls, name: str, ndim: int, problem: str) -> Self:
         """A member that cannot be read."""
         nothing = (1,) * ndim
         return cls(name, (), nothing, nothing, nothing, "c", "/", problem)

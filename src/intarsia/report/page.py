@@ -1,7 +1,5 @@
 """The report: one HTML page that shows what was done to the data, from disk, without server or network."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Sequence

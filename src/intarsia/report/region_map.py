@@ -3,8 +3,6 @@
 A notebook shows it with its legend and the table of regions.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -175,7 +173,7 @@ def _description(survey: Survey) -> str:
     )
 
 
-def _draw_pane(survey: Survey, pane: Pane, mixtures: _Mixtures) -> tuple[list[str], float]:
+def _draw_pane(survey: Survey, pane: Pane, mixtures: "_Mixtures") -> tuple[list[str], float]:
     strips = max(1, len(pane.shape) - 2)
     most = MOST_PLANE_CELLS if len(pane.axes) == 2 else max(8, MOST_STRIP_CELLS // strips)
     cells = project(pane.shape, survey.start, survey.stop, survey.group, pane.axes, most)
@@ -189,7 +187,7 @@ def _draw_pane(survey: Survey, pane: Pane, mixtures: _Mixtures) -> tuple[list[st
     return parts, pane.y + pane.height + (34 if pane.axes else 8)
 
 
-def _draw_cell(survey: Survey, pane: Pane, cell: Cell, mixtures: _Mixtures) -> str:
+def _draw_cell(survey: Survey, pane: Pane, cell: Cell, mixtures: "_Mixtures") -> str:
     """One cell: a colour; a mixture as stripes on the plane, and as layers on a strip, where the height is
     free to mean a share."""
     x, y, width, height = pane.box(cell)

@@ -1,16 +1,15 @@
 """Sections of the page: how well chunks were compressed, bitmasks of `conditional` codecs, slots."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from zarr.storage import LocalStore
 
+from intarsia.array import LogicalArray
 from intarsia.array.orientation import View
 from intarsia.array.table import NONE, Ints
 from intarsia.codecs.decide.masks import masks_by_codec
@@ -32,9 +31,6 @@ from intarsia.report.region_map import html_table
 from intarsia.report.survey import Survey, shown_chunks
 from intarsia.shards.inspection import SlotStats, slot_stats
 from intarsia.words import count_text, markup, percent_text, ratio_text, size_text
-
-if TYPE_CHECKING:
-    from intarsia.array import LogicalArray
 
 HEAT_ROWS, HEAT_COLUMNS = 60, 80
 """Cells of the map: more than this cannot be told apart on a screen."""

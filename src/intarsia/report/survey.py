@@ -4,23 +4,18 @@ Everything that is shown, as text, picture or page, is drawn from a survey and f
 all of them say the same.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from intarsia.array import LogicalArray
 from intarsia.array.manifest import Manifest
 from intarsia.array.table import NONE, Ints
 from intarsia.report.members import MemberFacts, StoredChunks, read_facts, requests_needed, stored_chunks
 from intarsia.words import REGION_COLUMNS, bounds_text, ratio_text, size_text
-
-if TYPE_CHECKING:
-    from intarsia.array import LogicalArray
-
 
 MOST_PIPELINES = 8
 """More kinds than this cannot be told apart by colour: they are named more coarsely, then put together."""

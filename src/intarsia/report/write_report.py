@@ -1,7 +1,5 @@
 """Writing the report page: what it says is gathered here, going on where a part of an array is damaged."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import os
@@ -11,10 +9,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
+import icechunk
 import numpy as np
 
+from intarsia.array import LogicalArray
 from intarsia.array import open as open_plain
 from intarsia.array.hierarchy import logical_arrays
 from intarsia.array.upkeep import Problem, verify
@@ -27,11 +27,6 @@ from intarsia.versions.compare import ArrayChange
 from intarsia.versions.history import HistoryEntry, history
 from intarsia.versions.version import Version, open, resolve
 from intarsia.words import bounds_text, count_text
-
-if TYPE_CHECKING:
-    import icechunk
-
-    from intarsia.array import LogicalArray
 
 MOST_VERSIONS = 40
 MOST_ATTRIBUTES = 100

@@ -1,7 +1,5 @@
 """Compaction: shards without slots again, as small as their chunks are, and compressed if wanted."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time
@@ -10,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Semaphore
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,14 +19,9 @@ from intarsia.codecs.decide.routes import Route, array_codecs, routes
 from intarsia.errors import ChunkDecodeError, ReadOnlyError
 from intarsia.progress import Progress, silent
 from intarsia.shards import files
-from intarsia.shards.handle import ShardedArray
+from intarsia.shards.handle import AnyArray, ShardedArray
 from intarsia.shards.reading import read_chunks
-from intarsia.shards.swap import chunk_lengths, dense, held_shard, put
-
-if TYPE_CHECKING:
-    from intarsia.shards.handle import AnyArray
-    from intarsia.shards.swap import HeldShard
-
+from intarsia.shards.swap import HeldShard, chunk_lengths, dense, held_shard, put
 
 AT_ONCE = 4
 """Shards that are compacted at once: while one waits for the disk, the next one is copied."""
@@ -130,7 +122,7 @@ class _Compacting:
     """Compacting the shards of one array, of which others wait while some are worked on."""
 
     sharded: ShardedArray
-    recoding: Recoding | None
+    recoding: "Recoding | None"
     turns: Semaphore = field(default_factory=lambda: Semaphore(AT_ONCE))
 
     def compact(self, path: Path) -> tuple[bool, int, int]:

@@ -1,12 +1,9 @@
 """Looking at all shards of an array: how full their slots are, and whether anything is wrong with them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,12 +11,9 @@ from intarsia.codecs.current_chunk import working_on
 from intarsia.codecs.shard_index import Table, absent
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
-from intarsia.shards.handle import ShardedArray
+from intarsia.shards.handle import AnyArray, ShardedArray
 from intarsia.shards.reading import check_believable, locked_index, parked, placed, read_chunks, unparked
 from intarsia.shards.swap import dense
-
-if TYPE_CHECKING:
-    from intarsia.shards.handle import AnyArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,16 @@
 """`sharding_indexed` at run time, writing chunks into slots; on disk nothing but the sharding of Zarr."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from zarr.abc.codec import Codec
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
+from zarr.core.array_spec import ArraySpec
+from zarr.core.buffer import Buffer, NDBuffer
 from zarr.storage import StorePath
 
 from intarsia._compat import (
@@ -30,20 +30,12 @@ from intarsia.codecs.decide.routes import array_codecs
 from intarsia.codecs.runtime import all_codecs
 from intarsia.codecs.shard_index import CHECKSUM, checksum_of
 from intarsia.errors import ReadOnlyError, SlotsUnsupportedError
-from intarsia.shards.inner_codecs import encoded_bound, placed, raw
+from intarsia.shards.inner_codecs import EncodedBound, encoded_bound, placed, raw
 from intarsia.shards.locks import local_root
 from intarsia.shards.reading import in_batches, read_chunks
 from intarsia.shards.slots import SlotIndex, SlotSettings, from_the_array
 from intarsia.shards.swap import restore_slots
-from intarsia.shards.writing import SlotWrite, write_slots
-
-if TYPE_CHECKING:
-    from zarr.core.array_spec import ArraySpec
-    from zarr.core.buffer import Buffer, NDBuffer
-
-    from intarsia.shards.inner_codecs import EncodedBound
-    from intarsia.shards.writing import Payload
-
+from intarsia.shards.writing import Payload, SlotWrite, write_slots
 
 OURS = "zarr.config.set({'codec_pipeline.path': 'intarsia.codecs.context.BatchedPipeline'})"
 """How to choose a pipeline that can write parts of a shard behind a transpose."""
@@ -113,7 +105,7 @@ class SlottedSharding(ShardingCodec):
         safe_readers: bool = True,
         fsync: bool = False,
         any_filesystem: bool = False,
-    ) -> SlottedSharding:
+    ) -> Self:
         """The same sharding, with slots."""
         same = {field.name: getattr(codec, field.name) for field in fields(ShardingCodec)}
         return cls(**same, safe_readers=safe_readers, fsync=fsync, any_filesystem=any_filesystem)
@@ -148,7 +140,7 @@ class SlottedSharding(ShardingCodec):
     def _index(self, shard_spec: ArraySpec) -> SlotIndex:
         return SlotIndex.of(self, shard_spec.shape)
 
-    def behind(self, transposes: tuple[Codec, ...]) -> SlottedSharding:
+    def behind(self, transposes: tuple[Codec, ...]) -> "SlottedSharding":
         """What does the work of `transposes` and of this codec; our pipelines ask for it."""
         return TransposedSharding.of_both(transposes, self) if transposes else self
 
@@ -305,7 +297,7 @@ class TransposedSharding(ChunkNamingCodec, SlottedSharding):
         object.__setattr__(self, "axes", axes)
 
     @classmethod
-    def of_both(cls, transposes: tuple[Codec, ...], codec: SlottedSharding) -> TransposedSharding:
+    def of_both(cls, transposes: tuple[Codec, ...], codec: SlottedSharding) -> Self:
         """One codec for all of them."""
         seen, axes = from_the_array(transposes, codec)
         settings = {field.name: getattr(seen, field.name) for field in fields(SlottedSharding)}

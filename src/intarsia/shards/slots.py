@@ -1,14 +1,12 @@
 """The slots of a shard: how its index numbers them, where they lie, and how one array wants them to be."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 from zarr.abc.codec import Codec
@@ -18,10 +16,8 @@ from intarsia._compat import morton_order_coords
 from intarsia.codecs.current_chunk import to_array_axes
 from intarsia.codecs.shard_index import ENTRY, ShardIndex, Table, absent
 from intarsia.errors import SlotsUnsupportedError
+from intarsia.shards.inner_codecs import EncodedBound
 from intarsia.shards.reading import TORN, locked_index, unparked
-
-if TYPE_CHECKING:
-    from intarsia.shards.inner_codecs import EncodedBound
 
 
 @lru_cache(maxsize=64)
@@ -103,7 +99,7 @@ class SlotIndex(ShardIndex):
     @classmethod
     def in_array(
         cls, codec: ShardingCodec, shard_shape: tuple[int, ...], axes: tuple[int, ...] | None
-    ) -> SlotIndex:
+    ) -> Self:
         """As `of`, where both shapes are in the array's axes."""
         index = cls.of(codec, shard_shape)
         if axes is None:

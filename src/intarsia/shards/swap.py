@@ -7,8 +7,6 @@ time before (the chunk is *parked*): then it fails instead. A checksum of the ch
 readers do not check it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os
@@ -16,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,10 +23,7 @@ from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 from intarsia.shards import files
 from intarsia.shards.locks import close_file, lock_index, lock_out_writers, open_file, try_lock
 from intarsia.shards.reading import PARKED, TORN, believable, mend, placed, torn
-
-if TYPE_CHECKING:
-    from intarsia.shards.slots import SlotIndex, SlotLayout, SlotSettings
-
+from intarsia.shards.slots import SlotIndex, SlotLayout, SlotSettings
 
 SETTLE = 0.2
 """Seconds for which an entry leads astray before the file is replaced: far longer than a reader takes from

@@ -1,7 +1,5 @@
 """Writing chunks to the slots of one shard file, beside other processes that do the same."""
 
-from __future__ import annotations
-
 import os
 import random
 import time
@@ -9,17 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from intarsia.codecs.shard_index import NO_ENTRY
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, SlotsGoneError
 from intarsia.shards import files
 from intarsia.shards.locks import lock_index, lock_out_writers
 from intarsia.shards.reading import TORN, held_chunks, locked_entries, mend, parked, torn_message
-
-if TYPE_CHECKING:
-    from intarsia.shards.slots import SlotLayout, SlotSettings
-
+from intarsia.shards.slots import SlotLayout, SlotSettings
 
 WORTH_ALLOCATING = 64 << 10
 """From this size on, having the file system allocate a slot before writing it pays: the write holds the
@@ -138,7 +132,7 @@ class _Rests:
 
 def _find_slots(
     path: Path, fd: int, settings: SlotSettings, numbers: Sequence[int]
-) -> tuple[_Slots | None, bool]:
+) -> tuple["_Slots | None", bool]:
     """The slots of an open shard, if it has any, and whether its index says so as it should."""
     rows, intact = locked_entries(fd, settings.index, numbers)
     sound = intact and not parked(rows).any()

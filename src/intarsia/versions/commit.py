@@ -5,8 +5,6 @@
 takes, and then committed, or moved on top of what others have committed meanwhile, or prepared again.
 """
 
-from __future__ import annotations
-
 import datetime
 import random
 import secrets

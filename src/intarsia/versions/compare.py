@@ -1,11 +1,10 @@
 """What differs between two versions of a logical array: regions, values, attributes, bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Self
 
+import icechunk
 import zarr
 
 from intarsia.array.attributes import RESERVED
@@ -16,10 +15,6 @@ from intarsia.array.member import encoding_of, grain, short_codecs
 from intarsia.array.routing import Rerouted, disturbed, rerouted, rows_of, shown_in
 from intarsia.array.table import Row
 from intarsia.versions.version import group_at
-
-if TYPE_CHECKING:
-    import icechunk
-
 
 type Bounds = tuple[tuple[int, int], ...]
 type ChangeKind = Literal["added", "dropped", "recoded", "joined", "written"]
@@ -34,7 +29,7 @@ class State:
         self.session, self.path, self.logical = session, path.strip("/"), logical
 
     @classmethod
-    def of(cls, session: icechunk.Session, path: str) -> State:
+    def of(cls, session: icechunk.Session, path: str) -> Self:
         """The array as a session has it; a damaged one is an error."""
         return cls(session, path, group_at(session, path))
 

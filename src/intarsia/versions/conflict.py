@@ -7,10 +7,9 @@ So the routing is checked here, both for our writes under their manifest and for
 What "nothing changed" means is said once, in `Ground`: recode, restore and the merging of forks ask it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 import icechunk
 
@@ -51,7 +50,7 @@ class Changes:
     """Paths of arrays that are new, gone or have other metadata."""
 
     @classmethod
-    def of(cls, diff: icechunk.Diff) -> Changes:
+    def of(cls, diff: icechunk.Diff) -> Self:
         chunks: dict[str, dict[str, list[tuple[int, ...]]]] = {}
         for path, indices in diff.updated_chunks.items():
             group, name = _split(path)
@@ -104,7 +103,7 @@ class Ground:
     @classmethod
     def of(
         cls, base: icechunk.Session, path: str, box: Box | None = None, manifest: Manifest | None = None
-    ) -> Ground:
+    ) -> Self:
         """The box of a logical array in a session, by default all of it; its manifest is read if need be."""
         node, manifest = node_at(base, path), manifest or manifest_at(base, path)
         assert node is not None

@@ -1,11 +1,9 @@
 """Writing one transaction from many processes: shares of the chunks that do not overlap, checked."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterable, Iterator
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import icechunk
 import numpy as np
@@ -23,14 +21,11 @@ from intarsia.array.manifest import Manifest
 from intarsia.array.member import Live, grain
 from intarsia.array.plan import Part, Request, plan, request
 from intarsia.array.routing import rows_of, shown_in
+from intarsia.codecs import Decision
 from intarsia.codecs.runtime import default_decision
 from intarsia.errors import ForkError
 from intarsia.versions.conflict import Ground
 from intarsia.versions.version import same_node
-
-if TYPE_CHECKING:
-    from intarsia.codecs import Decision
-
 
 type Bounds = tuple[tuple[int, int], ...]
 type Chunks = dict[str, frozenset[tuple[int, ...]]]

@@ -1,13 +1,12 @@
 """Time travel: history, differences between versions, and a version restored."""
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import icechunk
 import zarr
 from zarr.core.buffer import default_buffer_prototype
 
@@ -26,9 +25,6 @@ from intarsia.versions.conflict import Changes, Ground
 from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
 from intarsia.versions.transaction import Transaction, retry
 from intarsia.versions.version import Version, group_at, manifest_at, same_node, snapshot_named
-
-if TYPE_CHECKING:
-    import icechunk
 
 
 @dataclass(frozen=True)

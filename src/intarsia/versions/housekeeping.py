@@ -1,14 +1,12 @@
 """Looking after a repository: what is wrong in it, and what nobody needs any more."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime
 from concurrent.futures import wait
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import icechunk
 from zarr.errors import GroupNotFoundError
@@ -22,9 +20,6 @@ from intarsia.errors import CutOffError, NotLogicalArrayError, ReadOnlyError, Re
 from intarsia.versions.locking import commit_lock, directory_of
 from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
 from intarsia.versions.version import Version, as_repository, moment
-
-if TYPE_CHECKING:
-    import icechunk
 
 
 def verify(

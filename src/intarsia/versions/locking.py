@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+import icechunk
+
 from intarsia._compat import storage_path
 from intarsia.errors import LockTimeoutError, RepositoryError
 
 if TYPE_CHECKING:
-    import icechunk
     from filelock import BaseFileLock
 
 

@@ -1,14 +1,12 @@
 """Icechunk repositories: from a path or URL to an open one, and what its errors mean, in our words."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 import icechunk
@@ -153,7 +151,7 @@ class Location:
     """The directory, of a local repository."""
 
     @classmethod
-    def parse(cls, location: str | os.PathLike[str], options: Mapping[str, Any]) -> Location:
+    def parse(cls, location: str | os.PathLike[str], options: Mapping[str, Any]) -> Self:
         """The location behind a path or a URL."""
         text = os.fspath(location)
         if not is_url(text):
@@ -179,7 +177,7 @@ class Location:
                 return cls(text, icechunk.http_storage(text, headers=options.get("headers")), None, False)
 
     @classmethod
-    def _local(cls, text: str, options: Mapping[str, Any]) -> Location:
+    def _local(cls, text: str, options: Mapping[str, Any]) -> Self:
         _check_options(text, options, ())
         _expect_local_storage()
         path = Path(os.path.realpath(Path(text).expanduser()))

@@ -1,16 +1,15 @@
 """Transactions: everything inside is one commit, or nothing is; and what repeats them until they are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import icechunk
 
 from intarsia import array
 from intarsia._icechunk import safe_store, writing
+from intarsia.array import LogicalArray
 from intarsia.casting import Casting
 from intarsia.codecs.decide.decisions import DecisionLike
 from intarsia.codecs.runtime import PaddingFunction
@@ -18,9 +17,6 @@ from intarsia.versions.commit import Backoff, Commit, settle
 from intarsia.versions.conflict import Ground, clashes, hidden_writes
 from intarsia.versions.forks import Share, merge_forks
 from intarsia.versions.repository import RepositoryLike, explained, open_repository, translated
-
-if TYPE_CHECKING:
-    from intarsia.array import LogicalArray
 
 
 @dataclass(frozen=True)

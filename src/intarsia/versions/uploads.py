@@ -4,11 +4,11 @@ Only the edit of the manifest is repeated when somebody else was faster. What wa
 nobody has changed what was read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
+
+import icechunk
 
 from intarsia._icechunk import writing
 from intarsia.array import LogicalArray
@@ -22,6 +22,7 @@ from intarsia.array.recode import copy_values, reserve_recode
 from intarsia.array.reserve import Reservation, lattice_box
 from intarsia.array.values import as_values, holds_nulls
 from intarsia.casting import Casting
+from intarsia.codecs import CodecLike
 from intarsia.parallel import Client
 from intarsia.progress import Progress, silent
 from intarsia.versions.commit import Backoff, Commit, Prepared, settle
@@ -29,11 +30,6 @@ from intarsia.versions.conflict import Ground
 from intarsia.versions.repository import RepositoryLike, open_repository
 from intarsia.versions.transaction import SessionChanges
 from intarsia.versions.version import group_in_fork, group_to_edit, node_at
-
-if TYPE_CHECKING:
-    import icechunk
-
-    from intarsia.codecs import CodecLike
 
 
 def append(
@@ -201,7 +197,7 @@ class Upload:
         addition: Addition,
         incoming: Incoming,
         encoding: Encoding,
-    ) -> Upload:
+    ) -> Self:
         """Upload the data for the array as it is in a session, and attach it there."""
         path = logical.group.path
         upload = cls(commit, session, path, node_at(session, path), incoming, encoding, addition.rest_shape)
@@ -324,7 +320,7 @@ class Recoded:
         encoding: Encoding,
         client: Client | None,
         progress: Progress,
-    ) -> Recoded:
+    ) -> Self:
         """Encode a box of the array in a session, and attach it there."""
         path, fork = logical.group.path, session.fork()
         ground = Ground.of(session, path, box, logical.manifest)

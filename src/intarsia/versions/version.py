@@ -3,13 +3,11 @@
 And logical arrays in sessions: finding one where there may be none, telling one from another, forking one.
 """
 
-from __future__ import annotations
-
 import datetime
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import icechunk
 import zarr
@@ -18,14 +16,12 @@ from zarr.storage import StorePath
 
 from intarsia import array
 from intarsia._icechunk import safe_store
+from intarsia.array import LogicalArray
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryNotFoundError, VersionNotFoundError
 from intarsia.versions.repository import Location, describe, explained, is_repository, is_url, open_repository
-
-if TYPE_CHECKING:
-    from intarsia.array import LogicalArray
 
 SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{20}")
 """Twelve bytes in Crockford's base 32."""

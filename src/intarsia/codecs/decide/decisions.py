@@ -3,25 +3,19 @@
 A decision exists at run time only and never reaches zarr.json.
 """
 
-from __future__ import annotations
-
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+from zarr.core.buffer import Buffer
 
 from intarsia.codecs.current_chunk import current_chunk_index, named_chunk
+from intarsia.codecs.decide.nested import Chain
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
-
-if TYPE_CHECKING:
-    from zarr.core.buffer import Buffer
-
-    from intarsia.codecs.decide.nested import Chain
-
 
 type DecisionLike = Decision | str | Callable[..., object] | ArrayLike
 """A decision, its name, a function, a bitmask for all chunks, or an array of bitmasks over the chunk grid."""

@@ -1,7 +1,5 @@
 """The codecs nested in a `conditional` codec, or standing around it, called one at a time on one chunk."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Coroutine
@@ -42,7 +40,7 @@ class NamedCodec:
         return codec_supports_sync(self.codec)
 
     @cached_property
-    def fastest(self) -> NamedCodec:
+    def fastest(self) -> "NamedCodec":
         """The same codec at its fastest level, for a quick look at what it would do."""
         levels = {key: 1 for key in ("level", "clevel") if _above_one(self.configuration.get(key))}
         if not levels:
@@ -78,7 +76,7 @@ class Chain:
     def __len__(self) -> int:
         return len(self.codecs)
 
-    def fastest(self) -> Chain:
+    def fastest(self) -> "Chain":
         """The same codecs at their fastest levels."""
         return Chain(self.owner, tuple(codec.fastest for codec in self.codecs), self.spec)
 

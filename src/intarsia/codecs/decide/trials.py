@@ -3,22 +3,16 @@
 The trial's result is what is stored; nothing is encoded twice.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numcodecs import lz4
+from zarr.core.buffer import Buffer
 
 from intarsia.codecs.decide.decisions import Decision
+from intarsia.codecs.decide.nested import Chain
 from intarsia.errors import CodecConfigurationError
-
-if TYPE_CHECKING:
-    from zarr.core.buffer import Buffer
-
-    from intarsia.codecs.decide.nested import Chain
-
 
 type Octets = np.ndarray[Any, np.dtype[np.uint8]]
 

@@ -3,8 +3,6 @@
 Blocks are cut so that they hold whole chunks: no chunk belongs to two of them.
 """
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
@@ -12,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, Self
 
 import dask
 import dask.array as da
@@ -104,7 +102,7 @@ class Cluster:
         scheduler = get_scheduler() or dask.threaded.get
         return scheduler in (dask.threaded.get, dask.local.get_sync)
 
-    def _receipts(self, written: list[da.Array], count: _Count) -> Iterator[Receipt]:
+    def _receipts(self, written: list[da.Array], count: "_Count") -> Iterator[Receipt]:
         client = self._running
         if client is None:
             yield from _local_receipts(written, count)
@@ -124,7 +122,7 @@ class Cluster:
                 client.cancel(futures, force=True)
 
 
-def _local_receipts(written: list[da.Array], count: _Count) -> Iterator[Receipt]:
+def _local_receipts(written: list[da.Array], count: "_Count") -> Iterator[Receipt]:
     names = {array.name for array in written}
 
     def posttask(key: Any, _result: Any, _graph: Any, _state: Any, _worker: Any) -> None:
@@ -200,7 +198,7 @@ class _PieceInBlocks:
     """The smallest unit of the member that two tasks can write side by side."""
 
     @classmethod
-    def of(cls, source: da.Array, logical: LogicalGroup, room: Reservation, piece: Piece) -> _PieceInBlocks:
+    def of(cls, source: da.Array, logical: LogicalGroup, room: Reservation, piece: Piece) -> Self:
         member = logical.members.child(piece.member)
         size = grain(member)
         part = source[piece.source.slices]

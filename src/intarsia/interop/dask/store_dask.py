@@ -16,6 +16,7 @@ from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding, Members, grain
 from intarsia.array.reserve import Reservation
 from intarsia.array.values import as_values, shown
+from intarsia.codecs import CodecLike
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
 from intarsia.extras import extra
 from intarsia.interop.dask.jobs import (
@@ -37,7 +38,6 @@ from intarsia.versions.uploads import append_incoming
 from intarsia.versions.version import as_repository, resolve
 
 if TYPE_CHECKING:
-    from intarsia.codecs import CodecLike
     from intarsia.interop.dask.cluster import Cluster
 
 

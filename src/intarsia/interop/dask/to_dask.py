@@ -5,8 +5,6 @@ that no block reads from two members, and between those at the chunk bounds of t
 is read twice.
 """
 
-from __future__ import annotations
-
 import json
 from asyncio import gather
 from collections import Counter

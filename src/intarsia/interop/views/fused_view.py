@@ -3,8 +3,6 @@
 Behind a view is a store that shows another one, in which every logical array is one ordinary array.
 """
 
-from __future__ import annotations
-
 import asyncio
 import datetime
 import json
@@ -77,7 +75,7 @@ def view_store(
     *,
     consolidated: bool = False,
     version: Version = LATEST,
-) -> ViewStore:
+) -> "ViewStore":
     """The store of a view, with what is at `path` as its root."""
     chosen = None if codecs is None else tuple(parse_codec(codec) for codec in codecs)
     store = resolve(source.group if isinstance(source, LogicalArray) else source, version).store

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import icechunk
 import zarr
 
+from intarsia.codecs import CodecLike
 from intarsia.errors import IntarsiaError
 from intarsia.extras import extra
 from intarsia.interop.views.fused_view import ViewStore, view_store
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from zarr_http_server import BackgroundServer
-
-    from intarsia.codecs import CodecLike
 
 
 LOG = logging.getLogger("uvicorn.error")

@@ -1,7 +1,5 @@
 """A logical array as a JSON spec of TensorStore: members as layers, each in its place, holes beneath."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

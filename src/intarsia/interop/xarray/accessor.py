@@ -3,16 +3,11 @@
 The backend lies in the same room, so the accessor is also there once xarray has opened any dataset with it.
 """
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
+from intarsia.array import LogicalArray
 from intarsia.extras import extra
 from intarsia.interop.xarray.from_xarray import from_xarray
-
-if TYPE_CHECKING:
-    from intarsia.array import LogicalArray
-
 
 xr = extra("xarray", "xarray")
 

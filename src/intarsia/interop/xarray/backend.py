@@ -3,8 +3,6 @@
 Logical arrays and plain arrays side by side are its variables.
 """
 
-from __future__ import annotations
-
 import datetime
 import os
 import uuid

@@ -3,8 +3,6 @@
 xarray has no null: nullable arrays become NaN, NaT, a second variable, or an error.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
@@ -59,7 +57,7 @@ class LazyValues(BackendArray):
         """For `Dataset.load_async`: several variables are read at once."""
         return await asyncio.to_thread(self.__getitem__, key)
 
-    def __deepcopy__(self, memo: object) -> LazyValues:
+    def __deepcopy__(self, memo: object) -> "LazyValues":
         return self  # a view of what is stored: there is nothing in memory to copy
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -100,7 +98,7 @@ class PreferredChunks(Mapping[str, int | tuple[int, ...]]):
     def __repr__(self) -> str:
         return repr(self._known())
 
-    def __deepcopy__(self, memo: object) -> PreferredChunks:
+    def __deepcopy__(self, memo: object) -> "PreferredChunks":
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -232,11 +230,11 @@ class _Converted:
         return self.convert(self._array[key])
 
     @property
-    def oindex(self) -> _ConvertedIndexer:
+    def oindex(self) -> "_ConvertedIndexer":
         return _ConvertedIndexer(self, self._array.oindex.__getitem__)
 
     @property
-    def vindex(self) -> _ConvertedIndexer:
+    def vindex(self) -> "_ConvertedIndexer":
         return _ConvertedIndexer(self, self._array.vindex.__getitem__)
 
 
