@@ -5,6 +5,10 @@ release that moves one fails in a single, obvious place. Methods that a codec of
 private names here, although they look like it: whoever writes a codec writes them (`CODEC_METHODS`).
 """
 
+# What is imported here is for the other modules.
+# ruff: noqa: F401
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -45,56 +49,6 @@ if TYPE_CHECKING:
     import icechunk
     import pandas
 
-__all__ = [
-    "CODEC_METHODS",
-    "JSON",
-    "OVERRIDDEN",
-    "ArrayConfig",
-    "ArraySpec",
-    "ArrayV3Metadata",
-    "BatchedCodecPipeline",
-    "ChunkGrid",
-    "ChunkTransform",
-    "DTypeJSON",
-    "DeferredNDBuffer",
-    "FusedCodecPipeline",
-    "HasItemSize",
-    "ManifestTable",
-    "RegularChunkGridMetadata",
-    "Resolver",
-    "ShardingByteGetter",
-    "Stages",
-    "SyncByteSetter",
-    "as_numpy_array_wrapper",
-    "chunk_is_empty",
-    "codec_supports_sync",
-    "codecs_from_list_unchecked",
-    "concurrent_map",
-    "dask_meta",
-    "decode_and_scatter_chunk",
-    "event_loop",
-    "evolve_codecs",
-    "get_indexer",
-    "get_many",
-    "inner_projections",
-    "is_pure_fancy_indexing",
-    "manifest_table",
-    "merge_and_encode_chunk",
-    "morton_order_coords",
-    "native_store",
-    "numcodec",
-    "open_store",
-    "pandas_memory",
-    "parsed_group",
-    "resolve_aa_specs",
-    "resolve_max_workers",
-    "stages",
-    "storage_in_memory",
-    "storage_path",
-    "storage_text",
-    "store_supports_sync_io",
-    "sync",
-]
 
 # ArrayConfig: our subclass of it carries a decision to every codec of one array, as `chunk_spec.config`.
 # ArraySpec: what every codec method takes; the read engine and rewriting chunks call codecs directly.

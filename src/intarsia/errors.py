@@ -43,44 +43,15 @@ Each class is also the built-in exception that a caller would expect, so
 """
 
 __all__ = [
-    "AlignmentError",
-    "BoundsError",
-    "ChunkDecodeError",
-    "ChunkEncodeError",
-    "ChunkIndexUnknownError",
-    "CodecConfigurationError",
-    "ConcurrentUpdateError",
-    "CrossRegionWriteError",
-    "CutOffError",
-    "DataTypeError",
-    "ForkError",
-    "ForkedProcessError",
-    "IngestError",
-    "IntarsiaError",
-    "LockTimeoutError",
-    "ManifestError",
-    "ManifestVersionError",
-    "MemberError",
-    "MissingExtraError",
-    "MissingMemberError",
-    "NoRegionError",
-    "NoSlotBoundError",
-    "NotLogicalArrayError",
-    "NullsPresentError",
-    "OverlapError",
-    "PackingError",
-    "ReadError",
-    "ReadOnlyError",
-    "RepositoryError",
-    "RepositoryNotFoundError",
-    "ShapeError",
-    "SlotsGoneError",
-    "SlotsUnsupportedError",
-    "UnreachableMembersError",
-    "UnsharedStorageError",
-    "VersionNotFoundError",
-    "WritableSessionError",
-]
+    "AlignmentError", "BoundsError", "ChunkDecodeError", "ChunkEncodeError", "ChunkIndexUnknownError",
+    "CodecConfigurationError", "ConcurrentUpdateError", "CrossRegionWriteError", "CutOffError",
+    "DataTypeError", "ForkError", "ForkedProcessError", "IngestError", "IntarsiaError", "LockTimeoutError",
+    "ManifestError", "ManifestVersionError", "MemberError", "MissingExtraError", "MissingMemberError",
+    "NoRegionError", "NoSlotBoundError", "NotLogicalArrayError", "NullsPresentError", "OverlapError",
+    "PackingError", "ReadError", "ReadOnlyError", "RepositoryError", "RepositoryNotFoundError",
+    "ShapeError", "SlotsGoneError", "SlotsUnsupportedError", "UnreachableMembersError",
+    "UnsharedStorageError", "VersionNotFoundError", "WritableSessionError",
+]  # fmt: skip
 
 
 class IntarsiaError(Exception):
@@ -103,19 +74,11 @@ class CodecConfigurationError(IntarsiaError, ValueError):
 
 
 class ChunkEncodeError(IntarsiaError, ValueError):
-    """A chunk cannot be encoded; nothing was written for it.
-
-    >>> issubclass(ChunkEncodeError, ValueError)
-    True
-    """
+    """A chunk cannot be encoded; nothing was written for it."""
 
 
 class ChunkDecodeError(IntarsiaError, ValueError):
-    """A stored chunk is damaged or was written by something else.
-
-    >>> issubclass(ChunkDecodeError, ValueError)
-    True
-    """
+    """A stored chunk is damaged or was written by something else."""
 
 
 class ChunkIndexUnknownError(IntarsiaError, LookupError):
@@ -193,11 +156,7 @@ class NotLogicalArrayError(IntarsiaError, KeyError):
 
 
 class MemberError(IntarsiaError, ValueError):
-    """A member exists, but cannot back its regions: another data type, or too small.
-
-    >>> issubclass(MemberError, ValueError)
-    True
-    """
+    """A member exists, but cannot back its regions: another data type, or too small."""
 
 
 class MissingMemberError(IntarsiaError, KeyError):
@@ -212,51 +171,27 @@ class MissingMemberError(IntarsiaError, KeyError):
 
 
 class ReadError(IntarsiaError, RuntimeError):
-    """A chunk of a member could not be fetched or decoded; names region, member and chunk.
-
-    >>> issubclass(ReadError, RuntimeError)
-    True
-    """
+    """A chunk of a member could not be fetched or decoded; names region, member and chunk."""
 
 
 class AlignmentError(IntarsiaError, ValueError):
-    """Bounds that do not lie on the logical chunk grid; the message gives the nearest that do.
-
-    >>> issubclass(AlignmentError, ValueError)
-    True
-    """
+    """Bounds that do not lie on the logical chunk grid; the message gives the nearest that do."""
 
 
 class OverlapError(IntarsiaError, ValueError):
-    """A new region would overlap existing ones.
-
-    >>> issubclass(OverlapError, ValueError)
-    True
-    """
+    """A new region would overlap existing ones."""
 
 
 class BoundsError(IntarsiaError, IndexError):
-    """Bounds or an index outside the array.
-
-    >>> issubclass(BoundsError, IndexError)
-    True
-    """
+    """Bounds or an index outside the array."""
 
 
 class ShapeError(IntarsiaError, ValueError):
-    """Data, chunks or bounds of the wrong shape or number of dimensions.
-
-    >>> issubclass(ShapeError, ValueError)
-    True
-    """
+    """Data, chunks or bounds of the wrong shape or number of dimensions."""
 
 
 class DataTypeError(IntarsiaError, TypeError):
-    """Values or a member of a data type that the logical array cannot take without loss of meaning.
-
-    >>> issubclass(DataTypeError, TypeError)
-    True
-    """
+    """Values or a member of a data type that the logical array cannot take without loss of meaning."""
 
 
 class PackingError(IntarsiaError, ValueError):
@@ -286,35 +221,19 @@ class NullsPresentError(IntarsiaError, ValueError):
 
 
 class NoRegionError(IntarsiaError, IndexError):
-    """A write, or an edit, where no region is.
-
-    >>> issubclass(NoRegionError, IndexError)
-    True
-    """
+    """A write, or an edit, where no region is."""
 
 
 class CrossRegionWriteError(IntarsiaError, ValueError):
-    """A write that touches more than one region, which was not allowed.
-
-    >>> issubclass(CrossRegionWriteError, ValueError)
-    True
-    """
+    """A write that touches more than one region, which was not allowed."""
 
 
 class UnsharedStorageError(IntarsiaError, RuntimeError):
-    """Workers wrote, or would write, to storage that only they can read.
-
-    >>> issubclass(UnsharedStorageError, RuntimeError)
-    True
-    """
+    """Workers wrote, or would write, to storage that only they can read."""
 
 
 class ForkedProcessError(IntarsiaError, RuntimeError):
-    """Icechunk was to be used in a process that was forked, where it would wait for ever.
-
-    >>> issubclass(ForkedProcessError, RuntimeError)
-    True
-    """
+    """Icechunk was to be used in a process that was forked, where it would wait for ever."""
 
 
 class UnreachableMembersError(IntarsiaError, ValueError):
@@ -331,27 +250,15 @@ class UnreachableMembersError(IntarsiaError, ValueError):
 
 
 class WritableSessionError(IntarsiaError, TypeError):
-    """A writable Icechunk session was about to travel to another process, where its writes would be lost.
-
-    >>> issubclass(WritableSessionError, TypeError)
-    True
-    """
+    """A writable Icechunk session was about to travel to another process, where its writes would be lost."""
 
 
 class ReadOnlyError(IntarsiaError, ValueError):
-    """A change of an array that was opened for reading.
-
-    >>> issubclass(ReadOnlyError, ValueError)
-    True
-    """
+    """A change of an array that was opened for reading."""
 
 
 class RepositoryError(IntarsiaError, OSError):
-    """A repository cannot be reached, read or written: server down, credentials, disk full, permissions.
-
-    >>> issubclass(RepositoryError, OSError)
-    True
-    """
+    """A repository cannot be reached, read or written: server down, credentials, disk full, permissions."""
 
 
 class RepositoryNotFoundError(IntarsiaError, FileNotFoundError):
@@ -367,19 +274,11 @@ class RepositoryNotFoundError(IntarsiaError, FileNotFoundError):
 
 
 class VersionNotFoundError(IntarsiaError, LookupError):
-    """A repository has no such branch, tag or snapshot, or none as old as asked for.
-
-    >>> issubclass(VersionNotFoundError, LookupError)
-    True
-    """
+    """A repository has no such branch, tag or snapshot, or none as old as asked for."""
 
 
 class LockTimeoutError(IntarsiaError, TimeoutError):
-    """Another process held the lock of a local repository for too long.
-
-    >>> issubclass(LockTimeoutError, TimeoutError)
-    True
-    """
+    """Another process held the lock of a local repository for too long."""
 
 
 class ConcurrentUpdateError(IntarsiaError, RuntimeError):
@@ -411,19 +310,11 @@ class ConcurrentUpdateError(IntarsiaError, RuntimeError):
 
 
 class ForkError(IntarsiaError, ValueError):
-    """A worker's changes cannot be merged: not its share, overlapping, or based on something else.
-
-    >>> issubclass(ForkError, ValueError)
-    True
-    """
+    """A worker's changes cannot be merged: not its share, overlapping, or based on something else."""
 
 
 class CutOffError(IntarsiaError, ValueError):
-    """A cut-off for collection so young that it could delete what a writer is about to commit.
-
-    >>> issubclass(CutOffError, ValueError)
-    True
-    """
+    """A cut-off for collection so young that it could delete what a writer is about to commit."""
 
 
 class NoSlotBoundError(IntarsiaError, ValueError):
@@ -465,11 +356,7 @@ class SlotsUnsupportedError(IntarsiaError, ValueError):
 
 
 class IngestError(IntarsiaError, ValueError):
-    """Files that cannot become part of a dataset; names each, and nothing was written.
-
-    >>> issubclass(IngestError, ValueError)
-    True
-    """
+    """Files that cannot become part of a dataset; names each, and nothing was written."""
 
 
 def has_panicked(error: BaseException) -> bool:

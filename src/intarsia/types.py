@@ -17,27 +17,7 @@ from intarsia.versions.housekeeping import Collected
 from intarsia.versions.transaction import Transaction
 
 __all__ = [
-    "Advice",
-    "ArrayChange",
-    "Backoff",
-    "Change",
-    "Collected",
-    "Compaction",
-    "Explanation",
-    "FileReport",
-    "HistoryEntry",
-    "IngestReport",
-    "LogicalConfig",
-    "Manifest",
-    "PartExplanation",
-    "Problem",
-    "Progress",
-    "RegionChange",
-    "Rewritten",
-    "Run",
-    "Runs",
-    "ShardProblem",
-    "Share",
-    "SlotStats",
-    "Transaction",
-]
+    "Advice", "ArrayChange", "Backoff", "Change", "Collected", "Compaction", "Explanation", "FileReport",
+    "HistoryEntry", "IngestReport", "LogicalConfig", "Manifest", "PartExplanation", "Problem", "Progress",
+    "RegionChange", "Rewritten", "Run", "Runs", "ShardProblem", "Share", "SlotStats", "Transaction",
+]  # fmt: skip
