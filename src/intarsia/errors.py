@@ -127,18 +127,18 @@ class ManifestVersionError(ManifestError):
     []
     """
 
-    def __init__(self, found: int, known: int) -> None:
+    def __init__(self, version: int, known: int) -> None:
         super().__init__([])
-        self.found, self.known = found, known
+        self.version, self.known = version, known
 
     def __str__(self) -> str:
         return (
-            f"the manifest has version {self.found}, and this is intarsia for version {self.known}.\n"
-            f"  Open it with an intarsia that reads version {self.found}: pip install --upgrade intarsia"
+            f"the manifest has version {self.version}, and this is intarsia for version {self.known}.\n"
+            f"  Open it with an intarsia that reads version {self.version}: pip install --upgrade intarsia"
         )
 
     def __reduce__(self) -> tuple[type, tuple[int, int]]:  # type: ignore[override]  # narrower
-        return type(self), (self.found, self.known)
+        return type(self), (self.version, self.known)
 
 
 class NotLogicalArrayError(IntarsiaError, KeyError):

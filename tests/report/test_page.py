@@ -11,8 +11,8 @@ from hypothesis import given, settings
 
 import intarsia
 from intarsia.array.box import Box
-from intarsia.report.page import render_page
 from intarsia.report.heat_map import _boxes, heat_cells, heat_scale
+from intarsia.report.page import render_page
 from intarsia.report.sections import mask_uses
 from intarsia.report.survey import survey
 from intarsia.report.write_report import moments_of, report_of

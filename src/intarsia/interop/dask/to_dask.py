@@ -107,8 +107,8 @@ def _chunk_grids(manifest: Manifest, shapes: Sequence[Sequence[int] | None]) -> 
     table, kinds = manifest.regions, len(manifest.views) + 1
     seen, which = np.unique(table.member * kinds + table.view - NONE, return_inverse=True)
     pairs = (divmod(pair, kinds) for pair in seen.tolist())
-    found = [_chunk_grid(manifest, shapes[member], view + NONE) for member, view in pairs]
-    grids = np.array(found, dtype=np.int64).reshape(len(seen), manifest.ndim, 2)[which.reshape(-1)]
+    distinct = [_chunk_grid(manifest, shapes[member], view + NONE) for member, view in pairs]
+    grids = np.array(distinct, dtype=np.int64).reshape(len(seen), manifest.ndim, 2)[which.reshape(-1)]
     return grids[..., 0], grids[..., 1]
 
 
