@@ -304,18 +304,16 @@ class Expected:
             if variable.role != "static" or name not in self.static or variable.values is None:
                 continue
             values, source = self.static[name]
-            if same_values(variable.values, values) or self._same_mapping(name, variable):
+            if same_values(variable.values, values):
                 continue
+            if name in self.mappings and clean(variable.attrs) == self.mappings[name]:
+                continue  # a grid mapping, whose value means nothing
             if name in axes or (name in listed and variable.dims):
                 return f"its {name!r} is not that of {source}: {_difference(variable.values, values)}"
             self.dropped[name] = (
                 f"it has no dimension {self.dim!r}, and differs between {source} and {file.url}"
             )
         return ""
-
-    def _same_mapping(self, name: str, variable: ParsedVariable) -> bool:
-        """Whether this is a grid mapping with the same attributes: its value means nothing."""
-        return name in self.mappings and clean(variable.attrs) == self.mappings[name]
 
     def _variable(self, name: str, variable: ParsedVariable) -> str:
         if self.rules.copy == "never" and variable.reason:

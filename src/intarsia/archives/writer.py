@@ -221,15 +221,11 @@ def _create_members(
 def _document(member: GrowingMember, shape: tuple[int, ...], dims: tuple[str, ...]) -> Any:
     """The zarr.json of a member."""
     try:
-        return _checked_document(member.encoding.document(shape, dims))
+        document = json.loads(json.dumps(member.encoding.document(shape, dims)))
+        # By way of zarr, so that nothing invalid is stored.
+        return ArrayV3Metadata.from_dict(document).to_buffer_dict(default_buffer_prototype())["zarr.json"]
     except (ValueError, TypeError, KeyError) as error:
         raise IngestError(f"zarr refuses the encoding {member.encoding.short_codecs}: {error}") from error
-
-
-def _checked_document(document: dict[str, Any]) -> Any:
-    """A zarr.json, read back through zarr so that nothing invalid is stored."""
-    checked = ArrayV3Metadata.from_dict(json.loads(json.dumps(document)))
-    return checked.to_buffer_dict(default_buffer_prototype())["zarr.json"]
 
 
 def _put_chunks(store: Any, path: str, chunks: Any, offset: list[int]) -> None:

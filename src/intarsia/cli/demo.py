@@ -92,16 +92,14 @@ def demo(
     page = write_report(repo, output / "report.html", title=str(output / "store"), read_data=True)
     if as_json:
         print_json(
-            {
-                "store": str(output / "store"),
-                "report": str(page),
-                "nbytes": whole.nbytes,
-                "encodings": [
-                    {"codecs": name, "nbytes_stored": stored, "read_seconds": seconds}
-                    for name, stored, seconds in verdict
-                ],
-                "seconds": time.monotonic() - begun,
-            }
+            store=str(output / "store"),
+            report=str(page),
+            nbytes=whole.nbytes,
+            encodings=[
+                {"codecs": name, "nbytes_stored": stored, "read_seconds": seconds}
+                for name, stored, seconds in verdict
+            ],
+            seconds=time.monotonic() - begun,
         )
         return
     smallest = min(verdict[1:], key=lambda entry: entry[1])

@@ -82,14 +82,12 @@ def create(
         raise CommandError(f"dtype {dtype!r} or fill value {fill_value!r}: {error}") from error
     if as_json:
         print_json(
-            {
-                "store": asked.store,
-                "path": made.path,
-                "shape": list(made.shape),
-                "dtype": str(made.dtype),
-                "chunks": list(made.chunks),
-                "snapshot_id": commit,
-            }
+            store=asked.store,
+            path=made.path,
+            shape=list(made.shape),
+            dtype=str(made.dtype),
+            chunks=list(made.chunks),
+            snapshot_id=commit,
         )
         return
     say(f"created {made.path or '/'}: {made.dtype} of shape {made.shape}, lattice {made.chunks}")
@@ -107,8 +105,7 @@ def append(
     chunks: Chunks = None,
     shards: Shards = None,
     merge: Annotated[
-        bool,
-        typer.Option("--merge/--no-merge", help="Let the region before grow if it is encoded equally."),
+        bool, typer.Option("--merge/--no-merge", help="Let the region before grow if it is encoded equally.")
     ] = True,
     message: Message = None,
     as_json: Json = False,
@@ -140,14 +137,12 @@ def append(
             made = place.open(name)
     if as_json:
         print_json(
-            {
-                "store": asked.store,
-                "path": made.path,
-                "appended": list(values.shape),
-                "shape": list(made.shape),
-                "regions": len(made.manifest.regions),
-                "snapshot_id": commit,
-            }
+            store=asked.store,
+            path=made.path,
+            appended=list(values.shape),
+            shape=list(made.shape),
+            regions=len(made.manifest.regions),
+            snapshot_id=commit,
         )
         return
     count = count_text(len(made.manifest.regions), "region")
@@ -221,33 +216,31 @@ def ingest(
         report = intarsia.ingest(files, repo, progress=progress, **options)
     if as_json:
         print_json(
-            {
-                "store": asked.store,
-                "dry_run": dry_run,
-                "summary": report.summary,
-                "snapshot_id": report.snapshot_id,
-                "runs": [
-                    {
-                        "variable": run.variable,
-                        "start": run.start,
-                        "stop": run.stop,
-                        "first": run.first,
-                        "last": run.last,
-                        "files": run.files,
-                        "chunks": list(run.chunks),
-                        "codecs": run.codecs,
-                        "stored": run.stored,
-                        "packing": run.packing,
-                        "copied": run.copied or None,
-                    }
-                    for run in report.runs
-                ],
-                "files": [
-                    {"url": file.url, "status": file.status, "reason": file.reason or None}
-                    for file in report.files
-                ],
-                "left_out": dict(report.left_out),
-            }
+            store=asked.store,
+            dry_run=dry_run,
+            summary=report.summary,
+            snapshot_id=report.snapshot_id,
+            runs=[
+                {
+                    "variable": run.variable,
+                    "start": run.start,
+                    "stop": run.stop,
+                    "first": run.first,
+                    "last": run.last,
+                    "files": run.files,
+                    "chunks": list(run.chunks),
+                    "codecs": run.codecs,
+                    "stored": run.stored,
+                    "packing": run.packing,
+                    "copied": run.copied or None,
+                }
+                for run in report.runs
+            ],
+            files=[
+                {"url": file.url, "status": file.status, "reason": file.reason or None}
+                for file in report.files
+            ],
+            left_out=dict(report.left_out),
         )
         return
     if report.runs.rows:

@@ -37,20 +37,18 @@ def log(
         entries = history(repo, path, snapshot_id=tip, limit=limit)
     if as_json:
         print_json(
-            {
-                "store": asked.store,
-                "path": path,
-                "commits": [
-                    {
-                        "snapshot_id": entry.snapshot_id,
-                        "parent_id": entry.parent_id,
-                        "written_at": entry.written_at.isoformat(),
-                        "message": entry.message,
-                        "change": _change_json(entry.changes[0]) if entry.changes else None,
-                    }
-                    for entry in entries
-                ],
-            }
+            store=asked.store,
+            path=path,
+            commits=[
+                {
+                    "snapshot_id": entry.snapshot_id,
+                    "parent_id": entry.parent_id,
+                    "written_at": entry.written_at.isoformat(),
+                    "message": entry.message,
+                    "change": _change_json(entry.changes[0]) if entry.changes else None,
+                }
+                for entry in entries
+            ],
         )
         return
     rows = [
@@ -104,15 +102,7 @@ def diff(
     if change.shape_before is None and change.shape_after is None:
         raise intarsia.errors.NotLogicalArrayError(f"there is no logical array at {path!r} in either version")
     if as_json:
-        print_json(
-            {
-                "store": asked.store,
-                "path": path,
-                "before": before,
-                "after": later,
-                "change": _change_json(change),
-            }
-        )
+        print_json(store=asked.store, path=path, before=before, after=later, change=_change_json(change))
         return
     if not change:
         say("no difference")
@@ -155,7 +145,7 @@ def restore(
             repo, path, to, branch=place.branch, message=message or f"restore {path} to {to}"
         )
     if as_json:
-        print_json({"store": asked.store, "path": path, "version": to, "snapshot_id": commit})
+        print_json(store=asked.store, path=path, version=to, snapshot_id=commit)
         return
     say(f"{path} is as it was in {to}", f"snapshot {commit}")
 
@@ -221,15 +211,13 @@ def verify(
             problems += repository_leftovers(place.repo)
     if as_json:
         print_json(
-            {
-                "store": asked.store,
-                "arrays": paths,
-                "data": data,
-                "problems": [
-                    {"kind": p.kind, "where": p.where, "what": p.what, "advice": p.advice or None}
-                    for p in problems
-                ],
-            }
+            store=asked.store,
+            arrays=paths,
+            data=data,
+            problems=[
+                {"kind": p.kind, "where": p.where, "what": p.what, "advice": p.advice or None}
+                for p in problems
+            ],
         )
     elif problems:
         rows = [(p.kind, p.where, p.what + (f" ({p.advice})" if p.advice else "")) for p in problems]
@@ -284,14 +272,12 @@ def vacuum(
         collected = intarsia.expire_and_collect(place.repo, forget_before)
     if as_json:
         print_json(
-            {
-                "store": asked.store,
-                "dry_run": dry_run,
-                "removed": list(removed),
-                "snapshot_id": commit,
-                "forgotten": None if collected is None else len(collected.expired),
-                "nbytes_freed": None if collected is None else collected.nbytes,
-            }
+            store=asked.store,
+            dry_run=dry_run,
+            removed=list(removed),
+            snapshot_id=commit,
+            forgotten=None if collected is None else len(collected.expired),
+            nbytes_freed=None if collected is None else collected.nbytes,
         )
         return
     words = "would be removed" if dry_run else "removed"

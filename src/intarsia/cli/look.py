@@ -31,11 +31,7 @@ from intarsia.words import EXPLAIN_COLUMNS, PIPELINE_COLUMNS, count_text, ratio_
 
 
 @verb
-def info(
-    asked: Reading,
-    array: Array = "",
-    as_json: Json = False,
-) -> None:
+def info(asked: Reading, array: Array = "", as_json: Json = False) -> None:
     """Show what an array is: shape, data type, regions, and how much each codec pipeline stores.
 
     Example: intarsia info data/store temperature --as-of 2024-05-01
@@ -46,31 +42,29 @@ def info(
     pipelines = seen.pipelines()
     if as_json:
         print_json(
-            {
-                "store": asked.store,
-                "path": opened.path,
-                "shape": list(opened.shape),
-                "dtype": str(opened.dtype),
-                "chunks": list(opened.chunks),
-                "fill_value": str(opened.fill_value),
-                "dimension_names": None if opened.dimension_names is None else list(opened.dimension_names),
-                "regions": len(seen),
-                "members": len(seen.facts),
-                "generation": opened.generation,
-                "nbytes": opened.nbytes,
-                "nbytes_stored": seen.total_stored,
-                "nbytes_not_shown": seen.total_unused,
-                "pipelines": [
-                    {
-                        "codecs": pipeline.label,
-                        "regions": pipeline.regions,
-                        "nbytes": pipeline.nbytes,
-                        "nbytes_stored": pipeline.stored,
-                    }
-                    for pipeline in pipelines
-                ],
-                "problems": list(seen.problems),
-            }
+            store=asked.store,
+            path=opened.path,
+            shape=list(opened.shape),
+            dtype=str(opened.dtype),
+            chunks=list(opened.chunks),
+            fill_value=str(opened.fill_value),
+            dimension_names=None if opened.dimension_names is None else list(opened.dimension_names),
+            regions=len(seen),
+            members=len(seen.facts),
+            generation=opened.generation,
+            nbytes=opened.nbytes,
+            nbytes_stored=seen.total_stored,
+            nbytes_not_shown=seen.total_unused,
+            pipelines=[
+                {
+                    "codecs": pipeline.label,
+                    "regions": pipeline.regions,
+                    "nbytes": pipeline.nbytes,
+                    "nbytes_stored": pipeline.stored,
+                }
+                for pipeline in pipelines
+            ],
+            problems=list(seen.problems),
         )
         return
     unused = [("Stored, not shown", size_text(seen.total_unused))] if seen.total_unused else []
@@ -104,13 +98,11 @@ def regions(
     rows = [seen.row(i) for i in order]
     if as_json:
         print_json(
-            {
-                "store": asked.store,
-                "path": opened.path,
-                "shape": list(opened.shape),
-                "count": len(seen),
-                "regions": [row.to_json() for row in rows],
-            }
+            store=asked.store,
+            path=opened.path,
+            shape=list(opened.shape),
+            count=len(seen),
+            regions=[row.to_json() for row in rows],
         )
         return
     if not len(seen):
@@ -152,15 +144,13 @@ def read(
         save(output, values)
     if as_json:
         print_json(
-            {
-                "store": asked.store,
-                "path": opened.path,
-                "selection": selection,
-                "shape": list(values.shape),
-                "dtype": str(values.dtype),
-                "output": None if output is None else str(output),
-                "values": None if output is not None else _jsonable(values),
-            }
+            store=asked.store,
+            path=opened.path,
+            selection=selection,
+            shape=list(values.shape),
+            dtype=str(values.dtype),
+            output=None if output is None else str(output),
+            values=None if output is not None else _jsonable(values),
         )
     elif output is not None:
         say(f"{output}: {values.dtype} of shape {values.shape}, {size_text(values.nbytes)}")
@@ -169,12 +159,7 @@ def read(
 
 
 @verb
-def explain(
-    asked: Reading,
-    array: Array = "",
-    selection: Selection = "",
-    as_json: Json = False,
-) -> None:
+def explain(asked: Reading, array: Array = "", selection: Selection = "", as_json: Json = False) -> None:
     """Show the plan of a read: which regions, chunks and bytes it takes, and how they are fetched.
 
     Example: intarsia explain data/store temperature '0:24, 10, :'
@@ -188,9 +173,7 @@ def explain(
         except IndexError as error:
             raise BoundsError(f"selection {selection!r} of shape {opened.shape}: {error}") from error
     if as_json:
-        print_json(
-            {"store": asked.store, "path": opened.path, "selection": selection, "plan": plan.to_json()}
-        )
+        print_json(store=asked.store, path=opened.path, selection=selection, plan=plan.to_json())
         return
     say(*plan.summary())
     if plan.parts:
@@ -235,7 +218,7 @@ def report(
         )
     size = file.stat().st_size
     if as_json:
-        print_json({"store": asked.store, "output": str(file), "nbytes": size})
+        print_json(store=asked.store, output=str(file), nbytes=size)
         return
     say(f"{file} ({size_text(size)}): open it in a browser")
 
@@ -306,7 +289,7 @@ def serve(
                 {"path": array.path, "url": url, "shape": list(array.shape), "dtype": str(array.dtype)}
                 for array, url in zip(shown, urls, strict=True)
             ]
-            print_json({"store": asked.store, "path": inside, "url": server.url, "arrays": arrays})
+            print_json(store=asked.store, path=inside, url=server.url, arrays=arrays)
         else:
             say(f"{asked.store} {inside}".strip() + f" is served at {server.url}")
             rows = [

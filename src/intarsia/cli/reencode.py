@@ -77,14 +77,12 @@ def recode(
     done = box if box is not None else tuple((0, n) for n in made.shape)
     if as_json:
         print_json(
-            {
-                "store": asked.store,
-                "path": made.path,
-                "bounds": [list(pair) for pair in done],
-                "nbytes_stored_before": before,
-                "nbytes_stored_after": after,
-                "snapshot_id": commit,
-            }
+            store=asked.store,
+            path=made.path,
+            bounds=[list(pair) for pair in done],
+            nbytes_stored_before=before,
+            nbytes_stored_after=after,
+            snapshot_id=commit,
         )
         return
     say(
@@ -149,21 +147,19 @@ def rewrite(
         commit = transaction.snapshot_id
     if as_json:
         print_json(
-            {
-                "store": asked.store,
-                "decision": decision,
-                "arrays": [
-                    {
-                        "path": path,
-                        "chunks": done.chunks,
-                        "rewritten": done.rewritten,
-                        "nbytes_stored_before": done.bytes_before,
-                        "nbytes_stored_after": done.bytes_after,
-                    }
-                    for path, done in results
-                ],
-                "snapshot_id": commit,
-            }
+            store=asked.store,
+            decision=decision,
+            arrays=[
+                {
+                    "path": path,
+                    "chunks": done.chunks,
+                    "rewritten": done.rewritten,
+                    "nbytes_stored_before": done.bytes_before,
+                    "nbytes_stored_after": done.bytes_after,
+                }
+                for path, done in results
+            ],
+            snapshot_id=commit,
         )
         return
     rows = [
@@ -234,19 +230,17 @@ def compact(
             results.append((path, done))
     if as_json:
         print_json(
-            {
-                "store": asked.store,
-                "arrays": [
-                    {
-                        "path": path,
-                        "shards": done.shards,
-                        "replaced": done.replaced,
-                        "bytes_before": done.bytes_before,
-                        "bytes_after": done.bytes_after,
-                    }
-                    for path, done in results
-                ],
-            }
+            store=asked.store,
+            arrays=[
+                {
+                    "path": path,
+                    "shards": done.shards,
+                    "replaced": done.replaced,
+                    "bytes_before": done.bytes_before,
+                    "bytes_after": done.bytes_after,
+                }
+                for path, done in results
+            ],
         )
         return
     rows = [

@@ -214,9 +214,9 @@ def say(*lines: str) -> None:
         console.print(Text(plain(line, 10_000)))
 
 
-def print_json(document: Mapping[str, Any]) -> None:
-    """Print one JSON document, and nothing else."""
-    json.dump(document, sys.stdout, indent=2 if sys.stdout.isatty() else None, allow_nan=False)
+def print_json(**fields: Any) -> None:
+    """Print one JSON document of these fields, and nothing else."""
+    json.dump(fields, sys.stdout, indent=2 if sys.stdout.isatty() else None, allow_nan=False)
     sys.stdout.write("\n")
 
 

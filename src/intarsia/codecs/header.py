@@ -238,11 +238,7 @@ class OffsetCodec(_PaddedCodec):
     """Run time only: computes the header from the encoded chunk."""
 
     def __init__(
-        self,
-        *,
-        offset: int,
-        prefix: bytes | str | None = None,
-        prefix_func: PaddingFunction | None = None,
+        self, *, offset: int, prefix: bytes | str | None = None, prefix_func: PaddingFunction | None = None
     ) -> None:
         size = as_int("offset", "offset", offset)
         check_configuration("offset", {"offset": size})

@@ -79,11 +79,7 @@ class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
         return fields
 
     def validate(
-        self,
-        *,
-        shape: tuple[int, ...],
-        dtype: ZDType[TBaseDType, TBaseScalar],
-        chunk_grid: ChunkGridMetadata,
+        self, *, shape: tuple[int, ...], dtype: ZDType[TBaseDType, TBaseScalar], chunk_grid: ChunkGridMetadata
     ) -> None:
         self._bit_range(dtype.to_native_dtype())
 

@@ -70,7 +70,7 @@ class Gathered:
         """Write the chunk into memory of its shape."""
         depth = self.element.depth
         inner = None if isinstance(self.data, np.ndarray) else self.data
-        data: Array = self.data if inner is None else inner.values  # type: ignore[assignment]
+        data = self.data if isinstance(self.data, np.ndarray) else self.data.values
         if self.count == self.present.size:
             values[...] = data.reshape(self.shape)
             missing[...] = 0 if inner is None else inner.missing.reshape(self.shape)

@@ -144,11 +144,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         )
 
     def validate(
-        self,
-        *,
-        shape: tuple[int, ...],
-        dtype: ZDType[Any, Any],
-        chunk_grid: ChunkGridMetadata,
+        self, *, shape: tuple[int, ...], dtype: ZDType[Any, Any], chunk_grid: ChunkGridMetadata
     ) -> None:
         optional = _optional(dtype)
         fill = optional.default_scalar()

@@ -326,10 +326,11 @@ def from_geff(
     """
     if of not in ("nodes", "edges"):
         raise ValueError(f"of={of!r}: a GEFF has properties of 'nodes' and of 'edges'")
+    root: Any = source
     if not isinstance(source, zarr.Group):
         root = zarr.open_group(safe_store(source), mode="r", path=path or "")
-    else:
-        root = source[path] if path else source  # type: ignore[assignment]
+    elif path:
+        root = source[path]
     where = f"{of}/props/{prop}"
     try:
         group: Any = root[where]

@@ -59,7 +59,8 @@ def create_array(
     """
     nullable = None
     if data is not None:
-        nullable = as_nullable(data, _values_dtype(dtype), depth, casting=casting)
+        values_dtype = None if dtype is None else optional_dtype(dtype).element.dtype
+        nullable = as_nullable(data, values_dtype, depth, casting=casting)
         if shape is not None and tuple(np.atleast_1d(shape)) != nullable.shape:
             raise ValueError(f"data of shape {nullable.shape} was given for an array of shape {shape}")
         shape = nullable.shape
@@ -105,10 +106,6 @@ def create_array(
     if nullable is not None:
         array[...] = nullable
     return array
-
-
-def _values_dtype(dtype: Any) -> np.dtype[Any] | None:
-    return None if dtype is None else optional_dtype(dtype).element.dtype
 
 
 def _filters(filters: Iterable[CodecLike]) -> list[ArrayArrayCodec]:

@@ -74,9 +74,7 @@ class NestedCodecs:
     """The chain, as in zarr.json."""
 
     @cached_property
-    def _stages(
-        self,
-    ) -> tuple[tuple[ArrayArrayCodec, ...], ArrayBytesCodec, tuple[BytesBytesCodec, ...]]:
+    def _stages(self) -> tuple[tuple[ArrayArrayCodec, ...], ArrayBytesCodec, tuple[BytesBytesCodec, ...]]:
         return codecs_from_list_unchecked(self.codecs)
 
     @cached_property

@@ -195,18 +195,18 @@ class _OnPresentValues(ArrayArrayCodec):
         return replace(chunk_spec, dtype=dtype.with_innermost(resolved.dtype), fill_value=fill)
 
     def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer | None:
-        if not isinstance(chunk_spec.dtype, OptionalDType):
-            return super()._encode_sync(chunk_data, chunk_spec)  # type: ignore[misc, no-any-return]
-        return self._on_present(super()._encode_sync, chunk_data, chunk_spec)  # type: ignore[misc]
+        encode = super()._encode_sync  # type: ignore[misc]  # of the codec that this class stands in front of
+        return self._on_present(encode, chunk_data, chunk_spec)
 
     def _decode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        if not isinstance(chunk_spec.dtype, OptionalDType):
-            return super()._decode_sync(chunk_data, chunk_spec)  # type: ignore[misc, no-any-return]
-        return self._on_present(super()._decode_sync, chunk_data, chunk_spec)  # type: ignore[misc]
+        decode = super()._decode_sync  # type: ignore[misc]  # likewise
+        return self._on_present(decode, chunk_data, chunk_spec)
 
     def _on_present(self, work: Any, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         dtype = chunk_spec.dtype
-        assert isinstance(dtype, OptionalDType)
+        if not isinstance(dtype, OptionalDType):
+            plain: NDBuffer = work(chunk_data, chunk_spec)
+            return plain
         nullable = nullable_of(chunk_data, dtype.depth)
         present = nullable.missing == 0
         count = int(np.count_nonzero(present))

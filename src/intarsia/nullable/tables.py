@@ -180,8 +180,9 @@ def to_polars(data: NullableValues, *, name: str = "", nat_as_null: bool = False
     >>> to_polars(NullableValues(np.array([1.5, np.nan, 2.5]), np.array([False, False, True]))).to_list()
     [1.5, nan, None]
     """
-    pl = extra("polars", "nullable")
-    return pl.Series(name, to_arrow(data, nat_as_null=nat_as_null))  # type: ignore[no-any-return]
+    arrow = to_arrow(data, nat_as_null=nat_as_null)
+    series: polars.Series = extra("polars", "nullable").Series(name, arrow)
+    return series
 
 
 def from_polars(series: Any) -> NullableValues:

@@ -239,12 +239,7 @@ def plane_axes(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def project(
-    shape: Sequence[int],
-    start: Ints,
-    stop: Ints,
-    group: Ints,
-    axes: tuple[int, ...],
-    most_cells: int,
+    shape: Sequence[int], start: Ints, stop: Ints, group: Ints, axes: tuple[int, ...], most_cells: int
 ) -> list[Cell]:
     """Cells that show every region on `axes`, never more than about `most_cells`.
 

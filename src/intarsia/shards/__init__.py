@@ -8,12 +8,4 @@ from intarsia.shards.handle import flush_slots, reslot, slotted
 from intarsia.shards.inspection import check_shards, slot_stats
 from intarsia.shards.sharding import SlottedSharding
 
-__all__ = [
-    "SlottedSharding",
-    "check_shards",
-    "compact",
-    "flush_slots",
-    "reslot",
-    "slot_stats",
-    "slotted",
-]
+__all__ = ["SlottedSharding", "check_shards", "compact", "flush_slots", "reslot", "slot_stats", "slotted"]

@@ -34,11 +34,7 @@ type AnyArray = zarr.Array[Any]
 
 
 def slotted(
-    array: AnyArray,
-    *,
-    safe_readers: bool = True,
-    fsync: bool = False,
-    any_filesystem: bool = False,
+    array: AnyArray, *, safe_readers: bool = True, fsync: bool = False, any_filesystem: bool = False
 ) -> AnyArray:
     """The same array, but each inner chunk is written by itself, to its own slot of the shard file.
 

@@ -130,11 +130,7 @@ class SlottedSharding(ShardingCodec):
         decides = any(isinstance(codec, ConditionalCodec) for codec in all_codecs(self.codecs))
         functions = any(needs_chunk_index(codec, chunk_spec) for codec in self.codecs)
         return SlotSettings(
-            index,
-            bound,
-            safe_readers=self.safe_readers,
-            fsync=self.fsync,
-            quick=not (decides or functions),
+            index, bound, safe_readers=self.safe_readers, fsync=self.fsync, quick=not (decides or functions)
         )
 
     def _index(self, shard_spec: ArraySpec) -> SlotIndex:

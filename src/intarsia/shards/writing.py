@@ -88,7 +88,10 @@ def write_slots(
                     slots.write(encoded)
                     break
         if fd is not None and slots is None:
-            _make_slots(path, settings, restore) if sound else _mend(path, settings)
+            if not sound:
+                _mend(path, settings)
+            elif not restore(path, settings):
+                raise SlotsGoneError(_gone(path, settings))
             continue
         if merged and rests.take():
             continue
@@ -148,11 +151,6 @@ def _mend(path: Path, settings: SlotSettings) -> None:
         if fd is not None:
             with lock_out_writers(fd):
                 mend(path, fd, settings.index, settings.layouts)
-
-
-def _make_slots(path: Path, settings: SlotSettings, restore: Callable[[Path, SlotSettings], bool]) -> None:
-    if not restore(path, settings):
-        raise SlotsGoneError(_gone(path, settings))
 
 
 def _gone(path: Path, settings: SlotSettings) -> str:

@@ -128,10 +128,7 @@ def _state(session: icechunk.Session, path: str) -> State:
 
 
 def diff(
-    repo: RepositoryLike,
-    path: str,
-    before: str | datetime.datetime,
-    after: str | datetime.datetime = "main",
+    repo: RepositoryLike, path: str, before: str | datetime.datetime, after: str | datetime.datetime = "main"
 ) -> ArrayChange:
     """What differs between two versions of a logical array, however far apart.
 

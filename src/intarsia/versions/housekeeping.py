@@ -134,10 +134,7 @@ class Collected:
 
 
 def expire_and_collect(
-    repo: RepositoryLike,
-    older_than: datetime.datetime | datetime.timedelta | str,
-    *,
-    force: bool = False,
+    repo: RepositoryLike, older_than: datetime.datetime | datetime.timedelta | str, *, force: bool = False
 ) -> Collected:
     """Forget versions older than a time (or an age), and remove everything that no version refers to.
 

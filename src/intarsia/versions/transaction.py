@@ -158,10 +158,7 @@ class Transaction:
         return SessionChanges(self._commit, session, self._base, self._grounds)
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
             # Nothing was committed, and the session is given up. It is asked nothing any more: after Ctrl-C

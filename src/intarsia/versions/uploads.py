@@ -134,12 +134,7 @@ class _InMemory:
 
 
 def append_incoming(
-    commit: Commit,
-    path: str,
-    incoming: Incoming,
-    *,
-    merge: bool = True,
-    backoff: Backoff | None = None,
+    commit: Commit, path: str, incoming: Incoming, *, merge: bool = True, backoff: Backoff | None = None
 ) -> str:
     """Append data, wherever it is, to a logical array in a repository; returns the snapshot's id."""
     may_grow = merge

@@ -42,7 +42,8 @@ class NamedCodec:
     @cached_property
     def fastest(self) -> "NamedCodec":
         """The same codec at its fastest level, for a quick look at what it would do."""
-        levels = {key: 1 for key in ("level", "clevel") if _above_one(self.configuration.get(key))}
+        given = {key: self.configuration.get(key) for key in ("level", "clevel")}
+        levels = {key: 1 for key, level in given.items() if isinstance(level, int) and level > 1}
         if not levels:
             return self
         configuration = self.configuration | levels
@@ -142,10 +143,6 @@ def redo(codecs: tuple[BytesBytesCodec, ...], data: Buffer, spec: ArraySpec) -> 
     for position in range(len(chain)):
         data = chain.encode(position, data)
     return data
-
-
-def _above_one(level: object) -> bool:
-    return isinstance(level, int) and level > 1
 
 
 def _run[T](coroutine: Coroutine[Any, Any, T]) -> T:

@@ -126,11 +126,7 @@ def stored_spec(array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
     """What the first codec of `array` is told of a chunk of this shape."""
     metadata: Any = array.metadata
     return ArraySpec(
-        shape,
-        metadata.data_type,
-        metadata.fill_value,
-        config_of(array),
-        default_buffer_prototype(),
+        shape, metadata.data_type, metadata.fill_value, config_of(array), default_buffer_prototype()
     )
 
 

@@ -208,7 +208,8 @@ class _PieceInBlocks:
     def written(self, ticket: Ticket, door: _Door | None) -> Any:
         """The array of receipts, one for every block."""
         starts = tuple(tuple(accumulate(sizes[:-1], initial=0)) for sizes in self.source.chunks)
-        template = _template(self.logical.manifest)
+        # What a worker needs to know of the manifest: the data type, but not a hundred thousand regions.
+        template = self.logical.manifest.without_regions()
         writer = _BlockWriter(
             ticket, self.logical.group.path, self.piece, self.luggage, template, starts, door
         )
@@ -250,11 +251,6 @@ class _BlockWriter:
         receipt = np.empty((1,) * block.ndim, dtype=object)
         receipt[...] = self.ticket.receipt(store)
         return receipt
-
-
-def _template(manifest: Manifest) -> Manifest:
-    """What a worker needs to know of the manifest: the data type, but not a hundred thousand regions."""
-    return manifest.without_regions()
 
 
 type Sizes = tuple[int, ...]

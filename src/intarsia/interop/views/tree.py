@@ -207,11 +207,7 @@ class ArrayView:
         self.document: bytes = metadata.to_buffer_dict(prototype)["zarr.json"].to_bytes()
         """The metadata document."""
         self._spec = ArraySpec(
-            self._chunks,
-            metadata.data_type,
-            metadata.fill_value,
-            model.async_array.config,
-            prototype,
+            self._chunks, metadata.data_type, metadata.fill_value, model.async_array.config, prototype
         )
         try:
             self._encoder = ChunkTransform(codecs=evolve_codecs(metadata.codecs, self._spec))

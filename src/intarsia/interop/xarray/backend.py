@@ -84,7 +84,7 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
             _group(filename_or_obj, group, Version(branch, tag, snapshot_id, as_of)),
             drop_variables,
             nulls,
-            owns_store=_is_path(filename_or_obj),
+            owns_store=isinstance(filename_or_obj, str | os.PathLike),
             mask_and_scale=mask_and_scale,
             decode_times=decode_times,
             concat_characters=concat_characters,
@@ -127,10 +127,6 @@ def _group(source: Any, path: str | None, version: Version) -> zarr.Group:
         raise NotLogicalArrayError(
             f"there is no Zarr group at {path or '/'!r} of {store}: {error}"
         ) from error
-
-
-def _is_path(source: Any) -> bool:
-    return isinstance(source, str | os.PathLike)
 
 
 def _dataset(

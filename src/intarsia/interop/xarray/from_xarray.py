@@ -1,18 +1,13 @@
 """`from_xarray`: a dataset into a group, its variables as logical arrays, in one commit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from intarsia.extras import extra
 from intarsia.interop.dask.store_dask import writable
 from intarsia.progress import Progress, silent
 from intarsia.versions.transaction import retry, transaction
 from intarsia.versions.version import as_repository, resolve
-
-if TYPE_CHECKING:
-    from intarsia.interop.xarray.dataset_writer import Choices
 
 
 def from_xarray(
@@ -84,17 +79,12 @@ def from_xarray(
     if repo is None:
         write(writable(resolve(target).store))
         return None
-    text = message or _message(choices, path)
+    text = message or f"{'write' if append_dim is None else 'append to'} {path.strip('/') or '/'}"
     if append_dim is not None:
         return retry(repo, lambda tx: write(tx.store), branch=branch, message=text, metadata=metadata)
     with transaction(repo, branch, text, metadata) as tx:
         write(tx.store)
     return tx.snapshot_id or tx.session.snapshot_id
-
-
-def _message(choices: Choices, path: str) -> str:
-    where = path.strip("/") or "/"
-    return f"write {where}" if choices.append_dim is None else f"append to {where}"
 
 
 def _nodes(xr: Any, data: Any, path: str) -> Iterator[tuple[str, Any]]:
