@@ -8,20 +8,7 @@ import numpy as np
 import typer
 
 import intarsia
-from intarsia.cli.arguments import (
-    Changing,
-    Chunks,
-    Codec,
-    Json,
-    Making,
-    Message,
-    OneArray,
-    Shards,
-    parse_codec_list,
-    parse_names,
-    parse_options,
-    parse_sizes,
-)
+from intarsia.cli import arguments as args
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, print_json, say, show_table, verb, waiting
 from intarsia.words import count_text, size_text
@@ -29,7 +16,7 @@ from intarsia.words import count_text, size_text
 
 @verb
 def create(
-    asked: Making,
+    asked: args.Making,
     array: Annotated[str, typer.Argument(metavar="PATH", help="Path of the new array in the store.")],
     shape: Annotated[str, typer.Option("--shape", metavar="N,N,…", help="Shape; an axis may start at 0.")],
     dtype: Annotated[str, typer.Option("--dtype", help="Data type, such as float32.")],
@@ -49,20 +36,20 @@ def create(
         list[str] | None,
         typer.Option("--attribute", "-a", metavar="KEY=VALUE", help="An attribute; the value may be JSON."),
     ] = None,
-    message: Message = None,
-    as_json: Json = False,
+    message: args.Message = None,
+    as_json: args.Json = False,
 ) -> None:
     """Create a logical array without regions; where nothing is yet, in a new Icechunk repository.
 
     Example: intarsia create data/store temperature --shape 0,720,1440 --chunks 24,90,180 --dtype float32
     """
     fields: dict[str, Any] = {
-        "shape": parse_sizes(shape, "shape"),
-        "chunks": parse_sizes(chunks, "chunks"),
+        "shape": args.parse_sizes(shape, "shape"),
+        "chunks": args.parse_sizes(chunks, "chunks"),
         "dtype": dtype,
         "fill_value": _fill_value(fill_value),
-        "dimension_names": parse_names(dimension_names),
-        "attributes": parse_options(attribute or (), "attribute"),
+        "dimension_names": args.parse_names(dimension_names),
+        "attributes": args.parse_options(attribute or (), "attribute"),
     }
     place = NamedStore.make(asked)
     commit = None
@@ -97,18 +84,18 @@ def create(
 
 @verb
 def append(
-    asked: Changing,
-    array: OneArray,
+    asked: args.Changing,
+    array: args.OneArray,
     data: Annotated[Path, typer.Argument(metavar="FILE", help="The data: a .npy or .csv file.")],
-    codec: Codec = None,
+    codec: args.Codec = None,
     axis: Annotated[int, typer.Option("--axis", help="The axis that grows.")] = 0,
-    chunks: Chunks = None,
-    shards: Shards = None,
+    chunks: args.Chunks = None,
+    shards: args.Shards = None,
     merge: Annotated[
         bool, typer.Option("--merge/--no-merge", help="Let the region before grow if it is encoded equally.")
     ] = True,
-    message: Message = None,
-    as_json: Json = False,
+    message: args.Message = None,
+    as_json: args.Json = False,
 ) -> None:
     """Append data from a file; without codecs it is encoded like the region before it.
 
@@ -118,9 +105,9 @@ def append(
     """
     place = NamedStore.find(asked)
     options: dict[str, Any] = {
-        "codecs": parse_codec_list(codec),
-        "chunks": parse_sizes(chunks, "chunks"),
-        "shards": parse_sizes(shards, "shards"),
+        "codecs": args.parse_codec_list(codec),
+        "chunks": args.parse_sizes(chunks, "chunks"),
+        "shards": args.parse_sizes(shards, "shards"),
         "merge": merge,
     }
     values = load(data)
@@ -153,7 +140,7 @@ def append(
 
 @verb
 def ingest(
-    asked: Making,
+    asked: args.Making,
     files: Annotated[
         list[str],
         typer.Argument(metavar="FILES…", help="Paths, URLs or globs of NetCDF, HDF5, Zarr, N5, TIFF files."),
@@ -189,8 +176,8 @@ def ingest(
             help="For the files' storage, such as region or anonymous.",
         ),
     ] = None,
-    message: Message = None,
-    as_json: Json = False,
+    message: args.Message = None,
+    as_json: args.Json = False,
 ) -> None:
     """Open an archive of files as logical arrays: nothing copied, one commit; later calls add what is new.
 
@@ -206,7 +193,7 @@ def ingest(
         "errors": "skip" if skip_bad_files else "raise",
         "missing": missing,
         "replace": replace,
-        "storage_options": parse_options(source_option or (), "source option") or None,
+        "storage_options": args.parse_options(source_option or (), "source option") or None,
         "branch": asked.branch or "main",
         "message": message,
         "dry_run": dry_run,
@@ -300,9 +287,9 @@ def _load_csv(file: Path) -> np.ndarray[Any, Any]:
     raise ValueError("it holds something that is not a number")
 
 
-def _repository(asked: Making, *, dry_run: bool) -> Any:
+def _repository(asked: args.Making, *, dry_run: bool) -> Any:
     """The repository to add to; a dry run does without one that is not there."""
-    given = parse_options(asked.storage_option or (), "storage option")
+    given = args.parse_options(asked.storage_option or (), "storage option")
     try:
         return intarsia.open_repository(asked.store, create=not dry_run, **given)
     except intarsia.errors.RepositoryNotFoundError:

@@ -7,7 +7,7 @@ import typer
 
 import intarsia
 from intarsia.array.hierarchy import logical_arrays
-from intarsia.cli.arguments import AnyArrays, Array, Changing, Existing, Json, Message, OneArray, Reading
+from intarsia.cli import arguments as args
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, Exit, print_json, say, show_table, verb, waiting
 from intarsia.report.write_report import change_lines
@@ -19,12 +19,12 @@ from intarsia.words import bounds_text, count_text, size_text
 
 @verb
 def log(
-    asked: Reading,
-    array: Array = "",
+    asked: args.Reading,
+    array: args.Array = "",
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=0, help="Show only the newest ones.")
     ] = None,
-    as_json: Json = False,
+    as_json: args.Json = False,
 ) -> None:
     """List the commits that changed an array, the newest first, and what each of them did.
 
@@ -68,8 +68,8 @@ def log(
 
 @verb
 def diff(
-    asked: Reading,
-    array: OneArray,
+    asked: args.Reading,
+    array: args.OneArray,
     before: Annotated[
         str,
         typer.Argument(
@@ -84,7 +84,7 @@ def diff(
             show_default=False,
         ),
     ] = "",
-    as_json: Json = False,
+    as_json: args.Json = False,
 ) -> None:
     """Show what differs between two versions: regions added, dropped, recoded, written; attributes; bytes.
 
@@ -124,13 +124,13 @@ def diff(
 
 @verb
 def restore(
-    asked: Changing,
-    array: OneArray,
+    asked: args.Changing,
+    array: args.OneArray,
     to: Annotated[
         str, typer.Argument(metavar="VERSION", help="A snapshot's id, a tag, a branch or a time (ISO 8601).")
     ],
-    message: Message = None,
-    as_json: Json = False,
+    message: args.Message = None,
+    as_json: args.Json = False,
 ) -> None:
     """Give an array the layout, values and attributes it had in a version, as a new commit.
 
@@ -172,7 +172,7 @@ def _change_json(change: ArrayChange) -> dict[str, Any]:
     }
 
 
-def _versioned(asked: Existing, what: str = "versions") -> tuple[NamedStore, icechunk.Repository]:
+def _versioned(asked: args.Existing, what: str = "versions") -> tuple[NamedStore, icechunk.Repository]:
     """What the command line names, if it has versions."""
     place = NamedStore.find(asked)
     if place.repo is None:
@@ -184,12 +184,12 @@ def _versioned(asked: Existing, what: str = "versions") -> tuple[NamedStore, ice
 
 @verb
 def verify(
-    asked: Reading,
-    array: AnyArrays = "",
+    asked: args.Reading,
+    array: args.AnyArrays = "",
     data: Annotated[
         bool, typer.Option("--data/--no-data", help="Read every stored chunk, or only the metadata.")
     ] = True,
-    as_json: Json = False,
+    as_json: args.Json = False,
 ) -> int:
     """Check manifest, members and every stored chunk; list all problems at once.
 
@@ -230,7 +230,7 @@ def verify(
 
 @verb
 def vacuum(
-    asked: Changing,
+    asked: args.Changing,
     array: Annotated[
         str,
         typer.Argument(
@@ -246,7 +246,7 @@ def vacuum(
             help="In a repository: forget versions older than this, and remove what none refers to.",
         ),
     ] = None,
-    as_json: Json = False,
+    as_json: args.Json = False,
 ) -> None:
     """Remove members that no region refers to; on request also old versions.
 

@@ -10,17 +10,7 @@ import typer
 
 import intarsia
 from intarsia.array.hierarchy import logical_arrays
-from intarsia.cli.arguments import (
-    AnyArrays,
-    Array,
-    Codec,
-    Json,
-    Reading,
-    Selection,
-    parse_codec_list,
-    parse_selection,
-    parse_sizes,
-)
+from intarsia.cli import arguments as args
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, print_json, say, show_facts, show_table, verb, waiting
 from intarsia.errors import BoundsError
@@ -31,7 +21,7 @@ from intarsia.words import EXPLAIN_COLUMNS, PIPELINE_COLUMNS, count_text, ratio_
 
 
 @verb
-def info(asked: Reading, array: Array = "", as_json: Json = False) -> None:
+def info(asked: args.Reading, array: args.Array = "", as_json: args.Json = False) -> None:
     """Show what an array is: shape, data type, regions, and how much each codec pipeline stores.
 
     Example: intarsia info data/store temperature --as-of 2024-05-01
@@ -80,12 +70,12 @@ def info(asked: Reading, array: Array = "", as_json: Json = False) -> None:
 
 @verb
 def regions(
-    asked: Reading,
-    array: Array = "",
+    asked: args.Reading,
+    array: args.Array = "",
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=0, help="Show only the first ones.")
     ] = None,
-    as_json: Json = False,
+    as_json: args.Json = False,
 ) -> None:
     """List the regions of an array: bounds, codecs, packing, view, chunks, size, stored size, member.
 
@@ -116,14 +106,14 @@ def regions(
 
 @verb
 def read(
-    asked: Reading,
-    array: Array = "",
-    selection: Selection = "",
+    asked: args.Reading,
+    array: args.Array = "",
+    selection: args.Selection = "",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Save to this .npy or .csv file instead of printing."),
     ] = None,
-    as_json: Json = False,
+    as_json: args.Json = False,
 ) -> None:
     """Read a selection: print it, or save it as .npy or .csv.
 
@@ -132,7 +122,7 @@ def read(
 
     Example: intarsia read data/store temperature '0:24, ::10, ::10' -o day.npy
     """
-    chosen = parse_selection(selection)
+    chosen = args.parse_selection(selection)
     opened = NamedStore.find(asked).open(array)
     with waiting("reading", counted=False):
         outer = any(isinstance(entry, list) for entry in chosen)
@@ -159,12 +149,14 @@ def read(
 
 
 @verb
-def explain(asked: Reading, array: Array = "", selection: Selection = "", as_json: Json = False) -> None:
+def explain(
+    asked: args.Reading, array: args.Array = "", selection: args.Selection = "", as_json: args.Json = False
+) -> None:
     """Show the plan of a read: which regions, chunks and bytes it takes, and how they are fetched.
 
     Example: intarsia explain data/store temperature '0:24, 10, :'
     """
-    chosen = parse_selection(selection)
+    chosen = args.parse_selection(selection)
     opened = NamedStore.find(asked).open(array)
     outer = any(isinstance(entry, list) for entry in chosen)
     with waiting("planning", counted=False):
@@ -182,8 +174,8 @@ def explain(asked: Reading, array: Array = "", selection: Selection = "", as_jso
 
 @verb
 def report(
-    asked: Reading,
-    array: AnyArrays = "",
+    asked: args.Reading,
+    array: args.AnyArrays = "",
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path(
         "report.html"
     ),
@@ -193,7 +185,7 @@ def report(
     data: Annotated[
         bool, typer.Option("--data/--no-data", help="Let the check read every stored chunk.")
     ] = False,
-    as_json: Json = False,
+    as_json: args.Json = False,
 ) -> None:
     """Write a page with the map over time, bytes by codec, ratio per chunk, masks, slots and problems.
 
@@ -225,7 +217,7 @@ def report(
 
 @verb
 def serve(
-    asked: Reading,
+    asked: args.Reading,
     path: Annotated[
         str,
         typer.Argument(
@@ -239,7 +231,7 @@ def serve(
         int | None,
         typer.Option("--port", min=0, max=65535, show_default="8000, or any free port if that is taken"),
     ] = None,
-    codec: Codec = None,
+    codec: args.Codec = None,
     chunks: Annotated[
         str | None,
         typer.Option("--chunks", metavar="N,N,…", help="Chunks of the served array, if PATH is an array."),
@@ -252,7 +244,7 @@ def serve(
             help="A web site whose pages may read it, in browsers; '*' for all. Repeated. None if left out.",
         ),
     ] = None,
-    as_json: Json = False,
+    as_json: args.Json = False,
 ) -> None:
     """Serve arrays over HTTP until Ctrl-C: every logical array is one ordinary Zarr array there.
 
@@ -262,7 +254,7 @@ def serve(
     Example: intarsia serve data/store temperature --port 8000
     """
     opened = NamedStore.find(asked).store()
-    chosen: Any = parse_codec_list(codec)
+    chosen: Any = args.parse_codec_list(codec)
     if chosen == "auto":
         raise CommandError("codec 'auto' is for data that is stored; name the codecs, or none for fast zstd")
     inside = path.strip("/")
@@ -274,7 +266,7 @@ def serve(
             host=host,
             port="auto" if port is None else port,
             codecs=chosen,
-            chunks=parse_sizes(chunks, "chunks"),
+            chunks=args.parse_sizes(chunks, "chunks"),
             cors_origins=cors or (),
         )
     except OSError as error:

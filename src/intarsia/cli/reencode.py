@@ -8,19 +8,7 @@ import typer
 import zarr
 
 import intarsia
-from intarsia.cli.arguments import (
-    Array,
-    Changing,
-    Chunks,
-    Codec,
-    Existing,
-    Json,
-    Message,
-    Shards,
-    parse_bounds,
-    parse_codec_list,
-    parse_sizes,
-)
+from intarsia.cli import arguments as args
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, print_json, say, show_table, verb, waiting
 from intarsia.errors import NotLogicalArrayError
@@ -31,17 +19,17 @@ from intarsia.words import bounds_text, size_text
 
 @verb
 def recode(
-    asked: Changing,
-    array: Array = "",
-    codec: Codec = None,
+    asked: args.Changing,
+    array: args.Array = "",
+    codec: args.Codec = None,
     bounds: Annotated[
         str | None,
         typer.Option("--bounds", metavar="A:B,…", help="The box to encode anew; everything if left out."),
     ] = None,
-    chunks: Chunks = None,
-    shards: Shards = None,
-    message: Message = None,
-    as_json: Json = False,
+    chunks: args.Chunks = None,
+    shards: args.Shards = None,
+    message: args.Message = None,
+    as_json: args.Json = False,
 ) -> None:
     """Encode a box of an array anew: same values, other codecs, one new member.
 
@@ -49,25 +37,25 @@ def recode(
 
     Example: intarsia recode data/store temperature --bounds '0:365, :, :' -c zstd:level=19
     """
-    codecs = parse_codec_list(codec)
+    codecs = args.parse_codec_list(codec)
     if codecs is None:
         raise CommandError("say how to encode: --codec NAME, repeated; 'raw' for none, 'auto' for what suits")
     place = NamedStore.find(asked)
     options: dict[str, Any] = {
         "codecs": codecs,
-        "chunks": parse_sizes(chunks, "chunks"),
-        "shards": parse_sizes(shards, "shards"),
+        "chunks": args.parse_sizes(chunks, "chunks"),
+        "shards": args.parse_sizes(shards, "shards"),
     }
     commit = None
     with waiting("recoding", counted=False):
         if place.repo is None:
             made = place.changeable(array)
-            box = parse_bounds(bounds, made.shape)
+            box = args.parse_bounds(bounds, made.shape)
             before = survey(made).total_stored
             made.recode(box, **options)
         else:
             old = place.open(array)
-            box = parse_bounds(bounds, old.shape)
+            box = args.parse_bounds(bounds, old.shape)
             before = survey(old).total_stored
             words = message or f"recode {old.path}"
             options |= {"branch": place.branch, "message": words}
@@ -95,7 +83,7 @@ def recode(
 
 @verb
 def rewrite(
-    asked: Changing,
+    asked: args.Changing,
     array: Annotated[
         str,
         typer.Argument(
@@ -113,8 +101,8 @@ def rewrite(
             "always_apply, never_apply.",
         ),
     ] = "compress_if_smaller",
-    message: Message = None,
-    as_json: Json = False,
+    message: args.Message = None,
+    as_json: args.Json = False,
 ) -> None:
     """Go over the chunks of arrays with a `conditional` codec and decide anew, in place.
 
@@ -178,7 +166,7 @@ def rewrite(
 
 @verb
 def compact(
-    asked: Existing,
+    asked: args.Existing,
     array: Annotated[
         str,
         typer.Argument(
@@ -200,7 +188,7 @@ def compact(
             help="Also on a file system that is not known to be local: no other machine writes there.",
         ),
     ] = False,
-    as_json: Json = False,
+    as_json: args.Json = False,
 ) -> None:
     """Rewrite slotted shards without slots, shard by shard, while others go on writing.
 

@@ -76,9 +76,7 @@ class NullableValues:
             # NumPy has no view of strings; no element is the note itself, so none is null.
             plain = self.values.astype if is_string(element.dtype) else self.values.view
             self.values = plain(element.dtype)
-        if missing is None:
-            missing = np.zeros(self.values.shape, dtype=np.uint8)
-        missing = np.asarray(missing)
+        missing = np.zeros(self.values.shape, dtype=np.uint8) if missing is None else np.asarray(missing)
         if missing.dtype == np.bool_:
             missing = missing.view(np.uint8)
         if missing.dtype != np.uint8 or missing.shape != self.values.shape:
@@ -151,9 +149,7 @@ class NullableValues:
         >>> NullableValues(np.arange(3), np.array([0, 1, 2], dtype="u1"), 2).collapse()
         NullableValues([0, NULL, NULL], dtype=int64)
         """
-        if self.depth == 1:
-            return self
-        return NullableValues(self.values, self.missing != 0)
+        return self if self.depth == 1 else NullableValues(self.values, self.missing != 0)
 
     # -- looking
 
@@ -170,8 +166,7 @@ class NullableValues:
     @property
     def shape(self) -> tuple[int, ...]:
         """As of an array."""
-        shape: tuple[int, ...] = self.values.shape
-        return shape
+        return tuple(self.values.shape)
 
     @property
     def ndim(self) -> int:
@@ -289,8 +284,7 @@ class NullableValues:
         return out
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        count = self.null_count
-        if count:
+        if count := self.null_count:
             raise NullsPresentError(
                 f"{count} of {self.size} elements are null, and a plain array has no null.\n"
                 "  Call .masked() for a masked array (or intarsia.nullable.open_array, which gives them), "

@@ -9,17 +9,7 @@ import numpy as np
 
 from intarsia.array.orientation import View
 from intarsia.array.table import NONE, Ints
-from intarsia.report.drawing import (
-    LEFT,
-    PLANE_WIDTH,
-    RIGHT,
-    cell_bounds,
-    draw_axes,
-    overlap,
-    own_edges,
-    panes,
-    plane_axes,
-)
+from intarsia.report import drawing
 from intarsia.report.survey import Survey, shown_chunks
 from intarsia.words import markup, ratio_text, size_text
 
@@ -118,7 +108,7 @@ def heat_cells(survey: Survey) -> list[HeatCell]:
     if survey.chunks is None or not prod(shape) or not len(survey):
         return []
     start, stop, raw, stored = _boxes(survey)
-    axes = plane_axes(shape)
+    axes = drawing.plane_axes(shape)
     low, high = _plane(start, axes), _plane(stop, axes, whole=1)
     sizes = [1] * (2 - len(axes)) + [shape[axis] for axis in axes]
     edges = [
@@ -140,7 +130,7 @@ def _plane(corner: Ints, axes: tuple[int, ...], whole: int = 0) -> Ints:
 
 
 def _edges(low: Ints, high: Ints, size: int, most: int) -> Ints:
-    own = own_edges(low, high, size)
+    own = drawing.own_edges(low, high, size)
     if len(own) - 1 <= most:
         return own
     equal: Ints = np.unique(np.linspace(0, size, most + 1).astype(np.int64))
@@ -163,7 +153,7 @@ def _sums(edges: list[Ints], low: Ints, high: Ints, raw: Ints, stored: Ints) -> 
         return counts, memory, kept
     # A chunk's bytes are shared out by area: the share of its rows in a cell times that of its columns.
     rows, columns = (
-        overlap(edges[i], low[:, i], high[:, i]) / np.maximum(high[:, None, i] - low[:, None, i], 1)
+        drawing.overlap(edges[i], low[:, i], high[:, i]) / np.maximum(high[:, None, i] - low[:, None, i], 1)
         for i in range(2)
     )
     return (
@@ -184,7 +174,7 @@ def heat_colour(ratio: float) -> int:
 
 def draw_heat(survey: Survey, cells: list[HeatCell]) -> str:
     """The heat map as one `<svg>` element; every cell carries its place in the list."""
-    pane = panes(survey.manifest.shape)[0]
+    pane = drawing.panes(survey.manifest.shape)[0]
     parts = [
         f'<rect x="{pane.x:g}" y="{pane.y:g}" width="{pane.width:g}" height="{pane.height:g}" '
         'fill="var(--hole)" stroke="var(--line)"/>'
@@ -195,11 +185,11 @@ def draw_heat(survey: Survey, cells: list[HeatCell]) -> str:
             f'<rect class="region" data-cell="{number}" x="{x:.5g}" y="{y:.5g}" width="{width:.4g}" '
             f'height="{height:.4g}" fill="{HEAT[heat_colour(cell.ratio)]}"/>'
         )
-    parts.extend(draw_axes(survey, pane, cells))
+    parts.extend(drawing.draw_axes(survey, pane, cells))
     best = max((cell.ratio for cell in cells), default=1.0)
     worst = min((cell.ratio for cell in cells), default=1.0)
     about = markup(f"Heat map of compression ratios per stored chunk, from {worst:.3g} to {best:.3g}")
-    width, height = LEFT + PLANE_WIDTH + RIGHT, pane.y + pane.height + 36
+    width, height = drawing.LEFT + drawing.PLANE_WIDTH + drawing.RIGHT, pane.y + pane.height + 36
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
         f'height="{height:g}" role="img" aria-label="{about}" font-size="12">{"".join(parts)}</svg>'
@@ -208,7 +198,7 @@ def draw_heat(survey: Survey, cells: list[HeatCell]) -> str:
 
 def cell_text(survey: Survey, cell: HeatCell) -> str:
     """A cell in words."""
-    where = cell_bounds(survey, cell, plane_axes(survey.manifest.shape))
+    where = drawing.cell_bounds(survey, cell, drawing.plane_axes(survey.manifest.shape))
     return (
         f"{where} Chunks {cell.chunks}, Size {size_text(round(cell.nbytes))}, "
         f"Stored {size_text(round(cell.stored))}, "

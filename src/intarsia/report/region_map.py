@@ -8,24 +8,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from intarsia.array import LogicalArray
-from intarsia.report.drawing import (
-    COLOURS,
-    LEFT,
-    LETTERS,
-    PLANE_WIDTH,
-    RIGHT,
-    STYLE,
-    TOP,
-    Cell,
-    Pane,
-    cell_bounds,
-    draw_axes,
-    ink_on,
-    panes,
-    project,
-    swatch,
-    text,
-)
+from intarsia.report import drawing
 from intarsia.report.survey import Survey, survey
 from intarsia.words import (
     PIPELINE_COLUMNS,
@@ -84,7 +67,7 @@ def notebook_html(array: LogicalArray) -> str:
     )
     return "".join(
         [
-            f'<div class="intarsia"><style>{STYLE}</style>',
+            f'<div class="intarsia"><style>{drawing.STYLE}</style>',
             f"<div><strong>LogicalArray</strong> <code>{markup(array.path or '/')}</code> "
             f"{markup(array.shape)} {markup(array.dtype)}</div>",
             draw_map(seen, standalone=False),
@@ -98,7 +81,7 @@ def notebook_html(array: LogicalArray) -> str:
     )
 
 
-def hover_lines(survey: Survey, cell: Cell, axes: tuple[int, ...]) -> list[str]:
+def hover_lines(survey: Survey, cell: drawing.Cell, axes: tuple[int, ...]) -> list[str]:
     """What there is to know about a cell: bounds, codecs, chunks, stored size and ratio."""
     if len(cell.regions) == 1:
         row = survey.row(int(cell.regions[0]))
@@ -118,7 +101,7 @@ def hover_lines(survey: Survey, cell: Cell, axes: tuple[int, ...]) -> list[str]:
     stored = None if survey.stored is None else int(survey.stored[cell.regions].sum())
     empty = 1 - sum(share for _, share in cell.shares)
     return [
-        f"{cell_bounds(survey, cell, axes)} {count_text(len(cell.regions), 'region')}",
+        f"{drawing.cell_bounds(survey, cell, axes)} {count_text(len(cell.regions), 'region')}",
         *(f"Codecs {survey.labels[g]}: {percent_text(share)}" for g, share in cell.shares),
         *([f"No region: {percent_text(empty)}"] if empty > 1e-6 else []),
         f"Size {size_text(nbytes)}",
@@ -132,26 +115,30 @@ def draw_map(survey: Survey, *, standalone: bool = True) -> str:
     shape = survey.manifest.shape
     parts: list[str] = []
     mixtures = _Mixtures(f"{shape} {survey.manifest.generation} {survey.manifest.members[:1]}")
-    bottom = TOP
+    bottom = drawing.TOP
     if prod(shape):
-        for pane in panes(shape):
+        for pane in drawing.panes(shape):
             drawn, bottom = _draw_pane(survey, pane, mixtures)
             parts.extend(drawn)
             bottom += 12
     else:
-        parts.append(text(LEFT, bottom + LINE, f"The shape is {shape}: there are no elements yet.", "soft"))
+        parts.append(
+            drawing.text(
+                drawing.LEFT, bottom + LINE, f"The shape is {shape}: there are no elements yet.", "soft"
+            )
+        )
         bottom += 2 * LINE
     if mixtures:
-        parts.append(text(LEFT, bottom + 4, MIXED, "soft", size=11, longest=120))
+        parts.append(drawing.text(drawing.LEFT, bottom + 4, MIXED, "soft", size=11, longest=120))
         bottom += LINE
     if standalone:
         drawn, bottom = _draw_legend(survey, bottom)
         parts.extend(drawn)
-    width = LEFT + PLANE_WIDTH + RIGHT
+    width = drawing.LEFT + drawing.PLANE_WIDTH + drawing.RIGHT
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {bottom:g}" width="{width:g}" '
     head += f'height="{bottom:g}" role="img" class="intarsia" '
     head += f'aria-label="{markup(_description(survey))}" font-family="system-ui,sans-serif" font-size="12">'
-    style = f"<style>{STYLE}</style>" if standalone else ""
+    style = f"<style>{drawing.STYLE}</style>" if standalone else ""
     return "".join(
         [
             head,
@@ -173,21 +160,21 @@ def _description(survey: Survey) -> str:
     )
 
 
-def _draw_pane(survey: Survey, pane: Pane, mixtures: "_Mixtures") -> tuple[list[str], float]:
+def _draw_pane(survey: Survey, pane: drawing.Pane, mixtures: "_Mixtures") -> tuple[list[str], float]:
     strips = max(1, len(pane.shape) - 2)
     most = MOST_PLANE_CELLS if len(pane.axes) == 2 else max(8, MOST_STRIP_CELLS // strips)
-    cells = project(pane.shape, survey.start, survey.stop, survey.group, pane.axes, most)
+    cells = drawing.project(pane.shape, survey.start, survey.stop, survey.group, pane.axes, most)
     parts = [
         f'<rect x="{pane.x:g}" y="{pane.y:g}" width="{pane.width:g}" height="{pane.height:g}" '
         'fill="var(--hole,#eef1f4)" stroke="var(--line,#d0d7de)"><title>No region: reads as the fill value'
         "</title></rect>"
     ]
     parts.extend(_draw_cell(survey, pane, cell, mixtures) for cell in cells)
-    parts.extend(draw_axes(survey, pane, cells))
+    parts.extend(drawing.draw_axes(survey, pane, cells))
     return parts, pane.y + pane.height + (34 if pane.axes else 8)
 
 
-def _draw_cell(survey: Survey, pane: Pane, cell: Cell, mixtures: "_Mixtures") -> str:
+def _draw_cell(survey: Survey, pane: drawing.Pane, cell: drawing.Cell, mixtures: "_Mixtures") -> str:
     """One cell: a colour; a mixture as stripes on the plane, and as layers on a strip, where the height is
     free to mean a share."""
     x, y, width, height = pane.box(cell)
@@ -195,11 +182,11 @@ def _draw_cell(survey: Survey, pane: Pane, cell: Cell, mixtures: "_Mixtures") ->
     parts = [f'<g class="region"><title>{words}</title>']
     if len(pane.axes) != 1:
         pure = len(cell.shares) == 1 and cell.shares[0][1] > 1 - 1e-6
-        fill = COLOURS[cell.shares[0][0]] if pure else mixtures.fill(cell.shares)
-        parts.append(_block(x, y, width, height, fill, LETTERS[cell.shares[0][0]] if pure else ""))
+        fill = drawing.COLOURS[cell.shares[0][0]] if pure else mixtures.fill(cell.shares)
+        parts.append(_block(x, y, width, height, fill, drawing.LETTERS[cell.shares[0][0]] if pure else ""))
     else:
         for group, share in cell.shares:
-            parts.append(_block(x, y, width, height * share, COLOURS[group], LETTERS[group]))
+            parts.append(_block(x, y, width, height * share, drawing.COLOURS[group], drawing.LETTERS[group]))
             y += height * share
     return "".join([*parts, "</g>"])
 
@@ -213,7 +200,7 @@ def _block(x: float, y: float, width: float, height: float, fill: str, letter: s
     if letter and width >= 15 and height >= 12:
         block += (
             f'<text x="{x + width / 2:.5g}" y="{y + height / 2 + 4:.5g}" text-anchor="middle" '
-            f'fill="{ink_on(fill)}">{letter}</text>'
+            f'fill="{drawing.ink_on(fill)}">{letter}</text>'
         )
     return block
 
@@ -240,7 +227,9 @@ class _Mixtures:
         for parts, name in self._known.items():
             stripes, done = [], 0
             for group, width in parts:
-                stripes.append(f'<rect x="{done}" width="{width}" height="8" fill="{COLOURS[group]}"/>')
+                stripes.append(
+                    f'<rect x="{done}" width="{width}" height="8" fill="{drawing.COLOURS[group]}"/>'
+                )
                 done += width
             drawn.append(
                 f'<pattern id="{name}" width="{STRIPES}" height="8" patternUnits="userSpaceOnUse" '
@@ -254,24 +243,24 @@ def _draw_legend(survey: Survey, top: float) -> tuple[list[str], float]:
     parts = []
     y = top
     for pipeline in survey.pipelines():
-        colour, letter = COLOURS[pipeline.place], LETTERS[pipeline.place]
+        colour, letter = drawing.COLOURS[pipeline.place], drawing.LETTERS[pipeline.place]
         words = f"{pipeline.label}: {count_text(pipeline.regions, 'region')}, {size_text(pipeline.nbytes)}"
         if pipeline.stored is not None:
             words += f" stored in {size_text(pipeline.stored)}"
             words += f" ({ratio_text(pipeline.nbytes, pipeline.stored)})"
         parts.append(
-            f'<rect x="{LEFT:g}" y="{y:g}" width="16" height="13" fill="{colour}"/>'
-            f'<text x="{LEFT + 8:g}" y="{y + 10.5:g}" text-anchor="middle" font-size="10" '
-            f'fill="{ink_on(colour)}">{letter}</text>'
+            f'<rect x="{drawing.LEFT:g}" y="{y:g}" width="16" height="13" fill="{colour}"/>'
+            f'<text x="{drawing.LEFT + 8:g}" y="{y + 10.5:g}" text-anchor="middle" font-size="10" '
+            f'fill="{drawing.ink_on(colour)}">{letter}</text>'
         )
-        parts.append(text(LEFT + 24, y + 11, words, "ink", longest=110))
+        parts.append(drawing.text(drawing.LEFT + 24, y + 11, words, "ink", longest=110))
         y += LINE
     return parts, y + 6
 
 
 def legend_table(seen: Survey) -> str:
     """One line for every colour of the map."""
-    rows = [(swatch(kind.place, kind.label), *kind.cells()[1:]) for kind in seen.pipelines()]
+    rows = [(drawing.swatch(kind.place, kind.label), *kind.cells()[1:]) for kind in seen.pipelines()]
     return html_table(PIPELINE_COLUMNS, rows, "legend") if rows else ""
 
 
