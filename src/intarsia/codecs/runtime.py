@@ -5,12 +5,10 @@ object (`remembering`), because zarr's sharding codec pickles itself as JSON. An
 configuration (`RuntimeConfig`), which zarr hands to every codec of that array; those come first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import zarr
 from zarr.abc.codec import Codec
@@ -54,7 +52,7 @@ class Options:
     def __bool__(self) -> bool:
         return not (self.decision is None and self.padding is None and self.default is None)
 
-    def over(self, others: Options) -> Options:
+    def over(self, others: "Options") -> "Options":
         """These options; what is not said here, the others say."""
         return Options(
             others.decision if self.decision is None else self.decision,
@@ -62,7 +60,7 @@ class Options:
             others.default if self.default is None else self.default,
         )
 
-    def without(self, others: Options) -> Options:
+    def without(self, others: "Options") -> "Options":
         """These options, but for the kinds that the others have."""
         return replace(
             self,
@@ -236,7 +234,7 @@ class Luggage:
     """Those of the array; what is the default here is the default there."""
 
     @classmethod
-    def of(cls, codecs: tuple[Codec, ...] | None, options: Options) -> Luggage:
+    def of(cls, codecs: tuple[Codec, ...] | None, options: Options) -> Self:
         """Pack."""
         carry = codecs is not None and options_of(codecs)
         return cls(codecs if carry else None, options.over(Options(default=default_decision())))

@@ -3,14 +3,12 @@
 A grid of millions of places may hold a single chunk. Whoever goes over the chunks of an array starts here.
 """
 
-from __future__ import annotations
-
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self
 
 import zarr
 from zarr.abc.codec import BytesBytesCodec
@@ -22,10 +20,6 @@ from zarr.storage import LocalStore, MemoryStore, StorePath
 from intarsia._compat import store_supports_sync_io, sync
 from intarsia.codecs.current_chunk import Grid
 from intarsia.codecs.header import OffsetCodec, PadCodec
-
-if TYPE_CHECKING:
-    from icechunk import IcechunkStore
-
 
 type Index = tuple[int, ...]
 
@@ -50,9 +44,8 @@ def stored_indices(array: zarr.Array[Any]) -> Sequence[Index]:
     if hasattr(store, "array_chunk_iterator"):  # Icechunk's own table: no request for each key
         from intarsia._icechunk import chunk_table  # which other stores do not need
 
-        indices = [
-            tuple(index) for index in chunk_table(cast("IcechunkStore", store), array.path).index.tolist()
-        ]
+        icechunk_store: Any = store
+        indices = [tuple(index) for index in chunk_table(icechunk_store, array.path).index.tolist()]
     elif store.supports_listing and grid.index_of(metadata.encode_chunk_key(first)) == first:
         indices = sync(_listed(store, array.path, grid))
     else:

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise, product
 from typing import Any
 
@@ -36,6 +37,7 @@ type Places = dict[tuple[str, str], dict[tuple[int, ...], Any]]
 SHOWN_CHUNKS = 3
 
 
+@dataclass(eq=False, repr=False)
 class Share:
     """What one worker may write: chunks of members that no other share has. Made by `array.fork_for`.
 
@@ -56,34 +58,23 @@ class Share:
     [10, 11, 12, 13]
     """
 
-    def __init__(
-        self,
-        fork: icechunk.ForkSession,
-        base: icechunk.ForkSession,
-        path: str,
-        manifest: Manifest,
-        chunks: Chunks,
-        config: LogicalConfig | None = None,
-        live: Live | None = None,
-        default: Decision | None = None,
-    ) -> None:
-        self.fork = fork
-        """The worker's session."""
-        self.base = base
-        """The same as it was when the work was divided; nobody writes to it."""
-        self.path = path
-        """Of the logical array."""
-        self.manifest = manifest
-        """The layout for which the work was divided."""
-        self.chunks = chunks
-        """What may be written."""
-        self.config = config
-        """Settings of the handle that was divided."""
-        self.live = live
-        """Run-time options that its members were made with."""
-        self.default = default
-        """What decides where nothing else does."""
-        self._array: LogicalArray | None = None
+    fork: icechunk.ForkSession
+    """The worker's session."""
+    base: icechunk.ForkSession
+    """The same as it was when the work was divided; nobody writes to it."""
+    path: str
+    """Of the logical array."""
+    manifest: Manifest
+    """The layout for which the work was divided."""
+    chunks: Chunks
+    """What may be written."""
+    config: LogicalConfig | None = None
+    """Settings of the handle that was divided."""
+    live: Live | None = None
+    """Run-time options that its members were made with."""
+    default: Decision | None = None
+    """What decides where nothing else does."""
+    _array: LogicalArray | None = field(default=None, init=False)
 
     @property
     def array(self) -> LogicalArray:

@@ -4,13 +4,11 @@ Only the `conditional` codec and what comes after it are touched: what comes bef
 is not run again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import zarr
@@ -66,7 +64,7 @@ class Rewritten:
     bytes_after: int
     """The size of all stored chunks now."""
 
-    def __add__(self, other: Rewritten) -> Rewritten:
+    def __add__(self, other: "Rewritten") -> "Rewritten":
         return Rewritten(
             self.chunks + other.chunks,
             self.rewritten + other.rewritten,
@@ -139,7 +137,7 @@ def _zarr_arrays(array: Any) -> list[zarr.Array[Any]]:
     return list(deciding_members(array, "rewrite").values())
 
 
-def _in_threads(work: _Rewriting, progress: Progress) -> tuple[Rewritten, list[ChunkDecodeError]]:
+def _in_threads(work: "_Rewriting", progress: Progress) -> tuple[Rewritten, list[ChunkDecodeError]]:
     indices = iter(work.stored)
     done, total = 0, len(work.stored)
     result = Rewritten(0, 0, 0, 0)
@@ -167,7 +165,7 @@ def _in_threads(work: _Rewriting, progress: Progress) -> tuple[Rewritten, list[C
     return result, damaged
 
 
-def _on(client: Client, work: _Rewriting, progress: Progress) -> tuple[Rewritten, list[ChunkDecodeError]]:
+def _on(client: Client, work: "_Rewriting", progress: Progress) -> tuple[Rewritten, list[ChunkDecodeError]]:
     array, indices = work.array, work.stored
     metadata: Any = array.metadata
     tasks = [indices[i : i + CHUNKS_PER_TASK] for i in range(0, len(indices), CHUNKS_PER_TASK)]
@@ -220,12 +218,12 @@ class _Rewriting:
     """Where in the grid there are chunks or shards."""
 
     @classmethod
-    def of(cls, array: zarr.Array[Any], stored: Sequence[tuple[int, ...]]) -> _Rewriting:
+    def of(cls, array: zarr.Array[Any], stored: Sequence[tuple[int, ...]]) -> Self:
         metadata: Any = array.metadata
         return cls(array, find_routes(array, "rewrite"), Grid.of(metadata), stored)
 
     @classmethod
-    def on(cls, array: zarr.Array[Any], decision: DecisionLike | ConditionalCodec | None) -> _Rewriting:
+    def on(cls, array: zarr.Array[Any], decision: DecisionLike | ConditionalCodec | None) -> Self:
         """What there is to do on an array, once it is clear that it can be done."""
         find_routes(array, "rewrite")  # or say what the array has instead
         if decision is not None:
