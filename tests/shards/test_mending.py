@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from intarsia.codecs.shard_index import absent
+from intarsia.shards.chunks import believable
 from intarsia.shards.inner_codecs import EncodedBound
-from intarsia.shards.reading import PARKED, believable, parked, unparked
-from intarsia.shards.slots import SlotIndex, SlotLayout
+from intarsia.shards.slots import PARKED, SlotIndex, SlotLayout, parked, unparked
 
 INDEX = SlotIndex(grid=(4,), first=False)
 LAYOUTS = [SlotLayout(INDEX, EncodedBound(10, fixed=True, checksum=True), copies) for copies in (1, 2)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.shards import reading
+from intarsia.shards import chunks
 from tests.shards import fleet
 
 
@@ -14,15 +14,15 @@ def test_a_file_that_is_replaced_between_index_and_chunk_makes_no_difference(tmp
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64, codecs=fleet.BARE)
     slots = intarsia.slotted(array)
     slots[24:] = np.arange(40)
-    locked_index = reading.locked_index
+    locked_index = chunks.locked_index
 
     def replaced_meanwhile(fd, form):
         found = locked_index(fd, form)
-        monkeypatch.setattr(reading, "locked_index", locked_index)
+        monkeypatch.setattr(chunks, "locked_index", locked_index)
         assert intarsia.compact(array).replaced == 1  # which moves every chunk
         return found
 
-    monkeypatch.setattr(reading, "locked_index", replaced_meanwhile)
+    monkeypatch.setattr(chunks, "locked_index", replaced_meanwhile)
     assert slots[24:].tolist() == list(range(40))
 
 

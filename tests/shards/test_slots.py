@@ -10,8 +10,7 @@ import intarsia
 from intarsia._compat import morton_order_coords
 from intarsia.codecs.shard_index import ABSENT
 from intarsia.shards.inner_codecs import EncodedBound
-from intarsia.shards.reading import TORN
-from intarsia.shards.slots import SlotIndex, SlotLayout, chunk_order, from_the_array
+from intarsia.shards.slots import TORN, SlotIndex, SlotLayout, chunk_order, from_the_array
 from tests.shards import fleet
 from tests.shards.fleet import CHECKED
 

@@ -8,7 +8,7 @@ import zarr
 
 import intarsia
 from intarsia.codecs.shard_index import NO_ENTRY
-from intarsia.shards import files, writing
+from intarsia.shards import chunks, files
 from intarsia.shards.handle import ShardedArray
 from tests.shards import fleet
 
@@ -76,8 +76,8 @@ def test_an_only_slot_is_marked_before_it_is_overwritten(tmp_path, monkeypatch, 
             assert (read_as(program, tmp_path, slice(0, 8)) == 1).all()
         return write_payload(*args)
 
-    write_payload = writing._write_payload
-    monkeypatch.setattr(writing, "_write_payload", look)
+    write_payload = chunks._write_payload
+    monkeypatch.setattr(chunks, "_write_payload", look)
     slots[8:16] = 2
     (offset, length) = before[1]
     assert seen == [[before[0], (offset | 1 << 61, length), NO_ENTRY]]
@@ -94,7 +94,7 @@ def test_a_chunk_left_half_overwritten_fails_until_it_is_written_as_a_whole(tmp_
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(writing, "_write_payload", interrupted)
+        patch.setattr(chunks, "_write_payload", interrupted)
         with pytest.raises(MemoryError):
             slots[8:16] = 2
     for action in (lambda: slots[8:16], lambda: slots.__setitem__(9, 3)):
@@ -126,7 +126,7 @@ def test_with_two_slots_a_writer_that_fails_leaves_the_old_value(tmp_path, monke
         os.pwrite(fd, b"".join(buffers)[:10], offset)
         raise MemoryError
 
-    monkeypatch.setattr(writing, "_write_payload", half)
+    monkeypatch.setattr(chunks, "_write_payload", half)
     for _ in range(2):
         with pytest.raises(MemoryError):
             slots[8:16] = 2

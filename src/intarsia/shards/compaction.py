@@ -19,8 +19,8 @@ from intarsia.codecs.decide.routes import Route, array_codecs, routes
 from intarsia.errors import ChunkDecodeError, ReadOnlyError
 from intarsia.progress import Progress, silent
 from intarsia.shards import files
+from intarsia.shards.chunks import read_chunks
 from intarsia.shards.handle import AnyArray, ShardedArray
-from intarsia.shards.reading import read_chunks
 from intarsia.shards.swap import HeldShard, chunk_lengths, dense, held_shard, put
 
 AT_ONCE = 4

@@ -1,7 +1,5 @@
 """Shard files: opening, creating and reading them so that no process sees one half made."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
@@ -10,15 +8,12 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from intarsia.codecs.shard_index import CHECKSUM, ENTRY, Table, checksum_of
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 from intarsia.shards.locks import close_file, open_file, try_lock
-
-if TYPE_CHECKING:
-    from intarsia.shards.slots import SlotIndex, SlotLayout
-
+from intarsia.shards.slots import SlotIndex, SlotLayout
 
 MOST_BUFFERS = 512
 """Buffers handed to one pwritev; every system allows that many."""

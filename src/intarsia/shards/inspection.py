@@ -11,8 +11,9 @@ from intarsia.codecs.current_chunk import working_on
 from intarsia.codecs.shard_index import Table, absent
 from intarsia.errors import ChunkDecodeError
 from intarsia.shards import files
+from intarsia.shards.chunks import check_believable, locked_index, read_chunks
 from intarsia.shards.handle import AnyArray, ShardedArray
-from intarsia.shards.reading import check_believable, locked_index, parked, placed, read_chunks, unparked
+from intarsia.shards.slots import parked, placed, unparked
 from intarsia.shards.swap import dense
 
 

@@ -30,12 +30,11 @@ from intarsia.codecs.decide.routes import array_codecs
 from intarsia.codecs.runtime import all_codecs
 from intarsia.codecs.shard_index import CHECKSUM, checksum_of
 from intarsia.errors import ReadOnlyError, SlotsUnsupportedError
+from intarsia.shards.chunks import Payload, SlotWrite, in_batches, read_chunks, write_slots
 from intarsia.shards.inner_codecs import EncodedBound, encoded_bound, placed, raw
 from intarsia.shards.locks import local_root
-from intarsia.shards.reading import in_batches, read_chunks
 from intarsia.shards.slots import SlotIndex, SlotSettings, from_the_array
 from intarsia.shards.swap import restore_slots
-from intarsia.shards.writing import Payload, SlotWrite, write_slots
 
 OURS = "zarr.config.set({'codec_pipeline.path': 'intarsia.codecs.context.BatchedPipeline'})"
 """How to choose a pipeline that can write parts of a shard behind a transpose."""

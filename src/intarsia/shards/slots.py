@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +17,14 @@ from intarsia.codecs.current_chunk import to_array_axes
 from intarsia.codecs.shard_index import ENTRY, ShardIndex, Table, absent
 from intarsia.errors import SlotsUnsupportedError
 from intarsia.shards.inner_codecs import EncodedBound
-from intarsia.shards.reading import TORN, locked_index, unparked
+
+PARKED = np.uint64(1 << 62)
+"""Added to an offset, it leads beyond the end of every file: who follows it fails instead of reading
+something else, and taking it away again loses nothing."""
+
+TORN = np.uint64(1 << 61)
+"""Added to the offset of a chunk while its only slot is overwritten, with the same effect. If the writer dies
+it stays: some readers check neither the length of a chunk nor its checksum, so nobody may find the chunk."""
 
 
 @lru_cache(maxsize=64)
@@ -195,6 +202,36 @@ class SlotLayout:
         return bool((absent(table) | (own & fits)).all())
 
 
+def parked(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which chunks a compaction has put out of the way of readers; only one that died leaves any."""
+    return np.asarray((table[:, 0] & PARKED != 0) & ~absent(table), dtype=np.bool_)
+
+
+def unparked(table: Table) -> Table:
+    """The table with all chunks where they really are."""
+    where = parked(table)
+    if not where.any():
+        return table
+    table = table.copy()
+    table[where, 0] &= ~PARKED
+    return table
+
+
+def torn(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which chunks were being overwritten in their only slot when their writer died."""
+    return np.asarray((table[:, 0] & TORN != 0) & ~absent(table), dtype=np.bool_)
+
+
+def placed(table: Table) -> Table:
+    """The table with all chunks where their bytes are, good or not."""
+    table, where = unparked(table), torn(table)
+    if not where.any():
+        return table
+    table = table.copy()
+    table[where, 0] &= ~TORN
+    return table
+
+
 MOST_KNOWN = 1 << 16
 """Files that a handle remembers; a few MB."""
 
@@ -254,18 +291,20 @@ class SlotSettings:
                 return layout
         return None
 
-    def layout_in(self, fd: int, rows: Table, numbers: Sequence[int]) -> SlotLayout | None:
+    def layout_in(
+        self, fd: int, rows: Table, numbers: Sequence[int], whole: Callable[[], Table]
+    ) -> SlotLayout | None:
         """The layout of an open shard, by its size and the rows of a few chunks.
 
         A file that is met for the first time is looked at as a whole, which takes long in shards of many
-        chunks: other programs may have made one of the same size.
+        chunks: other programs may have made one of the same size. `whole` reads its table.
         """
         status = os.fstat(fd)
         layout = self.layout_of(status.st_size, rows, numbers)
         file = (status.st_dev, status.st_ino, status.st_size)
         if layout is None or file in self._slotted:
             return layout
-        if not layout.holds(unparked(locked_index(fd, self.index)[0])):
+        if not layout.holds(unparked(whole())):
             return None
         if len(self._slotted) >= MOST_KNOWN:
             self._slotted.clear()

@@ -21,9 +21,9 @@ import numpy as np
 from intarsia.codecs.shard_index import Table, absent
 from intarsia.errors import ChunkDecodeError, SlotsUnsupportedError
 from intarsia.shards import files
+from intarsia.shards.chunks import believable, mend
 from intarsia.shards.locks import close_file, lock_index, lock_out_writers, open_file, try_lock
-from intarsia.shards.reading import PARKED, TORN, believable, mend, placed, torn
-from intarsia.shards.slots import SlotIndex, SlotLayout, SlotSettings
+from intarsia.shards.slots import PARKED, TORN, SlotIndex, SlotLayout, SlotSettings, placed, torn
 
 SETTLE = 0.2
 """Seconds for which an entry leads astray before the file is replaced: far longer than a reader takes from
