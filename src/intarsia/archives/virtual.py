@@ -275,15 +275,17 @@ class N5Parser:
         return manifests.ManifestArray(metadata=ArrayV3Metadata.from_dict(metadata), chunkmanifest=manifest)
 
 
-TYPES = dict(enumerate(["i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8"], start=1))
-TEXT = 2
-DIMENSIONS, VARIABLES, ATTRIBUTES = 10, 11, 12
-MOST_BYTES = 1 << 28
+NETCDF3_TYPES = dict(
+    enumerate(["i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8"], start=1)
+)
+NETCDF3_TEXT = 2
+NETCDF3_DIMENSIONS, NETCDF3_VARIABLES, NETCDF3_ATTRIBUTES = 10, 11, 12
+NETCDF3_MOST_BYTES = 1 << 28
 """No header has longer names or attributes: a larger length means a damaged file."""
 
 
-class _Header:
-    """The big-endian header, read front to back; CDF-5 has wider counts than CDF-1 and CDF-2."""
+class _NetCDF3Header:
+    """The big-endian header of a NetCDF classic file, read front to back; CDF-5 has wider counts."""
 
     def __init__(self, file: IO[bytes]) -> None:
         file.seek(0)
@@ -293,7 +295,7 @@ class _Header:
         self._file, self._version = file, magic[3]
 
     def bytes(self, count: int) -> bytes:
-        if not 0 <= count <= MOST_BYTES:
+        if not 0 <= count <= NETCDF3_MOST_BYTES:
             raise ValueError(f"the header is damaged: a field of {count} bytes")
         data = self._file.read(count)
         if len(data) < count:
@@ -321,14 +323,14 @@ class _Header:
 
     def attributes(self) -> dict[str, Any]:
         attributes: dict[str, Any] = {}
-        for _ in self.entries(ATTRIBUTES):
+        for _ in self.entries(NETCDF3_ATTRIBUTES):
             name, kind = self.name(), self.number(4)
-            if kind not in TYPES:
+            if kind not in NETCDF3_TYPES:
                 raise ValueError(f"the attribute {name!r} has the unknown type {kind}")
-            dtype = np.dtype(TYPES[kind])
+            dtype = np.dtype(NETCDF3_TYPES[kind])
             count = self.count()
             data = self.bytes(count * dtype.itemsize)
-            if kind == TEXT:
+            if kind == NETCDF3_TEXT:
                 attributes[name] = data.decode("utf-8", "replace").rstrip("\x00")
                 continue
             values = np.frombuffer(data, dtype=dtype).astype(dtype.newbyteorder("="))
@@ -338,14 +340,14 @@ class _Header:
 
 def netcdf3_attributes(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """The attributes of the file, and those of every variable by its name."""
-    header = _Header(file)
+    header = _NetCDF3Header(file)
     header.count()  # number of records
-    for _ in header.entries(DIMENSIONS):
+    for _ in header.entries(NETCDF3_DIMENSIONS):
         header.name()
         header.count()
     whole = header.attributes()
     variables = {}
-    for _ in header.entries(VARIABLES):
+    for _ in header.entries(NETCDF3_VARIABLES):
         name = header.name()
         for _ in range(header.count()):
             header.count()
