@@ -14,6 +14,7 @@ from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import ZDType
 
 from intarsia._compat import JSON, ArraySpec
+from intarsia.codecs import runtime
 from intarsia.codecs.base import (
     CodecLike,
     SynchronousBytesCodec,
@@ -36,15 +37,6 @@ from intarsia.codecs.decide.decisions import (
     parse_decision,
 )
 from intarsia.codecs.decide.nested import Chain, NamedCodec
-from intarsia.codecs.runtime import (
-    Options,
-    RuntimeConfig,
-    default_decision,
-    for_nested,
-    options_in,
-    remembered,
-    remembering,
-)
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
 type CodecName = Literal["conditional", "optional"]
@@ -132,18 +124,18 @@ class ConditionalCodec(SynchronousBytesCodec):
                 f"codec 'conditional': asked to read the codec object {dict(data)!r}"
             )
         fields = read_configuration(name, data)
-        return cls(name=name, configuration=fields, decision=remembered(data).decision)
+        return cls(name=name, configuration=fields, decision=runtime.remembered(data).decision)
 
     def to_dict(self) -> dict[str, JSON]:
         fields: dict[str, JSON] = {"codecs": [codec.to_dict() for codec in self.codecs]}
         if self._spelled_out:
             fields["header_bits"] = self.header_bits
-        return remembering({"name": self.name, "configuration": fields}, self.options)
+        return runtime.remembering({"name": self.name, "configuration": fields}, self.options)
 
     @property
-    def options(self) -> Options:
+    def options(self) -> runtime.Options:
         """What it was made with that zarr.json does not say."""
-        return Options(decision=self.decision)
+        return runtime.Options(decision=self.decision)
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
         evolved = tuple(codec.evolve_from_array_spec(array_spec=array_spec) for codec in self.codecs)
@@ -201,11 +193,11 @@ class ConditionalCodec(SynchronousBytesCodec):
 
         The default is what the array remembers, or else the process's.
         """
-        config, options = chunk_spec.config, options_in(chunk_spec.config)
-        inherited = config.inherited if isinstance(config, RuntimeConfig) else None
+        config, options = chunk_spec.config, runtime.options_in(chunk_spec.config)
+        inherited = config.inherited if isinstance(config, runtime.RuntimeConfig) else None
         candidates = (options.decision, self.decision, inherited, options.default)
         chosen = next((decision for decision in candidates if decision is not None), None)
-        return default_decision() if chosen is None else chosen
+        return runtime.default_decision() if chosen is None else chosen
 
     def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
         """Whether the decision on a chunk must know which one it is, or may wait for zarr."""
@@ -217,7 +209,7 @@ class ConditionalCodec(SynchronousBytesCodec):
     def chain(self, chunk_spec: ArraySpec, decision: Decision | None = None) -> Chain:
         """The nested codecs, ready to work on a chunk."""
         if self.holds_another:
-            chunk_spec = for_nested(chunk_spec, decision)
+            chunk_spec = runtime.for_nested(chunk_spec, decision)
         return Chain(self.name, self._named, chunk_spec)
 
     def read_mask(self, header: Buffer) -> int:

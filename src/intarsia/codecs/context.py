@@ -25,32 +25,9 @@ from zarr.errors import BaseZarrError
 from zarr.registry import get_pipeline_class, register_pipeline
 from zarr.storage import StorePath
 
-from intarsia._compat import (
-    ArrayConfig,
-    ArraySpec,
-    ArrayV3Metadata,
-    BatchedCodecPipeline,
-    FusedCodecPipeline,
-    ShardingByteGetter,
-    SyncByteSetter,
-    concurrent_map,
-    resolve_max_workers,
-    store_supports_sync_io,
-)
+from intarsia import _compat
+from intarsia.codecs import current_chunk
 from intarsia.codecs.base import in_own_thread
-from intarsia.codecs.current_chunk import (
-    UNKNOWN,
-    ChunkPlace,
-    Grid,
-    InnerPlace,
-    StoredPlace,
-    at_place,
-    current_place,
-    failed_to_encode,
-    named_chunk,
-    names_chunks,
-    needs_chunk_index,
-)
 from intarsia.errors import (
     ChunkDecodeError,
     ChunkEncodeError,
@@ -62,7 +39,7 @@ from intarsia.errors import (
 if TYPE_CHECKING:
     from intarsia.codecs.decide.decisions import Decision
 
-    type Item = tuple[Any, ArraySpec, SelectorTuple, SelectorTuple, bool]
+    type Item = tuple[Any, _compat.ArraySpec, SelectorTuple, SelectorTuple, bool]
 
 
 def _taken_together(codecs: tuple[Codec, ...]) -> tuple[Codec, ...]:
@@ -82,13 +59,13 @@ def _is_about_a_chunk(error: BaseException) -> bool:
 
 def _concerns_a_chunk(error: Exception) -> bool:
     """Whether the error would name the chunk, had it been known."""
-    return isinstance(error, ChunkDecodeError | ChunkEncodeError) or failed_to_encode(error)
+    return isinstance(error, ChunkDecodeError | ChunkEncodeError) or current_chunk.failed_to_encode(error)
 
 
 class _TellsTheIndex:
     """What our two pipelines share: for each item of a batch, the place it works on."""
 
-    grid: Grid | None
+    grid: current_chunk.Grid | None
     default: Decision | None
     array_array_codecs: tuple[ArrayArrayCodec, ...]
     array_bytes_codec: ArrayBytesCodec
@@ -103,7 +80,7 @@ class _TellsTheIndex:
         So arrays without codecs of ours never notice that the pipeline was switched.
         """
         chain = _taken_together(tuple(codecs))
-        if any(map(names_chunks, chain)):
+        if any(map(current_chunk.names_chunks, chain)):
             return super().from_codecs(chain, **options)  # type: ignore[misc]  # of zarr's pipeline
         return cls.zarrs_own.from_codecs(chain, **options)
 
@@ -114,8 +91,8 @@ class _TellsTheIndex:
 
     @classmethod
     def from_array_metadata_and_store(cls, array_metadata: ArrayMetadata, store: Store) -> Self:
-        if not isinstance(array_metadata, ArrayV3Metadata) or not any(
-            map(names_chunks, _taken_together(array_metadata.codecs))
+        if not isinstance(array_metadata, _compat.ArrayV3Metadata) or not any(
+            map(current_chunk.names_chunks, _taken_together(array_metadata.codecs))
         ):
             raise NotImplementedError  # zarr then asks `from_codecs`
         # zarr imports this module for everybody: the rest waits for an array that has codecs of ours.
@@ -123,15 +100,15 @@ class _TellsTheIndex:
 
         # As zarr does it: codecs are shape-agnostic, so a grid without one shape gets a stand-in.
         shape = getattr(array_metadata.chunk_grid, "chunk_shape", (1,) * len(array_metadata.shape))
-        spec = ArraySpec(
+        spec = _compat.ArraySpec(
             shape=shape,
             dtype=array_metadata.data_type,
             fill_value=array_metadata.fill_value,
-            config=ArrayConfig.from_dict({}),
+            config=_compat.ArrayConfig.from_dict({}),
             prototype=default_buffer_prototype(),
         )
         pipeline: Self = cls.from_codecs(array_metadata.codecs).evolve_from_array_spec(spec)
-        object.__setattr__(pipeline, "grid", Grid.of(array_metadata))
+        object.__setattr__(pipeline, "grid", current_chunk.Grid.of(array_metadata))
         object.__setattr__(pipeline, "default", remembered_decision(array_metadata.attributes))
         return pipeline
 
@@ -151,26 +128,28 @@ class _TellsTheIndex:
             for setter, spec, *selections in batch_info
         ]
 
-    def places(self, batch: list[Item]) -> list[ChunkPlace]:
+    def places(self, batch: list[Item]) -> list[current_chunk.ChunkPlace]:
         """The place of every item; must be asked for before leaving the caller's context."""
-        outer = current_place.get()
+        outer = current_chunk.current_place.get()
         if isinstance(self.array_bytes_codec, ShardingCodec) and not issubclass(
             get_pipeline_class(), _TellsTheIndex
         ):
             # The chunks inside would run in a pipeline that does not know better than this one.
-            return [UNKNOWN] * len(batch)
+            return [current_chunk.UNKNOWN] * len(batch)
         return [self._place_of(getter, spec, outer) for getter, spec, *_ in batch]
 
-    def _place_of(self, getter: ByteGetter, spec: ArraySpec, outer: ChunkPlace) -> ChunkPlace:
-        if isinstance(getter, ShardingByteGetter):
-            return InnerPlace(outer, getter.chunk_coords, spec, self.array_array_codecs)
+    def _place_of(
+        self, getter: ByteGetter, spec: _compat.ArraySpec, outer: current_chunk.ChunkPlace
+    ) -> current_chunk.ChunkPlace:
+        if isinstance(getter, _compat.ShardingByteGetter):
+            return current_chunk.InnerPlace(outer, getter.chunk_coords, spec, self.array_array_codecs)
         if self.grid is not None and isinstance(getter, StorePath):
-            return StoredPlace(self.grid, getter.path, spec, self.array_array_codecs)
-        return UNKNOWN
+            return current_chunk.StoredPlace(self.grid, getter.path, spec, self.array_array_codecs)
+        return current_chunk.UNKNOWN
 
 
 @dataclass(frozen=True)
-class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
+class BatchedPipeline(_TellsTheIndex, _compat.BatchedCodecPipeline):
     """zarr's batched pipeline, which also tells codecs the index of the chunk they work on.
 
     >>> import intarsia, zarr
@@ -183,9 +162,9 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
     b'\\x07\\x07\\x01'
     """
 
-    zarrs_own = BatchedCodecPipeline
+    zarrs_own = _compat.BatchedCodecPipeline
 
-    grid: Grid | None = field(default=None, kw_only=True, compare=False, repr=False)
+    grid: current_chunk.Grid | None = field(default=None, kw_only=True, compare=False, repr=False)
     """The chunk grid; None inside shards, where the position in the shard is all there is."""
 
     default: Decision | None = field(default=None, kw_only=True, compare=False, repr=False)
@@ -196,7 +175,7 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
     ) -> tuple[GetResult, ...]:
         batch = list(batch_info)
         try:  # no codec needs the index for decoding; only an error that names the chunk does
-            with at_place(UNKNOWN):
+            with current_chunk.at_place(current_chunk.UNKNOWN):
                 return await super().read(batch, out, drop_axes)
         except BaseException as error:
             if not _is_about_a_chunk(error):
@@ -208,8 +187,8 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
     ) -> tuple[GetResult, ...]:
         """As `read`, slower, and with errors that name the chunk."""
 
-        async def read_one(place: ChunkPlace, item: Item) -> GetResult:
-            current_place.set(place)  # of this task alone
+        async def read_one(place: current_chunk.ChunkPlace, item: Item) -> GetResult:
+            current_chunk.current_place.set(place)  # of this task alone
             try:
                 (result,) = await self.read_batch([item], out, drop_axes)
             except BaseException as error:
@@ -217,11 +196,15 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
                 if named or not (isinstance(error, ValueError) or has_panicked(error)):
                     raise
                 # Of a codec that is not ours, such as `crc32c` after `conditional`, or one that panicked.
-                raise ChunkDecodeError(f"the data{named_chunk()} cannot be decoded: {error}") from error
+                raise ChunkDecodeError(
+                    f"the data{current_chunk.named_chunk()} cannot be decoded: {error}"
+                ) from error
             return result
 
         return tuple(
-            await concurrent_map(list(zip(self.places(batch), batch, strict=True)), read_one, self.limit)
+            await _compat.concurrent_map(
+                list(zip(self.places(batch), batch, strict=True)), read_one, self.limit
+            )
         )
 
     async def write(
@@ -230,9 +213,9 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
         batch = self.to_write(batch_info)
         if not batch:
             return await super().write(batch, value, drop_axes)
-        if not any(needs_chunk_index(codec, batch[0][1]) for codec in self):
+        if not any(current_chunk.needs_chunk_index(codec, batch[0][1]) for codec in self):
             try:
-                with at_place(UNKNOWN):
+                with current_chunk.at_place(current_chunk.UNKNOWN):
                     return await super().write(batch, value, drop_axes)
             except Exception as error:
                 if not _concerns_a_chunk(error):
@@ -243,11 +226,11 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
     async def write_one_by_one(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
         """As `write`, with codecs that know which chunk they work on."""
 
-        async def write_one(place: ChunkPlace, item: Item) -> None:
-            current_place.set(place)  # of this task alone
+        async def write_one(place: current_chunk.ChunkPlace, item: Item) -> None:
+            current_chunk.current_place.set(place)  # of this task alone
             await self.write_batch([item], value, drop_axes)
 
-        await concurrent_map(list(zip(self.places(batch), batch, strict=True)), write_one, self.limit)
+        await _compat.concurrent_map(list(zip(self.places(batch), batch, strict=True)), write_one, self.limit)
 
     @property
     def limit(self) -> int:
@@ -256,7 +239,7 @@ class BatchedPipeline(_TellsTheIndex, BatchedCodecPipeline):
 
 
 @dataclass(frozen=True)
-class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
+class FusedPipeline(_TellsTheIndex, _compat.FusedCodecPipeline):
     """zarr's fused pipeline, which also tells codecs the index of the chunk they work on.
 
     Reads, and writes for which no codec has to know the index, are zarr's own; only if one fails is it
@@ -273,9 +256,9 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
     ('FusedPipeline', 'FusedCodecPipeline')
     """
 
-    zarrs_own = FusedCodecPipeline
+    zarrs_own = _compat.FusedCodecPipeline
 
-    grid: Grid | None = field(default=None, kw_only=True, compare=False, repr=False)
+    grid: current_chunk.Grid | None = field(default=None, kw_only=True, compare=False, repr=False)
     """The chunk grid; None inside shards, where the position in the shard is all there is."""
 
     default: Decision | None = field(default=None, kw_only=True, compare=False, repr=False)
@@ -299,7 +282,7 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
             return await self._batched.read(batch_info, out, drop_axes)
         batch = list(batch_info)
         try:
-            with at_place(UNKNOWN):
+            with current_chunk.at_place(current_chunk.UNKNOWN):
                 return await super().read(batch, out, drop_axes)
         except BaseException as error:
             if not _is_about_a_chunk(error):
@@ -315,18 +298,18 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
         if not batch:
             return await super().write(batch, value, drop_axes)
         setter, spec, *_ = batch[0]
-        if not any(needs_chunk_index(codec, spec) for codec in self.codecs):
+        if not any(current_chunk.needs_chunk_index(codec, spec) for codec in self.codecs):
             try:
-                with at_place(UNKNOWN):
+                with current_chunk.at_place(current_chunk.UNKNOWN):
                     return await super().write(batch, value, drop_axes)
             except Exception as error:
                 if not _concerns_a_chunk(error):
                     raise
                 return await self._batched.write_one_by_one(batch, value, drop_axes)
         synchronous = (
-            store_supports_sync_io(setter.store)
+            _compat.store_supports_sync_io(setter.store)
             if isinstance(setter, StorePath)
-            else isinstance(setter, SyncByteSetter)
+            else isinstance(setter, _compat.SyncByteSetter)
         )
         if (
             self.sync_transform is None
@@ -343,10 +326,10 @@ class FusedPipeline(_TellsTheIndex, FusedCodecPipeline):
                     place, item = left.popleft()
                 except IndexError:  # another thread was faster
                     return
-                with at_place(place):
+                with current_chunk.at_place(place):
                     write_sync([item], value, drop_axes)
 
-        workers = min(resolve_max_workers(), len(batch))
+        workers = min(_compat.resolve_max_workers(), len(batch))
         await asyncio.gather(*(in_own_thread(write_what_is_left) for _ in range(workers)))
         return None
 

@@ -13,18 +13,7 @@ import numpy as np
 
 from intarsia.casting import Casting, cast_values
 from intarsia.errors import DataTypeError, NullsPresentError
-from intarsia.nullable.elements import (
-    MOST_LEVELS,
-    ElementType,
-    Null,
-    Some,
-    beneath,
-    element_type,
-    is_string,
-    scalar_of,
-    tagged,
-    unwrap,
-)
+from intarsia.nullable import elements
 
 type Array = np.ndarray[Any, Any]
 type Order = Literal["K", "A", "C", "F"]
@@ -68,13 +57,13 @@ class NullableValues:
     __array_ufunc__ = None  # NumPy then leaves the operators to this class, which has none but == and !=
 
     def __init__(self, values: Any, missing: Any = None, depth: int = 1) -> None:
-        if not 1 <= depth <= MOST_LEVELS:
-            raise DataTypeError(f"depth {depth}: there are 1 to {MOST_LEVELS} levels of null")
+        if not 1 <= depth <= elements.MOST_LEVELS:
+            raise DataTypeError(f"depth {depth}: there are 1 to {elements.MOST_LEVELS} levels of null")
         self.values = values if isinstance(values, np.ndarray) else np.asarray(values)
-        element = element_type(self.values.dtype)
+        element = elements.element_type(self.values.dtype)
         if element is not None:
             # NumPy has no view of strings; no element is the note itself, so none is null.
-            plain = self.values.astype if is_string(element.dtype) else self.values.view
+            plain = self.values.astype if elements.is_string(element.dtype) else self.values.view
             self.values = plain(element.dtype)
         missing = np.zeros(self.values.shape, dtype=np.uint8) if missing is None else np.asarray(missing)
         if missing.dtype == np.bool_:
@@ -90,7 +79,9 @@ class NullableValues:
     # -- making
 
     @classmethod
-    def empty(cls, shape: tuple[int, ...], element: ElementType, order: Literal["C", "F"] = "C") -> Self:
+    def empty(
+        cls, shape: tuple[int, ...], element: elements.ElementType, order: Literal["C", "F"] = "C"
+    ) -> Self:
         """Memory of `shape`, not initialised."""
         values: Array = np.empty(shape, dtype=element.dtype, order=order)
         if element.dtype.kind in "mM":
@@ -99,7 +90,11 @@ class NullableValues:
 
     @classmethod
     def full(
-        cls, shape: tuple[int, ...], scalar: Any, element: ElementType, order: Literal["C", "F"] = "C"
+        cls,
+        shape: tuple[int, ...],
+        scalar: Any,
+        element: elements.ElementType,
+        order: Literal["C", "F"] = "C",
     ) -> Self:
         """Every element `scalar`: `NULL`, `Some(…)` or a bare value."""
         made = cls.empty(shape, element, order)
@@ -126,7 +121,7 @@ class NullableValues:
             if mask is not None:
                 plain = cls(plain.values, plain.is_null() | mask if plain.null_count else mask)
             return plain.at_depth(depth)
-        if is_string(array.dtype) and hasattr(array.dtype, "na_object"):
+        if elements.is_string(array.dtype) and hasattr(array.dtype, "na_object"):
             from intarsia.nullable.nulls import from_strings  # the other way round at import time
 
             return from_strings(array).at_depth(depth)
@@ -154,14 +149,14 @@ class NullableValues:
     # -- looking
 
     @property
-    def element(self) -> ElementType:
+    def element(self) -> elements.ElementType:
         """The plain dtype and the depth."""
-        return ElementType(self.values.dtype, self.depth)
+        return elements.ElementType(self.values.dtype, self.depth)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the values, with the note that they are nullable."""
-        return tagged(self.values.dtype, self.depth)
+        return elements.tagged(self.values.dtype, self.depth)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -256,7 +251,7 @@ class NullableValues:
         """
         if self.size != 1:
             raise ValueError(f"item() needs exactly one element; there are {self.size}")
-        return scalar_of(self.values.reshape(-1)[0], int(self.missing.reshape(-1)[0]), self.depth)
+        return elements.scalar_of(self.values.reshape(-1)[0], int(self.missing.reshape(-1)[0]), self.depth)
 
     def tolist(self) -> Any:
         """Nested lists with None for null; levels of null become one."""
@@ -300,9 +295,9 @@ class NullableValues:
         return NullableValues(self.values[key], self.missing[key], self.depth)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if isinstance(value, Null | Some) or value is None or value is np.ma.masked:
-            plain, missing = unwrap(value, self.depth)
-            self.values[key] = beneath(self.values.dtype) if plain is None else self._one(plain)
+        if isinstance(value, elements.Null | elements.Some) or value is None or value is np.ma.masked:
+            plain, missing = elements.unwrap(value, self.depth)
+            self.values[key] = elements.beneath(self.values.dtype) if plain is None else self._one(plain)
             self.missing[key] = missing
             return
         if isinstance(value, np.ndarray | NullableValues):
@@ -360,9 +355,9 @@ class NullableValues:
         NullableValues([1, NULL], dtype=int8)
         """
         dtype = np.dtype(dtype)
-        element = element_type(dtype)
+        element = elements.element_type(dtype)
         casting = casting or ("unsafe" if element is None else "same_kind")
-        element = element or ElementType(dtype, self.depth)
+        element = element or elements.ElementType(dtype, self.depth)
         source = self.at_depth(element.depth)
         if source.values.dtype == element.dtype:
             return source.copy() if copy else source
@@ -372,7 +367,7 @@ class NullableValues:
         else:
             # What lies beneath a null need not be convertible, so only the present are.
             values = np.empty(source.shape, dtype=element.dtype)
-            values[...] = beneath(element.dtype)
+            values[...] = elements.beneath(element.dtype)
             present = source.missing == 0
             values[present] = cast_values(source.values[present], element.dtype, casting=casting)
         return NullableValues(values, source.missing.copy() if copy else source.missing, element.depth)

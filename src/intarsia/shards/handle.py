@@ -12,13 +12,7 @@ from zarr.abc.codec import Codec
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.core.buffer import default_buffer_prototype
 
-from intarsia._compat import (
-    ArraySpec,
-    ArrayV3Metadata,
-    ChunkTransform,
-    RegularChunkGridMetadata,
-    evolve_codecs,
-)
+from intarsia import _compat
 from intarsia.codecs.runtime import config_of
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.errors import NoSlotBoundError, SlotsUnsupportedError
@@ -173,21 +167,21 @@ class ShardedArray:
                 "logical array, take a member: arr.members[name]; of a nullable one, arr.zarr_array"
             )
         metadata = self.array.metadata
-        if not isinstance(metadata, ArrayV3Metadata) or not _has_shards(metadata.codecs):
+        if not isinstance(metadata, _compat.ArrayV3Metadata) or not _has_shards(metadata.codecs):
             raise SlotsUnsupportedError(
                 f"the array {self.array.path!r} has no shards, or codecs around them; slots are places "
                 "inside a shard. Create it with shards=..., and with filters and compressors inside only; "
                 "'transpose' may stand before the shard"
             )
-        if not isinstance(metadata.chunk_grid, RegularChunkGridMetadata):
+        if not isinstance(metadata.chunk_grid, _compat.RegularChunkGridMetadata):
             raise SlotsUnsupportedError(
                 f"the shards of the array {self.array.path!r} differ in shape; slots need a regular grid"
             )
 
     @cached_property
-    def metadata(self) -> ArrayV3Metadata:
+    def metadata(self) -> _compat.ArrayV3Metadata:
         """The array's metadata."""
-        assert isinstance(self.array.metadata, ArrayV3Metadata)
+        assert isinstance(self.array.metadata, _compat.ArrayV3Metadata)
         return self.array.metadata
 
     @cached_property
@@ -212,10 +206,10 @@ class ShardedArray:
         return self._seen[0].codecs
 
     @cached_property
-    def shard_spec(self) -> ArraySpec:
+    def shard_spec(self) -> _compat.ArraySpec:
         """What zarr tells codecs about one shard of this array."""
-        assert isinstance(self.metadata.chunk_grid, RegularChunkGridMetadata)
-        return ArraySpec(
+        assert isinstance(self.metadata.chunk_grid, _compat.RegularChunkGridMetadata)
+        return _compat.ArraySpec(
             shape=self.metadata.chunk_grid.chunk_shape,
             dtype=self.metadata.data_type,
             fill_value=self.metadata.fill_value,
@@ -224,7 +218,7 @@ class ShardedArray:
         )
 
     @cached_property
-    def chunk_spec(self) -> ArraySpec:
+    def chunk_spec(self) -> _compat.ArraySpec:
         """What zarr tells codecs about one inner chunk of this array."""
         return replace(self.shard_spec, shape=self._seen[0].chunk_shape)
 
@@ -244,9 +238,9 @@ class ShardedArray:
         return SlotLayout(self.index, bound, 1), SlotLayout(self.index, bound, 2)
 
     @cached_property
-    def transform(self) -> ChunkTransform:
+    def transform(self) -> _compat.ChunkTransform:
         """zarr's own coder of single inner chunks: `encode_chunk` and `decode_chunk`."""
-        return ChunkTransform(codecs=evolve_codecs(self.inner_codecs, self.chunk_spec))
+        return _compat.ChunkTransform(codecs=_compat.evolve_codecs(self.inner_codecs, self.chunk_spec))
 
     @property
     def grid(self) -> tuple[int, ...]:

@@ -10,13 +10,7 @@ from zarr.codecs import ShardingCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 
-from intarsia._compat import (
-    ChunkGrid,
-    decode_and_scatter_chunk,
-    get_indexer,
-    merge_and_encode_chunk,
-    morton_order_coords,
-)
+from intarsia import _compat
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.current_chunk import InnerPlace, at_place, current_place
 from intarsia.codecs.decide.routes import Divided, array_codecs
@@ -188,8 +182,8 @@ class NestedShard(ShardingCodec):
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)
         shard, arrays = current_place.get(), array_codecs(self.codecs)
         everything = tuple(slice(0, size) for size in shard_spec.shape)
-        grid = ChunkGrid.from_sizes(shard_spec.shape, self.chunk_shape)
-        for coordinates, inside, outside, _ in get_indexer(
+        grid = _compat.ChunkGrid.from_sizes(shard_spec.shape, self.chunk_shape)
+        for coordinates, inside, outside, _ in _compat.get_indexer(
             everything, shape=shard_spec.shape, chunk_grid=grid
         ):
             selections = {"chunk_selection": inside, "out_selection": outside, "chunk_spec": chunk_spec}
@@ -201,7 +195,7 @@ class NestedShard(ShardingCodec):
         chunks: dict[tuple[int, ...], Buffer] = {}
         for place, selections in self._chunks(shard_spec):
             with at_place(place):
-                encoded = merge_and_encode_chunk(
+                encoded = _compat.merge_and_encode_chunk(
                     None,
                     shard_array,
                     is_complete=True,
@@ -212,7 +206,7 @@ class NestedShard(ShardingCodec):
                 )
             if encoded is not None:
                 chunks[place.coordinates] = encoded
-        order = morton_order_coords(index.grid)
+        order = _compat.morton_order_coords(index.grid)
         return index.join({at: chunks[at] for at in order if at in chunks}) if chunks else None
 
     def _decode_sync(self, shard_bytes: Buffer, shard_spec: ArraySpec) -> NDBuffer:
@@ -223,7 +217,7 @@ class NestedShard(ShardingCodec):
         )
         for place, selections in self._chunks(shard_spec):
             with at_place(place):
-                decode_and_scatter_chunk(
+                _compat.decode_and_scatter_chunk(
                     chunks.get(place.coordinates),
                     out,
                     drop_axes=(),

@@ -13,16 +13,7 @@ from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 from zarr.storage import StorePath
 
-from intarsia._compat import (
-    ChunkGrid,
-    ChunkTransform,
-    codec_supports_sync,
-    decode_and_scatter_chunk,
-    evolve_codecs,
-    get_indexer,
-    inner_projections,
-    merge_and_encode_chunk,
-)
+from intarsia import _compat
 from intarsia.codecs.base import ChunkNamingCodec, CodecLike, in_own_thread, parse_codecs
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.current_chunk import ChunkPlace, InnerPlace, at_place, current_place, needs_chunk_index
@@ -118,7 +109,7 @@ class SlottedSharding(ShardingCodec):
 
     def slot_settings(self, shard_spec: ArraySpec) -> SlotSettings:
         """How the shards of an array are to be; `NoSlotBoundError` if its chunks have no largest size."""
-        if not codec_supports_sync(self):
+        if not _compat.codec_supports_sync(self):
             raise SlotsUnsupportedError(
                 "an inner codec of these shards works only inside an event loop, where nobody can wait for a "
                 "lock; slots need codecs that can be called directly (_encode_sync and _decode_sync)"
@@ -147,7 +138,7 @@ class SlottedSharding(ShardingCodec):
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)
         transform = self._get_inner_chunk_transform(shard_spec)
         encode_payload = self._fitting(shard_spec, settings.bound)
-        projections, value = inner_projections(self, selection, shard_spec, value)
+        projections, value = _compat.inner_projections(self, selection, shard_spec, value)
         place_of = self._places(chunk_spec)
 
         def slot_write(projection: Any) -> SlotWrite:
@@ -156,7 +147,7 @@ class SlottedSharding(ShardingCodec):
             def encode(stored: bytes | None) -> Payload | None:
                 existing = None if stored is None else chunk_spec.prototype.buffer.from_bytes(stored)
                 with at_place(place_of(coordinates)):
-                    encoded = merge_and_encode_chunk(
+                    encoded = _compat.merge_and_encode_chunk(
                         existing,
                         value,
                         chunk_spec=chunk_spec,
@@ -189,8 +180,8 @@ class SlottedSharding(ShardingCodec):
         settings = self.slot_settings(shard_spec)
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)
         transform = self._get_inner_chunk_transform(shard_spec)
-        grid = ChunkGrid.from_sizes(shard_spec.shape, self.chunk_shape)
-        indexer = get_indexer(selection, shape=shard_spec.shape, chunk_grid=grid)
+        grid = _compat.ChunkGrid.from_sizes(shard_spec.shape, self.chunk_shape)
+        indexer = _compat.get_indexer(selection, shape=shard_spec.shape, chunk_grid=grid)
         projections = {
             settings.index.number(coordinates): (coordinates, chunk_selection, out_selection)
             for coordinates, chunk_selection, out_selection, _ in indexer
@@ -206,7 +197,7 @@ class SlottedSharding(ShardingCodec):
                 coordinates, chunk_selection, out_selection = projections[number]
                 data = None if stored is None else stored.get(number)
                 with at_place(place_of(coordinates)):
-                    decode_and_scatter_chunk(
+                    _compat.decode_and_scatter_chunk(
                         None if data is None else chunk_spec.prototype.buffer.from_bytes(data),
                         out,
                         chunk_spec=chunk_spec,
@@ -229,18 +220,20 @@ class SlottedSharding(ShardingCodec):
     def _ends_in_checksum(self) -> bool:
         return type(self.codecs[-1]) is Crc32cCodec
 
-    def _payload_encoder(self, shard_spec: ArraySpec, *, apply: bool = True) -> ChunkTransform:
+    def _payload_encoder(self, shard_spec: ArraySpec, *, apply: bool = True) -> _compat.ChunkTransform:
         """Encodes chunks but for a crc32c at the end, to which zarr's codec would copy the whole chunk.
 
         Unless `apply`, a `conditional` codec applies none of its codecs.
         """
         codecs = placed(self.codecs[:-1] if self._ends_in_checksum else self.codecs)
-        codecs = evolve_codecs(codecs if apply else raw(codecs), replace(shard_spec, shape=self.chunk_shape))
-        return ChunkTransform(codecs=codecs)
+        codecs = _compat.evolve_codecs(
+            codecs if apply else raw(codecs), replace(shard_spec, shape=self.chunk_shape)
+        )
+        return _compat.ChunkTransform(codecs=codecs)
 
-    def _get_inner_chunk_transform(self, shard_spec: ArraySpec) -> ChunkTransform:
+    def _get_inner_chunk_transform(self, shard_spec: ArraySpec) -> _compat.ChunkTransform:
         chunk_spec = replace(shard_spec, shape=self.chunk_shape)
-        return ChunkTransform(codecs=evolve_codecs(placed(self.codecs), chunk_spec))
+        return _compat.ChunkTransform(codecs=_compat.evolve_codecs(placed(self.codecs), chunk_spec))
 
     def _fitting(
         self, shard_spec: ArraySpec, bound: EncodedBound

@@ -12,6 +12,7 @@ import zarr
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import ArrayV3Metadata, ChunkGrid, sync
+from intarsia.codecs import runtime
 from intarsia.codecs.base import CodecLike
 from intarsia.codecs.conditional import ConditionalCodec
 from intarsia.codecs.decide.decisions import (
@@ -23,16 +24,6 @@ from intarsia.codecs.decide.decisions import (
 )
 from intarsia.codecs.decide.routes import Route, deciding_members, find_routes
 from intarsia.codecs.header import OffsetCodec, PadCodec
-from intarsia.codecs.runtime import (
-    REMEMBERED,
-    PaddingFunction,
-    all_codecs,
-    check_padding,
-    options_in,
-    options_of,
-    runtime_config,
-    with_options,
-)
 from intarsia.errors import CodecConfigurationError, ReadOnlyError
 
 
@@ -96,19 +87,21 @@ def with_decision(array: Any, decision: Any, *, remember: bool = False) -> Any:
     name = _name_of(parsed) if remember else None
     if isinstance(array, zarr.Array):
         _check_decision(array, parsed)
-        result = _Array(array.async_array.with_config(runtime_config(array.async_array.config, parsed)))
+        result = _Array(
+            array.async_array.with_config(runtime.runtime_config(array.async_array.config, parsed))
+        )
     else:
         result = array.with_config(decision=parsed)
     if name is not None:
-        result.attrs[REMEMBERED] = name
-    elif remember and REMEMBERED in result.attrs:
-        del result.attrs[REMEMBERED]
+        result.attrs[runtime.REMEMBERED] = name
+    elif remember and runtime.REMEMBERED in result.attrs:
+        del result.attrs[runtime.REMEMBERED]
     return result
 
 
 def _check_decision(array: zarr.Array[Any], decision: Decision | None) -> None:
     """Raise unless the array has a codec that could decide so."""
-    codecs = all_codecs(getattr(array.metadata, "codecs", ()))
+    codecs = runtime.all_codecs(getattr(array.metadata, "codecs", ()))
     if isinstance(decision, MaskPerChunk):
         check_plan(decision, array, find_routes(array, "set a decision"))
     elif not any(isinstance(codec, ConditionalCodec) for codec in codecs):
@@ -131,11 +124,13 @@ def _name_of(decision: Decision | None) -> str | None:
 
 
 @overload
-def with_padding(array: zarr.Array[Any], padding: PaddingFunction | bytes | None) -> zarr.Array[Any]: ...
+def with_padding(
+    array: zarr.Array[Any], padding: runtime.PaddingFunction | bytes | None
+) -> zarr.Array[Any]: ...
 
 
 @overload
-def with_padding[T: Configurable](array: T, padding: PaddingFunction | bytes | None) -> T: ...
+def with_padding[T: Configurable](array: T, padding: runtime.PaddingFunction | bytes | None) -> T: ...
 
 
 def with_padding(array: Any, padding: Any) -> Any:
@@ -154,12 +149,12 @@ def with_padding(array: Any, padding: Any) -> Any:
     >>> store["c/0"].to_bytes()
     b'LEN4\\x07\\x07\\x07\\x07'
     """
-    check_padding(padding)
+    runtime.check_padding(padding)
     if not isinstance(array, zarr.Array):
         return array.with_config(padding=padding)
     metadata: Any = array.metadata
     codecs = getattr(metadata, "codecs", ())
-    count = sum(isinstance(codec, PadCodec | OffsetCodec) for codec in all_codecs(codecs))
+    count = sum(isinstance(codec, PadCodec | OffsetCodec) for codec in runtime.all_codecs(codecs))
     if count != 1:
         names = [codec.to_dict().get("name") for codec in codecs]
         raise CodecConfigurationError(
@@ -167,8 +162,8 @@ def with_padding(array: Any, padding: Any) -> Any:
             + (", and it is not clear which one is meant" if count else f"; its codecs are {names}")
         )
     config = array.async_array.config
-    options = replace(options_in(config), padding=padding)
-    return _Array(array.async_array.with_config(with_options(config, options)))
+    options = replace(runtime.options_in(config), padding=padding)
+    return _Array(array.async_array.with_config(runtime.with_options(config, options)))
 
 
 def decision_of(array: zarr.Array[Any]) -> Decision | None:
@@ -307,10 +302,10 @@ class _Extension:
         sync(self.key.set(default_buffer_prototype().buffer.from_bytes(content)))
         fresh = zarr.open_array(self.array.store_path, mode="r+", zarr_format=3)
         metadata: Any = self.array.metadata
-        carried = options_of(metadata.codecs)
+        carried = runtime.options_of(metadata.codecs)
         if len(find_routes(self.array, PURPOSE)) > 1:  # each may have its own decision, but an array has one
             carried = replace(carried, decision=None)
-        return options_in(self.array.async_array.config).over(carried).on(fresh)
+        return runtime.options_in(self.array.async_array.config).over(carried).on(fresh)
 
 
 def _chosen(array: zarr.Array[Any], at: str | None) -> tuple[Route, str, ConditionalCodec]:

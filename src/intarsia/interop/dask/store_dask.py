@@ -19,17 +19,7 @@ from intarsia.array.values import as_values, shown
 from intarsia.codecs import CodecLike
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
 from intarsia.extras import extra
-from intarsia.interop.dask.jobs import (
-    Job,
-    Regions,
-    addition_of,
-    carry_out,
-    continued,
-    into_bounds,
-    new_array,
-    onto_axis,
-    open_logical_group,
-)
+from intarsia.interop.dask import jobs
 from intarsia.nullable import NullableArray, OptionalDType
 from intarsia.progress import Progress, silent
 from intarsia.versions.commit import Commit
@@ -48,7 +38,7 @@ def store_dask(
     *,
     axis: int | str | None = None,
     bounds: Sequence[tuple[int, int]] | None = None,
-    regions: Regions | None = None,
+    regions: jobs.Regions | None = None,
     codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
     chunks: tuple[int, ...] | None = None,
     shards: tuple[int, ...] | None = None,
@@ -119,7 +109,7 @@ def store_dask(
     repo = as_repository(target)
     if repo is None:
         store = writable(resolve(target).store)
-        carry_out([order.job(store)], cluster)
+        jobs.carry_out([order.job(store)], cluster)
         return None
     commit = Commit(repo, branch, message or order.message, dict(metadata or {}))
     if axis is not None:
@@ -127,7 +117,7 @@ def store_dask(
         if appended is not None:
             return appended
     with transaction(repo, branch, commit.message, metadata) as tx:
-        carry_out([order.job(tx.store)], cluster)
+        jobs.carry_out([order.job(tx.store)], cluster)
     return tx.snapshot_id or repo.lookup_branch(branch)
 
 
@@ -175,7 +165,7 @@ class _Order:
     axis: int | str | None
     bounds: tuple[tuple[int, int], ...] | None
     encoding: Encoding
-    regions: Regions | None
+    regions: jobs.Regions | None
     creation: dict[str, Any]
 
     @property
@@ -183,30 +173,32 @@ class _Order:
         verb = "append to" if self.axis is not None else "store" if self.bounds is None else "fill a box of"
         return f"{verb} {self.path or '/'}"
 
-    def job(self, store: Any) -> Job:
+    def job(self, store: Any) -> jobs.Job:
         """Make room in a store."""
         if self.bounds is None and self.axis is None:
             return self._creation(store)
-        logical = open_logical_group(store, self.path)
+        logical = jobs.open_logical_group(store, self.path)
         if self.bounds is not None:
             if logical is None:
                 raise NotLogicalArrayError(
                     f"there is no logical array at {self.path!r} to fill a box of.\n"
                     "  Create it first: intarsia.create(store, path, shape=…, chunks=…, dtype=…)"
                 )
-            return into_bounds(self.source, logical, self.bounds, self.encoding)
+            return jobs.into_bounds(self.source, logical, self.bounds, self.encoding)
         assert self.axis is not None
         if logical is None:
             return self._creation(store)
-        return onto_axis(self.source, logical, self.axis, self.encoding)
+        return jobs.onto_axis(self.source, logical, self.axis, self.encoding)
 
-    def _creation(self, store: Any) -> Job:
-        if not self.creation["overwrite"] and open_logical_group(store, self.path) is not None:
+    def _creation(self, store: Any) -> jobs.Job:
+        if not self.creation["overwrite"] and jobs.open_logical_group(store, self.path) is not None:
             raise FileExistsError(
                 f"there is a logical array at {self.path or '/'!r} already.\n"
                 "  axis=… appends to it, bounds=… writes into it, overwrite=True replaces it"
             )
-        return new_array(self.source, store, self.path, self.encoding, regions=self.regions, **self.creation)
+        return jobs.new_array(
+            self.source, store, self.path, self.encoding, regions=self.regions, **self.creation
+        )
 
 
 def _append(
@@ -242,11 +234,11 @@ class _Deferred:
     def addition(self, logical: LogicalGroup) -> Addition:
         """Where the data would go."""
         self.has_met_the_array = True
-        return addition_of(self.source, logical, self.axis)
+        return jobs.addition_of(self.source, logical, self.axis)
 
     def encoding(self, logical: LogicalGroup) -> Encoding:
         """As asked for, in the chunks of the series."""
-        return continued(self.source, logical, self.addition(logical).axis, self.asked)
+        return jobs.continued(self.source, logical, self.addition(logical).axis, self.asked)
 
     def fill(self, logical: LogicalGroup, room: Reservation) -> None:
         """Compute everything: what the room is for into members, what goes before it into memory."""
