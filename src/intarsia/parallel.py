@@ -22,13 +22,8 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
+from intarsia import errors
 from intarsia._icechunk import safe_store, writing
-from intarsia.errors import (
-    CodecConfigurationError,
-    ForkedProcessError,
-    UnsharedStorageError,
-    WritableSessionError,
-)
 from intarsia.progress import Progress, silent
 
 _forked = False
@@ -57,7 +52,7 @@ def check_process() -> None:
     >>> check_process()
     """
     if _forked:
-        raise ForkedProcessError(
+        raise errors.ForkedProcessError(
             "this process was forked from one that had imported Icechunk, whose threads do not survive a "
             f"fork.\n  Start processes in another way: {SPAWN}"
         )
@@ -81,7 +76,7 @@ def check_client(client: Any) -> None:
         getattr(client, "_mp_context", None) if isinstance(client, futures.ProcessPoolExecutor) else None
     )
     if context is not None and context.get_start_method() == "fork":
-        raise ForkedProcessError(
+        raise errors.ForkedProcessError(
             "the executor forks this process, and the threads of Icechunk and of remote stores do not "
             "survive a fork.\n"
             f"  Use one that starts processes in another way: {SPAWN}"
@@ -137,7 +132,7 @@ class Ticket:
         try:
             sync(store.exists("zarr.json"))
         except icechunk.StorageError as error:
-            raise UnsharedStorageError(
+            raise errors.UnsharedStorageError(
                 f"the worker {_me()} cannot read the repository: its storage is in the memory of another "
                 "process, or on a disk that this worker does not have.\n"
                 f"  Use storage that all workers reach. Icechunk says: {error}"
@@ -175,7 +170,7 @@ class Crew:
 
     def __post_init__(self) -> None:
         if not self.in_process and isinstance(self.store, MemoryStore):
-            raise UnsharedStorageError(
+            raise errors.UnsharedStorageError(
                 "the store is in the memory of this process: other processes cannot write to it.\n"
                 "  Write with threads, or to a store on disk or in the cloud"
             )
@@ -206,7 +201,7 @@ class Crew:
                 try:
                     sync(self.store.get(key, default_buffer_prototype(), RangeByteRequest(0, 1)))
                 except icechunk.IcechunkError as error:
-                    raise UnsharedStorageError(
+                    raise errors.UnsharedStorageError(
                         f"the worker {worker} wrote the chunk {key}, but it cannot be read from here: the "
                         "storage is in memory, or on a disk that only the worker has.\n"
                         f"  Use storage that all workers reach. Icechunk says: {error}"
@@ -290,7 +285,7 @@ def _check_pickles(function: object) -> None:
     try:
         pickle.dumps(function)
     except Exception as error:
-        raise CodecConfigurationError(
+        raise errors.CodecConfigurationError(
             "the work cannot be given to other processes: its run-time options (a decision, a padding "
             f"function) cannot be pickled: {error}\n"
             "  Define such functions at the top of a module, use a dask client, or do it here without one"
@@ -321,7 +316,7 @@ def check_travels(store: Any, what: str) -> None:
     session = store.session
     if session.read_only or isinstance(session, icechunk.ForkSession):
         return
-    raise WritableSessionError(
+    raise errors.WritableSessionError(
         f"{what} belongs to a writable Icechunk session, which cannot travel to another process: what is "
         "written there would be lost.\n"
         "  To write from several processes, use intarsia.store_dask(dask_array, repo, path, …)\n"

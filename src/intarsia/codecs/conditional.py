@@ -14,28 +14,10 @@ from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import ZDType
 
 from intarsia._compat import JSON, ArraySpec
-from intarsia.codecs import runtime
-from intarsia.codecs.base import (
-    CodecLike,
-    SynchronousBytesCodec,
-    address_of,
-    aligned,
-    as_int,
-    check_configuration,
-    in_own_thread,
-    parse_codec,
-    read_configuration,
-)
+from intarsia.codecs import base, runtime
 from intarsia.codecs.bounded import encoded_bound, likely_bound
 from intarsia.codecs.current_chunk import named_chunk, needs_chunk_index
-from intarsia.codecs.decide.decisions import (
-    Decision,
-    DecisionFunction,
-    DecisionLike,
-    NeverApply,
-    SameMask,
-    parse_decision,
-)
+from intarsia.codecs.decide import decisions
 from intarsia.codecs.decide.nested import Chain, NamedCodec
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
@@ -45,7 +27,7 @@ CACHE_LINE = 64
 
 
 @dataclass(frozen=True, init=False)
-class ConditionalCodec(SynchronousBytesCodec):
+class ConditionalCodec(base.SynchronousBytesCodec):
     """bytes -> bytes: each chunk says in a header which of the nested codecs were applied to it.
 
     The decision is taken when a chunk is written. It exists at run time only; without one, no nested
@@ -74,7 +56,7 @@ class ConditionalCodec(SynchronousBytesCodec):
     name: CodecName = "conditional"
     """The codec's name in zarr.json; `optional` is an older name of it."""
 
-    decision: Decision | None = field(default=None, compare=False, repr=False)
+    decision: decisions.Decision | None = field(default=None, compare=False, repr=False)
     """Run time only: which nested codecs apply."""
 
     _spelled_out: bool = field(default=False, compare=False, repr=False)
@@ -85,9 +67,9 @@ class ConditionalCodec(SynchronousBytesCodec):
     def __init__(
         self,
         *,
-        codecs: Iterable[CodecLike] | None = None,
+        codecs: Iterable[base.CodecLike] | None = None,
         header_bits: int | None = None,
-        decision: DecisionLike | None = None,
+        decision: decisions.DecisionLike | None = None,
         configuration: Mapping[str, Any] | None = None,
         decision_function: Callable[..., object] | None = None,
         trial_encode: bool | None = None,
@@ -100,7 +82,7 @@ class ConditionalCodec(SynchronousBytesCodec):
                 raise CodecConfigurationError(
                     f"codec {name!r}: give codecs and header_bits, or configuration, but not both"
                 )
-            check_configuration(name, configuration)
+            base.check_configuration(name, configuration)
             codecs, header_bits = configuration["codecs"], configuration.get("header_bits")
         if codecs is None:
             raise CodecConfigurationError(f"codec {name!r}: codecs is missing")
@@ -110,7 +92,7 @@ class ConditionalCodec(SynchronousBytesCodec):
         object.__setattr__(self, "header_bits", _parse_header_bits(name, header_bits, len(nested)))
         object.__setattr__(self, "_spelled_out", header_bits is not None)
         object.__setattr__(self, "decision", _choose(name, decision, decision_function, trial_encode))
-        if isinstance(self.decision, SameMask) and self.decision.mask >> len(nested):
+        if isinstance(self.decision, decisions.SameMask) and self.decision.mask >> len(nested):
             raise CodecConfigurationError(
                 f"codec {name!r}: the decision is the bitmask {self.decision.mask:#b}, but there are only "
                 f"{len(nested)} nested codecs"
@@ -123,7 +105,7 @@ class ConditionalCodec(SynchronousBytesCodec):
             raise CodecConfigurationError(
                 f"codec 'conditional': asked to read the codec object {dict(data)!r}"
             )
-        fields = read_configuration(name, data)
+        fields = base.read_configuration(name, data)
         return cls(name=name, configuration=fields, decision=runtime.remembered(data).decision)
 
     def to_dict(self) -> dict[str, JSON]:
@@ -141,14 +123,14 @@ class ConditionalCodec(SynchronousBytesCodec):
         evolved = tuple(codec.evolve_from_array_spec(array_spec=array_spec) for codec in self.codecs)
         return self if evolved == self.codecs else self._with(codecs=evolved)
 
-    def with_decision(self, decision: DecisionLike | None) -> Self:
+    def with_decision(self, decision: decisions.DecisionLike | None) -> Self:
         """The same codec, deciding otherwise.
 
         >>> from zarr.codecs import ZstdCodec
         >>> ConditionalCodec(codecs=[ZstdCodec()]).with_decision("always_apply").decision
         AlwaysApply()
         """
-        return self._with(decision=None if decision is None else parse_decision(decision))
+        return self._with(decision=None if decision is None else decisions.parse_decision(decision))
 
     def _with(self, **changes: object) -> Self:
         changed = object.__new__(type(self))
@@ -188,7 +170,7 @@ class ConditionalCodec(SynchronousBytesCodec):
         """Whether one of the nested codecs decides for itself."""
         return any(isinstance(codec, ConditionalCodec) for codec in self.codecs)
 
-    def effective_decision(self, chunk_spec: ArraySpec) -> Decision | None:
+    def effective_decision(self, chunk_spec: ArraySpec) -> decisions.Decision | None:
         """Who decides: the array's decision, else the codec's, else an outer codec's, else a default.
 
         The default is what the array remembers, or else the process's.
@@ -206,7 +188,7 @@ class ConditionalCodec(SynchronousBytesCodec):
             needs_chunk_index(codec, chunk_spec) for codec in self.codecs
         )
 
-    def chain(self, chunk_spec: ArraySpec, decision: Decision | None = None) -> Chain:
+    def chain(self, chunk_spec: ArraySpec, decision: decisions.Decision | None = None) -> Chain:
         """The nested codecs, ready to work on a chunk."""
         if self.holds_another:
             chunk_spec = runtime.for_nested(chunk_spec, decision)
@@ -233,7 +215,7 @@ class ConditionalCodec(SynchronousBytesCodec):
         size = self.header_bytes
         space = np.empty(CACHE_LINE + size + len(data), dtype=np.uint8)
         # The header goes right before a cache line: copying is faster to where the data then start.
-        shift = -(address_of(space) + size) % CACHE_LINE
+        shift = -(base.address_of(space) + size) % CACHE_LINE
         stored = space[shift : shift + size + len(data)]
         stored[:size] = np.frombuffer(mask.to_bytes(size, "little"), dtype=np.uint8)
         stored[size:] = data.as_numpy_array().view(np.uint8)
@@ -245,11 +227,11 @@ class ConditionalCodec(SynchronousBytesCodec):
 
     async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         decision = self.effective_decision(chunk_spec)
-        if decision is None or isinstance(decision, NeverApply):  # one copy is not worth a thread
+        if decision is None or isinstance(decision, decisions.NeverApply):  # one copy is not worth a thread
             return self.join(0, chunk_data, chunk_spec)
         # So may a function of a nested codec, which is one that asks for the chunk index.
         nested = self.holds_another or any(needs_chunk_index(codec, chunk_spec) for codec in self.codecs)
-        run = in_own_thread if decision.may_wait or nested else asyncio.to_thread
+        run = base.in_own_thread if decision.may_wait or nested else asyncio.to_thread
         return await run(self._encode_sync, chunk_data, chunk_spec)
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
@@ -257,7 +239,9 @@ class ConditionalCodec(SynchronousBytesCodec):
             return self._decode_sync(chunk_data, chunk_spec)
         return await super()._decode_single(chunk_data, chunk_spec)
 
-    def decide(self, data: Buffer, chunk_spec: ArraySpec, decision: Decision | None) -> tuple[int, Buffer]:
+    def decide(
+        self, data: Buffer, chunk_spec: ArraySpec, decision: decisions.Decision | None
+    ) -> tuple[int, Buffer]:
         """The bitmask for a chunk, and the chunk encoded by the nested codecs it names."""
         # Several compressors cannot read back what they make of no bytes at all, so nothing applies to those.
         if decision is None or not self.codecs or not len(data):
@@ -297,7 +281,7 @@ class ConditionalCodec(SynchronousBytesCodec):
                     data = nested.decode_at_most(data, chain.spec, bound, see, inside)
                 else:
                     data = chain.decode(position, data, bound)
-        return aligned(data, chunk_spec)
+        return base.aligned(data, chunk_spec)
 
     def most_encoded(self, most: int, chunk_spec: ArraySpec) -> int | None:
         """How many bytes may be stored for a chunk of at most so many, whichever nested codecs apply."""
@@ -307,8 +291,8 @@ class ConditionalCodec(SynchronousBytesCodec):
         return None if largest is None else max(most, largest) + self.header_bytes
 
 
-def _parse_nested(name: str, position: int, codec: CodecLike) -> BytesBytesCodec:
-    parsed = parse_codec(codec)
+def _parse_nested(name: str, position: int, codec: base.CodecLike) -> BytesBytesCodec:
+    parsed = base.parse_codec(codec)
     if isinstance(parsed, BytesBytesCodec):
         return parsed
     kind = "array -> array" if isinstance(parsed, ArrayArrayCodec) else "array -> bytes"
@@ -323,7 +307,7 @@ def _parse_header_bits(name: str, header_bits: object, codecs: int) -> int:
     smallest = (codecs + 7) // 8 * 8
     if header_bits is None:
         return smallest
-    bits = as_int(name, "header_bits", header_bits)
+    bits = base.as_int(name, "header_bits", header_bits)
     if bits % 8 or bits < codecs:
         raise CodecConfigurationError(
             f"codec {name!r}: header_bits: {bits} must be a multiple of 8 and at least the number of codecs, "
@@ -334,17 +318,17 @@ def _parse_header_bits(name: str, header_bits: object, codecs: int) -> int:
 
 def _choose(
     name: str,
-    decision: DecisionLike | None,
+    decision: decisions.DecisionLike | None,
     function: Callable[..., object] | None,
     trial_encode: bool | None,
-) -> Decision | None:
+) -> decisions.Decision | None:
     if function is not None:
         if decision is not None:
             raise CodecConfigurationError(f"codec {name!r}: give decision or decision_function, but not both")
-        return DecisionFunction(function, trial_encode)
+        return decisions.DecisionFunction(function, trial_encode)
     if trial_encode is not None:
         raise CodecConfigurationError(f"codec {name!r}: trial_encode belongs to a decision_function")
-    return None if decision is None else parse_decision(decision)
+    return None if decision is None else decisions.parse_decision(decision)
 
 
 KINDS: dict[str, str] = {

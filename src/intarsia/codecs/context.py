@@ -25,16 +25,9 @@ from zarr.errors import BaseZarrError
 from zarr.registry import get_pipeline_class, register_pipeline
 from zarr.storage import StorePath
 
-from intarsia import _compat
+from intarsia import _compat, errors
 from intarsia.codecs import current_chunk
 from intarsia.codecs.base import in_own_thread
-from intarsia.errors import (
-    ChunkDecodeError,
-    ChunkEncodeError,
-    ChunkIndexUnknownError,
-    IntarsiaError,
-    has_panicked,
-)
 
 if TYPE_CHECKING:
     from intarsia.codecs.decide.decisions import Decision
@@ -54,12 +47,14 @@ def _taken_together(codecs: tuple[Codec, ...]) -> tuple[Codec, ...]:
 
 def _is_about_a_chunk(error: BaseException) -> bool:
     """Whether reading failed in a way that can be told with the chunk's name."""
-    return isinstance(error, ValueError | ChunkIndexUnknownError) or has_panicked(error)
+    return isinstance(error, ValueError | errors.ChunkIndexUnknownError) or errors.has_panicked(error)
 
 
 def _concerns_a_chunk(error: Exception) -> bool:
     """Whether the error would name the chunk, had it been known."""
-    return isinstance(error, ChunkDecodeError | ChunkEncodeError) or current_chunk.failed_to_encode(error)
+    return isinstance(
+        error, errors.ChunkDecodeError | errors.ChunkEncodeError
+    ) or current_chunk.failed_to_encode(error)
 
 
 class _TellsTheIndex:
@@ -192,11 +187,11 @@ class BatchedPipeline(_TellsTheIndex, _compat.BatchedCodecPipeline):
             try:
                 (result,) = await self.read_batch([item], out, drop_axes)
             except BaseException as error:
-                named = isinstance(error, IntarsiaError | BaseZarrError)
-                if named or not (isinstance(error, ValueError) or has_panicked(error)):
+                named = isinstance(error, errors.IntarsiaError | BaseZarrError)
+                if named or not (isinstance(error, ValueError) or errors.has_panicked(error)):
                     raise
                 # Of a codec that is not ours, such as `crc32c` after `conditional`, or one that panicked.
-                raise ChunkDecodeError(
+                raise errors.ChunkDecodeError(
                     f"the data{current_chunk.named_chunk()} cannot be decoded: {error}"
                 ) from error
             return result

@@ -13,14 +13,7 @@ from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer
 
 from intarsia._compat import JSON
-from intarsia.codecs.base import (
-    SynchronousBytesCodec,
-    aligned,
-    as_int,
-    check_configuration,
-    in_own_thread,
-    read_configuration,
-)
+from intarsia.codecs import base
 from intarsia.codecs.current_chunk import asks_for, current_chunk_index, named_chunk
 from intarsia.codecs.runtime import Options, PaddingFunction, options_in, remembered, remembering
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError
@@ -103,7 +96,7 @@ class _Padding:
         )
 
 
-class _PaddedCodec(SynchronousBytesCodec):
+class _PaddedCodec(base.SynchronousBytesCodec):
     """What `pad` and `offset` share: they differ only in how their configuration is spelled."""
 
     is_fixed_size = True
@@ -129,7 +122,7 @@ class _PaddedCodec(SynchronousBytesCodec):
 
     async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
         if self.needs_chunk_index(chunk_spec):  # a function may take long, and may wait for zarr
-            return await in_own_thread(self._encode_sync, chunk_data, chunk_spec)
+            return await base.in_own_thread(self._encode_sync, chunk_data, chunk_spec)
         return self._encode_sync(chunk_data, chunk_spec)
 
     def compute_encoded_size(self, input_byte_length: int, _chunk_spec: ArraySpec) -> int:
@@ -149,7 +142,7 @@ class _PaddedCodec(SynchronousBytesCodec):
                 "bytes of padding: the chunk is truncated, or was written without this codec"
             )
         data = chunk_data[nbytes:] if self._padding.at_start else chunk_data[: size - nbytes]
-        return aligned(data, chunk_spec)
+        return base.aligned(data, chunk_spec)
 
 
 @dataclass(frozen=True, init=False)
@@ -192,8 +185,8 @@ class PadCodec(_PaddedCodec):
         padding: bytes | str | None = None,
         padding_func: PaddingFunction | None = None,
     ) -> None:
-        size = as_int("pad", "nbytes", nbytes)
-        check_configuration("pad", {"location": location, "nbytes": size})
+        size = base.as_int("pad", "nbytes", nbytes)
+        base.check_configuration("pad", {"location": location, "nbytes": size})
         literal = _literal("pad", "padding", padding, "nbytes", size)
         if literal is None and padding_func is None:
             literal = bytes(size)  # spelled out, so that whoever opens the array writes the same
@@ -208,7 +201,7 @@ class PadCodec(_PaddedCodec):
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
-        fields = read_configuration("pad", data)
+        fields = base.read_configuration("pad", data)
         function: Any = remembered(data).padding
         codec = cls(**fields, padding_func=function)
         return codec if "padding" in fields else codec._without("padding")
@@ -240,8 +233,8 @@ class OffsetCodec(_PaddedCodec):
     def __init__(
         self, *, offset: int, prefix: bytes | str | None = None, prefix_func: PaddingFunction | None = None
     ) -> None:
-        size = as_int("offset", "offset", offset)
-        check_configuration("offset", {"offset": size})
+        size = base.as_int("offset", "offset", offset)
+        base.check_configuration("offset", {"offset": size})
         literal = _literal("offset", "prefix", prefix, "offset", size)
         if literal is None and prefix_func is None:
             literal = bytes(size)  # spelled out, so that whoever opens the array writes the same
@@ -253,7 +246,7 @@ class OffsetCodec(_PaddedCodec):
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
-        fields = read_configuration("offset", data)
+        fields = base.read_configuration("offset", data)
         function: Any = remembered(data).padding
         codec = cls(**fields, prefix_func=function)
         return codec if "prefix" in fields else codec._without("prefix")

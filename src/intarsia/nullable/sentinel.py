@@ -18,13 +18,7 @@ from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import ZDType
 
 from intarsia._compat import JSON, ArraySpec, codec_supports_sync
-from intarsia.codecs.base import (
-    ChunkNamingCodec,
-    CodecLike,
-    check_configuration,
-    parse_codecs,
-    read_configuration,
-)
+from intarsia.codecs import base
 from intarsia.codecs.current_chunk import named_chunk
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, gather, nullable_of
@@ -36,7 +30,7 @@ NAME = "intarsia.sentinel"
 
 
 @dataclass(frozen=True)
-class SentinelCodec(ChunkNamingCodec, ArrayArrayCodec):
+class SentinelCodec(base.ChunkNamingCodec, ArrayArrayCodec):
     """array -> array: nulls become the first of `values`, and any of `values` becomes null.
 
     The data type is `optional` and becomes its inner one, which `codecs` encode further. (They are nested
@@ -61,16 +55,16 @@ class SentinelCodec(ChunkNamingCodec, ArrayArrayCodec):
     codecs: tuple[ArrayArrayCodec, ...] = ()
     """What encodes the values further: array -> array codecs, which know nothing of nulls."""
 
-    def __init__(self, *, values: Iterable[Any], codecs: Iterable[CodecLike] = ()) -> None:
+    def __init__(self, *, values: Iterable[Any], codecs: Iterable[base.CodecLike] = ()) -> None:
         listed = tuple(values)
-        check_configuration(NAME, {"values": list(listed)})
-        nested = parse_codecs([*codecs, BytesCodec()])[:-1]  # refuses all but array -> array codecs
+        base.check_configuration(NAME, {"values": list(listed)})
+        nested = base.parse_codecs([*codecs, BytesCodec()])[:-1]  # refuses all but array -> array codecs
         object.__setattr__(self, "values", listed)
         object.__setattr__(self, "codecs", nested)
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
-        return cls(**read_configuration(NAME, data))
+        return cls(**base.read_configuration(NAME, data))
 
     def to_dict(self) -> dict[str, JSON]:
         parts: Any = {"values": list(self.values)}
