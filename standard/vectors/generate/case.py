@@ -1,0 +1,195 @@
+"""A vector: the files of a Zarr node, and what a reader has to make of them."""
+
+import io
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+from standard.vectors.generate.encode import Encoder, chunks_of, dtype_of
+
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+BIG = {"name": "bytes", "configuration": {"endian": "big"}}
+BYTES = {"name": "bytes"}
+CRC = {"name": "crc32c"}
+GZIP = {"name": "gzip", "configuration": {"level": 1}}
+ZSTD = {"name": "zstd", "configuration": {"level": 1, "checksum": False}}
+
+
+def transposed(*order):
+    return {"name": "transpose", "configuration": {"order": list(order)}}
+
+
+def sharded(chunk_shape, codecs, location="end", index_codecs=(LITTLE, CRC)):
+    configuration = {"chunk_shape": list(chunk_shape), "codecs": codecs, "index_codecs": list(index_codecs)}
+    return {"name": "sharding_indexed", "configuration": {**configuration, "index_location": location}}
+
+
+@dataclass
+class Case:
+    """One vector, before it is written."""
+
+    path: str
+    """Family and name: the directory it goes to."""
+
+    about: str
+    """What it shows."""
+
+    kind: str
+    """`array` or `logical`."""
+
+    files: dict[str, bytes]
+    """The Zarr node, by path."""
+
+    data_type: object = None
+    expected: np.ndarray | None = None
+    """The values; None where a reader has to refuse."""
+
+    refused: tuple[str, str] | None = None
+    """Who can tell (`schema`, `metadata`, `member` or `chunk`), and the reason."""
+
+    notes: dict = field(default_factory=dict)
+
+    def entry(self):
+        """Its line in the list of all vectors."""
+        found = {"path": self.path, "kind": self.kind, "about": self.about}
+        if self.refused:
+            level, reason = self.refused
+            return found | {"refused": {"by": level, "reason": reason}}
+        return found
+
+    def written(self):
+        """All files of its directory."""
+        files = {f"zarr/{name}": content for name, content in self.files.items()}
+        if self.expected is not None:
+            files |= expectation(self.data_type, self.expected)
+        return files
+
+
+def document(content):
+    """A JSON document with a line for every field at the top."""
+    lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in content.items())
+    return f"{{\n{lines}\n}}\n".encode()
+
+
+def without_notes(codecs):
+    """Codec objects as zarr.json has them."""
+    if isinstance(codecs, list):
+        return [without_notes(codec) for codec in codecs]
+    if isinstance(codecs, dict):
+        return {key: without_notes(value) for key, value in codecs.items() if not key.startswith("_")}
+    return codecs
+
+
+def json_value(value):
+    """A value as in a fill_value."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return [json_value(v) for v in value]
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float):
+        names = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
+        return "NaN" if value != value else names.get(value, value)
+    return value
+
+
+def expectation(data_type, values):
+    """The values as .npy and as JSON; where they can be null, with the level at which they are."""
+    flat = values.reshape(-1)
+    listed = [json_value(flat[i]) for i in range(flat.size)]
+    described = {"data_type": data_type, "shape": list(values.shape), "values": listed}
+    files = {"expected.json": document(described)}
+    if isinstance(data_type, dict):
+        inner, nulls = data_type, np.zeros(flat.size, dtype="u1")
+        while isinstance(inner, dict) and "name" in inner.get("configuration", {}):
+            inner = inner["configuration"]
+        texts = inner["name"] == "string"
+        present = np.full(flat.size, "" if texts else 0, dtype="U8" if texts else inner["name"])
+        for i, element in enumerate(flat):
+            level = 1
+            while isinstance(element, list):
+                element, level = element[0], level + 1
+            if element is None:
+                nulls[i] = level
+            else:
+                present[i] = element
+        files["nulls.npy"] = npy(nulls.reshape(values.shape))
+        values = present.reshape(values.shape)
+    files["expected.npy"] = npy(values)
+    return files
+
+
+def npy(values):
+    target = io.BytesIO()
+    np.lib.format.write_array(target, np.ascontiguousarray(values).reshape(values.shape), version=(1, 0))
+    return target.getvalue()
+
+
+def array_files(values, data_type, codecs, chunks, *, fill_value=0, skip=(), shape=None, **more):
+    """The files of one array; `skip` names chunks that are not stored."""
+    values = np.asarray(values, dtype=dtype_of(data_type))
+    metadata = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(values.shape if shape is None else shape),
+        "data_type": data_type,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunks)}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": json_value(fill_value),
+        "codecs": without_notes(codecs),
+        "attributes": {},
+    } | more
+    files = {"zarr.json": document(metadata)}
+    fill = fill_value
+    if isinstance(fill_value, str) and data_type != "string":
+        fill = 0  # edges are cut off anyway
+    encoder = Encoder(fill)
+    for cell, chunk in chunks_of(values, chunks, fill):
+        if cell not in skip:
+            files["/".join(map(str, ("c", *cell)))] = encoder.chunk(chunk, data_type, codecs)
+    return files
+
+
+def edited(files, change, name="zarr.json"):
+    """Files with another metadata document: `change` gets it, and may return another."""
+    content = json.loads(files[name])
+    content = change(content) or content
+    return files | {name: document(content)}
+
+
+def array(path, about, values, data_type, codecs, chunks, **options):
+    """A vector of one array that can be read."""
+    values = np.asarray(values, dtype=dtype_of(data_type))
+    expected = options.pop("expected", values)
+    files = array_files(values, data_type, codecs, chunks, **options)
+    return Case(path, about, "array", files, data_type, np.asarray(expected, dtype=values.dtype))
+
+
+def refused(case, path, about, level, change=None, **chunks):
+    """The array of another vector with something wrong in it: in its metadata, or in chunks (`c_0_1=…`)."""
+    files = dict(case.files) if change is None else edited(case.files, change)
+    for name, content in chunks.items():
+        key = name.replace("_", "/")
+        files[key] = content(files[key]) if callable(content) else content
+    return Case(path, about, case.kind, files, refused=(level, about))
+
+
+def configured(at=-1, **fields):
+    """A change of the configuration of one codec; None takes a field away."""
+
+    def change(metadata):
+        configuration = metadata["codecs"][at].setdefault("configuration", {})
+        for name, value in fields.items():
+            if value is None:
+                del configuration[name]
+            else:
+                configuration[name] = value
+
+    return change
+
+
+def numbers(shape, dtype):
+    """Values without a pattern to speak of, always the same."""
+    count = int(np.prod(shape, dtype=int))
+    values = (np.arange(count, dtype=np.int64) * 37 + 11) % 101
+    return (values - 50 if np.dtype(dtype).kind in "if" else values).astype(dtype).reshape(shape)

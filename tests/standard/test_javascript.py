@@ -1,0 +1,112 @@
+"""The reader in JavaScript: its own tests, its types, Icechunk, and all vectors in a real browser."""
+
+import json
+import threading
+from contextlib import contextmanager
+from functools import partial
+from http.server import ThreadingHTTPServer
+
+import numpy as np
+
+import intarsia
+from tests.report.browser import Browser, executable
+from tests.report.zarrita import PAGE, Quiet
+from tests.standard import javascript
+
+
+def test_its_own_tests_pass():
+    tests = sorted((javascript.JS / "test").glob("*.test.js"))
+    printed = javascript.node("--test", "--test-reporter=tap", *tests)
+    assert "# fail 0" in printed
+    assert "# pass 0" not in printed
+
+
+def test_its_types_are_right():
+    javascript.modules()
+    javascript.run([str(javascript.JS / "node_modules" / ".bin" / "tsc"), "--project", "."])
+
+
+def test_it_names_no_registry_and_no_locked_packages():
+    package = json.loads((javascript.JS / "package.json").read_text())
+    assert set(package["dependencies"]) == {"zarrita"}
+    assert "package-lock=false" in (javascript.JS / ".npmrc").read_text()
+    assert not (javascript.JS / "package-lock.json").exists()
+    assert "http" not in (javascript.JS / "package.json").read_text()
+
+
+READ = """
+import * as icechunk from "@earthmover/icechunk";
+import { DirectoryStore } from "./src/directory.js";
+import { repositoryStore } from "./src/icechunk.js";
+import { open } from "./src/index.js";
+
+const [path, version] = process.argv.slice(-2);
+const store = await repositoryStore(icechunk, new DirectoryStore(path), JSON.parse(version));
+const { data, shape } = await (await open(store, "/group/field")).get();
+console.log(JSON.stringify({ data: Array.from(data), shape }));
+process.exit(0); // the threads of WebAssembly would go on
+"""
+
+
+def test_it_reads_versions_of_logical_arrays_in_icechunk(tmp_path):
+    values = np.arange(66, dtype="f4").reshape(11, 6)
+    repo = intarsia.open_repository(tmp_path / "repo", create=True)
+    with intarsia.transaction(repo, message="first") as tx:
+        array = tx.create("group/field", shape=(0, 6), chunks=(2, 3), dtype="f4")
+        array.append(values[:5], codecs=["zstd"])
+    first = next(iter(repo.ancestry(branch="main"))).id
+    shuffled = [{"name": "shuffle", "configuration": {"element_size": 4}}, "gzip"]
+    codec = intarsia.ConditionalCodec(codecs=shuffled, decision="always_apply")
+    intarsia.append(repo, "group/field", values[5:], codecs=[codec])
+    for version, wanted in (({"branch": "main"}, values), ({"snapshotId": first}, values[:5])):
+        arguments = ["--no-warnings", "--input-type=module", "--eval", READ, "--"]
+        printed = javascript.node(*arguments, tmp_path / "repo", json.dumps(version))
+        found = json.loads(printed)
+        np.testing.assert_array_equal(np.array(found["data"], "f4").reshape(found["shape"]), wanted)
+
+
+@contextmanager
+def site(folder):
+    """The address of a page that can import the reader, beside the vectors."""
+    modules = javascript.modules()
+    (folder / "index.html").write_text(PAGE.replace("/node_modules/", "/js/node_modules/"))
+    (folder / "js").symlink_to(modules.parent)
+    (folder / "standard").symlink_to(javascript.ROOT / "standard")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+ALL_VECTORS = """(async () => {
+  const { problem } = await import("/js/test/compare.js");
+  const { FetchStore } = await import("zarrita");
+  const base = new URL("/standard/vectors/data/", location.href).href;
+  const textOf = async (name) => (await fetch(base + name)).text();
+  const { cases } = JSON.parse(await textOf("index.json"));
+  const found = {};
+  for (const vector of cases) {
+    const wrong = await problem(vector, (name) => new FetchStore(base + name), textOf);
+    if (wrong) found[vector.path] = wrong;
+  }
+  return { found, count: cases.length };
+})()"""
+
+
+def test_it_reads_all_vectors_in_a_browser(tmp_path):
+    executable()  # skips first where there is no browser
+    with site(tmp_path) as address:
+        browser = Browser()
+        try:
+            browser.open(address)
+            read = browser.run(ALL_VECTORS)
+            assert read["found"] == {}
+            assert read["count"] > 400
+            assert all(url.startswith(address) for url in browser.requests)
+        finally:
+            browser.close()
