@@ -2,6 +2,7 @@
 # make test   what continuous integration runs: lint, types, import layers, tests, doctests, README
 # make torture   the long versions of the tests that kill, race and damage
 # make docs   the documentation site, into site/
+# make vectors   the test vectors of the formats through every reader on this machine; who reads what, into docs/
 # make bench   all benchmarks into docs/benchmarks.md; make bench CLAIMS="read_s3 nullable" for some of them
 # make lint | types | layers | picture | browser
 # All of them create .venv on first use and reuse it afterwards.
@@ -9,7 +10,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test tests torture lint types layers bench docs picture browser clean
+.PHONY: help demo test tests torture lint types layers vectors javascript bench docs picture browser clean
 
 # Tests start Python hundreds of times: it may keep what it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
@@ -73,6 +74,15 @@ types: $(STAMP)
 layers: $(STAMP)
 	$(BIN)/lint-imports
 
+# The packages of the reader in JavaScript; without npm, or its registry, it is left out.
+javascript:
+	@[ -d js/node_modules/zarrita ] || { command -v npm >/dev/null 2>&1 \
+	  && npm install --silent --no-audit --no-fund --no-package-lock --fetch-retries=0 --prefix js; } \
+	|| echo "no npm, or no network: the reader in JavaScript is skipped"
+
+vectors: $(STAMP) javascript
+	$(BIN)/python -m standard.vectors.run
+
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(CLAIMS)
 
@@ -101,4 +111,4 @@ browser:
 	|| echo "no Chromium: the tests of pages in a browser will be skipped"
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache demo-output site test-artefacts
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache demo-output site test-artefacts js/node_modules
