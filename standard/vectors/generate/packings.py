@@ -125,6 +125,13 @@ def packings():
         3.3,
     )
     yield one(
+        "half-rounded-twice",
+        "Values of float16, a scale of float32: the product is rounded to float32, and then to float16",
+        np.array([263, 526, 1052, 264], dtype="int16"),
+        kind("int16", "float16", "float32"),
+        0.027559113,
+    )
+    yield one(
         "integer-scale",
         "A scale of int16 on float32: computed in float32",
         short,

@@ -1,6 +1,7 @@
 """Logical arrays to refuse: manifests that say nonsense, members that are not what is said of them."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 from standard.vectors.generate.case import LITTLE, array_files, document, numbers
@@ -11,6 +12,7 @@ from standard.vectors.generate.views import axis, view
 A = numbers((6, 4), "int16")
 TWO = [Region(0, (0, 0), (1, 1)), Region(1, (1, 0), (3, 1))]
 PLAIN = Logical((6, 4), (2, 4), [Member(A[:2]), Member(A[2:], chunks=(2, 4))], TWO)
+SHARED = Logical((6, 4), (2, 4), [Member(A)], [Region(0, (0, 0), (2, 1)), Region(0, (1, 0), (3, 1), (1, 0))])
 TABLE = Logical((6, 4), (2, 4), [Member(A[:2]), Member(A[2:])], TWO, table="t-0", table_chunks=(1, 7))
 
 
@@ -103,7 +105,7 @@ def refused_1():
         "negative-start", "A region that starts before the array", "schema", column("start", [0, 0], [-1, 0])
     )
     yield bad("beyond", "A region that reaches beyond the array", "metadata", column("stop", [1, 1], [4, 1]))
-    yield bad("overlap", "Two regions overlap", "metadata", column("start", [0, 0], [0, 0]))
+    yield bad("overlap", "Two regions overlap", "metadata", described=SHARED)
     yield bad("column-length", "Columns of different lengths", "metadata", column("start", [0, 0]))
     yield bad("column-rank", "A corner of another rank", "metadata", column("start", [0, 0], [1]))
     yield bad("column-fraction", "Half a chunk", "schema", column("start", [0, 0], [0.5, 0]))
@@ -164,10 +166,10 @@ def refused_1():
     )
     yield bad(
         "table-chunk",
-        "A chunk of the table is not stored",
+        "A chunk of the table is not stored, although its fill value would be right",
         "metadata",
         described=TABLE,
-        files=without("t-0/c/1"),
+        files=another("t-0", TABLE.rows(), "int64", [LITTLE], (2, 1), skip={(0, 5)}),
     )
     yield bad(
         "table-rows",
@@ -180,8 +182,7 @@ def refused_1():
         "table-overlap",
         "Two rows of the table overlap",
         "metadata",
-        described=TABLE,
-        files=another("t-0", TABLE.rows() * [1, 0, 0, 1, 1, 1, 1], "int64", [LITTLE], (2, 7)),
+        described=replace(SHARED, table="t-0"),
     )
 
 
@@ -295,18 +296,21 @@ def refused_2():
         packings=rows([kind("float32", "float32", missing=[bits(np.nan, "f4")])], (0, None, None)),
     )
     yield bad("missing-nan", "NaN among the missing numbers", "metadata", described=single)
-    yield bad(
-        "unsigned",
-        "Unsigned numbers, taken for unsigned ones",
-        "metadata",
-        in_kind(stored="uint16", unsigned=True),
-    )
-    yield bad(
-        "unsigned-float",
-        "Floats, taken for unsigned ones",
-        "metadata",
-        in_kind(stored="float32", unsigned=True, missing=[]),
-    )
+    for name, stored, taken in (
+        ("unsigned", "uint16", True),
+        ("signed", "int16", False),
+        ("float", "float16", True),
+    ):
+        described = Logical(
+            (6, 4),
+            (2, 4),
+            [Member(A.astype(stored))],
+            [Region(0, (0, 0), (3, 1), packing=0)],
+            "float64",
+            packings=rows([kind(stored, unsigned=taken)], (0, None, None)),
+        )
+        about = f"{stored}, taken for {'unsigned' if taken else 'signed'} numbers"
+        yield bad(f"sign-{name}", about, "metadata", described=described)
     yield bad(
         "member-type",
         "A member that does not hold the stored numbers",
@@ -393,7 +397,7 @@ def _refused_views():
         "axis-twice",
         "An axis that is followed twice",
         "metadata",
-        seen(axis(0), axis(0), axis(1), member=A[None]),
+        seen(axis(0), axis(0), axis(1), member=numbers((6, 6, 4), "int16")),
     )
     yield bad(
         "unused", "A view that no region uses", "metadata", fine, lambda m: m["views"].append(m["views"][0])
