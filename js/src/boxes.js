@@ -59,14 +59,19 @@ export function upTo(n) {
  * @param {((value: any) => any) | null} change what to make of each element
  */
 export function copy(counts, from, to, change = null) {
+	const last = counts.length - 1;
+	const [count, step, stride] = last < 0 ? [1, 0, 0] : [counts[last], from.stride[last], to.stride[last]];
 	/** @type {(axis: number, source: number, target: number) => void} */
 	const along = (axis, source, target) => {
-		if (axis === counts.length) {
-			to.data[target] = change ? change(from.data[source]) : from.data[source];
+		if (axis < last) {
+			for (let i = 0; i < counts[axis]; i++) {
+				along(axis + 1, source + i * from.stride[axis], target + i * to.stride[axis]);
+			}
 			return;
 		}
-		for (let i = 0; i < counts[axis]; i++) {
-			along(axis + 1, source + i * from.stride[axis], target + i * to.stride[axis]);
+		for (let i = 0; i < count; i++) {
+			const value = from.data[source + i * step];
+			to.data[target + i * stride] = change ? change(value) : value;
 		}
 	};
 	along(0, from.offset, to.offset);

@@ -11,7 +11,9 @@ from filelock import FileLock
 
 ROOT = Path(__file__).parent.parent.parent
 JS = ROOT / "js"
-PACKAGES = ("zarrita", "ajv", "typescript", "@earthmover/icechunk-wasm32-wasi")
+PACKAGES = ("zarrita", "ajv", "typescript", "@earthmover/icechunk")
+# Icechunk's WebAssembly runs where its native code does not; npm takes it for another machine's.
+WEBASSEMBLY = "@earthmover/icechunk-wasm32-wasi"
 INSTALL = [
     "install",
     "--silent",
@@ -31,15 +33,15 @@ def program(name):
     return found
 
 
-def modules():
+def modules(*, icechunk=False):
     """The packages of `js/`; skips where they cannot be had."""
     npm, _ = program("npm"), program("node")
     name = sha256(str(JS).encode()).hexdigest()[:16]
     with FileLock(Path(tempfile.gettempdir()) / f"intarsia-npm-{name}.lock"):
         if not all((JS / "node_modules" / package).is_dir() for package in PACKAGES):
-            # Icechunk's WebAssembly runs where its native code does not; npm takes it for another machine's.
-            for more in ([], ["--no-save", "--force", PACKAGES[-1]]):
-                _install([npm, *INSTALL, *more])
+            _install([npm, *INSTALL])
+        if icechunk and not (JS / "node_modules" / WEBASSEMBLY).is_dir():
+            _install([npm, *INSTALL, "--no-save", "--force", WEBASSEMBLY])
     return JS / "node_modules"
 
 
