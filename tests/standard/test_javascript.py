@@ -72,6 +72,54 @@ class Lasting(Quiet):
     protocol_version = "HTTP/1.1"
 
 
+READ_DIRECTORY = """
+import { DirectoryStore } from "./src/directory.js";
+import { open } from "./src/index.js";
+
+const [path, ...names] = process.argv.slice(-4);
+const found = {};
+for (const name of names) {
+  const { data, shape } = await (await open(new DirectoryStore(path), `/${name}`)).get();
+  found[name] = { data: Array.from(data, (value) => (Number.isNaN(value) ? "NaN" : value)), shape };
+}
+console.log(JSON.stringify(found));
+"""
+
+
+def test_it_reads_what_intarsia_writes_with_real_compressors(tmp_path):
+    rng = np.random.default_rng(0)
+    values = np.where(rng.random((60, 40)) < 0.2, rng.normal(size=(60, 40)), 0).astype("f4")
+    field = intarsia.create(tmp_path, "field", shape=(0, 40), chunks=(7, 16), dtype="f4", fill_value=np.nan)
+    shuffled = {"name": "shuffle", "configuration": {"element_size": 4}}
+    chosen = intarsia.ConditionalCodec(codecs=[shuffled, "zstd", "gzip"], decision="smallest")
+    blosc = {"name": "blosc", "configuration": {"cname": "zstd", "shuffle": "bitshuffle", "typesize": 4}}
+    for i, codecs in enumerate((["gzip"], [blosc], [chosen, "crc32c"], ["zstd"], [])):
+        field.append(values[12 * i : 12 * (i + 1)], codecs=codecs)
+    field.resize((64, 40))
+
+    packed = intarsia.create(tmp_path, "packed", shape=(30, 8), chunks=(10, 8), dtype="f8", fill_value=-1.0)
+    wanted = np.full((30, 8), -1.0)
+    for i, scale in enumerate((0.01, 0.003)):
+        packing = intarsia.Packing("int16", scale=scale, offset=273.15, missing=-32768)
+        part = packing.decode(rng.integers(-32768, 32767, (10, 8), dtype="int16"))
+        part[0, i] = np.nan
+        packed.add_region(((20 * i, 20 * i + 10), (0, 8)), codecs=["zstd"], data=part, packing=packing)
+        wanted[20 * i : 20 * i + 10] = part
+
+    nullable = intarsia.nullable.create_array(
+        tmp_path, "nullable", shape=(9, 5), chunks=(4, 4), dtype="int32"
+    )
+    nullable[...] = np.ma.masked_less(rng.integers(-50, 50, (9, 5)), 0)
+
+    arguments = ["--no-warnings", "--input-type=module", "--eval", READ_DIRECTORY, "--"]
+    found = json.loads(javascript.node(*arguments, tmp_path, "field", "packed", "nullable"))
+    for name, expected in (("field", field[...]), ("packed", wanted)):
+        data = np.array([float(value) for value in found[name]["data"]]).astype(expected.dtype)
+        np.testing.assert_array_equal(data.reshape(found[name]["shape"]), expected)
+    listed = [None if e is np.ma.masked else [int(e)] for e in nullable[...].reshape(-1)]
+    assert found["nullable"] == {"data": listed, "shape": [9, 5]}
+
+
 @contextmanager
 def site(folder):
     """The address of a page that can import the reader, beside the vectors."""
