@@ -74,11 +74,19 @@ class CodecConfigurationError(IntarsiaError, ValueError):
 
 
 class ChunkEncodeError(IntarsiaError, ValueError):
-    """A chunk cannot be encoded; nothing was written for it."""
+    """A chunk cannot be encoded; nothing was written for it.
+
+    >>> issubclass(ChunkEncodeError, ValueError)
+    True
+    """
 
 
 class ChunkDecodeError(IntarsiaError, ValueError):
-    """A stored chunk is damaged or was written by something else."""
+    """A stored chunk is damaged or was written by something else.
+
+    >>> issubclass(ChunkDecodeError, ValueError)
+    True
+    """
 
 
 class ChunkIndexUnknownError(IntarsiaError, LookupError):
@@ -156,7 +164,11 @@ class NotLogicalArrayError(IntarsiaError, KeyError):
 
 
 class MemberError(IntarsiaError, ValueError):
-    """A member exists, but cannot back its regions: another data type, or too small."""
+    """A member exists, but cannot back its regions: another data type, or too small.
+
+    >>> issubclass(MemberError, ValueError)
+    True
+    """
 
 
 class MissingMemberError(IntarsiaError, KeyError):
@@ -171,27 +183,51 @@ class MissingMemberError(IntarsiaError, KeyError):
 
 
 class ReadError(IntarsiaError, RuntimeError):
-    """A chunk of a member could not be fetched or decoded; names region, member and chunk."""
+    """A chunk of a member could not be fetched or decoded; names region, member and chunk.
+
+    >>> issubclass(ReadError, RuntimeError)
+    True
+    """
 
 
 class AlignmentError(IntarsiaError, ValueError):
-    """Bounds that do not lie on the logical chunk grid; the message gives the nearest that do."""
+    """Bounds that do not lie on the logical chunk grid; the message gives the nearest that do.
+
+    >>> issubclass(AlignmentError, ValueError)
+    True
+    """
 
 
 class OverlapError(IntarsiaError, ValueError):
-    """A new region would overlap existing ones."""
+    """A new region would overlap existing ones.
+
+    >>> issubclass(OverlapError, ValueError)
+    True
+    """
 
 
 class BoundsError(IntarsiaError, IndexError):
-    """Bounds or an index outside the array."""
+    """Bounds or an index outside the array.
+
+    >>> issubclass(BoundsError, IndexError)
+    True
+    """
 
 
 class ShapeError(IntarsiaError, ValueError):
-    """Data, chunks or bounds of the wrong shape or number of dimensions."""
+    """Data, chunks or bounds of the wrong shape or number of dimensions.
+
+    >>> issubclass(ShapeError, ValueError)
+    True
+    """
 
 
 class DataTypeError(IntarsiaError, TypeError):
-    """Values or a member of a data type that the logical array cannot take without loss of meaning."""
+    """Values or a member of a data type that the logical array cannot take without loss of meaning.
+
+    >>> issubclass(DataTypeError, TypeError)
+    True
+    """
 
 
 class PackingError(IntarsiaError, ValueError):
@@ -221,19 +257,35 @@ class NullsPresentError(IntarsiaError, ValueError):
 
 
 class NoRegionError(IntarsiaError, IndexError):
-    """A write, or an edit, where no region is."""
+    """A write, or an edit, where no region is.
+
+    >>> issubclass(NoRegionError, IndexError)
+    True
+    """
 
 
 class CrossRegionWriteError(IntarsiaError, ValueError):
-    """A write that touches more than one region, which was not allowed."""
+    """A write that touches more than one region, which was not allowed.
+
+    >>> issubclass(CrossRegionWriteError, ValueError)
+    True
+    """
 
 
 class UnsharedStorageError(IntarsiaError, RuntimeError):
-    """Workers wrote, or would write, to storage that only they can read."""
+    """Workers wrote, or would write, to storage that only they can read.
+
+    >>> issubclass(UnsharedStorageError, RuntimeError)
+    True
+    """
 
 
 class ForkedProcessError(IntarsiaError, RuntimeError):
-    """Icechunk was to be used in a process that was forked, where it would wait for ever."""
+    """Icechunk was to be used in a process that was forked, where it would wait for ever.
+
+    >>> issubclass(ForkedProcessError, RuntimeError)
+    True
+    """
 
 
 class UnreachableMembersError(IntarsiaError, ValueError):
@@ -250,15 +302,27 @@ class UnreachableMembersError(IntarsiaError, ValueError):
 
 
 class WritableSessionError(IntarsiaError, TypeError):
-    """A writable Icechunk session was about to travel to another process, where its writes would be lost."""
+    """A writable Icechunk session was about to travel to another process, where its writes would be lost.
+
+    >>> issubclass(WritableSessionError, TypeError)
+    True
+    """
 
 
 class ReadOnlyError(IntarsiaError, ValueError):
-    """A change of an array that was opened for reading."""
+    """A change of an array that was opened for reading.
+
+    >>> issubclass(ReadOnlyError, ValueError)
+    True
+    """
 
 
 class RepositoryError(IntarsiaError, OSError):
-    """A repository cannot be reached, read or written: server down, credentials, disk full, permissions."""
+    """A repository cannot be reached, read or written: server down, credentials, disk full, permissions.
+
+    >>> issubclass(RepositoryError, OSError)
+    True
+    """
 
 
 class RepositoryNotFoundError(IntarsiaError, FileNotFoundError):
@@ -274,11 +338,19 @@ class RepositoryNotFoundError(IntarsiaError, FileNotFoundError):
 
 
 class VersionNotFoundError(IntarsiaError, LookupError):
-    """A repository has no such branch, tag or snapshot, or none as old as asked for."""
+    """A repository has no such branch, tag or snapshot, or none as old as asked for.
+
+    >>> issubclass(VersionNotFoundError, LookupError)
+    True
+    """
 
 
 class LockTimeoutError(IntarsiaError, TimeoutError):
-    """Another process held the lock of a local repository for too long."""
+    """Another process held the lock of a local repository for too long.
+
+    >>> issubclass(LockTimeoutError, TimeoutError)
+    True
+    """
 
 
 class ConcurrentUpdateError(IntarsiaError, RuntimeError):
@@ -310,11 +382,19 @@ class ConcurrentUpdateError(IntarsiaError, RuntimeError):
 
 
 class ForkError(IntarsiaError, ValueError):
-    """A worker's changes cannot be merged: not its share, overlapping, or based on something else."""
+    """A worker's changes cannot be merged: not its share, overlapping, or based on something else.
+
+    >>> issubclass(ForkError, ValueError)
+    True
+    """
 
 
 class CutOffError(IntarsiaError, ValueError):
-    """A cut-off for collection so young that it could delete what a writer is about to commit."""
+    """A cut-off for collection so young that it could delete what a writer is about to commit.
+
+    >>> issubclass(CutOffError, ValueError)
+    True
+    """
 
 
 class NoSlotBoundError(IntarsiaError, ValueError):
@@ -356,7 +436,11 @@ class SlotsUnsupportedError(IntarsiaError, ValueError):
 
 
 class IngestError(IntarsiaError, ValueError):
-    """Files that cannot become part of a dataset; names each, and nothing was written."""
+    """Files that cannot become part of a dataset; names each, and nothing was written.
+
+    >>> issubclass(IngestError, ValueError)
+    True
+    """
 
 
 def has_panicked(error: BaseException) -> bool:
