@@ -123,21 +123,6 @@ def test_compressed_chunks_are_tiff_files_through_the_function(shape, dtype, com
             np.testing.assert_array_equal(file.asarray(), data[i * shape[0] : (i + 1) * shape[0]])
 
 
-@pytest.mark.parametrize(
-    ("shape", "dtype", "options", "match"),
-    [
-        ((4, 4, 4), "u1", {}, "2-d"),
-        ((0, 4), "u1", {}, "2-d"),
-        ((4, 4), "complex64", {}, "integers or floats"),
-        ((4, 4), "u1", {"compression": "lzw"}, "lzw"),
-        ((70_000, 70_000), "u1", {}, "4 GiB"),
-    ],
-)
-def test_a_picture_that_tiff_cannot_hold_is_refused(shape, dtype, options, match):
-    with pytest.raises(CodecConfigurationError, match=match):
-        tiff_header(shape, dtype, **options)
-
-
 N5_COMPRESSIONS = {
     "raw": ({"type": "raw"}, []),
     "gzip": ({"type": "gzip"}, [GzipCodec()]),

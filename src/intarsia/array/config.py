@@ -55,8 +55,11 @@ class LogicalConfig:
     padding: PaddingFunction | bytes | None = field(default=None, hash=False)
     """What the `pad` and `offset` codecs of members put around a chunk, instead of what they store."""
 
+    verify_header: bool = False
+    """Whether reading compares the bytes around a chunk with what `padding`, or the codec, would write."""
+
     options: Options = field(init=False, repr=False, compare=False)
-    """The two, as codecs get them."""
+    """The three, as codecs get them."""
 
     def __post_init__(self) -> None:
         if self.casting not in CASTINGS:
@@ -70,7 +73,7 @@ class LogicalConfig:
             )
         check_padding(self.padding)
         object.__setattr__(self, "decision", decision)
-        object.__setattr__(self, "options", Options(decision, self.padding))
+        object.__setattr__(self, "options", Options(decision, self.padding, verify_header=self.verify_header))
         for name, default in (("threads", "one a core"), ("window_bytes", "16 MiB a core")):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
@@ -81,7 +84,7 @@ class LogicalConfig:
     @property
     def for_reading(self) -> LogicalConfig:
         """The same without what only matters to a writer."""
-        return replace(self, decision=None, padding=None)
+        return replace(self, decision=None, padding=self.padding if self.verify_header else None)
 
     @property
     def most_threads(self) -> int:

@@ -24,7 +24,7 @@ from intarsia.array.decode import Decoder
 from intarsia.array.member import grain
 from intarsia.array.shards import Shards
 from intarsia.array.values import is_nullable, values_dtype
-from intarsia.codecs.runtime import Options, config_of
+from intarsia.codecs.runtime import Options, config_of, options_in, options_of
 
 if TYPE_CHECKING:
     from intarsia.array.table import Ints
@@ -123,6 +123,8 @@ class EngineSource(Source):
         super().__init__(name, array, is_plain=_is_plain(array))
         if not array.async_array.config.read_missing_chunks:
             raise _ObstacleError("read_missing_chunks=False")
+        if options_in(array.async_array.config).over(options_of(self.metadata.codecs)).verify_header:
+            raise _ObstacleError("verify_header=True")
         self.fill_value = array.fill_value
         outer_shape: tuple[int, ...] = self.metadata.chunk_grid.chunk_shape
         self.chunk_shape = outer_shape

@@ -1,11 +1,13 @@
 from .base import CodecLike, parse_codecs
+from .chunk_files import ChunkHeader, fits_header, n5_header, npy_header, tiff_header
 from .conditional import ConditionalCodec, OptionalCodec
 from .decide.arrays import decision_of, extend_codecs, with_decision, with_padding
 from .decide.decisions import Decision, DecisionLike
 from .decide.masks import masks
+from .decide.one_of import OneOf, one_of
 from .decide.rewrite import rewrite
 from .decide.trials import Sampled, Smallest
-from .header import ChunkHeader, OffsetCodec, PadCodec, n5_header, tiff_header
+from .header import OffsetCodec, PadCodec
 from .packbits import PackBitsCodec
 from .runtime import PaddingFunction
 from .shuffle import ShuffleCodec
@@ -17,6 +19,7 @@ __all__ = [
     "Decision",
     "DecisionLike",
     "OffsetCodec",
+    "OneOf",
     "OptionalCodec",
     "PackBitsCodec",
     "PadCodec",
@@ -26,8 +29,11 @@ __all__ = [
     "Smallest",
     "decision_of",
     "extend_codecs",
+    "fits_header",
     "masks",
     "n5_header",
+    "npy_header",
+    "one_of",
     "parse_codecs",
     "rewrite",
     "tiff_header",

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import zarr
-from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, Codec, CodecPipeline, GetResult
+from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec, CodecPipeline, GetResult
 from zarr.abc.store import ByteGetter, Store
 from zarr.codecs import ShardingCodec, TransposeCodec
 from zarr.core.buffer import NDBuffer, default_buffer_prototype
@@ -64,6 +64,7 @@ class _TellsTheIndex:
     default: Decision | None
     array_array_codecs: tuple[ArrayArrayCodec, ...]
     array_bytes_codec: ArrayBytesCodec
+    bytes_bytes_codecs: tuple[BytesBytesCodec, ...]
 
     zarrs_own: ClassVar[type[CodecPipeline]]
     """The pipeline of zarr's that this one extends."""
@@ -106,6 +107,21 @@ class _TellsTheIndex:
         object.__setattr__(pipeline, "grid", current_chunk.Grid.of(array_metadata))
         object.__setattr__(pipeline, "default", remembered_decision(array_metadata.attributes))
         return pipeline
+
+    def verifies(self, batch: list[Item]) -> bool:
+        """Whether a function is asked about each chunk that is read: it may want the index, or wait."""
+        from intarsia.codecs.runtime import all_codecs, options_in
+
+        if not batch:
+            return False
+        spec, codecs = (
+            batch[0][1],
+            (*self.array_array_codecs, self.array_bytes_codec, *self.bytes_bytes_codecs),
+        )
+        asked = options_in(spec.config).verify_header or any(
+            getattr(codec, "verify_header", False) for codec in all_codecs(codecs)
+        )
+        return asked and any(current_chunk.needs_chunk_index(codec, spec) for codec in codecs)
 
     def to_write(self, batch_info: Iterable[Item]) -> list[Item]:
         """The items, whose codecs are told what the array remembers."""
@@ -169,7 +185,9 @@ class BatchedPipeline(_TellsTheIndex, _compat.BatchedCodecPipeline):
         self, batch_info: Iterable[Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> tuple[GetResult, ...]:
         batch = list(batch_info)
-        try:  # no codec needs the index for decoding; only an error that names the chunk does
+        if self.verifies(batch):
+            return await self.read_one_by_one(batch, out, drop_axes)
+        try:  # no other codec needs the index for decoding; only an error that names the chunk does
             with current_chunk.at_place(current_chunk.UNKNOWN):
                 return await super().read(batch, out, drop_axes)
         except BaseException as error:
@@ -276,6 +294,8 @@ class FusedPipeline(_TellsTheIndex, _compat.FusedCodecPipeline):
         if self.waits_for_locks:
             return await self._batched.read(batch_info, out, drop_axes)
         batch = list(batch_info)
+        if self.verifies(batch):
+            return await self._batched.read_one_by_one(batch, out, drop_axes)
         try:
             with current_chunk.at_place(current_chunk.UNKNOWN):
                 return await super().read(batch, out, drop_axes)

@@ -1,14 +1,12 @@
-"""Bytes around every chunk: `pad`, `offset`, and headers that make each chunk a TIFF or N5 file."""
+"""Bytes around every chunk: `pad` and `offset`. (Headers for them are in `chunk_files`.)"""
 
 import base64
 import binascii
-import struct
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import DTypeLike
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer
 
@@ -95,6 +93,27 @@ class _Padding:
             f"{self.nbytes} bytes, but returned {returned}"
         )
 
+    def verify(
+        self, stored: bytes, encoded: np.ndarray[Any, np.dtype[np.uint8]], chunk_spec: ArraySpec
+    ) -> None:
+        """Raise `ChunkDecodeError` unless these are the bytes that would be written around this chunk."""
+        if self.given(chunk_spec) is None:
+            raise ChunkDecodeError(
+                f"codec {self.codec!r}: the {self.nbytes} bytes around the data{named_chunk()} cannot be "
+                "verified: nobody says which they should be.\n"
+                "  Give them: intarsia.with_padding(array, function or bytes, verify_header=True)"
+            )
+        try:
+            expected = self.for_chunk(encoded, chunk_spec)
+        except ChunkEncodeError as error:
+            raise ChunkDecodeError(f"codec {self.codec!r}: the header cannot be verified: {error}") from error
+        if stored != expected:
+            at = next(i for i, (a, b) in enumerate(zip(stored, expected, strict=True)) if a != b)
+            raise ChunkDecodeError(
+                f"codec {self.codec!r}: the header{named_chunk()} is not the expected one: byte {at} is "
+                f"{stored[at]:#04x} instead of {expected[at]:#04x}. It is another file, or it is damaged"
+            )
+
 
 class _PaddedCodec(base.SynchronousBytesCodec):
     """What `pad` and `offset` share: they differ only in how their configuration is spelled."""
@@ -103,11 +122,12 @@ class _PaddedCodec(base.SynchronousBytesCodec):
     runs_in_thread = False  # a slice, or one copy
 
     _padding: _Padding
+    verify_header: bool
 
     @property
     def options(self) -> Options:
         """What it was made with that zarr.json does not say."""
-        return Options(padding=self._padding.function)
+        return Options(padding=self._padding.function, verify_header=self.verify_header)
 
     def _without(self, field: str) -> Self:
         """The codec as zarr.json has it where it says nothing of the padding."""
@@ -125,6 +145,20 @@ class _PaddedCodec(base.SynchronousBytesCodec):
             return await base.in_own_thread(self._encode_sync, chunk_data, chunk_spec)
         return self._encode_sync(chunk_data, chunk_spec)
 
+    async def decode(
+        self, chunks_and_specs: Iterable[tuple[Buffer | None, ArraySpec]]
+    ) -> Iterable[Buffer | None]:
+        chunks = list(chunks_and_specs)
+        if not chunks or not self._verifies(chunks[0][1]) or not self.needs_chunk_index(chunks[0][1]):
+            return await super().decode(chunks)
+        return [
+            None if data is None else await base.in_own_thread(self._decode_sync, data, chunk_spec)
+            for data, chunk_spec in chunks
+        ]
+
+    def _verifies(self, chunk_spec: ArraySpec) -> bool:
+        return self.verify_header or options_in(chunk_spec.config).verify_header
+
     def compute_encoded_size(self, input_byte_length: int, _chunk_spec: ArraySpec) -> int:
         return input_byte_length + self._padding.nbytes
 
@@ -141,7 +175,12 @@ class _PaddedCodec(base.SynchronousBytesCodec):
                 f"codec {self._padding.codec!r}: {size} bytes{named_chunk()} are fewer than the {nbytes} "
                 "bytes of padding: the chunk is truncated, or was written without this codec"
             )
-        data = chunk_data[nbytes:] if self._padding.at_start else chunk_data[: size - nbytes]
+        at = nbytes if self._padding.at_start else size - nbytes
+        first, second = chunk_data[:at], chunk_data[at:]
+        padding, data = (first, second) if self._padding.at_start else (second, first)
+        if self._verifies(chunk_spec):
+            encoded = data.as_numpy_array().view(np.uint8)
+            self._padding.verify(padding.to_bytes(), encoded, chunk_spec)
         return base.aligned(data, chunk_spec)
 
 
@@ -177,13 +216,18 @@ class PadCodec(_PaddedCodec):
     padding_func: PaddingFunction | None = field(default=None, repr=False, compare=False)
     """Run time only: computes the padding from the encoded chunk."""
 
+    verify_header: bool = field(default=False, repr=False, compare=False)
+    """Run time only: whether reading compares the padding with what would be written; a difference is an
+    error."""
+
     def __init__(
         self,
         *,
-        location: Literal["start", "end"],
+        location: Literal["start", "end"] = "start",
         nbytes: int,
         padding: bytes | str | None = None,
         padding_func: PaddingFunction | None = None,
+        verify_header: bool = False,
     ) -> None:
         size = base.as_int("pad", "nbytes", nbytes)
         base.check_configuration("pad", {"location": location, "nbytes": size})
@@ -195,6 +239,7 @@ class PadCodec(_PaddedCodec):
         object.__setattr__(self, "nbytes", size)
         object.__setattr__(self, "padding", None if literal is None else base64.b64encode(literal).decode())
         object.__setattr__(self, "padding_func", padding_func)
+        object.__setattr__(self, "verify_header", verify_header)
         object.__setattr__(
             self, "_padding", _Padding("pad", location == "start", size, literal, padding_func)
         )
@@ -202,8 +247,9 @@ class PadCodec(_PaddedCodec):
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
         fields = base.read_configuration("pad", data)
-        function: Any = remembered(data).padding
-        codec = cls(**fields, padding_func=function)
+        options = remembered(data)
+        function: Any = options.padding
+        codec = cls(**fields, padding_func=function, verify_header=options.verify_header)
         return codec if "padding" in fields else codec._without("padding")
 
     def to_dict(self) -> dict[str, JSON]:
@@ -230,8 +276,16 @@ class OffsetCodec(_PaddedCodec):
     prefix_func: PaddingFunction | None = field(default=None, repr=False, compare=False)
     """Run time only: computes the header from the encoded chunk."""
 
+    verify_header: bool = field(default=False, repr=False, compare=False)
+    """Run time only, as in `PadCodec`."""
+
     def __init__(
-        self, *, offset: int, prefix: bytes | str | None = None, prefix_func: PaddingFunction | None = None
+        self,
+        *,
+        offset: int,
+        prefix: bytes | str | None = None,
+        prefix_func: PaddingFunction | None = None,
+        verify_header: bool = False,
     ) -> None:
         size = base.as_int("offset", "offset", offset)
         base.check_configuration("offset", {"offset": size})
@@ -242,13 +296,15 @@ class OffsetCodec(_PaddedCodec):
         object.__setattr__(self, "offset", size)
         object.__setattr__(self, "prefix", None if literal is None else base64.b64encode(literal).decode())
         object.__setattr__(self, "prefix_func", prefix_func)
+        object.__setattr__(self, "verify_header", verify_header)
         object.__setattr__(self, "_padding", _Padding("offset", True, size, literal, prefix_func))
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
         fields = base.read_configuration("offset", data)
-        function: Any = remembered(data).padding
-        codec = cls(**fields, prefix_func=function)
+        options = remembered(data)
+        function: Any = options.padding
+        codec = cls(**fields, prefix_func=function, verify_header=options.verify_header)
         return codec if "prefix" in fields else codec._without("prefix")
 
     def to_dict(self) -> dict[str, JSON]:
@@ -256,122 +312,3 @@ class OffsetCodec(_PaddedCodec):
         if self.prefix is not None:
             fields["prefix"] = self.prefix
         return remembering({"name": "offset", "configuration": fields}, self.options)
-
-
-type TiffCompression = Literal["none", "deflate", "zstd"]
-
-TIFF_COMPRESSIONS: dict[str, int] = {"none": 1, "deflate": 8, "zstd": 50000}
-TIFF_SAMPLE_FORMATS: dict[str, int] = {"u": 1, "i": 2, "f": 3}
-TIFF_SHORT, TIFF_LONG = 3, 4
-
-
-class ChunkHeader(bytes):
-    """The header of a chunk file: bytes, and a function of the encoded chunk that fills in its size.
-
-    Give it to `pad` as `padding` where the size never changes, or as `padding_func` where it does.
-
-    >>> header = tiff_header((256, 256), "uint16", compression="zstd")
-    >>> len(header), len(header(b"encoded chunk"))
-    (110, 110)
-    """
-
-    _size_at: int | None
-    _size_format: str
-
-    def __new__(cls, content: bytes, size_at: int | None = None, size_format: str = "") -> Self:
-        header = super().__new__(cls, content)
-        header._size_at = size_at
-        header._size_format = size_format
-        return header
-
-    def __call__(self, encoded: Sequence[int] | np.ndarray[Any, Any] | bytes) -> bytes:
-        """The header for this encoded chunk."""
-        if self._size_at is None:
-            return bytes(self)
-        size = len(encoded)
-        if size >= 1 << 32:
-            raise ChunkEncodeError(
-                f"a TIFF strip holds less than 4 GiB, but the encoded data{named_chunk()} has {size} bytes: "
-                "use smaller chunks"
-            )
-        filled = bytearray(self)
-        struct.pack_into(self._size_format, filled, self._size_at, size)
-        return bytes(filled)
-
-    def __getnewargs__(self) -> tuple[bytes, int | None, str]:  # type: ignore[override]  # of bytes
-        return bytes(self), self._size_at, self._size_format
-
-
-def tiff_header(
-    shape: tuple[int, int], dtype: DTypeLike, *, compression: TiffCompression = "none"
-) -> ChunkHeader:
-    """The header that makes a 2-d chunk a TIFF file of one strip.
-
-    The byte order of `dtype` must be the one of the array's `bytes` codec. For chunks that are
-    compressed after it ("deflate" is what `numcodecs.zlib` writes), pass the result as `padding_func`:
-    called with the encoded chunk, it fills in the strip's byte count.
-
-    >>> header = tiff_header((256, 256), "uint16")
-    >>> len(header), header[:4]
-    (110, b'II*\\x00')
-    """
-    kind = np.dtype(dtype)
-    if kind.kind not in TIFF_SAMPLE_FORMATS:
-        raise CodecConfigurationError(f"a TIFF chunk file holds integers or floats, not {kind}")
-    if compression not in TIFF_COMPRESSIONS:
-        raise CodecConfigurationError(
-            f"compression {compression!r} is not one of {sorted(TIFF_COMPRESSIONS)}"
-        )
-    if len(shape) != 2 or not all(0 < size < 1 << 32 for size in shape):
-        raise CodecConfigurationError(
-            f"a TIFF chunk file holds a 2-d picture of at least 1 x 1, not a chunk of shape {tuple(shape)}"
-        )
-    rows, columns = (int(size) for size in shape)
-    raw = rows * columns * kind.itemsize
-    if raw >= 1 << 32:
-        raise CodecConfigurationError(f"a TIFF strip holds less than 4 GiB, but the chunk has {raw} bytes")
-    order = ">" if kind.byteorder == ">" else "<"
-
-    def number(tag: int, value: int) -> tuple[int, int, int]:
-        return tag, TIFF_SHORT if value < 1 << 16 else TIFF_LONG, value
-
-    entries = [
-        number(256, columns),  # ImageWidth
-        number(257, rows),  # ImageLength
-        number(258, kind.itemsize * 8),  # BitsPerSample
-        number(259, TIFF_COMPRESSIONS[compression]),  # Compression
-        number(262, 1),  # PhotometricInterpretation: black is zero
-        (273, TIFF_LONG, 0),  # StripOffsets: filled in below
-        number(278, rows),  # RowsPerStrip
-        (279, TIFF_LONG, raw),  # StripByteCounts
-    ]
-    if kind.kind != "u":  # unsigned is TIFF's default
-        entries.append(number(339, TIFF_SAMPLE_FORMATS[kind.kind]))  # SampleFormat
-    nbytes = 8 + 2 + 12 * len(entries) + 4
-    entries[5] = (273, TIFF_LONG, nbytes)
-
-    content = struct.pack(order + "2sHI", b"II" if order == "<" else b"MM", 42, 8)
-    content += struct.pack(order + "H", len(entries))
-    size_at = None
-    for tag, kind_of_value, value in entries:
-        if tag == 279:
-            size_at = len(content) + 8
-        # A SHORT fills the first two of the four value bytes, which matters in big-endian files.
-        value_format = "H2x" if kind_of_value == TIFF_SHORT else "I"
-        content += struct.pack(f"{order}HHI{value_format}", tag, kind_of_value, 1, value)
-    content += struct.pack(order + "I", 0)
-    return ChunkHeader(content, size_at=size_at, size_format=order + "I")
-
-
-def n5_header(shape: tuple[int, ...]) -> ChunkHeader:
-    """The header of a full N5 block of this shape, in default mode, in the order of N5's dimensions.
-
-    N5 is column-major: put `transpose` with the order reversed before the `bytes` codec (big endian).
-    Blocks cut at the edge of a dataset carry headers of their own; `n5_default` of zarr-n5 reads those.
-
-    >>> n5_header((64, 64)).hex(" ", 4)
-    '00000002 00000040 00000040'
-    """
-    if not 0 < len(shape) < 1 << 16 or not all(0 < size < 1 << 32 for size in shape):
-        raise CodecConfigurationError(f"an N5 block has at least one dimension and no empty one, not {shape}")
-    return ChunkHeader(struct.pack(f">HH{len(shape)}I", 0, len(shape), *shape))

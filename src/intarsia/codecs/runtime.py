@@ -49,8 +49,12 @@ class Options:
     default: Decision | None = None
     """What decides where nothing else does, neither here nor in the codec."""
 
+    verify_header: bool = field(default=False, repr=False)
+    """Whether `pad` and `offset` codecs compare what they read around a chunk with what they would write."""
+
     def __bool__(self) -> bool:
-        return not (self.decision is None and self.padding is None and self.default is None)
+        given = (self.decision, self.padding, self.default)
+        return self.verify_header or any(each is not None for each in given)
 
     def over(self, others: "Options") -> "Options":
         """These options; what is not said here, the others say."""
@@ -58,6 +62,7 @@ class Options:
             others.decision if self.decision is None else self.decision,
             others.padding if self.padding is None else self.padding,
             others.default if self.default is None else self.default,
+            self.verify_header or others.verify_header,
         )
 
     def without(self, others: "Options") -> "Options":

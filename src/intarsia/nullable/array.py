@@ -130,18 +130,25 @@ class NullableArray:
         return NullableArray(self.zarr_array, na_object=na_object)
 
     def with_config(self, **options: Any) -> NullableArray:
-        """A handle that writes with other run-time options: `decision`, `padding`.
+        """A handle with other run-time options: `decision`, `padding`, `verify_header`.
 
         >>> from intarsia import ConditionalCodec, nullable
         >>> codec = ConditionalCodec(codecs=["zstd"])
         >>> a = nullable.create_array({}, shape=1000, dtype="int16", data_codecs=[codec])
         >>> a.with_config(decision="compress_if_smaller")[:] = 7
         """
+        unknown = options.keys() - {"decision", "padding", "verify_header"}
+        if unknown:
+            raise TypeError(
+                f"{min(unknown)!r} is no run-time option: there are decision, padding and verify_header"
+            )
         array = self.zarr_array
-        for name, value in options.items():
-            if name not in ("decision", "padding"):
-                raise TypeError(f"{name!r} is no run-time option: there are decision and padding")
-            array = with_decision(array, value) if name == "decision" else with_padding(array, value)
+        if "decision" in options:
+            array = with_decision(array, options["decision"])
+        if options.keys() - {"decision"}:
+            array = with_padding(
+                array, options.get("padding"), verify_header=options.get("verify_header", False)
+            )
         return NullableArray(array, na_object=self._na_object)
 
     def __len__(self) -> int:

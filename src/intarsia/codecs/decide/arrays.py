@@ -125,20 +125,23 @@ def _name_of(decision: Decision | None) -> str | None:
 
 @overload
 def with_padding(
-    array: zarr.Array[Any], padding: runtime.PaddingFunction | bytes | None
+    array: zarr.Array[Any], padding: runtime.PaddingFunction | bytes | None, *, verify_header: bool = False
 ) -> zarr.Array[Any]: ...
 
 
 @overload
-def with_padding[T: Configurable](array: T, padding: runtime.PaddingFunction | bytes | None) -> T: ...
+def with_padding[T: Configurable](
+    array: T, padding: runtime.PaddingFunction | bytes | None, *, verify_header: bool = False
+) -> T: ...
 
 
-def with_padding(array: Any, padding: Any) -> Any:
+def with_padding(array: Any, padding: Any, *, verify_header: bool = False) -> Any:
     """The same array, whose `pad` or `offset` codec writes other bytes around a chunk from now on.
 
     Takes zarr arrays, logical and nullable ones. `padding` is a function, as `padding_func` of `PadCodec`, or
     the bytes themselves; None takes what was given here back. It goes with the array when that is pickled,
-    appended to or resized, but zarr.json stays as it is.
+    appended to or resized, but zarr.json stays as it is. With `verify_header=True` reading compares the
+    bytes around each chunk with the ones that would be written: a chunk that is another file is an error.
 
     >>> import zarr
     >>> from zarr.codecs import BytesCodec
@@ -151,7 +154,7 @@ def with_padding(array: Any, padding: Any) -> Any:
     """
     runtime.check_padding(padding)
     if not isinstance(array, zarr.Array):
-        return array.with_config(padding=padding)
+        return array.with_config(padding=padding, verify_header=verify_header)
     metadata: Any = array.metadata
     codecs = getattr(metadata, "codecs", ())
     count = sum(isinstance(codec, PadCodec | OffsetCodec) for codec in runtime.all_codecs(codecs))
@@ -162,7 +165,7 @@ def with_padding(array: Any, padding: Any) -> Any:
             + (", and it is not clear which one is meant" if count else f"; its codecs are {names}")
         )
     config = array.async_array.config
-    options = replace(runtime.options_in(config), padding=padding)
+    options = replace(runtime.options_in(config), padding=padding, verify_header=verify_header)
     return _Array(array.async_array.with_config(runtime.with_options(config, options)))
 
 

@@ -36,7 +36,7 @@ LARGEST_INTEGER_BITS = 64
 """Longer bitmasks are Python integers in an object array."""
 
 
-def masks(array: Any) -> Any:
+def masks(array: Any, *, names: bool = False) -> Any:
     """The bitmask of every stored chunk of an array with a `conditional` codec, over its chunk grid.
 
     Chunks that are not stored are masked. Of each stored chunk only the header is read, and of a shard
@@ -49,6 +49,8 @@ def masks(array: Any) -> Any:
     the first codec nested in it. A nested codec has no bitmask in chunks that it was not applied to: they
     are masked. A logical array has a dict by the bounds of its regions, each with the chunks of the member
     that the region shows; regions without such a codec are left out.
+
+    With `names=True` the codecs of each bitmask are named instead, as in "shuffle+zstd"; "raw" is none.
 
     >>> import zarr
     >>> from intarsia import ConditionalCodec
@@ -63,14 +65,26 @@ def masks(array: Any) -> Any:
                 dtype=uint8)
     """
     if hasattr(array, "regions"):  # a logical array, of which this room knows no more
-        return _of_regions(array)
-    by_codec = masks_by_codec(getattr(array, "zarr_array", array))  # a nullable array is a view of that one
+        return _of_regions(array, names)
+    by_codec = masks_by_codec(
+        getattr(array, "zarr_array", array), names=names
+    )  # which a nullable array views
     return next(iter(by_codec.values())) if len(by_codec) == 1 else by_codec
 
 
-def _of_regions(array: Any) -> dict[Bounds, Any]:
+def _named(bitmasks: Masks, codec: ConditionalCodec) -> Masks:
+    """The codecs that each bitmask stands for."""
+    own = [str(nested.to_dict()["name"]) for nested in codec.codecs]
+    words = np.ma.masked_all(bitmasks.shape, dtype=object)
+    for mask in set(bitmasks.compressed().tolist()):
+        applied = [name for i, name in enumerate(own) if mask >> i & 1]
+        words[(bitmasks == mask).filled(fill_value=False)] = "+".join(applied) or "raw"
+    return words
+
+
+def _of_regions(array: Any, names: bool) -> dict[Bounds, Any]:
     members = deciding_members(array, "read bitmasks")
-    whole = {name: _with_chunk_shapes(member) for name, member in members.items()}
+    whole = {name: _with_chunk_shapes(member, names) for name, member in members.items()}
     by_region: dict[Bounds, Any] = {}
     for region in array.regions:
         if region.name in whole:
@@ -87,17 +101,17 @@ def _of_regions(array: Any) -> dict[Bounds, Any]:
     return by_region
 
 
-def _with_chunk_shapes(member: zarr.Array[Any]) -> dict[str, tuple[tuple[int, ...], Masks]]:
+def _with_chunk_shapes(member: zarr.Array[Any], names: bool) -> dict[str, tuple[tuple[int, ...], Masks]]:
     """The bitmasks of each codec, with the shape of the chunks that they are of."""
     stored = stored_indices(member)
     return {
         path: (route.chunk_shape(member) or member.chunks, bitmasks)
         for route in find_routes(member, "read bitmasks")
-        for path, bitmasks in _by_route(member, route, stored).items()
+        for path, bitmasks in _by_route(member, route, stored, names).items()
     }
 
 
-def masks_by_codec(array: zarr.Array[Any]) -> dict[str, Masks]:
+def masks_by_codec(array: zarr.Array[Any], *, names: bool = False) -> dict[str, Masks]:
     """The bitmasks of each `conditional` codec of an array, by where it stands in zarr.json.
 
     >>> import zarr
@@ -110,11 +124,11 @@ def masks_by_codec(array: zarr.Array[Any]) -> dict[str, Masks]:
     by_codec: dict[str, Masks] = {}
     stored = stored_indices(array)
     for route in find_routes(array, "read bitmasks"):
-        by_codec |= _by_route(array, route, stored)
+        by_codec |= _by_route(array, route, stored, names)
     return by_codec
 
 
-def _by_route(array: zarr.Array[Any], route: Route, stored: Sequence[Index]) -> dict[str, Masks]:
+def _by_route(array: zarr.Array[Any], route: Route, stored: Sequence[Index], names: bool) -> dict[str, Masks]:
     shape = grid_shape(array, route)
     bitmasks = {
         path: np.ma.masked_all(shape, dtype=_dtype(codec))
@@ -135,6 +149,9 @@ def _by_route(array: zarr.Array[Any], route: Route, stored: Sequence[Index]) -> 
                 # A shard at the edge of the array may hold chunks beyond it.
                 if all(i < n for i, n in zip(index, shape, strict=True)):
                     bitmasks[path][index] = mask
+    if names:
+        codecs = route.conditional_codecs()
+        return {path: _named(each, codecs[path]) for path, each in bitmasks.items()}
     return bitmasks
 
 

@@ -20,7 +20,7 @@ COMB_PIECES, COMB_PIECE_BYTES = 256, 16
 """Enough pieces to meet a stretch of 1/64 of a chunk several times, each long enough for LZ4 to recognise."""
 
 
-def _attempt(chain: Chain, position: int, data: Buffer) -> Buffer | None:
+def attempt(chain: Chain, position: int, data: Buffer) -> Buffer | None:
     """The codec's result, or None if it cannot work on these bytes: such a codec is skipped.
 
     HDF5 treats its optional filters so. `shuffle` on a length that is no multiple is an example.
@@ -49,7 +49,7 @@ class CompressIfSmaller(Decision):
         kept_mask, kept = 0, data
         mask, running = 0, data
         for position in range(len(chain)):
-            trial = _attempt(chain, position, running)
+            trial = attempt(chain, position, running)
             if trial is None or len(trial) > len(running):
                 continue
             mask, running = mask | 1 << position, trial
@@ -90,7 +90,7 @@ class Smallest(Decision):
                     if not left:
                         return best_mask, best
                     left -= 1
-                    trial = _attempt(chain, position, running)
+                    trial = attempt(chain, position, running)
                     if trial is None or len(trial) > len(running):
                         continue
                     applied = mask | 1 << position

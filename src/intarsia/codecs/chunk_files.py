@@ -1,0 +1,263 @@
+"""Headers that make every chunk a file of its own: TIFF, NumPy's npy, FITS, N5 blocks."""
+
+import io
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from intarsia.codecs.current_chunk import named_chunk
+from intarsia.errors import ChunkEncodeError, CodecConfigurationError
+
+
+class ChunkHeader(bytes):
+    """The header of a chunk file: bytes, and a function of the encoded chunk that fills in its size.
+
+    Give it to `pad` as `padding` where the size never changes, or as `padding_func` where it does.
+
+    >>> header = tiff_header((256, 256), "uint16", compression="zstd")
+    >>> len(header), len(header(b"encoded chunk"))
+    (110, 110)
+    """
+
+    trailer: int
+    """How many bytes the format wants after the data: another `pad`, at the end, writes them."""
+
+    _size_at: int | None
+    _size_format: str
+
+    def __new__(
+        cls, content: bytes, size_at: int | None = None, size_format: str = "", trailer: int = 0
+    ) -> Self:
+        header = super().__new__(cls, content)
+        header._size_at = size_at
+        header._size_format = size_format
+        header.trailer = trailer
+        return header
+
+    def __call__(self, encoded: Sequence[int] | np.ndarray[Any, Any] | bytes) -> bytes:
+        """The header for this encoded chunk."""
+        if self._size_at is None:
+            return bytes(self)
+        size = len(encoded)
+        if size >= 1 << 8 * struct.calcsize(self._size_format):
+            raise ChunkEncodeError(
+                f"a TIFF strip holds less than 4 GiB, but the encoded data{named_chunk()} has {size} bytes: "
+                "use smaller chunks, or tiff_header(…, bigtiff=True)"
+            )
+        filled = bytearray(self)
+        struct.pack_into(self._size_format, filled, self._size_at, size)
+        return bytes(filled)
+
+    def __getnewargs__(self) -> tuple[bytes, int | None, str, int]:  # type: ignore[override]  # of bytes
+        return bytes(self), self._size_at, self._size_format, self.trailer
+
+
+def _checked_shape(shape: Sequence[int], what: str, dimensions: range) -> tuple[int, ...]:
+    sizes = tuple(int(size) for size in shape)
+    if len(sizes) not in dimensions or not all(0 < size < 1 << 32 for size in sizes):
+        raise CodecConfigurationError(f"{what}, not a chunk of shape {tuple(shape)}")
+    return sizes
+
+
+# TIFF
+
+type TiffCompression = Literal["none", "deflate", "zstd"]
+
+TIFF_COMPRESSIONS: dict[str, int] = {"none": 1, "deflate": 8, "zstd": 50000}
+TIFF_SAMPLE_FORMATS: dict[str, int] = {"b": 1, "u": 1, "i": 2, "f": 3, "c": 6}
+TIFF_SHORT, TIFF_LONG, TIFF_LONG8 = 3, 4, 16
+TIFF_TYPES: dict[int, str] = {TIFF_SHORT: "H", TIFF_LONG: "I", TIFF_LONG8: "Q"}
+TIFF_RGB = 3
+"""Samples of a colour."""
+
+TIFF_TILE_GRAIN = 16
+"""Sides of tiles are multiples of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How a TIFF file writes its directory: the classic way, or with 64-bit offsets."""
+
+    order: str
+    big: bool
+
+    @property
+    def offset(self) -> int:
+        """The type of offsets and byte counts."""
+        return TIFF_LONG8 if self.big else TIFF_LONG
+
+    def start(self) -> bytes:
+        mark = b"II" if self.order == "<" else b"MM"
+        if self.big:
+            return struct.pack(self.order + "2sHHHQ", mark, 43, 8, 0, 16)
+        return struct.pack(self.order + "2sHI", mark, 42, 8)
+
+    def directory(
+        self, tags: dict[int, tuple[int, ...]], wide: frozenset[int]
+    ) -> tuple[bytes, dict[int, int]]:
+        """The whole head of the file, and where the values of each tag lie in it.
+
+        Values that do not fit into the entry follow the directory. The tags in `wide` hold offsets or byte
+        counts; of the others each value is as short as it can be.
+        """
+        count, entry, room, end = ("Q", 20, 8, 8) if self.big else ("H", 12, 4, 4)
+        content = self.start() + struct.pack(self.order + count, len(tags))
+        after = len(content) + entry * len(tags) + end
+        places: dict[int, int] = {}
+        overflow = b""
+        for tag in sorted(tags):
+            values = tags[tag]
+            kind = self.offset if tag in wide else TIFF_SHORT if max(values) < 1 << 16 else TIFF_LONG
+            packed = struct.pack(f"{self.order}{len(values)}{TIFF_TYPES[kind]}", *values)
+            content += struct.pack(f"{self.order}HH{'Q' if self.big else 'I'}", tag, kind, len(values))
+            if len(packed) <= room:  # from the left, which matters in big-endian files
+                places[tag] = len(content)
+                content += packed.ljust(room, b"\0")
+            else:
+                places[tag] = after + len(overflow)
+                content += struct.pack(self.order + ("Q" if self.big else "I"), places[tag])
+                overflow += packed + bytes(len(packed) % 2)
+        return content + bytes(end) + overflow, places
+
+
+def tiff_header(
+    shape: Sequence[int],
+    dtype: DTypeLike,
+    *,
+    compression: TiffCompression = "none",
+    tiled: bool = False,
+    bigtiff: bool | None = None,
+) -> ChunkHeader:
+    """The header that makes a chunk a TIFF file of one strip, or of one tile.
+
+    The chunk has the shape (rows, columns), or (rows, columns, samples) for several numbers per pixel: three
+    or four of the type uint8 or uint16 are RGB and RGBA. The byte order of `dtype` must be that of the
+    array's `bytes` codec; bools are bytes of 0 and 1. For chunks that are compressed after it ("deflate" is
+    what `numcodecs.zlib` writes), pass the result as `padding_func`: called with the encoded chunk, it fills
+    in the byte count. `bigtiff=True` writes 64-bit offsets; chunks of 4 GiB and more need them and get them.
+
+    >>> header = tiff_header((256, 256), "uint16")
+    >>> len(header), header[:4]
+    (110, b'II*\\x00')
+    """
+    kind = np.dtype(dtype)
+    if kind.kind not in TIFF_SAMPLE_FORMATS:
+        raise CodecConfigurationError(f"a TIFF chunk file holds numbers or bools, not {kind}")
+    if compression not in TIFF_COMPRESSIONS:
+        raise CodecConfigurationError(
+            f"compression {compression!r} is not one of {sorted(TIFF_COMPRESSIONS)}"
+        )
+    what = "a TIFF chunk file holds (rows, columns) or (rows, columns, samples), at least one of each"
+    rows, columns, samples = (*_checked_shape(shape, what, range(2, 4)), 1)[:3]
+    if samples >= 1 << 16:
+        raise CodecConfigurationError(f"a TIFF pixel has at most 65535 samples, not {samples}")
+    if tiled and (rows % TIFF_TILE_GRAIN or columns % TIFF_TILE_GRAIN):
+        raise CodecConfigurationError(
+            f"the sides of a TIFF tile are multiples of {TIFF_TILE_GRAIN}, not {rows} x {columns}; "
+            "a strip may have any"
+        )
+    raw = rows * columns * samples * kind.itemsize
+    needed = raw >= 1 << 32
+    if needed and bigtiff is False:
+        raise CodecConfigurationError(f"a TIFF strip holds less than 4 GiB, but the chunk has {raw} bytes")
+    layout = _Layout(">" if kind.byteorder == ">" else "<", needed if bigtiff is None else bigtiff)
+    colour = samples in (TIFF_RGB, TIFF_RGB + 1) and kind in (np.dtype("u1"), np.dtype(kind.str[0] + "u2"))
+    offsets, counts = (324, 325) if tiled else (273, 279)
+    tags: dict[int, tuple[int, ...]] = {
+        256: (columns,),  # ImageWidth
+        257: (rows,),  # ImageLength
+        258: (kind.itemsize * 8,) * samples,  # BitsPerSample
+        259: (TIFF_COMPRESSIONS[compression],),  # Compression
+        262: (2 if colour else 1,),  # PhotometricInterpretation: RGB, or black is zero
+        offsets: (0,),  # StripOffsets or TileOffsets: filled in below
+        counts: (raw,),  # StripByteCounts or TileByteCounts
+    }
+    tags |= (
+        {322: (columns,), 323: (rows,)} if tiled else {278: (rows,)}
+    )  # TileWidth, TileLength; RowsPerStrip
+    if samples > 1:
+        tags |= {277: (samples,), 284: (1,)}  # SamplesPerPixel; PlanarConfiguration: pixel by pixel
+        extra = samples - (TIFF_RGB if colour else 1)
+        if extra:
+            tags[338] = (2 if colour else 0,) * extra  # ExtraSamples: alpha of its own, or whatever they are
+    if TIFF_SAMPLE_FORMATS[kind.kind] != 1:  # unsigned is TIFF's default
+        tags[339] = (TIFF_SAMPLE_FORMATS[kind.kind],) * samples  # SampleFormat
+    wide = frozenset((offsets, counts))
+    content, _ = layout.directory(tags, wide)
+    content, places = layout.directory(tags | {offsets: (len(content),)}, wide)
+    size_format = layout.order + TIFF_TYPES[layout.offset]
+    return ChunkHeader(content, size_at=places[counts], size_format=size_format)
+
+
+# Other formats
+
+
+def npy_header(shape: Sequence[int], dtype: DTypeLike) -> ChunkHeader:
+    """The header that makes an uncompressed chunk a .npy file, which `numpy.load` reads.
+
+    The byte order of `dtype` must be that of the array's `bytes` codec.
+
+    >>> header = npy_header((64, 64), "<f4")
+    >>> len(header), header[:6]
+    (128, b'\\x93NUMPY')
+    """
+    kind = np.dtype(dtype)
+    if kind.kind not in "biufcmMSU":
+        raise CodecConfigurationError(f"an npy chunk file holds values of a fixed size, not {kind}")
+    sizes = _checked_shape(shape, "an npy chunk file has no empty axis", range(65))
+    file = io.BytesIO()
+    description = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": sizes}
+    np.lib.format.write_array_header_1_0(file, description)
+    return ChunkHeader(file.getvalue())
+
+
+FITS_BLOCK = 2880
+FITS_CARD = 80
+FITS_MOST_AXES = 999
+FITS_TYPES: dict[str, int] = {"|u1": 8, ">i2": 16, ">i4": 32, ">i8": 64, ">f4": -32, ">f8": -64}
+
+
+def fits_header(shape: Sequence[int], dtype: DTypeLike) -> ChunkHeader:
+    """The header that makes an uncompressed chunk a FITS file.
+
+    FITS knows uint8 and the big-endian types int16, int32, int64, float32 and float64: give `dtype` with its
+    byte order, and `BytesCodec(endian="big")` to the array. A FITS file is a whole number of blocks of 2880
+    bytes: a second `pad`, at the end, writes the `trailer` bytes that are missing.
+
+    >>> header = fits_header((64, 64), ">f4")
+    >>> len(header), header.trailer, header[:30]
+    (2880, 896, b'SIMPLE  =                    T')
+    """
+    kind = np.dtype(dtype)
+    if kind.str not in FITS_TYPES:
+        known = ", ".join(name.strip("|") for name in FITS_TYPES)
+        raise CodecConfigurationError(f"a FITS chunk file holds {known}, not {kind.str}")
+    sizes = _checked_shape(
+        shape, "a FITS chunk file has 1 to 999 axes, none empty", range(1, FITS_MOST_AXES + 1)
+    )
+    cards = {"SIMPLE": "T", "BITPIX": FITS_TYPES[kind.str], "NAXIS": len(sizes)}
+    cards |= {f"NAXIS{i}": size for i, size in enumerate(reversed(sizes), start=1)}
+    text = "".join(f"{key:<8}= {value:>20}".ljust(FITS_CARD) for key, value in cards.items())
+    text += "END".ljust(FITS_CARD)
+    content = text.ljust(-(-len(text) // FITS_BLOCK) * FITS_BLOCK).encode("ascii")
+    nbytes = int(np.prod(sizes, dtype=object)) * kind.itemsize
+    return ChunkHeader(content, trailer=-nbytes % FITS_BLOCK)
+
+
+def n5_header(shape: tuple[int, ...]) -> ChunkHeader:
+    """The header of a full N5 block of this shape, in default mode, in the order of N5's dimensions.
+
+    N5 is column-major: put `transpose` with the order reversed before the `bytes` codec (big endian).
+    Blocks cut at the edge of a dataset carry headers of their own; `n5_default` of zarr-n5 reads those.
+
+    >>> n5_header((64, 64)).hex(" ", 4)
+    '00000002 00000040 00000040'
+    """
+    sizes = _checked_shape(
+        shape, "an N5 block has at least one dimension and no empty one", range(1, 1 << 16)
+    )
+    return ChunkHeader(struct.pack(f">HH{len(sizes)}I", 0, len(sizes), *sizes))
