@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
 
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
 from intarsia.array.member import codecs_for_size
 from intarsia.errors import ShapeError
 from intarsia.packing import Packing
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 
 PROVIDERS = {
+    "apply_ufunc": "intarsia.interop.dask.namespace:apply_ufunc",
+    "array_namespace": "intarsia.interop.dask.namespace:array_namespace",
     "advise": "intarsia.tune:advise",
     "fork_for": "intarsia.versions.forks:fork_for",
     "notebook_html": "intarsia.report.region_map:notebook_html",
@@ -27,21 +31,48 @@ PROVIDERS = {
     "to_dask": "intarsia.interop.dask.to_dask:to_dask",
     "to_xarray": "intarsia.interop.xarray.accessor:to_xarray",
 }
-"""Where each function lives; all of them take the array first."""
+"""Where each function lives."""
+
+LAZY = frozenset(
+    ("T", "all", "any", "argmax", "argmin", "astype", "clip", "cumprod", "cumsum", "dot", "flatten", "imag",
+     "max", "mean", "min", "moment", "prod", "ravel", "real", "reshape", "round", "squeeze", "std", "sum",
+     "swapaxes", "topk", "trace", "transpose", "var")
+)  # fmt: skip
+"""What dask arrays have and NumPy's too: asked of a logical array, its dask array answers, lazily."""
 
 
 def _provided(name: str, /, *args: Any, **options: Any) -> Any:
     return resolve_name(PROVIDERS[name])(*args, **options)
 
 
-class Accessors:
+class Accessors(NDArrayOperatorsMixin):
     """What a logical array offers beside reading and writing.
+
+    Operators, NumPy's ufuncs and methods such as `mean` compute lazily: they answer with dask arrays.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
     >>> array.to_dask().shape
     (4,)
+    >>> ((array + 1) * 2).mean().compute().item()
+    2.0
     """
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        return _provided("apply_ufunc", ufunc, method, *inputs, **options)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The functions of the Array API, computed lazily by dask, in array-api-compat's version of it."""
+        return _provided("array_namespace", api_version)
+
+    if not TYPE_CHECKING:  # so that a type checker still finds misspelt names
+
+        def __getattr__(self, name: str) -> Any:
+            if name in LAZY:
+                return getattr(self.to_dask(), name)
+            raise AttributeError(
+                f"a {type(self).__name__} has no {name!r}; for what dask arrays have: array.to_dask()"
+            )
 
     def to_dask(self, chunks: Any = None) -> Any:
         """A `dask.array.Array` that reads this array, one task for a chunk of a member.

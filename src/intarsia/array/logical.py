@@ -442,6 +442,10 @@ class LogicalArray(Accessors):
         same_place = self._logical.group.store_path == other._logical.group.store_path
         return same_place and self._logical.manifest == other._logical.manifest
 
+    def __ne__(self, other: object) -> bool:
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
     __hash__ = None  # type: ignore[assignment]  # as zarr arrays: equal ones may become unequal
 
     def __dask_tokenize__(self) -> tuple[str, str, str, int]:

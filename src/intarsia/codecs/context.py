@@ -114,10 +114,8 @@ class _TellsTheIndex:
 
         if not batch:
             return False
-        spec, codecs = (
-            batch[0][1],
-            (*self.array_array_codecs, self.array_bytes_codec, *self.bytes_bytes_codecs),
-        )
+        spec = batch[0][1]
+        codecs: list[Codec] = [*self.array_array_codecs, self.array_bytes_codec, *self.bytes_bytes_codecs]
         asked = options_in(spec.config).verify_header or any(
             getattr(codec, "verify_header", False) for codec in all_codecs(codecs)
         )
