@@ -1,5 +1,7 @@
 """Logical arrays with packed regions and every way to look at members, with the values that they show."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -38,11 +40,10 @@ def views(draw, shape, chunks):
     return View(ndim, tuple(axes))
 
 
-def a_member(draw, array, name, view, shape, packing, dtype):
-    """A real array that a region of `shape` looks at, and the values that it then shows."""
+def a_member(draw, array, name, view, shape, stored):
+    """A real array that a region of `shape` looks at, and the numbers that it then shows."""
     needed = view.member_box(Box.sized(shape)).stop
     member_shape = tuple(n + draw(st.integers(0, 2)) for n in needed)
-    stored = np.dtype(dtype) if packing is None else packing.stored
     size = int(np.prod(member_shape, dtype=int))
     numbers = (np.arange(size) * 7 % 251).astype(stored).reshape(member_shape)
     chunks = tuple(draw(st.integers(1, 4)) for _ in member_shape)
@@ -57,12 +58,10 @@ def a_member(draw, array, name, view, shape, packing, dtype):
         serializer={"name": "bytes", "configuration": {"endian": draw(st.sampled_from(["little", "big"]))}},
         compressors=draw(st.sampled_from([None, {"name": "zstd", "configuration": {"level": 1}}])),
     )
-    if draw(st.integers(0, 3)):
-        member[...] = numbers
-    else:  # chunks that were never written are the member's fill value
-        numbers[...] = 7
-    seen = view.seen(numbers[view.member_box(Box.sized(shape)).slices])
-    return seen if packing is None else packing.decode(seen)
+    written = tuple(slice(draw(st.sampled_from([0, 0, 0, n // 2, n])), n) for n in member_shape)
+    member[written or ...] = numbers[written]
+    numbers = member[...]  # chunks that were never written are the member's fill value
+    return view.seen(numbers[view.member_box(Box.sized(shape)).slices])
 
 
 @st.composite
@@ -85,6 +84,37 @@ def arrays(draw, max_ndim=3, packings=PACKINGS, store=None):
             model[bounds.slices] = data
             continue
         view = draw(views(bounds.shape, chunks))
-        model[bounds.slices] = a_member(draw, array, f"m{number}", view, bounds.shape, packing, "float64")
+        stored = np.dtype("float64") if packing is None else packing.stored
+        seen = a_member(draw, array, f"m{number}", view, bounds.shape, stored)
+        model[bounds.slices] = seen if packing is None else packing.decode(seen)
         array.add_region(bounds.bounds, member=f"m{number}", packing=packing, view=view)
+    return array, model
+
+
+@st.composite
+def series(draw):
+    """A logical array whose regions lie in one member, one behind the other, each with a packing of its own.
+
+    There are holes between them, and chunks of the member in which several of them lie.
+    """
+    shape = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    along = draw(st.integers(0, len(shape) - 1))
+    shape[along] = draw(st.integers(2, 12))
+    chunks = [draw(st.integers(1, 3)) for _ in shape]
+    array = intarsia.create({}, "a", shape=shape, chunks=chunks, dtype="float64", fill_value=-5)
+    model = np.full(shape, -5.0)
+    view = draw(views(shape, [0] * len(shape)))
+    numbers = a_member(draw, array, "m", view, tuple(shape), np.dtype("int16"))
+    lattice = Box.sized(array.manifest.lattice)
+    cuts = [0, *sorted(draw(st.sets(st.integers(0, lattice.stop[along])))), lattice.stop[along]]
+    tiles = [lattice.with_axis(along, low, high) for low, high in pairwise(cuts) if low < high]
+    for i, tile in draw(st.permutations(list(enumerate(tiles)))):
+        if draw(st.integers(0, 5)) == 0:
+            continue  # a hole
+        missing = draw(st.sampled_from([(), (70,), (84, 91)]))  # other kinds of packings
+        packing = Packing("int16", scale=1.0 + i, offset=draw(st.sampled_from([None, 0.5])), missing=missing)
+        packing = packing if draw(st.integers(0, 5)) else Packing("int16", values="float64")
+        bounds = array.manifest.elements(tile)
+        array.add_region(bounds.bounds, member="m", member_start=bounds.start, packing=packing, view=view)
+        model[bounds.slices] = packing.decode(numbers[bounds.slices])
     return array, model

@@ -4,12 +4,15 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
 from intarsia import Packing, View
 from intarsia.array import source
+from intarsia.array.plan import plan
+from intarsia.array.request import request
 from intarsia.errors import (
     DataTypeError,
     MemberError,
@@ -21,6 +24,8 @@ from intarsia.errors import (
 )
 from tests.array import backings
 from tests.array import strategies as s
+
+BACKED = backings.arrays() | backings.series()
 
 
 @pytest.fixture(params=["engine", "zarr"], scope="module")
@@ -40,7 +45,7 @@ def same(got, expected):
 
 @given(st.data())
 def test_basic_selections(reader, data):
-    array, model = data.draw(backings.arrays())
+    array, model = data.draw(BACKED)
     same(array[...], model)
     selection = data.draw(s.basic(model.shape))
     same(array[selection], model[selection])
@@ -48,14 +53,14 @@ def test_basic_selections(reader, data):
 
 @given(st.data())
 def test_orthogonal_selections(reader, data):
-    array, model = data.draw(backings.arrays())
+    array, model = data.draw(BACKED)
     selection = data.draw(s.orthogonal(model.shape))
     same(array.oindex[selection], s.by_numpy_orthogonal(model, selection))
 
 
 @given(st.data())
 def test_points(reader, data):
-    array, model = data.draw(backings.arrays())
+    array, model = data.draw(BACKED)
     if model.ndim:
         selection = data.draw(s.points(model.shape))
         same(array.vindex[selection], model[selection])
@@ -65,7 +70,7 @@ def test_points(reader, data):
 
 @given(st.data())
 def test_lazy_views(reader, data):
-    array, model = data.draw(backings.arrays())
+    array, model = data.draw(BACKED)
     first = data.draw(s.basic(model.shape))
     same(array.lazy[first].result(), model[first])
 
@@ -88,7 +93,7 @@ def written(array, model, places, values):
 
 @given(st.data())
 def test_writes(reader, data):
-    array, model = data.draw(backings.arrays())
+    array, model = data.draw(BACKED)
     array = array.with_config(cross_region_writes=True)
     selection = data.draw(s.orthogonal(model.shape))
     places = [
@@ -109,7 +114,7 @@ def test_writes(reader, data):
 
 @given(st.data())
 def test_writes_of_one_value(reader, data):
-    array, model = data.draw(backings.arrays())
+    array, model = data.draw(BACKED)
     array = array.with_config(cross_region_writes=True)
     selection = data.draw(s.basic(model.shape))
     expected = written(array, model, selection, 12.5)
@@ -120,7 +125,7 @@ def test_writes_of_one_value(reader, data):
 
 @given(st.data())
 def test_writes_to_points(reader, data):
-    array, model = data.draw(backings.arrays())
+    array, model = data.draw(BACKED)
     array = array.with_config(cross_region_writes=True)
     if model.ndim:
         mask = data.draw(s.masks(model.shape))
@@ -246,6 +251,49 @@ def test_damaged_and_missing_members_never_become_fill_values():
     array.group.store_path.store._store_dict.pop(f"a/{member}/zarr.json")
     with pytest.raises(MissingMemberError):
         intarsia.open(store, "a")[...]
+
+
+def packed_series(count, chunks, **options):
+    """As many regions of one element, each with its own scale, in one member of ones."""
+    array = intarsia.create({}, "a", shape=(count,), chunks=(1,), dtype="float64")
+    array.group.create_array("m", data=np.ones(count, dtype="int16"), chunks=chunks, **options)
+    for i in range(count):
+        packing = Packing("int16", scale=float(i), missing=-1)
+        array.add_region([(i, i + 1)], member="m", member_start=[i], packing=packing)
+    return array
+
+
+@pytest.mark.parametrize("chunks", [(1,), (4,)])
+def test_regions_of_one_member_that_differ_in_their_packings_are_read_as_one_part(chunks):
+    array = packed_series(9, chunks)
+    asked = request(array.shape, np.s_[1:])
+    (part,) = plan(array.manifest, asked, by_runs=True).parts
+    assert part.run.rows.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert len(plan(array.manifest, asked).parts) == 8
+    same(array[...], np.arange(9.0))
+    same(array[::-2], np.arange(9.0)[::-2])
+    same(array.oindex[[5, 2, 5]], [5, 2, 5])
+    same(array.vindex[[5, 2, 5]], [5, 2, 5])
+    array.drop_region([(4, 5)])
+    assert len(plan(array.manifest, asked, by_runs=True).parts) == 2
+    same(array[...], [0, 1, 2, 3, 0, 5, 6, 7, 8])
+    assert [part.bounds for part in intarsia.explain(array, np.s_[2:4]).parts] == [((2, 3),), ((3, 4),)]
+
+
+def test_what_is_wrong_with_one_of_many_regions_is_told_of_that_one_alone():
+    array = packed_series(6, (1,), compressors=zarr.codecs.ZstdCodec())
+    data = array.store._store_dict
+    data["a/m/c/3"] = data["a/m/c/3"][:5]
+    with pytest.raises(ReadError, match=r"region \[3:4\] .*chunk \(3,\)"):
+        array[...]
+    same(array[:3], [0, 1, 2])
+    del data["a/m/c/3"]
+    same(array[...], [0, 1, 2, 0, 4, 5])
+    array.members["m"].resize((5,))
+    again = intarsia.open(array.store, "a")
+    with pytest.raises(MemberError, match=r"cannot back the region \[5:6\]: its shape is \(5,\)"):
+        again[2:]
+    same(again[2:5], [2, 0, 4])
 
 
 def test_explain_tells_of_packings_and_views():

@@ -27,10 +27,11 @@ def axes(draw):
     return n, source, slice(count - 1, None, -1), count
 
 
-@given(axes(), st.integers(1, 8))
-def test_an_axis_is_cut_at_chunk_borders(axis, size):
+@given(axes(), st.integers(1, 8), st.none() | st.sets(st.integers(1, 20)))
+def test_an_axis_is_cut_at_chunk_borders_and_where_regions_begin(axis, size, borders):
     n, source, target, count = axis
-    pieces = AxisCuts(source, target, size)
+    borders = None if borders is None else np.array(sorted(borders), dtype=np.int64)
+    pieces = AxisCuts(source, target, size, borders)
     values, out = np.arange(n), np.full(count, -1)
     for chunk, inside, place, whole in zip(
         pieces.chunk, pieces.inside, pieces.target, pieces.whole, strict=True
@@ -41,10 +42,13 @@ def test_an_axis_is_cut_at_chunk_borders(axis, size):
         out[place] = stored[inside]
         if whole:
             assert stored[inside].tolist() == stored.tolist()
+        if borders is not None:
+            assert np.unique(borders.searchsorted(stored[inside], side="right")).size == 1
     expected = np.empty(count, dtype=int)
     expected[target] = values[source]
     assert out.tolist() == expected.tolist()
-    assert len(set(pieces.chunk)) == len(pieces.chunk)
+    if borders is None:
+        assert len(set(pieces.chunk)) == len(pieces.chunk)
 
 
 def made(part, chosen, sizes, counts, points=False):

@@ -10,7 +10,8 @@ from zarr.registry import register_codec
 from zarr.storage import MemoryStore
 
 import intarsia
-from intarsia.array.plan import plan, request
+from intarsia.array.plan import plan
+from intarsia.array.request import request
 from intarsia.array.zarr_fallback import _outer_pieces, _point_pieces
 from tests.array import strategies as s
 from tests.array.codec_kinds import AsyncOnlyCodec

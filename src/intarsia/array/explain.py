@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from intarsia.array.member import short_codecs
-from intarsia.array.plan import request
 from intarsia.array.read import prepare
+from intarsia.array.request import request
 from intarsia.array.values import type_text
 from intarsia.array.work import threads_for
 from intarsia.words import EXPLAIN_COLUMNS, aligned, bounds_text, count_text, size_text
@@ -15,7 +15,8 @@ from intarsia.words import EXPLAIN_COLUMNS, aligned, bounds_text, count_text, si
 if TYPE_CHECKING:
     from intarsia.array.logical import LogicalArray
     from intarsia.array.logical_group import LogicalGroup
-    from intarsia.array.plan import Mode, Part
+    from intarsia.array.plan import Part
+    from intarsia.array.request import Mode
     from intarsia.array.source import Source, ZarrSource
     from intarsia.array.work import Work
 

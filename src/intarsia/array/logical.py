@@ -23,10 +23,10 @@ from intarsia.array.explain import ArrayInfo
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
 from intarsia.array.orientation import View
-from intarsia.array.plan import Mode, Request, lazy_view, request
 from intarsia.array.read import read_request
 from intarsia.array.recode import StoredNumbers, recode
 from intarsia.array.region import Region
+from intarsia.array.request import Mode, Request, lazy_view, request
 from intarsia.array.reserve import lattice_box
 from intarsia.array.values import shown, type_text, values_dtype
 from intarsia.array.write import write_request

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import zarr
 from zarr.codecs import BytesCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from intarsia.array.box import Box
     from intarsia.array.fetch import Fetcher
     from intarsia.array.member import Encoding, Live
+    from intarsia.array.packings import Packings
+    from intarsia.array.plan import Part
     from intarsia.array.source import AnySource
     from intarsia.array.table import Row
     from intarsia.codecs import Decision
@@ -71,14 +74,21 @@ class Layout:
         layout._sources = {name: self._sources[name] for name in manifest.members if name in self._sources}
         return layout
 
-    def source_of(self, i: int) -> AnySource:
-        """The member behind row `i` of the table, checked, and prepared for the engine."""
+    def source_of(self, part: Part) -> AnySource:
+        """The member behind a part of a plan, checked, and prepared for the engine."""
         manifest = self.manifest
-        name = manifest.members[manifest.regions.member[i]]
+        name = manifest.members[manifest.regions.member[part.row]]
         source = self.source(name)
-        if self._fitting.get(i) is not source:
-            checked_member(self.members, name, manifest, manifest.regions.row(i))
-            self._fitting[i] = source
+        rows = (part.row,)
+        if part.run is not None:
+            # Those that need most of the member lie at the ends; one of each kind stands for its type.
+            rows = part.run.rows.tolist()
+            kinds = manifest.packings.kind[manifest.regions.packing[part.run.rows]]
+            rows = (rows[0], rows[-1], *(rows[k] for k in np.unique(kinds, return_index=True)[1].tolist()))
+        for i in rows:
+            if self._fitting.get(i) is not source:
+                checked_member(self.members, name, manifest, manifest.regions.row(i))
+                self._fitting[i] = source
         return source
 
     def packing_of(self, i: int) -> Packing | None:
@@ -91,6 +101,13 @@ class Layout:
         if packing is None:
             packing = self._packings[number] = packings[number]
         return packing
+
+    def packings_of(self, part: Part) -> Packing | Packings | None:
+        """How the stored numbers behind a part of a plan become values, for each region where it is a run."""
+        if part.run is None:
+            return self.packing_of(part.row)
+        numbers = self.manifest.regions.packing[part.run.rows]
+        return None if numbers[0] == NONE else self.manifest.packings.take(numbers)
 
     def source(self, name: str) -> AnySource:
         """A member, prepared for the engine."""
@@ -241,13 +258,13 @@ class LogicalGroup:
             self._known = document, layout.manifest
         return True
 
-    def settled[T](self, work: Callable[[Layout], tuple[T, Sequence[Row], Told | None]]) -> T:
+    def settled[T](self, work: Callable[[Layout], tuple[T, Sequence[int], Told | None]]) -> T:
         """Do some work on the layout, and again if that turns out to be somebody's old one.
 
-        The work returns its result; the regions for which it counts only if they are still backed as they
-        were; and what the store told after all was done, if it was asked. For a read the regions are those
-        in which chunks are missing: chunks of a member that is gone look as if they had never been written.
-        For a write they are all it touched: what goes to a member that is gone is lost.
+        The work returns its result; the rows of the regions for which it counts only if they are still backed
+        as they were; and what the store told after all was done, if it was asked. For a read they are
+        those in which chunks are missing: chunks of a member that is gone look as if they had never been
+        written. For a write they are all it touched: what goes to a member that is gone is lost.
         """
         for _ in range(MOST_CHANGES):
             layout = self.layout
@@ -261,7 +278,8 @@ class LogicalGroup:
             if not doubtful or self.is_current(layout, told):
                 return result
             self._catch_up(layout)
-            if all(keeps_routing(layout.manifest, self.manifest, row) for row in doubtful):
+            regions = layout.manifest.regions
+            if all(keeps_routing(layout.manifest, self.manifest, regions.row(i)) for i in doubtful):
                 return result
         raise ReadError(
             f"the layout of the array at {place_text(self.group.store_path)} was changed {MOST_CHANGES} "

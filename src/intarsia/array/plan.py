@@ -1,117 +1,69 @@
-"""From a selection to parts: which box of which member goes where in the output.
-
-The only module that knows `zarr-indexing`, which gives selections their meaning. What comes out is of two
-kinds. An *outer* plan takes an index set from every axis, as integers, slices and `oindex` do. A *points*
-plan takes single elements, as `vindex` and boolean masks do.
-"""
+"""From a request to parts: which box of which member goes where in the output."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from zarr_indexing import ArrayMap, ConstantMap, DimensionMap, IndexTransform, LazyArray
-from zarr_indexing.boundary import normalize_positional_selection, split_scalar_axes
 
 from intarsia.array.box import Box
 from intarsia.array.table import NONE, Ints
-from intarsia.array.turning import turned, turned_points
 from intarsia.errors import BoundsError
-from intarsia.nullable import OptionalDType
 
 if TYPE_CHECKING:
-    from zarr_indexing import ReadContext
-
     from intarsia.array.manifest import Manifest
     from intarsia.array.orientation import View
+    from intarsia.array.request import Axis, Request
     from intarsia.array.values import Values
 
 
-type Mode = Literal["basic", "orthogonal", "vectorized"]
 type AxisSelector = slice | Ints
 """Where on one axis: a slice with a positive step, or indices."""
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """The indices that an outer selection takes from one axis, in the order of the output.
+class Run(NamedTuple):
+    """Regions that continue one another, in the array as in their member, and may differ in their packings.
 
-    >>> Axis(start=8, step=-3, count=3).bounds
-    (2, 9)
+    >>> Run(np.array([5, 3, 8]), 0, np.array([10, 20])).holding(np.array([0, 10, 99])).tolist()
+    [0, 1, 2]
     """
 
-    start: int = 0
-    """First index, where they are evenly spaced."""
+    rows: Ints
+    """Their rows in the table, upwards in the member."""
 
-    step: int = 1
-    """Distance between them; may be negative, never zero."""
+    axis: int
+    """The axis of the member along which they lie."""
 
-    count: int = 0
-    """How many there are."""
+    borders: Ints
+    """Where each begins there, but for the first."""
 
-    indices: Ints | None = None
-    """The indices themselves, where they are not evenly spaced."""
+    def holding(self, indices: Ints) -> Ints:
+        """Which of the regions these indices of the axis lie in."""
+        return self.borders.searchsorted(indices, side="right")
 
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """Lowest index, and highest plus one."""
-        if not self.count:
-            return 0, 0
-        if self.indices is not None:
-            return int(self.indices.min()), int(self.indices.max()) + 1
-        last = self.start + self.step * (self.count - 1)
-        return min(self.start, last), max(self.start, last) + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A selection, resolved against a shape.
-
-    >>> request((10, 10), (slice(2, 8, 3), 4)).shape
-    (2,)
-    """
-
-    shape: tuple[int, ...]
-    """Shape of the result."""
-
-    axes: tuple[Axis, ...] | None
-    """An outer selection: what it takes from each axis."""
-
-    points: tuple[Ints, ...] | None
-    """A points selection: the coordinates of every element, one flat array an axis."""
-
-    @property
-    def size(self) -> int:
-        return prod(self.shape)
-
-    @property
-    def bounds(self) -> list[tuple[int, int]]:
-        """Lowest index on each axis, and highest plus one."""
-        if self.axes is not None:
-            return [axis.bounds for axis in self.axes]
-        return [(int(p.min()), int(p.max()) + 1) if p.size else (0, 0) for p in self.points or ()]
-
-    @property
-    def working_shape(self) -> tuple[int, ...]:
-        """Shape of the buffer that parts address: one axis an array axis, or one for all points."""
-        if self.axes is not None:
-            return tuple(axis.count for axis in self.axes)
-        return (self.size,)
+    def turned(self, view: View) -> Run:
+        """The run as the member sees it that this view shows."""
+        axis = next(k for k, axis in enumerate(view.axes) if axis.source == self.axis)
+        offset = view.axes[axis].offset
+        if view.axes[axis].stride > 0:
+            return Run(self.rows, axis, offset + self.borders)
+        # A region that begins at place p ends at index offset - p of the member; the next one begins there.
+        return Run(self.rows[::-1], axis, (offset + 1 - self.borders)[::-1])
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one region contributes.
+    """What one region contributes, or a run of them.
 
     Outer: `source` and `target` hold a selector for every axis of the member. Points: `source` holds one flat
     array of coordinates an axis, `target` their places in the flat output.
     """
 
     row: int
-    """The region's row in the table."""
+    """The region's row in the table; of a run, the first one's."""
 
     source: tuple[AxisSelector, ...]
     """Where in the member, in elements."""
@@ -127,6 +79,9 @@ class Part:
 
     at: Mapping[int, int] = field(default_factory=dict)
     """Where the output is met on axes that the member does not have."""
+
+    run: Run | None = None
+    """The regions, where they are several."""
 
     def onto(self, out: Values) -> Values:
         """The output, or what is written, with the axes of the member; the same memory."""
@@ -153,94 +108,13 @@ class SelectionPlan:
         return self.size == self.request.size
 
 
-def request(shape: tuple[int, ...], selection: Any, mode: Mode | None = None) -> Request:
-    """What `selection` asks of an array of this shape.
-
-    Without a mode, `selection` is what stands in `array[...]`: as in zarr, arrays for all axes mean points,
-    one array among slices and integers means outer.
-
-    >>> request((10, 10), ([1, 2], [3, 4])).points
-    (array([1, 2]), array([3, 4]))
-    """
-    if mode is None:
-        mode, selection = _dialect(selection, len(shape))
-    transform = IndexTransform.from_shape(shape)
-    if mode != "basic":
-        scalars, selection = split_scalar_axes(selection, transform.domain, mode)
-        if scalars is not None:
-            transform = transform.select(scalars, "basic")
-    literal = normalize_positional_selection(selection, transform.domain, mode)
-    return from_transform(transform[literal] if mode == "basic" else transform.select(literal, mode))
-
-
-def _dialect(selection: Any, ndim: int) -> tuple[Mode, Any]:
-    entries = selection if isinstance(selection, tuple) else (selection,)
-    arrays = [isinstance(entry, np.ndarray | list) and np.ndim(entry) > 0 for entry in entries]
-    if not any(arrays):
-        return "basic", selection
-    masks = [np.asarray(entry).dtype == bool for entry, array in zip(entries, arrays, strict=True) if array]
-    if len(entries) == 1 and masks[0]:
-        return "vectorized", selection
-    scalars = [isinstance(entry, int | np.integer) for entry in entries]
-    pure = all(a or s for a, s in zip(arrays, scalars, strict=True)) and len(entries) == ndim
-    if pure and not any(masks):
-        # NumPy broadcasts integers with the arrays, so they are points too.
-        return "vectorized", tuple(np.asarray(entry) for entry in entries)
-    if sum(arrays) == 1:
-        return "orthogonal", selection
-    raise IndexError(
-        "several index arrays beside slices: NumPy, zarr and xarray read this in different ways.\n"
-        "  Say which: array.oindex[...] (outer product) or array.vindex[...] (points)"
-    )
-
-
-def from_transform(transform: IndexTransform) -> Request:
-    """The request behind a transform of zarr-indexing."""
-    shape = transform.domain.shape
-    if transform.index_array_structure != "general" and _axes_in_order(transform):
-        return Request(shape, tuple(_axis(transform, m) for m in transform.output), None)
-    coordinates = []
-    for output in transform.output:
-        if isinstance(output, ConstantMap):
-            values: Any = np.int64(output.offset)
-        elif isinstance(output, DimensionMap):
-            d = output.input_dimension
-            along = np.arange(transform.domain.inclusive_min[d], transform.domain.exclusive_max[d])
-            spread = [1] * len(shape)
-            spread[d] = -1
-            values = output.offset + output.stride * along.reshape(spread)
-        else:
-            values = output.offset + output.stride * output.index_array
-        coordinates.append(np.broadcast_to(values, shape).reshape(-1).astype(np.int64, copy=False))
-    return Request(shape, None, tuple(coordinates))
-
-
-def _axes_in_order(transform: IndexTransform) -> bool:
-    used = [
-        m.input_dimension if isinstance(m, DimensionMap) else m.dependency_axes[0]
-        for m in transform.output
-        if isinstance(m, DimensionMap) or (isinstance(m, ArrayMap) and m.dependency_axes)
-    ]
-    return used == sorted(set(used))
-
-
-def _axis(transform: IndexTransform, output: ConstantMap | DimensionMap | ArrayMap) -> Axis:
-    if isinstance(output, ConstantMap):
-        return Axis(output.offset, 1, 1)
-    if isinstance(output, DimensionMap):
-        d = output.input_dimension
-        low, high = transform.domain.inclusive_min[d], transform.domain.exclusive_max[d]
-        return Axis(output.offset + output.stride * low, output.stride, high - low)
-    indices = (output.offset + output.stride * output.index_array.reshape(-1)).astype(np.int64)
-    return Axis(0, 1, indices.size, indices)
-
-
-def plan(manifest: Manifest, asked: Request) -> SelectionPlan:
-    """The parts of the request, one for every region that it touches.
+def plan(manifest: Manifest, asked: Request, *, by_runs: bool = False) -> SelectionPlan:
+    """The parts of the request, one for every region that it touches, or for every run of them.
 
     Several only where the region's view has a new axis, and the request takes its one place several times.
 
     >>> from intarsia.array.manifest import Manifest
+    >>> from intarsia.array.request import request
     >>> plan(Manifest.empty((4,), (2,), "u1"), request((4,), slice(1, 3))).parts
     ()
     """
@@ -255,24 +129,61 @@ def plan(manifest: Manifest, asked: Request) -> SelectionPlan:
     if not len(manifest.regions):
         return SelectionPlan(asked, (), 0)
     divide = _outer_parts if asked.axes is not None else _point_parts
-    parts = tuple(divide(manifest, asked, bounds))
+    parts = tuple(divide(manifest, asked, _touched(manifest, bounds, by_runs=by_runs)))
     return SelectionPlan(asked, parts, sum(part.size for part in parts))
 
 
-def _touched(manifest: Manifest, bounds: list[tuple[int, int]]) -> tuple[Ints, Ints, Ints, Ints]:
-    """Rows whose boxes meet the bounds; their first and last elements; where element 0 lies in the member."""
+class _Touched(NamedTuple):
+    """Regions that a request may need, or runs of them, by columns."""
+
+    rows: Ints
+    start: Ints
+    """First elements."""
+    stop: Ints
+    """Last elements, excluded."""
+    shift: Ints
+    """Where element 0 lies in the member."""
+    runs: Sequence[Run | None]
+
+
+def _touched(manifest: Manifest, bounds: list[tuple[int, int]], *, by_runs: bool) -> _Touched:
+    """The regions whose boxes meet the bounds."""
     chunk = np.array(manifest.chunk_shape, dtype=np.int64)
     table = manifest.regions
     rows = table.touching(manifest.cells(Box.of(bounds)))
     start = table.start[rows] * chunk
     stop = np.minimum(table.stop[rows] * chunk, np.array(manifest.shape, dtype=np.int64))
-    return rows, start, stop, table.member_start[rows] * chunk - start
+    touched = _Touched(rows, start, stop, table.member_start[rows] * chunk - start, [None] * rows.size)
+    # Archives pack every file in its own way. Where no packing tells them apart, neighbours are one region.
+    if by_runs and rows.size > 1 and len(manifest.packings) > 1:
+        return _joined(manifest, touched)
+    return touched
 
 
-def _outer_parts(manifest: Manifest, asked: Request, bounds: list[tuple[int, int]]) -> Iterator[Part]:
+def _joined(manifest: Manifest, touched: _Touched) -> _Touched:
+    """The same, with those as one that continue one another along the axis that tells most regions apart."""
+    table, (rows, start, stop, shift, _) = manifest.regions, touched
+    along = table.along
+    across = np.arange(table.ndim) != along
+    numbers = table.member[rows], table.view[rows], table.packing[rows] == NONE
+    alike = np.column_stack([*numbers, shift, start[:, across], stop[:, across]])
+    order = np.lexsort((start[:, along], *alike.T))
+    alike, rows, start, stop, shift = (column[order] for column in (alike, rows, start, stop, shift))
+    goes_on = (alike[1:] == alike[:-1]).all(axis=1) & (start[1:, along] == stop[:-1, along])
+    ends = np.append(np.flatnonzero(~goes_on), rows.size - 1)
+    begins = np.append(0, ends[:-1] + 1)
+    places = start[:, along] + shift[:, along]
+    runs = [
+        Run(rows[i : j + 1], along, places[i + 1 : j + 1]) if j > i else None
+        for i, j in zip(begins.tolist(), ends.tolist(), strict=True)
+    ]
+    return _Touched(rows[begins], start[begins], stop[ends], shift[begins], runs)
+
+
+def _outer_parts(manifest: Manifest, asked: Request, touched: _Touched) -> Iterator[Part]:
     assert asked.axes is not None
     axes = asked.axes
-    rows, start, stop, shift = _touched(manifest, bounds)
+    rows, start, stop, shift, runs = touched
     orders = [None if axis.indices is None else np.argsort(axis.indices, kind="stable") for axis in axes]
     spans = [
         _span(axis, order, start[:, d], stop[:, d])
@@ -282,7 +193,8 @@ def _outer_parts(manifest: Manifest, asked: Request, bounds: list[tuple[int, int
     for first, last in spans:
         taken &= first < last
     columns = [(first[taken].tolist(), last[taken].tolist()) for first, last in spans]
-    for k, (row, offsets) in enumerate(zip(rows[taken].tolist(), shift[taken].tolist(), strict=True)):
+    of_each = rows[taken].tolist(), shift[taken].tolist(), [runs[k] for k in np.flatnonzero(taken).tolist()]
+    for k, (row, offsets, run) in enumerate(zip(*of_each, strict=True)):
         source: list[AxisSelector] = []
         target: list[AxisSelector] = []
         size = 1
@@ -303,11 +215,12 @@ def _outer_parts(manifest: Manifest, asked: Request, bounds: list[tuple[int, int
                 target.append(slice(j - 1, i - 1 if i else None, -1))
         view = _view(manifest, row) if manifest.views else None
         if view is None:
-            yield Part(row, tuple(source), tuple(target), size)
+            yield Part(row, tuple(source), tuple(target), size, run=run)
         else:
             ways = list(turned(view, source, target))
+            run = None if run is None else run.turned(view)
             for at, inside, goes in ways:
-                yield Part(row, inside, goes, size // len(ways), view, at)
+                yield Part(row, inside, goes, size // len(ways), view, at, run)
 
 
 def _view(manifest: Manifest, row: int) -> View | None:
@@ -331,7 +244,7 @@ def _span(axis: Axis, order: Ints | None, start: Ints, stop: Ints) -> tuple[Ints
     return np.maximum(first, 0), np.minimum(last, axis.count)
 
 
-def _point_parts(manifest: Manifest, asked: Request, bounds: list[tuple[int, int]]) -> Iterator[Part]:
+def _point_parts(manifest: Manifest, asked: Request, touched: _Touched) -> Iterator[Part]:
     assert asked.points is not None
     points = asked.points
     if not points:  # the one element of a zero-dimensional array, asked for any number of times
@@ -339,7 +252,7 @@ def _point_parts(manifest: Manifest, asked: Request, bounds: list[tuple[int, int
         places = np.arange(asked.size)
         yield Part(0, () if view is None else turned_points(view, (), places.size), (places,), asked.size)
         return
-    rows, start, stop, shift = _touched(manifest, bounds)
+    rows, start, stop, shift, runs = touched
     # Along the axis on which the points spread most, a region's bounds single out the fewest of them; only
     # those are compared on the other axes.
     along = int(np.argmax([np.ptp(p) for p in points]))
@@ -356,51 +269,97 @@ def _point_parts(manifest: Manifest, asked: Request, bounds: list[tuple[int, int
         places = places[inside]
         if places.size:
             source = tuple(p[places] + shift[k, d] for d, p in enumerate(points))
-            view = _view(manifest, int(rows[k])) if manifest.views else None
+            view, run = _view(manifest, int(rows[k])) if manifest.views else None, runs[k]
             if view is not None:
                 source = turned_points(view, source, places.size)
-            yield Part(int(rows[k]), source, (places,), int(places.size))
+                run = None if run is None else run.turned(view)
+            yield Part(int(rows[k]), source, (places,), int(places.size), run=run)
 
 
-class _PlannedReader:
-    """Lets a lazy view of zarr-indexing read through our plan: only what it selects, in one go."""
+class Turned(NamedTuple):
+    """An outer selection as a member sees it."""
 
-    def read_into(self, source: Any, context: ReadContext, out: Any, /) -> None:
-        out[...] = source.read_request(from_transform(context.transform))
+    at: Mapping[int, int]
+    """Where the output is met on axes that the member does not have; see `View.onto`."""
+
+    source: tuple[AxisSelector, ...]
+    """What is taken of every axis of the member."""
+
+    target: tuple[AxisSelector, ...]
+    """Where it goes in the output, its axes in the order of the member."""
 
 
-def lazy_view(array: Any) -> LazyArray:
-    """A view of a logical array that reads nothing until asked for its result."""
-    nullable = isinstance(array.manifest.data_type, OptionalDType)
-    return LazyArray(_MaskedSource(array) if nullable else array).with_reader(_PlannedReader())
+def turned(view: View, source: Sequence[AxisSelector], target: Sequence[AxisSelector]) -> Iterator[Turned]:
+    """An outer selection of places, and where it goes, as the member sees it.
+
+    One, unless the selection takes the one place of a new axis several times.
+
+    >>> from intarsia.array.orientation import View
+    >>> view = View.identity(1).flip(0, length=10).expand(0)
+    >>> places, out = (slice(0, 1, 1), slice(2, 9, 3)), (slice(0, 1, 1), slice(0, 3, 1))
+    >>> list(turned(view, places, out))
+    [Turned(at={0: 0}, source=(slice(1, 8, 3),), target=(slice(2, None, -1),))]
+    """
+    taken: list[AxisSelector] = []
+    goes: list[AxisSelector] = []
+    for axis in view.axes:
+        if axis.source is None:
+            taken.append(slice(axis.offset, axis.offset + 1, 1))
+            goes.append(slice(0, 1, 1))
+        elif axis.stride > 0:
+            taken.append(_moved(source[axis.source], axis.offset))
+            goes.append(target[axis.source])
+        else:
+            taken.append(_mirrored(source[axis.source], axis.offset))
+            goes.append(_reversed(target[axis.source]))
+    new = view.new_axes
+    for places in product(*(_indices(target[axis]) for axis in new)):
+        yield Turned(dict(zip(new, places, strict=True)), tuple(taken), tuple(goes))
 
 
-class _MaskedSource:
-    """A nullable array as zarr-indexing sees it: masked, so that it allocates masked arrays for results."""
+def turned_points(view: View, points: Sequence[Ints], count: int) -> tuple[Ints, ...]:
+    """Some single places as the member sees them, one array an axis of the member.
 
-    def __init__(self, array: Any) -> None:
-        self._array = array
-        self.read_request = array.read_request
+    >>> from intarsia.array.orientation import View
+    >>> turned_points(View.identity(2).transpose(1, 0), [np.array([1, 2]), np.array([3, 4])], 2)
+    (array([3, 4]), array([1, 2]))
+    """
+    return tuple(
+        np.full(count, axis.offset)
+        if axis.source is None
+        else axis.offset + axis.stride * points[axis.source]
+        for axis in view.axes
+    )
 
-    @property  # type: ignore[misc]  # isinstance asks for it, which is how zarr-indexing looks for masks
-    def __class__(self) -> Any:
-        return np.ma.MaskedArray
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        shape: tuple[int, ...] = self._array.shape
-        return shape
+def _moved(selector: AxisSelector, by: int) -> AxisSelector:
+    if isinstance(selector, slice):
+        return slice(selector.start + by, selector.stop + by, selector.step)
+    return selector + by
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = self._array.dtype
-        return dtype
 
-    def __getitem__(self, selection: Any) -> Any:
-        return self._array[selection]
+def _mirrored(selector: AxisSelector, offset: int) -> AxisSelector:
+    """The indices `offset - place`, upwards."""
+    if not isinstance(selector, slice):
+        return (offset - selector)[::-1]
+    step = selector.step or 1
+    last = selector.start + (selector.stop - 1 - selector.start) // step * step
+    return slice(offset - last, offset - selector.start + 1, step)
 
-    def __repr__(self) -> str:
-        return repr(self._array)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _MaskedSource, (self._array,)
+def _reversed(selector: AxisSelector) -> AxisSelector:
+    """The same places of an output, from the other end."""
+    if not isinstance(selector, slice):
+        return selector[::-1]
+    if (selector.step or 1) > 0:
+        return slice(selector.stop - 1, selector.start - 1 if selector.start else None, -1)
+    return slice(0 if selector.stop is None else selector.stop + 1, selector.start + 1, 1)
+
+
+def _indices(selector: AxisSelector) -> list[int]:
+    if not isinstance(selector, slice):
+        indices: list[int] = selector.tolist()
+        return indices
+    step = selector.step or 1
+    stop = selector.stop if selector.stop is not None else -1
+    return list(range(selector.start, stop, step))

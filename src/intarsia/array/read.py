@@ -11,6 +11,7 @@ import numpy as np
 from intarsia.array.config import LogicalConfig
 from intarsia.array.decode import Scratch
 from intarsia.array.fetch import reason
+from intarsia.array.packings import Packings
 from intarsia.array.plan import plan
 from intarsia.array.pool import run
 from intarsia.array.shards import ShardIndexError, locate
@@ -25,9 +26,9 @@ from intarsia.parallel import check_store
 if TYPE_CHECKING:
     from intarsia.array.fetch import Pending
     from intarsia.array.logical_group import Layout, LogicalGroup
-    from intarsia.array.plan import Part, Request, SelectionPlan
+    from intarsia.array.plan import Part, SelectionPlan
+    from intarsia.array.request import Request
     from intarsia.array.source import Source, ZarrSource
-    from intarsia.array.table import Row
     from intarsia.array.work import Batch
 
 
@@ -47,9 +48,9 @@ def read_request(logical: LogicalGroup, asked: Request, config: LogicalConfig | 
 
 def _read(
     logical: LogicalGroup, layout: Layout, asked: Request, config: LogicalConfig
-) -> tuple[Values, list[Row], None]:
+) -> tuple[Values, list[int], None]:
     """The values as one layout has them, and the regions in which chunks are missing."""
-    prepared = prepare(logical, layout, asked)
+    prepared = prepare(logical, layout, asked, by_runs=True)
     out = _output(layout, prepared.plan)
     for work in prepared.works:
         work.out = work.part.onto(out)
@@ -64,26 +65,28 @@ def _read(
                 source, part, out, points=asked.axes is None, window=config.window, packing=packing
             )
         except Exception as error:
-            raise _failure(logical, layout, part, source, culprit(source, part), error) from error
-    incomplete = [work.part for work in prepared.works if work.some_missing]
-    incomplete += [part for part, _ in prepared.by_zarr]  # zarr does not tell
-    return out.reshape(asked.shape), [layout.manifest.regions.row(part.row) for part in incomplete], None
+            raise _failure(logical, layout, part.row, source, culprit(source, part), error) from error
+    incomplete = [row for work in prepared.works for row in work.incomplete_regions()]
+    incomplete += [part.row for part, _ in prepared.by_zarr]  # zarr does not tell
+    return out.reshape(asked.shape), incomplete, None
 
 
-def prepare(logical: LogicalGroup, layout: Layout, asked: Request) -> PreparedRead:
-    """Find every chunk that a request needs, and where its bytes are."""
+def prepare(logical: LogicalGroup, layout: Layout, asked: Request, *, by_runs: bool = False) -> PreparedRead:
+    """Find every chunk that a request needs, and where its bytes are; in parts as `plan` makes them."""
     manifest = layout.manifest
-    planned = plan(manifest, asked)
+    planned = plan(manifest, asked, by_runs=by_runs)
     works: list[Work] = []
     by_zarr: list[tuple[Part, ZarrSource]] = []
     if len(planned.parts) > 1:
         owner = manifest.regions.member
         layout.members.open_together(manifest.members[owner[part.row]] for part in planned.parts)
     for part in planned.parts:
-        source = layout.source_of(part.row)
+        source = layout.source_of(part)
         if isinstance(source, EngineSource):
-            packing = layout.packing_of(part.row)
+            packing = layout.packings_of(part)
             works.append(Work(part, source, asked.axes is None, asked.working_shape, packing))
+        elif part.run is not None:  # zarr reads for one packing at a time
+            return prepare(logical, layout, asked)
         else:
             by_zarr.append((part, source))
     if works:
@@ -111,7 +114,8 @@ def _locate(logical: LogicalGroup, layout: Layout, works: list[Work]) -> None:
         except ShardIndexError as failure:
             work, _ = sharded[failure.part]
             index = work.source.index(int(work.chunks[failure.position]))
-            raise _failure(logical, layout, work.part, work.source, index, failure.cause) from failure.cause
+            row = work.region_of(failure.position)
+            raise _failure(logical, layout, row, work.source, index, failure.cause) from failure.cause
         for (work, _), located in zip(sharded, places, strict=True):
             work.located = located
             work.set_sizes(located.nbytes)
@@ -126,15 +130,15 @@ def _output(layout: Layout, planned: SelectionPlan) -> Values:
 
 def _fill_missing(work: Work) -> None:
     """Chunks that are not stored read as the member's fill value."""
-    missing = work.chunks.size - work.present.size
-    if not missing:
+    if work.chunks.size == work.present.size:
         return
-    out, fill_value = work.out, work.fill_value
-    if not work.present.size:
-        out[work.whole_target()] = fill_value
+    out, packing = work.out, work.packing
+    if not work.present.size and not isinstance(packing, Packings):
+        out[work.whole_target()] = work.fill_value(packing)
         return
-    for target, _ in work.placements(np.flatnonzero(work.nbytes < 0)):
-        out[target] = fill_value
+    absent = np.flatnonzero(work.nbytes < 0)
+    for (target, _), own in zip(work.placements(absent), work.packings(absent), strict=True):
+        out[target] = work.fill_value(own)
 
 
 def _read_chunks(logical: LogicalGroup, layout: Layout, works: list[Work], config: LogicalConfig) -> None:
@@ -156,24 +160,24 @@ def _read_chunks(logical: LogicalGroup, layout: Layout, works: list[Work], confi
 
 def _decode(logical: LogicalGroup, layout: Layout, batch: Batch, pending: Pending, scratch: Scratch) -> None:
     received = iter(pending)
-    work, chunk = batch[0][0], int(batch[0][0].chunks[batch[0][1][0]])
+    work, position = batch[0][0], int(batch[0][1][0])
     try:
         for work, positions in batch:
-            source, out, packing = work.source, work.out, work.packing
-            decoder = source.decoder
-            chunks = work.chunks[positions].tolist()
-            for chunk, (target, inside) in zip(chunks, work.placements(positions), strict=True):
+            source, out, decoder = work.source, work.out, work.source.decoder
+            each = positions.tolist(), work.placements(positions), work.packings(positions)
+            for position, (target, inside), packing in zip(*each, strict=True):
                 encoded = next(received)
                 if encoded is None:
-                    out[target] = work.fill_value
-                    work.some_missing = True
+                    out[target] = work.fill_value(packing)
+                    work.missing.append(position)
                 elif decoder.asks_for_index:
-                    with working_on(source.index(chunk)):
+                    with working_on(source.index(int(work.chunks[position]))):
                         decoder.place(encoded, out, target, inside, scratch, packing)
                 else:
                     decoder.place(encoded, out, target, inside, scratch, packing)
     except Exception as error:
-        raise _failure(logical, layout, work.part, work.source, work.source.index(chunk), error) from error
+        index, row = work.source.index(int(work.chunks[position])), work.region_of(position)
+        raise _failure(logical, layout, row, work.source, index, error) from error
     finally:
         received.close()
 
@@ -181,12 +185,12 @@ def _decode(logical: LogicalGroup, layout: Layout, batch: Batch, pending: Pendin
 def _failure(
     logical: LogicalGroup,
     layout: Layout,
-    part: Part,
+    row: int,
     source: Source,
     index: tuple[int, ...] | None,
     error: Exception,
 ) -> ReadError:
     chunk = "" if index is None else f", chunk {index}"
-    region = layout.region_text(layout.manifest.regions.row(part.row))
+    region = layout.region_text(layout.manifest.regions.row(row))
     why = reason(error, logical.group.store, source.path, source.stored_as(index))
     return ReadError(f"cannot read region {region}, member {source.name}{chunk}: {why}")

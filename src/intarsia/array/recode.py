@@ -11,8 +11,8 @@ from intarsia.array.box import BLOCK_BYTES, Box, blocks
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import grain
-from intarsia.array.plan import request
 from intarsia.array.read import read_request
+from intarsia.array.request import request
 from intarsia.array.reserve import Room, lattice_box
 from intarsia.array.source import Source
 from intarsia.array.table import RegionTable, Row

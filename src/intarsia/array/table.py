@@ -179,6 +179,11 @@ class RegionTable:
         numbers = columns[:, 1 + 3 * ndim : 4 + 3 * ndim].T
         return cls(*map(np.ascontiguousarray, (columns[:, 0], *corners, *numbers)))
 
+    @property
+    def along(self) -> int:
+        """The axis that tells most regions apart."""
+        return self._along[0]
+
     @cached_property
     def _along(self) -> tuple[int, Ints, Ints, Ints]:
         """The axis that tells most regions apart; the rows in its order, their starts, and the highest

@@ -23,9 +23,9 @@ from intarsia.array.hierarchy import OURS, groups_below, is_logical, names_below
 from intarsia.array.logical import LogicalArray
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import AnyArray, grain, member_problem
-from intarsia.array.plan import request
 from intarsia.array.read import read_request
 from intarsia.array.region import Region
+from intarsia.array.request import request
 from intarsia.array.table import NONE
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.errors import IntarsiaError, ManifestError, NotLogicalArrayError, ReadOnlyError

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from intarsia.array.fetch import Spans
+from intarsia.array.packings import Packings
 
 if TYPE_CHECKING:
     from intarsia.array.config import LogicalConfig
@@ -40,6 +42,8 @@ type Batch = list[tuple[Work, Ints]]
 BATCHES_PER_THREAD = 8
 """Work is cut so that no thread waits long for another's last piece."""
 
+_NOWHERE = np.empty(0, dtype=np.int64)
+
 BATCHES_AHEAD = 4
 """Fetches that run at a time, where the store does not answer in the decoding thread."""
 
@@ -55,12 +59,12 @@ def outer_index(selectors: tuple[AxisSelector, ...], shape: tuple[int, ...]) -> 
 
 
 class AxisCuts:
-    """One axis of a part, cut at the chunk borders of the member."""
+    """One axis of a part, cut at the chunk borders of the member, and where another region begins."""
 
     __slots__ = ("chunk", "inside", "target", "whole")
 
     chunk: list[int]
-    """Which chunks of the axis, each once."""
+    """Which chunks of the axis: each once, but for those in which another region begins."""
 
     inside: list[AxisSelector]
     """What is taken of each."""
@@ -71,22 +75,30 @@ class AxisCuts:
     whole: list[bool]
     """Whether all of it is taken, in order."""
 
-    def __init__(self, source: AxisSelector, target: AxisSelector, size: int) -> None:
+    def __init__(
+        self, source: AxisSelector, target: AxisSelector, size: int, borders: Ints | None = None
+    ) -> None:
+        borders = _NOWHERE if borders is None else borders[borders % size != 0]
         if isinstance(source, slice) and isinstance(target, slice):
-            self._cut_slice(source, target, size)
+            self._cut_slice(source, target, size, borders)
         else:
-            self._cut_indices(np.asarray(source), np.asarray(target), size)
+            self._cut_indices(np.asarray(source), np.asarray(target), size, borders)
 
-    def _cut_slice(self, source: slice, target: slice, size: int) -> None:
+    def _cut_slice(self, source: slice, target: slice, size: int, borders: Ints) -> None:
         # A loop: most parts have a few chunks along an axis, for which columns take longer.
         self.chunk, self.inside, self.target, self.whole = [], [], [], []
         position, stop, step = source.start, source.stop, source.step or 1
         at, down = target.start, (target.step or 1) < 0
+        inner = borders[(borders > position) & (borders < stop)].tolist() if borders.size else ()
+        ends = iter((*inner, stop))
+        end = next(ends)
         while position < stop:
+            while end <= position:
+                end = next(ends)
             chunk = position // size
             begin = position - chunk * size
-            # The steps that fit between `begin` and the end of the chunk, or of the slice if it ends before.
-            count = (min(size, stop - chunk * size) - 1 - begin) // step + 1
+            # The steps that fit between `begin` and the end of the chunk, or what ends before it.
+            count = (min(size, end - chunk * size) - 1 - begin) // step + 1
             self.chunk.append(chunk)
             self.inside.append(slice(begin, begin + (count - 1) * step + 1, step))
             if down:
@@ -98,12 +110,13 @@ class AxisCuts:
             self.whole.append(count == size and step == 1 and not down)
             position, at = position + count * step, after
 
-    def _cut_indices(self, source: Ints, target: Ints, size: int) -> None:
-        owner = source // size
+    def _cut_indices(self, source: Ints, target: Ints, size: int, borders: Ints) -> None:
+        # Chunks and borders before an index: both grow along the axis, so their sum tells pieces apart.
+        owner = source // size + borders.searchsorted(source, side="right")
         order = np.argsort(owner, kind="stable")
-        chunk, first = np.unique(owner[order], return_index=True)
+        first = np.unique(owner[order], return_index=True)[1]
         groups = np.split(order, first[1:])
-        self.chunk = chunk.tolist()
+        self.chunk = (source[order[first]] // size).tolist()
         self.inside = [source[g] - c * size for g, c in zip(groups, self.chunk, strict=True)]
         self.target = [target[g] for g in groups]
         self.whole = [False] * len(self.chunk)
@@ -117,16 +130,17 @@ class Work:
         "_counts",
         "_gather",
         "_points",
+        "_regions",
         "chunks",
         "fetcher",
         "located",
+        "missing",
         "nbytes",
         "out",
         "out_shape",
         "packing",
         "part",
         "present",
-        "some_missing",
         "source",
         "stored_sizes_are_known",
     )  # fmt: skip
@@ -137,14 +151,18 @@ class Work:
         source: EngineSource,
         points: bool,
         out_shape: tuple[int, ...],
-        packing: Packing | None = None,
+        packing: Packing | Packings | None = None,
     ) -> None:
-        self.part, self.source, self.out_shape, self.packing = part, source, out_shape, packing
+        self.part, self.source, self.out_shape = part, source, out_shape
+        self.packing = packing
+        """How numbers become values; one for every region, where the part is a run."""
         self.out: Values = None
         """What is read into, with the axes of the member; set when there is memory for it."""
         self.located: Located | None = None
         self.fetcher: Fetcher | None = None
         self._points: list[Placement] | None = None
+        self._regions: Ints = _NOWHERE
+        """Of a run, the region of each chunk, where points are read; else that of each piece of its axis."""
         if points and source.grid:
             self._cut_points()
         else:
@@ -154,13 +172,21 @@ class Work:
         self.nbytes: Ints = np.full(self.chunks.shape, source.decoder.nbytes)
         """Stored size of each chunk; its decoded size where that is not known; -1 if it is not stored."""
         self.stored_sizes_are_known = False
-        self.some_missing = False
-        """Whether a chunk was found not to be stored."""
+        self.missing: list[int] = []
+        """Those that were found not to be stored when they were fetched."""
 
     def _cut_axes(self, points: bool) -> None:
         part, source = self.part, self.source
         targets: Any = part.target if not points else ()  # zero-dimensional: one element, asked for often
-        self._axes = [AxisCuts(*axis) for axis in zip(part.source, targets, source.chunk_shape, strict=True)]
+        axes, run = zip(part.source, targets, source.chunk_shape, strict=True), part.run
+        if run is None:
+            self._axes = [AxisCuts(*axis) for axis in axes]
+        else:
+            borders = [run.borders if k == run.axis else None for k in range(len(source.grid))]
+            self._axes = [AxisCuts(*axis, at) for axis, at in zip(axes, borders, strict=True)]
+            cuts, size = self._axes[run.axis], source.chunk_shape[run.axis]
+            first = [inside.start if isinstance(inside, slice) else inside[0] for inside in cuts.inside]
+            self._regions = run.holding(np.array(cuts.chunk) * size + np.array(first))
         self._counts = tuple(len(axis.chunk) for axis in self._axes)
         self._gather = sum(isinstance(axis.target[0], np.ndarray) for axis in self._axes) > 1
         if points:
@@ -176,9 +202,16 @@ class Work:
         shape = source.chunk_shape
         owners = [np.asarray(c) // n for c, n in zip(part.source, shape, strict=True)]
         owner = np.ravel_multi_index(tuple(owners), source.grid)
-        order = np.argsort(owner, kind="stable")
-        chunks, first = np.unique(owner[order], return_index=True)
-        self.chunks = chunks.astype(np.int64)
+        run = part.run
+        region = _NOWHERE if run is None else run.holding(np.asarray(part.source[run.axis]))
+        order = np.argsort(owner, kind="stable") if run is None else np.lexsort((region, owner))
+        owner = owner[order]
+        begins = np.diff(owner, prepend=-1) != 0
+        if run is not None:
+            region = region[order]
+            begins |= np.diff(region, prepend=-1) != 0
+        first = np.flatnonzero(begins)
+        self.chunks, self._regions = owner[first].astype(np.int64), region[first] if run else region
         places: Any = part.target[0]
         self._points = []
         for group in np.split(order, first[1:]):
@@ -189,7 +222,32 @@ class Work:
         """Take in the stored size of each chunk, -1 for those that are not stored."""
         self.nbytes, self.stored_sizes_are_known = nbytes, True
         self.present = np.flatnonzero(nbytes >= 0)
-        self.some_missing = self.present.size < nbytes.size
+
+    def region_of(self, position: int) -> int:
+        """The row of the region that a chunk belongs to."""
+        run = self.part.run
+        return self.part.row if run is None else int(run.rows[self._regions_of(np.array([position]))[0]])
+
+    def incomplete_regions(self) -> list[int]:
+        """The rows of the regions of which chunks are not stored."""
+        positions = np.append(np.flatnonzero(self.nbytes < 0), np.array(self.missing, dtype=np.int64))
+        run = self.part.run
+        if not positions.size or run is None:
+            return [self.part.row] if positions.size else []
+        rows: list[int] = run.rows[np.unique(self._regions_of(positions))].tolist()
+        return rows
+
+    def packings(self, positions: Ints) -> Iterable[Packing | None]:
+        """How the numbers of these chunks become values."""
+        if not isinstance(self.packing, Packings):
+            return repeat(self.packing, positions.size)
+        return self.packing.some(self._regions_of(positions))
+
+    def _regions_of(self, positions: Ints) -> Ints:
+        """Which regions of the run these chunks belong to."""
+        if self._points is None and self.part.run is not None:
+            positions = np.unravel_index(positions, self._counts)[self.part.run.axis]
+        return self._regions[positions]
 
     def covered(self, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which chunks are taken as a whole, as far as they lie in an array of this shape."""
@@ -238,11 +296,10 @@ class Work:
     def _shape_onto(self) -> tuple[int, ...]:
         return self.part.shape_onto(self.out_shape)
 
-    @property
-    def fill_value(self) -> Any:
-        """What chunks that are not stored read as."""
+    def fill_value(self, packing: Packing | None) -> Any:
+        """What chunks that are not stored read as, by the packing of their region."""
         fill_value = self.source.fill_value
-        return fill_value if self.packing is None else self.packing.decode(fill_value)
+        return fill_value if packing is None else packing.decode(fill_value)
 
     def straight(self) -> int:
         """How many of the chunks that are fetched are decoded right into the output, without a copy."""

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from intarsia.array.fetch import Fetcher, Pending
     from intarsia.array.logical_group import Layout, LogicalGroup, Told
-    from intarsia.array.plan import AxisSelector, Request, SelectionPlan
+    from intarsia.array.plan import AxisSelector, SelectionPlan
+    from intarsia.array.request import Request
     from intarsia.array.source import Source
-    from intarsia.array.table import Row
     from intarsia.array.work import Batch
     from intarsia.packing import Packing
 
@@ -70,13 +70,13 @@ def write_request(logical: LogicalGroup, config: LogicalConfig, asked: Request, 
     values = values.reshape(asked.working_shape)
     touched: set[str] = set()
 
-    def write(layout: Layout) -> tuple[None, list[Row], Told | None]:
+    def write(layout: Layout) -> tuple[None, list[int], Told | None]:
         planned, points = plan(layout.manifest, asked), asked.axes is None
         # Of a region that is taken several times, the last one wins, as in NumPy.
         parts = list({part.row: part for part in planned.parts}.values())
         _check_regions(layout, config, planned, parts)
         rows = [layout.manifest.regions.row(part.row) for part in parts]
-        sources = [layout.source_of(part.row) for part in parts]
+        sources = [layout.source_of(part) for part in parts]
         # Before anything is written, what some region cannot hold is refused.
         chosen = [_for_region(layout, part, values, points=points) for part in parts]
         if holds_nulls(values):
@@ -88,7 +88,7 @@ def write_request(logical: LogicalGroup, config: LogicalConfig, asked: Request, 
         for (part, own), source in zip(chosen, sources, strict=True):
             target = source.with_options(logical.options(config.options))
             told = write_part(target, part, own, points=points, config=config, look=logical.look)
-        return None, rows, told
+        return None, [part.row for part in parts], told
 
     logical.settled(write)
     for name in touched - set(logical.manifest.members):  # a member that was gone, brought back in part

@@ -161,9 +161,14 @@ class Packing:
         Packing('int16', scale=float64(0.25), values='float64')
         """
         other = object.__new__(type(self))
-        fields = {name: vars(self)[name] for name in ("stored", "missing", "unsigned", "values", "numbers")}
-        vars(other).update(fields, scale=scale, offset=offset)
+        vars(other).update(self._kind, scale=scale, offset=offset)
         return other
+
+    @cached_property
+    def _kind(self) -> dict[str, Any]:
+        """What this packing shares with those of other scales and offsets, computed once for all of them."""
+        names = ("stored", "missing", "unsigned", "values", "numbers", "_compares_numbers")
+        return {name: getattr(self, name) for name in names}
 
     def without_missing(self) -> Packing:
         """This packing, in which every number means a value.

@@ -20,7 +20,8 @@ from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
 from intarsia.array.member import Live, grain
-from intarsia.array.plan import Part, Request, plan, request
+from intarsia.array.plan import Part, plan
+from intarsia.array.request import Request, request
 from intarsia.array.routing import rows_of, shown_in
 from intarsia.codecs import Decision
 from intarsia.codecs.runtime import default_decision

@@ -23,8 +23,8 @@ from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
 from intarsia.array.member import Encoding, create_member
-from intarsia.array.plan import request
 from intarsia.array.read import read_request
+from intarsia.array.request import request
 from intarsia.array.values import allocated, codecs_for, is_nullable
 from intarsia.codecs import parse_codecs
 from intarsia.codecs.base import in_thread_for

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from intarsia.array.box import Box
 from intarsia.array.manifest import Manifest
-from intarsia.array.plan import plan, request
+from intarsia.array.plan import plan, turned, turned_points
+from intarsia.array.request import request
 from intarsia.array.table import RegionTable, Row
-from intarsia.array.turning import turned, turned_points
 from intarsia.array.work import outer_index
 from tests.array import strategies
 from tests.array.test_orientation import viewed

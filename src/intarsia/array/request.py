@@ -1,0 +1,219 @@
+"""What a selection asks for: which elements, and in which shape.
+
+The only module that knows `zarr-indexing`, which gives selections their meaning. What comes out is of two
+kinds. An *outer* request takes an index set from every axis, as integers, slices and `oindex` do. A *points*
+request takes single elements, as `vindex` and boolean masks do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from zarr_indexing import ArrayMap, ConstantMap, DimensionMap, IndexTransform, LazyArray
+from zarr_indexing.boundary import normalize_positional_selection, split_scalar_axes
+
+from intarsia.nullable import OptionalDType
+
+if TYPE_CHECKING:
+    from zarr_indexing import ReadContext
+
+    from intarsia.array.table import Ints
+
+
+type Mode = Literal["basic", "orthogonal", "vectorized"]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The indices that an outer selection takes from one axis, in the order of the output.
+
+    >>> Axis(start=8, step=-3, count=3).bounds
+    (2, 9)
+    """
+
+    start: int = 0
+    """First index, where they are evenly spaced."""
+
+    step: int = 1
+    """Distance between them; may be negative, never zero."""
+
+    count: int = 0
+    """How many there are."""
+
+    indices: Ints | None = None
+    """The indices themselves, where they are not evenly spaced."""
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Lowest index, and highest plus one."""
+        if not self.count:
+            return 0, 0
+        if self.indices is not None:
+            return int(self.indices.min()), int(self.indices.max()) + 1
+        last = self.start + self.step * (self.count - 1)
+        return min(self.start, last), max(self.start, last) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A selection, resolved against a shape.
+
+    >>> request((10, 10), (slice(2, 8, 3), 4)).shape
+    (2,)
+    """
+
+    shape: tuple[int, ...]
+    """Shape of the result."""
+
+    axes: tuple[Axis, ...] | None
+    """An outer selection: what it takes from each axis."""
+
+    points: tuple[Ints, ...] | None
+    """A points selection: the coordinates of every element, one flat array an axis."""
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """Lowest index on each axis, and highest plus one."""
+        if self.axes is not None:
+            return [axis.bounds for axis in self.axes]
+        return [(int(p.min()), int(p.max()) + 1) if p.size else (0, 0) for p in self.points or ()]
+
+    @property
+    def working_shape(self) -> tuple[int, ...]:
+        """Shape of the buffer that parts address: one axis an array axis, or one for all points."""
+        if self.axes is not None:
+            return tuple(axis.count for axis in self.axes)
+        return (self.size,)
+
+
+def request(shape: tuple[int, ...], selection: Any, mode: Mode | None = None) -> Request:
+    """What `selection` asks of an array of this shape.
+
+    Without a mode, `selection` is what stands in `array[...]`: as in zarr, arrays for all axes mean points,
+    one array among slices and integers means outer.
+
+    >>> request((10, 10), ([1, 2], [3, 4])).points
+    (array([1, 2]), array([3, 4]))
+    """
+    if mode is None:
+        mode, selection = _dialect(selection, len(shape))
+    transform = IndexTransform.from_shape(shape)
+    if mode != "basic":
+        scalars, selection = split_scalar_axes(selection, transform.domain, mode)
+        if scalars is not None:
+            transform = transform.select(scalars, "basic")
+    literal = normalize_positional_selection(selection, transform.domain, mode)
+    return from_transform(transform[literal] if mode == "basic" else transform.select(literal, mode))
+
+
+def _dialect(selection: Any, ndim: int) -> tuple[Mode, Any]:
+    entries = selection if isinstance(selection, tuple) else (selection,)
+    arrays = [isinstance(entry, np.ndarray | list) and np.ndim(entry) > 0 for entry in entries]
+    if not any(arrays):
+        return "basic", selection
+    masks = [np.asarray(entry).dtype == bool for entry, array in zip(entries, arrays, strict=True) if array]
+    if len(entries) == 1 and masks[0]:
+        return "vectorized", selection
+    scalars = [isinstance(entry, int | np.integer) for entry in entries]
+    pure = all(a or s for a, s in zip(arrays, scalars, strict=True)) and len(entries) == ndim
+    if pure and not any(masks):
+        # NumPy broadcasts integers with the arrays, so they are points too.
+        return "vectorized", tuple(np.asarray(entry) for entry in entries)
+    if sum(arrays) == 1:
+        return "orthogonal", selection
+    raise IndexError(
+        "several index arrays beside slices: NumPy, zarr and xarray read this in different ways.\n"
+        "  Say which: array.oindex[...] (outer product) or array.vindex[...] (points)"
+    )
+
+
+def from_transform(transform: IndexTransform) -> Request:
+    """The request behind a transform of zarr-indexing."""
+    shape = transform.domain.shape
+    if transform.index_array_structure != "general" and _axes_in_order(transform):
+        return Request(shape, tuple(_axis(transform, m) for m in transform.output), None)
+    coordinates = []
+    for output in transform.output:
+        if isinstance(output, ConstantMap):
+            values: Any = np.int64(output.offset)
+        elif isinstance(output, DimensionMap):
+            d = output.input_dimension
+            along = np.arange(transform.domain.inclusive_min[d], transform.domain.exclusive_max[d])
+            spread = [1] * len(shape)
+            spread[d] = -1
+            values = output.offset + output.stride * along.reshape(spread)
+        else:
+            values = output.offset + output.stride * output.index_array
+        coordinates.append(np.broadcast_to(values, shape).reshape(-1).astype(np.int64, copy=False))
+    return Request(shape, None, tuple(coordinates))
+
+
+def _axes_in_order(transform: IndexTransform) -> bool:
+    used = [
+        m.input_dimension if isinstance(m, DimensionMap) else m.dependency_axes[0]
+        for m in transform.output
+        if isinstance(m, DimensionMap) or (isinstance(m, ArrayMap) and m.dependency_axes)
+    ]
+    return used == sorted(set(used))
+
+
+def _axis(transform: IndexTransform, output: ConstantMap | DimensionMap | ArrayMap) -> Axis:
+    if isinstance(output, ConstantMap):
+        return Axis(output.offset, 1, 1)
+    if isinstance(output, DimensionMap):
+        d = output.input_dimension
+        low, high = transform.domain.inclusive_min[d], transform.domain.exclusive_max[d]
+        return Axis(output.offset + output.stride * low, output.stride, high - low)
+    indices = (output.offset + output.stride * output.index_array.reshape(-1)).astype(np.int64)
+    return Axis(0, 1, indices.size, indices)
+
+
+class _PlannedReader:
+    """Lets a lazy view of zarr-indexing read through our plan: only what it selects, in one go."""
+
+    def read_into(self, source: Any, context: ReadContext, out: Any, /) -> None:
+        out[...] = source.read_request(from_transform(context.transform))
+
+
+def lazy_view(array: Any) -> LazyArray:
+    """A view of a logical array that reads nothing until asked for its result."""
+    nullable = isinstance(array.manifest.data_type, OptionalDType)
+    return LazyArray(_MaskedSource(array) if nullable else array).with_reader(_PlannedReader())
+
+
+class _MaskedSource:
+    """A nullable array as zarr-indexing sees it: masked, so that it allocates masked arrays for results."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+        self.read_request = array.read_request
+
+    @property  # type: ignore[misc]  # isinstance asks for it, which is how zarr-indexing looks for masks
+    def __class__(self) -> Any:
+        return np.ma.MaskedArray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self._array.shape
+        return shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self._array.dtype
+        return dtype
+
+    def __getitem__(self, selection: Any) -> Any:
+        return self._array[selection]
+
+    def __repr__(self) -> str:
+        return repr(self._array)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _MaskedSource, (self._array,)
