@@ -2,9 +2,12 @@
 
 import copy
 import json
+import pickle
 import shutil
 import sys
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,7 +17,9 @@ import intarsia
 from intarsia import schemas
 from intarsia.array import manifest as manifest_module
 from intarsia.array.box import Box
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.table import RegionTable, Row
+from intarsia.errors import ManifestError
 from tests.array.stores import memory, stored
 
 
@@ -23,7 +28,7 @@ def array_of(store, tiles):
     array = intarsia.create(store, "a", shape=(tiles,), chunks=(1,), dtype="i4")
     array.add_region([(0, tiles)], codecs=[], chunks=(1000,), data=np.arange(tiles))
     columns = np.arange(tiles)[:, None]
-    table = RegionTable(np.zeros(tiles, dtype=np.int64), columns, columns + 1, columns)
+    table = RegionTable.of(np.zeros(tiles, dtype=np.int64), columns, columns + 1, columns)
     array._logical.commit(array.manifest.changed(regions=table))
     return array
 
@@ -155,6 +160,77 @@ def test_the_table_moves_out_of_the_attributes_and_back(monkeypatch):
     assert again[5:9].tolist() == [5, 6, 0, 8]
     assert not [key for key in stored(store) if "/t-" in key]
     assert intarsia.open(store, "a")[5:9].tolist() == [5, 6, 0, 8]
+
+
+@pytest.fixture
+def snapshot(tmp_path, monkeypatch):
+    """A repository with an array whose regions lie in a table, and how often the table was opened."""
+    monkeypatch.setattr("intarsia.array.logical_group.INLINE_REGIONS", 1)
+    repo = intarsia.open_repository(tmp_path, create=True)
+    with intarsia.transaction(repo) as tx:
+        array = tx.create("a", shape=(6,), chunks=(2,), dtype="float64")
+        for i in range(3):
+            packing = intarsia.Packing("int16", scale=i + 1.0)
+            array.add_region([(2 * i, 2 * i + 2)], data=[0, i + 1], packing=packing)
+    opened, original = [], LogicalGroup._open_table
+    monkeypatch.setattr(
+        LogicalGroup, "_open_table", staticmethod(lambda *args: opened.append(1) or original(*args))
+    )
+    return repo, opened
+
+
+def test_the_table_of_a_snapshot_is_read_when_somebody_looks_at_it(snapshot):
+    repo, opened = snapshot
+    array = intarsia.open(repo, "a")
+    told = array.manifest.packings
+    assert (array.shape, array.dtype, len(array.members), len(told), len(told.kinds)) == (
+        (6,),
+        float,
+        3,
+        3,
+        1,
+    )
+    assert not opened
+    assert array[...].tolist() == [0, 1, 0, 2, 0, 3]
+    assert len(array.regions) == 3
+    assert [packing.scale for packing in array.manifest.packings] == [1, 2, 3]
+    assert opened == [1]
+    for columns in ("regions", "packings"):
+        unread = getattr(intarsia.open(repo, "a").manifest, columns)
+        assert pickle.loads(pickle.dumps(unread)) == getattr(array.manifest, columns)
+        assert not hasattr(unread, "colour")
+    assert intarsia.open(repo, "a").manifest == array.manifest
+    with intarsia.transaction(repo) as tx:
+        tx.open("a").drop_region([(2, 4)])
+    assert intarsia.open(repo, "a")[...].tolist() == [0, 1, 0, 0, 0, 3]
+
+
+def test_threads_that_look_at_an_unread_table_at_once_see_all_of_it(snapshot):
+    repo, _ = snapshot
+    for _ in range(20):
+        array, gate = intarsia.open(repo, "a"), threading.Barrier(4)
+
+        def look(_, array=array, gate=gate):
+            gate.wait()
+            return array.manifest.regions.stop.tolist(), array.manifest.packings.scale.size
+
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(look, range(4))) == [([[1], [2], [3]], 3)] * 4
+
+
+def test_a_damaged_table_of_a_snapshot_is_an_error_whenever_it_is_looked_at(snapshot):
+    repo, _ = snapshot
+    with intarsia.transaction(repo) as tx:
+        group = zarr.open_group(tx.store, path="a")
+        group[group.attrs["intarsia"]["regions"]][0, 0] = 99
+    array = intarsia.open(repo, "a")
+    for look in (lambda: array[...], lambda: array.regions, lambda: array[...]):
+        with pytest.raises(ManifestError, match="row 0 refers past the list of 3 members") as caught:
+            look()
+        assert "in the attributes of" in caught.value.__notes__[0]
+    assert [problem.kind for problem in intarsia.verify(repo.readonly_session("main").store, "a")] == [
+        "manifest"
+    ]
 
 
 def test_either_form_is_read_for_any_number_of_regions(document):

@@ -58,7 +58,7 @@ def tiles(side, ndim, kinds=3, store=None):
     cells = np.array(list(product(range(side), repeat=ndim)))
     which = np.random.default_rng(1).integers(0, kinds, len(cells))
     which[:kinds] = range(kinds)
-    table = RegionTable(which, cells, cells + 1, cells)
+    table = RegionTable.of(which, cells, cells + 1, cells)
     array._logical.commit(array.manifest.changed(regions=table, members=tuple(members)))
     return array
 

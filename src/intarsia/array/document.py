@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 from intarsia import schemas
 from intarsia.array.orientation import View
 from intarsia.array.packings import NO_PACKINGS, Packings
-from intarsia.array.table import NONE, RegionTable
+from intarsia.array.table import MOST_REGIONS, NONE, RegionTable
 from intarsia.array.values import is_nullable, type_text, values_dtype
 from intarsia.errors import ManifestError, ManifestVersionError, PackingError, ShapeError
 from intarsia.packing import Packing
@@ -34,8 +34,6 @@ MORE_COLUMNS = {"packing": -1, "view": -1, "layer": 0}
 
 MOST_ELEMENTS = 1 << 62
 """Positions of elements are computed with 64 bits, and this leaves room for a sum."""
-MOST_REGIONS = 10_000_000
-"""A table that claims more than this is not even read."""
 SHOWN_PROBLEMS = 20
 
 
@@ -108,24 +106,34 @@ def problems_of_fields(document: object) -> list[str]:
     return found[:SHOWN_PROBLEMS]
 
 
-def parse_columns(document: Mapping[str, Any], table: Any) -> tuple[Columns, list[str]]:
-    """The columns in the attributes, or in the array beside the members; and what is wrong with them."""
+def parse_columns(
+    document: Mapping[str, Any], table: Any, read: Callable[[], Manifest] | None = None
+) -> tuple[Columns, list[str]]:
+    """The columns in the attributes, or in the array beside the members; and what is wrong with them.
+
+    With `read`, those of the array are left to it until somebody looks at them.
+    """
     ndim = len(document["shape"])
     problems: list[str] = []
     stored: Ints | None = None
     regions = RegionTable.from_rows([], ndim)
-    if isinstance(document["regions"], str):
+    if read is not None:
+        regions = RegionTable.later(lambda: read().regions)
+    elif isinstance(document["regions"], str):
         stored = _read_table(document, table)
         regions = RegionTable.from_columns(stored, ndim)
     else:
         columns, problems = _listed_columns(document["regions"], ndim)
         if not problems:
-            regions = RegionTable(**columns)
+            regions = RegionTable.of(**columns)
     packings = NO_PACKINGS
     if "packings" in document:
         try:
-            beside = None if stored is None else stored[:, -3:]
-            packings = Packings.from_json(document["packings"], beside)
+            if read is not None:
+                packings = Packings.described(document["packings"], lambda: read().packings)
+            else:
+                beside = None if stored is None else stored[:, -3:]
+                packings = Packings.from_json(document["packings"], beside)
         except PackingError as error:
             problems.append(f"packings: {error}")
     views = []

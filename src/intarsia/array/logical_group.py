@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -149,6 +151,16 @@ def clean_up(store: Any, error: BaseException, remove: Callable[[], object]) -> 
         error.add_note(f"what was written could not be removed ({problem}); intarsia.vacuum does it")
 
 
+@contextmanager
+def _named(group: zarr.Group) -> Iterator[None]:
+    """Say of which array the manifest is in which something is wrong."""
+    try:
+        yield
+    except ManifestError as error:
+        error.add_note(f"in the attributes of {place_text(group.store_path)}")
+        raise
+
+
 class LogicalGroup:
     """A logical array's group, its layout as last read or written, and how to change it."""
 
@@ -190,11 +202,19 @@ class LogicalGroup:
                 "  Create one with intarsia.create(store, path, shape=…, chunks=…, dtype=…)"
             )
         document: Any = attributes[MANIFEST_KEY]
-        try:
-            return Manifest.from_json(document, LogicalGroup._open_table(group, document))
-        except ManifestError as error:
-            error.add_note(f"in the attributes of {place_text(group.store_path)}")
-            raise
+
+        @cache
+        def read() -> Manifest:
+            with _named(group):
+                return Manifest.from_json(document, LogicalGroup._open_table(group, document))
+
+        # A table of thousands of regions takes longer than all the rest, and nobody needs it to know what an
+        # array is. In a snapshot it cannot change or vanish until somebody does.
+        in_table = isinstance(document, dict) and isinstance(document.get("regions"), str)
+        if in_table and is_lasting(group.store):
+            with _named(group):
+                return Manifest.described(document, read)
+        return read()
 
     @staticmethod
     def _open_table(group: zarr.Group, document: Any) -> zarr.Array[Any] | None:

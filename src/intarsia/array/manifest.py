@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -307,11 +307,29 @@ class Manifest:
         ...
         intarsia.errors.ManifestVersionError: the manifest has version 3, and this is intarsia ...
         """
+        manifest = cls._parsed(document, table)
+        problems = problems_of_regions(manifest)
+        if problems:
+            raise ManifestError(problems)
+        return manifest
+
+    @classmethod
+    def described(cls, document: object, read: Callable[[], Manifest]) -> Manifest:
+        """The manifest behind the attribute, without its table: `read` does that when it is looked at.
+
+        >>> manifest = Manifest.empty((4,), (2,), "u1")
+        >>> Manifest.described(manifest.to_json("t-1"), lambda: manifest) == manifest
+        True
+        """
+        return cls._parsed(document, None, read)
+
+    @classmethod
+    def _parsed(cls, document: object, table: Any, read: Callable[[], Manifest] | None = None) -> Manifest:
         problems = problems_of_fields(document)
         if problems:
             raise ManifestError(problems)
         assert isinstance(document, Mapping)
-        columns, problems = parse_columns(document, table)
+        columns, problems = parse_columns(document, table, read)
         try:
             data_type = parse_dtype(document["data_type"], zarr_format=3)
             fill_value = data_type.from_json_scalar(document["fill_value"], zarr_format=3)
@@ -320,7 +338,7 @@ class Manifest:
         if problems:
             raise ManifestError(problems)
         names = document["dimension_names"]
-        manifest = cls(
+        return cls(
             generation=document["generation"],
             shape=tuple(document["shape"]),
             chunk_shape=tuple(document["chunk_shape"]),
@@ -332,10 +350,6 @@ class Manifest:
             packings=columns.packings,
             views=columns.views,
         )
-        problems = problems_of_regions(manifest)
-        if problems:
-            raise ManifestError(problems)
-        return manifest
 
 
 def _renumbered(numbers: Ints) -> tuple[Ints, Ints]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.array.table import NONE
+from intarsia.array.table import MOST_REGIONS, NONE, ReadLater
 from intarsia.errors import PackingError
 from intarsia.packing import Packing
 from intarsia.packing.numbers import KINDS
@@ -31,7 +31,7 @@ MOST_MISSING = 1_000
 
 
 @dataclass(frozen=True, eq=False)
-class Packings:
+class Packings(ReadLater):
     """Packings by number.
 
     >>> packings, numbers = NO_PACKINGS.with_([Packing("int16", scale=0.1), Packing("int16", scale=0.2)])
@@ -54,7 +54,8 @@ class Packings:
     """The bits of every offset."""
 
     def __len__(self) -> int:
-        return len(self.kind)
+        count: int | None = vars(self).get("_count")
+        return len(self.kind) if count is None else count
 
     def __iter__(self) -> Iterator[Packing]:
         return iter(self.some(np.arange(len(self))))
@@ -87,9 +88,6 @@ class Packings:
 
     def __hash__(self) -> int:
         return hash(self.keys)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Packings, (self.kinds, self.kind, self.scale, self.offset)  # without the keys
 
     @cached_property
     def keys(self) -> tuple[tuple[Packing, int, int], ...]:
@@ -168,25 +166,28 @@ class Packings:
         >>> Packings.from_json(packings.to_json(in_table=True), packings.columns(5)) == packings
         True
         """
-        fields = {"kinds", "count"} if table is not None else {"kinds", "kind", *FACTORS}
-        if not isinstance(document, Mapping) or set(document) != fields:
-            raise PackingError(f"expected an object of {', '.join(sorted(fields))}; got {document!r:.200}")
-        kinds = document["kinds"]
-        if not isinstance(kinds, list):
-            raise PackingError(f"kinds: {kinds!r:.200} is not a list")
-        parsed = tuple(_parsed_kind(kind, i) for i, kind in enumerate(kinds))
-        if len(set(parsed)) != len(parsed):
-            raise PackingError("kinds: one is listed twice")
         if table is None:
-            found = cls(parsed, *_parsed_columns(document, parsed))
+            fields, kinds = _parsed_kinds(document, {"kinds", "kind", *FACTORS})
+            found = cls(kinds, *_parsed_columns(fields, kinds))
         else:
-            count = document["count"]
-            if type(count) is not int or not 0 < count <= len(table):
-                raise PackingError(f"count: {count!r:.200} is not a number from 1 to {len(table)}")
+            fields, kinds = _parsed_kinds(document, {"kinds", "count"})
+            count = _parsed_count(fields, len(table))
             kind, scale, offset = np.ascontiguousarray(table[:count].T)
-            found = cls(parsed, kind, scale, offset)
+            found = cls(kinds, kind, scale, offset)
         found._check()
         return found
+
+    @classmethod
+    def described(cls, document: object, read: Callable[[], Packings]) -> Packings:
+        """The packings behind their JSON, whose columns `read` takes from a table when they are looked at.
+
+        >>> packings, _ = NO_PACKINGS.with_([Packing("int8", scale=0.5), Packing("int8", scale=0.25)])
+        >>> told = Packings.described(packings.to_json(in_table=True), lambda: packings)
+        >>> len(told), told.kinds == packings.kinds, told[1].scale.item()
+        (2, True, 0.25)
+        """
+        fields, kinds = _parsed_kinds(document, {"kinds", "count"})
+        return cls.later(read, kinds=kinds, _count=_parsed_count(fields, MOST_REGIONS))
 
     def _check(self) -> None:
         """What may be wrong with the columns."""
@@ -251,6 +252,26 @@ def _numbers(bits: Ints, factor: Any) -> Iterable[Any]:
     dtype = factor.dtype
     numbers: Iterable[Any] = bits.view(np.uint64).astype(f"u{dtype.itemsize}").view(dtype)
     return numbers
+
+
+def _parsed_kinds(document: object, fields: set[str]) -> tuple[Mapping[str, Any], tuple[Packing, ...]]:
+    """The object itself, which has these fields, and the kinds in it."""
+    if not isinstance(document, Mapping) or set(document) != fields:
+        raise PackingError(f"expected an object of {', '.join(sorted(fields))}; got {document!r:.200}")
+    kinds = document["kinds"]
+    if not isinstance(kinds, list):
+        raise PackingError(f"kinds: {kinds!r:.200} is not a list")
+    parsed = tuple(_parsed_kind(kind, i) for i, kind in enumerate(kinds))
+    if len(set(parsed)) != len(parsed):
+        raise PackingError("kinds: one is listed twice")
+    return document, parsed
+
+
+def _parsed_count(fields: Mapping[str, Any], most: int) -> int:
+    count = fields["count"]
+    if type(count) is not int or not 0 < count <= most:
+        raise PackingError(f"count: {count!r:.200} is not a number from 1 to {most}")
+    return count
 
 
 def _parsed_kind(document: object, i: int) -> Packing:

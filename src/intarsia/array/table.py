@@ -5,12 +5,12 @@ Lookups and checks work on whole columns, so that 100,000 regions cost no Python
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -20,6 +20,9 @@ type Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 NONE = -1
 """The number of no packing, and of no view."""
+
+MOST_REGIONS = 10_000_000
+"""A table that claims more than this is not even read."""
 
 # Painting all regions onto their compressed lattice is the fastest test for overlaps, up to this many cells.
 MOST_PAINTED_CELLS = 20_000_000
@@ -73,8 +76,38 @@ class Row(NamedTuple):
         return self._replace(box=box, member_start=box.shifted(self.shift).start)
 
 
+class ReadLater:
+    """Columns, the fields of a dataclass, that may be read when somebody looks at them first.
+
+    For stores that last: what the columns hold later is what they held at first.
+    """
+
+    @classmethod
+    def later(cls, read: Callable[[], Self], **known: Any) -> Self:
+        """The columns that `read` will give; what is known already costs no read."""
+        made = object.__new__(cls)
+        vars(made).update(known, _read=read)
+        return made
+
+    if not TYPE_CHECKING:  # with it, a type checker would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            known, names = vars(self), [column.name for column in fields(self)]
+            if name in names and (read := known.get("_read")) is not None:
+                found = read()
+                known.update({name: getattr(found, name) for name in names})
+                known.pop("_read", None)
+            if name in known:  # also if another thread has read it meanwhile
+                return known[name]
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        columns: Any = self
+        return type(self), tuple(getattr(self, column.name) for column in fields(columns))
+
+
 @dataclass(frozen=True, eq=False)
-class RegionTable:
+class RegionTable(ReadLater):
     """All regions, one row each.
 
     >>> table = RegionTable.from_rows([Row(0, Box((0,), (4,)), (0,)), Row(1, Box((4,), (9,)), (0,))], ndim=1)
@@ -94,20 +127,36 @@ class RegionTable:
     member_start: Ints
     """Where `start` lies in the member, or in the view of it, in logical chunks."""
 
-    packing: Ints = field(default=None)  # type: ignore[arg-type]  # never None: see __post_init__
+    packing: Ints
     """Number of the packing, or `NONE`; shape (regions,)."""
 
-    view: Ints = field(default=None)  # type: ignore[arg-type]  # never None: see __post_init__
+    view: Ints
     """Number of the view, or `NONE`; shape (regions,)."""
 
-    layer: Ints = field(default=None)  # type: ignore[arg-type]  # never None: see __post_init__
+    layer: Ints
     """Reserved: 0; shape (regions,)."""
 
-    def __post_init__(self) -> None:
-        # As long as the table: tables of version 1 are made without these columns.
-        for name, usual in (("packing", NONE), ("view", NONE), ("layer", 0)):
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, np.full(len(self.member), usual, dtype=np.int64))
+    @classmethod
+    def of(
+        cls,
+        member: Ints,
+        start: Ints,
+        stop: Ints,
+        member_start: Ints,
+        packing: Ints | None = None,
+        view: Ints | None = None,
+        layer: Ints | None = None,
+    ) -> Self:
+        """The table of these columns, of which version 1 has the first four.
+
+        >>> RegionTable.of(np.array([0]), np.array([[1]]), np.array([[2]]), np.array([[0]])).packing
+        array([-1])
+        """
+        numbers = [
+            np.full(len(member), usual, dtype=np.int64) if column is None else column
+            for column, usual in ((packing, NONE), (view, NONE), (layer, 0))
+        ]
+        return cls(member, start, stop, member_start, *numbers)
 
     def __len__(self) -> int:
         return len(self.member)
@@ -177,7 +226,7 @@ class RegionTable:
         """
         corners = [columns[:, 1 + k * ndim : 1 + (k + 1) * ndim] for k in range(3)]
         numbers = columns[:, 1 + 3 * ndim : 4 + 3 * ndim].T
-        return cls(*map(np.ascontiguousarray, (columns[:, 0], *corners, *numbers)))
+        return cls.of(*map(np.ascontiguousarray, (columns[:, 0], *corners, *numbers)))
 
     @property
     def along(self) -> int:

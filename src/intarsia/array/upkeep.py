@@ -86,6 +86,7 @@ def verify(target: Any, path: str = "", *, data: bool = True) -> tuple[Problem, 
         group = open_group(target.group if isinstance(target, LogicalArray) else target, path, "r")
         where = f"{group.path or '/'} attribute {MANIFEST_KEY!r}"
         logical = LogicalGroup.load(group)
+        len(logical.manifest.regions)  # a table in a snapshot is read when it is looked at
     except FileNotFoundError as error:
         raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
     except ManifestError as error:
