@@ -267,15 +267,15 @@ def packed_series(count, chunks, **options):
 def test_regions_of_one_member_that_differ_in_their_packings_are_read_as_one_part(chunks):
     array = packed_series(9, chunks)
     asked = request(array.shape, np.s_[1:])
-    (part,) = plan(array.manifest, asked, by_runs=True).parts
-    assert part.run.rows.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    (part,) = plan(array.manifest, asked, by_strips=True).parts
+    assert part.strip.rows.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
     assert len(plan(array.manifest, asked).parts) == 8
     same(array[...], np.arange(9.0))
     same(array[::-2], np.arange(9.0)[::-2])
     same(array.oindex[[5, 2, 5]], [5, 2, 5])
     same(array.vindex[[5, 2, 5]], [5, 2, 5])
     array.drop_region([(4, 5)])
-    assert len(plan(array.manifest, asked, by_runs=True).parts) == 2
+    assert len(plan(array.manifest, asked, by_strips=True).parts) == 2
     same(array[...], [0, 1, 2, 3, 0, 5, 6, 7, 8])
     assert [part.bounds for part in intarsia.explain(array, np.s_[2:4]).parts] == [((2, 3),), ((3, 4),)]
 

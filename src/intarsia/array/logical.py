@@ -17,7 +17,6 @@ from intarsia.array.append import append
 from intarsia.array.attributes import Attributes
 from intarsia.array.box import Box
 from intarsia.array.config import LogicalConfig
-from intarsia.array.consolidate import consolidate
 from intarsia.array.document import PackingChoice, checked_packing, chosen_packing
 from intarsia.array.explain import ArrayInfo
 from intarsia.array.logical_group import LogicalGroup
@@ -398,7 +397,7 @@ class LogicalArray(Accessors):
 
         Encoded chunks are copied as they are, so this is fast and changes no value.
         """
-        return consolidate(self._logical)
+        return edit.consolidate(self._logical)
 
     def with_config(self, **settings: Any) -> LogicalArray:
         """A new handle with other run-time settings, those of `LogicalConfig`.

@@ -12,7 +12,7 @@ import zarr
 from zarr.codecs import BytesCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 
-from intarsia._compat import store_supports_sync_io, sync
+from intarsia._compat import sync
 from intarsia.array.document import CONVENTIONS_KEY, MANIFEST_KEY, NAME, convention
 from intarsia.array.fetch import fetcher_for, is_lasting
 from intarsia.array.hierarchy import open_group, read_key
@@ -82,10 +82,10 @@ class Layout:
         name = manifest.members[manifest.regions.member[part.row]]
         source = self.source(name)
         rows = (part.row,)
-        if part.run is not None:
+        if part.strip is not None:
             # Those that need most of the member lie at the ends; one of each kind stands for its type.
-            rows = part.run.rows.tolist()
-            kinds = manifest.packings.kind[manifest.regions.packing[part.run.rows]]
+            rows = part.strip.rows.tolist()
+            kinds = manifest.packings.kind[manifest.regions.packing[part.strip.rows]]
             rows = (rows[0], rows[-1], *(rows[k] for k in np.unique(kinds, return_index=True)[1].tolist()))
         for i in rows:
             if self._fitting.get(i) is not source:
@@ -105,10 +105,10 @@ class Layout:
         return packing
 
     def packings_of(self, part: Part) -> Packing | Packings | None:
-        """How the stored numbers behind a part of a plan become values, for each region where it is a run."""
-        if part.run is None:
+        """How the stored numbers behind a part become values; one for each region, where it is a strip."""
+        if part.strip is None:
             return self.packing_of(part.row)
-        numbers = self.manifest.regions.packing[part.run.rows]
+        numbers = self.manifest.regions.packing[part.strip.rows]
         return None if numbers[0] == NONE else self.manifest.packings.take(numbers)
 
     def source(self, name: str) -> AnySource:
@@ -131,24 +131,6 @@ class Layout:
         except (MemberError, KeyError):
             codecs = ""
         return f"{self.bounds_text(row.box)} ({name[:6]}{codecs})"
-
-
-def clean_up(store: Any, error: BaseException, remove: Callable[[], object]) -> None:
-    """Remove what a change that ended with `error` left in a store, if the store may be asked now.
-
-    By the time an `Exception` comes out of a write, everything that the write began has ended. Ctrl-C comes
-    out at once, with writes still on their way. Icechunk may then never answer; nor is there a need to ask,
-    as nothing was committed and the session is given up. Stores that our threads write to themselves are at
-    rest by then. In all others `intarsia.vacuum` removes what is left.
-
-    A failure to remove is noted on the error, and does not take its place.
-    """
-    if not isinstance(error, Exception) and not store_supports_sync_io(store):
-        return
-    try:
-        remove()
-    except Exception as problem:  # a store that fails writes may fail this too
-        error.add_note(f"what was written could not be removed ({problem}); intarsia.vacuum does it")
 
 
 @contextmanager

@@ -324,6 +324,3 @@ class Members(Mapping[str, AnyArray]):
             self.live[name] = codecs
         else:
             self.live.pop(name, None)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Members, (self._group, tuple(self._names), self.live)

@@ -24,10 +24,10 @@ type AxisSelector = slice | Ints
 """Where on one axis: a slice with a positive step, or indices."""
 
 
-class Run(NamedTuple):
+class Strip(NamedTuple):
     """Regions that continue one another, in the array as in their member, and may differ in their packings.
 
-    >>> Run(np.array([5, 3, 8]), 0, np.array([10, 20])).holding(np.array([0, 10, 99])).tolist()
+    >>> Strip(np.array([5, 3, 8]), 0, np.array([10, 20])).holding(np.array([0, 10, 99])).tolist()
     [0, 1, 2]
     """
 
@@ -44,26 +44,26 @@ class Run(NamedTuple):
         """Which of the regions these indices of the axis lie in."""
         return self.borders.searchsorted(indices, side="right")
 
-    def turned(self, view: View) -> Run:
-        """The run as the member sees it that this view shows."""
+    def turned(self, view: View) -> Strip:
+        """The strip as the member sees it that this view shows."""
         axis = next(k for k, axis in enumerate(view.axes) if axis.source == self.axis)
         offset = view.axes[axis].offset
         if view.axes[axis].stride > 0:
-            return Run(self.rows, axis, offset + self.borders)
+            return Strip(self.rows, axis, offset + self.borders)
         # A region that begins at place p ends at index offset - p of the member; the next one begins there.
-        return Run(self.rows[::-1], axis, (offset + 1 - self.borders)[::-1])
+        return Strip(self.rows[::-1], axis, (offset + 1 - self.borders)[::-1])
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one region contributes, or a run of them.
+    """What one region contributes, or a strip of them.
 
     Outer: `source` and `target` hold a selector for every axis of the member. Points: `source` holds one flat
     array of coordinates an axis, `target` their places in the flat output.
     """
 
     row: int
-    """The region's row in the table; of a run, the first one's."""
+    """The region's row in the table; of a strip, the first one's."""
 
     source: tuple[AxisSelector, ...]
     """Where in the member, in elements."""
@@ -80,7 +80,7 @@ class Part:
     at: Mapping[int, int] = field(default_factory=dict)
     """Where the output is met on axes that the member does not have."""
 
-    run: Run | None = None
+    strip: Strip | None = None
     """The regions, where they are several."""
 
     def onto(self, out: Values) -> Values:
@@ -108,8 +108,8 @@ class SelectionPlan:
         return self.size == self.request.size
 
 
-def plan(manifest: Manifest, asked: Request, *, by_runs: bool = False) -> SelectionPlan:
-    """The parts of the request, one for every region that it touches, or for every run of them.
+def plan(manifest: Manifest, asked: Request, *, by_strips: bool = False) -> SelectionPlan:
+    """The parts of the request, one for every region that it touches, or for every strip of them.
 
     Several only where the region's view has a new axis, and the request takes its one place several times.
 
@@ -129,12 +129,12 @@ def plan(manifest: Manifest, asked: Request, *, by_runs: bool = False) -> Select
     if not len(manifest.regions):
         return SelectionPlan(asked, (), 0)
     divide = _outer_parts if asked.axes is not None else _point_parts
-    parts = tuple(divide(manifest, asked, _touched(manifest, bounds, by_runs=by_runs)))
+    parts = tuple(divide(manifest, asked, _touched(manifest, bounds, by_strips=by_strips)))
     return SelectionPlan(asked, parts, sum(part.size for part in parts))
 
 
-class _Touched(NamedTuple):
-    """Regions that a request may need, or runs of them, by columns."""
+class _Columns(NamedTuple):
+    """Regions that a request may need, or strips of them, by columns."""
 
     rows: Ints
     start: Ints
@@ -143,24 +143,24 @@ class _Touched(NamedTuple):
     """Last elements, excluded."""
     shift: Ints
     """Where element 0 lies in the member."""
-    runs: Sequence[Run | None]
+    strips: Sequence[Strip | None]
 
 
-def _touched(manifest: Manifest, bounds: list[tuple[int, int]], *, by_runs: bool) -> _Touched:
+def _touched(manifest: Manifest, bounds: list[tuple[int, int]], *, by_strips: bool) -> _Columns:
     """The regions whose boxes meet the bounds."""
     chunk = np.array(manifest.chunk_shape, dtype=np.int64)
     table = manifest.regions
     rows = table.touching(manifest.cells(Box.of(bounds)))
     start = table.start[rows] * chunk
     stop = np.minimum(table.stop[rows] * chunk, np.array(manifest.shape, dtype=np.int64))
-    touched = _Touched(rows, start, stop, table.member_start[rows] * chunk - start, [None] * rows.size)
+    touched = _Columns(rows, start, stop, table.member_start[rows] * chunk - start, [None] * rows.size)
     # Archives pack every file in its own way. Where no packing tells them apart, neighbours are one region.
-    if by_runs and rows.size > 1 and len(manifest.packings) > 1:
+    if by_strips and rows.size > 1 and len(manifest.packings) > 1:
         return _joined(manifest, touched)
     return touched
 
 
-def _joined(manifest: Manifest, touched: _Touched) -> _Touched:
+def _joined(manifest: Manifest, touched: _Columns) -> _Columns:
     """The same, with those as one that continue one another along the axis that tells most regions apart."""
     table, (rows, start, stop, shift, _) = manifest.regions, touched
     along = table.along
@@ -173,17 +173,17 @@ def _joined(manifest: Manifest, touched: _Touched) -> _Touched:
     ends = np.append(np.flatnonzero(~goes_on), rows.size - 1)
     begins = np.append(0, ends[:-1] + 1)
     places = start[:, along] + shift[:, along]
-    runs = [
-        Run(rows[i : j + 1], along, places[i + 1 : j + 1]) if j > i else None
+    strips = [
+        Strip(rows[i : j + 1], along, places[i + 1 : j + 1]) if j > i else None
         for i, j in zip(begins.tolist(), ends.tolist(), strict=True)
     ]
-    return _Touched(rows[begins], start[begins], stop[ends], shift[begins], runs)
+    return _Columns(rows[begins], start[begins], stop[ends], shift[begins], strips)
 
 
-def _outer_parts(manifest: Manifest, asked: Request, touched: _Touched) -> Iterator[Part]:
+def _outer_parts(manifest: Manifest, asked: Request, touched: _Columns) -> Iterator[Part]:
     assert asked.axes is not None
     axes = asked.axes
-    rows, start, stop, shift, runs = touched
+    rows, start, stop, shift, strips = touched
     orders = [None if axis.indices is None else np.argsort(axis.indices, kind="stable") for axis in axes]
     spans = [
         _span(axis, order, start[:, d], stop[:, d])
@@ -193,8 +193,8 @@ def _outer_parts(manifest: Manifest, asked: Request, touched: _Touched) -> Itera
     for first, last in spans:
         taken &= first < last
     columns = [(first[taken].tolist(), last[taken].tolist()) for first, last in spans]
-    of_each = rows[taken].tolist(), shift[taken].tolist(), [runs[k] for k in np.flatnonzero(taken).tolist()]
-    for k, (row, offsets, run) in enumerate(zip(*of_each, strict=True)):
+    of_each = rows[taken].tolist(), shift[taken].tolist(), [strips[k] for k in np.flatnonzero(taken).tolist()]
+    for k, (row, offsets, strip) in enumerate(zip(*of_each, strict=True)):
         source: list[AxisSelector] = []
         target: list[AxisSelector] = []
         size = 1
@@ -215,12 +215,12 @@ def _outer_parts(manifest: Manifest, asked: Request, touched: _Touched) -> Itera
                 target.append(slice(j - 1, i - 1 if i else None, -1))
         view = _view(manifest, row) if manifest.views else None
         if view is None:
-            yield Part(row, tuple(source), tuple(target), size, run=run)
+            yield Part(row, tuple(source), tuple(target), size, strip=strip)
         else:
             ways = list(turned(view, source, target))
-            run = None if run is None else run.turned(view)
+            strip = None if strip is None else strip.turned(view)
             for at, inside, goes in ways:
-                yield Part(row, inside, goes, size // len(ways), view, at, run)
+                yield Part(row, inside, goes, size // len(ways), view, at, strip)
 
 
 def _view(manifest: Manifest, row: int) -> View | None:
@@ -244,7 +244,7 @@ def _span(axis: Axis, order: Ints | None, start: Ints, stop: Ints) -> tuple[Ints
     return np.maximum(first, 0), np.minimum(last, axis.count)
 
 
-def _point_parts(manifest: Manifest, asked: Request, touched: _Touched) -> Iterator[Part]:
+def _point_parts(manifest: Manifest, asked: Request, touched: _Columns) -> Iterator[Part]:
     assert asked.points is not None
     points = asked.points
     if not points:  # the one element of a zero-dimensional array, asked for any number of times
@@ -252,7 +252,7 @@ def _point_parts(manifest: Manifest, asked: Request, touched: _Touched) -> Itera
         places = np.arange(asked.size)
         yield Part(0, () if view is None else turned_points(view, (), places.size), (places,), asked.size)
         return
-    rows, start, stop, shift, runs = touched
+    rows, start, stop, shift, strips = touched
     # Along the axis on which the points spread most, a region's bounds single out the fewest of them; only
     # those are compared on the other axes.
     along = int(np.argmax([np.ptp(p) for p in points]))
@@ -269,11 +269,11 @@ def _point_parts(manifest: Manifest, asked: Request, touched: _Touched) -> Itera
         places = places[inside]
         if places.size:
             source = tuple(p[places] + shift[k, d] for d, p in enumerate(points))
-            view, run = _view(manifest, int(rows[k])) if manifest.views else None, runs[k]
+            view, strip = _view(manifest, int(rows[k])) if manifest.views else None, strips[k]
             if view is not None:
                 source = turned_points(view, source, places.size)
-                run = None if run is None else run.turned(view)
-            yield Part(int(rows[k]), source, (places,), int(places.size), run=run)
+                strip = None if strip is None else strip.turned(view)
+            yield Part(int(rows[k]), source, (places,), int(places.size), strip=strip)
 
 
 class Turned(NamedTuple):

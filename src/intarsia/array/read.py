@@ -50,7 +50,7 @@ def _read(
     logical: LogicalGroup, layout: Layout, asked: Request, config: LogicalConfig
 ) -> tuple[Values, list[int], None]:
     """The values as one layout has them, and the regions in which chunks are missing."""
-    prepared = prepare(logical, layout, asked, by_runs=True)
+    prepared = prepare(logical, layout, asked, by_strips=True)
     out = _output(layout, prepared.plan)
     for work in prepared.works:
         work.out = work.part.onto(out)
@@ -71,10 +71,12 @@ def _read(
     return out.reshape(asked.shape), incomplete, None
 
 
-def prepare(logical: LogicalGroup, layout: Layout, asked: Request, *, by_runs: bool = False) -> PreparedRead:
+def prepare(
+    logical: LogicalGroup, layout: Layout, asked: Request, *, by_strips: bool = False
+) -> PreparedRead:
     """Find every chunk that a request needs, and where its bytes are; in parts as `plan` makes them."""
     manifest = layout.manifest
-    planned = plan(manifest, asked, by_runs=by_runs)
+    planned = plan(manifest, asked, by_strips=by_strips)
     works: list[Work] = []
     by_zarr: list[tuple[Part, ZarrSource]] = []
     if len(planned.parts) > 1:
@@ -85,7 +87,7 @@ def prepare(logical: LogicalGroup, layout: Layout, asked: Request, *, by_runs: b
         if isinstance(source, EngineSource):
             packing = layout.packings_of(part)
             works.append(Work(part, source, asked.axes is None, asked.working_shape, packing))
-        elif part.run is not None:  # zarr reads for one packing at a time
+        elif part.strip is not None:  # zarr reads for one packing at a time
             return prepare(logical, layout, asked)
         else:
             by_zarr.append((part, source))

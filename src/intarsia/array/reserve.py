@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from zarr.abc.codec import ArrayArrayCodec
 
+from intarsia._compat import store_supports_sync_io
 from intarsia.array.box import Box
-from intarsia.array.logical_group import clean_up
 from intarsia.array.member import codecs_for_size
 from intarsia.array.orientation import View
 from intarsia.array.packings import Packings
@@ -342,3 +342,21 @@ def covered(logical: LogicalGroup, bounds: Bounds) -> Reservation:
             "  Give codecs for a new region where none is, or bounds that regions cover"
         )
     return reserved
+
+
+def clean_up(store: Any, error: BaseException, remove: Callable[[], object]) -> None:
+    """Remove what a change that ended with `error` left in a store, if the store may be asked now.
+
+    By the time an `Exception` comes out of a write, everything that the write began has ended. Ctrl-C comes
+    out at once, with writes still on their way. Icechunk may then never answer; nor is there a need to ask,
+    as nothing was committed and the session is given up. Stores that our threads write to themselves are at
+    rest by then. In all others `intarsia.vacuum` removes what is left.
+
+    A failure to remove is noted on the error, and does not take its place.
+    """
+    if not isinstance(error, Exception) and not store_supports_sync_io(store):
+        return
+    try:
+        remove()
+    except Exception as problem:  # a store that fails writes may fail this too
+        error.add_note(f"what was written could not be removed ({problem}); intarsia.vacuum does it")

@@ -155,14 +155,14 @@ class Work:
     ) -> None:
         self.part, self.source, self.out_shape = part, source, out_shape
         self.packing = packing
-        """How numbers become values; one for every region, where the part is a run."""
+        """How numbers become values; one for every region, where the part is a strip."""
         self.out: Values = None
         """What is read into, with the axes of the member; set when there is memory for it."""
         self.located: Located | None = None
         self.fetcher: Fetcher | None = None
         self._points: list[Placement] | None = None
         self._regions: Ints = _NOWHERE
-        """Of a run, the region of each chunk, where points are read; else that of each piece of its axis."""
+        """Of a strip, the region of each chunk where points are read, and else of each piece of its axis."""
         if points and source.grid:
             self._cut_points()
         else:
@@ -178,15 +178,15 @@ class Work:
     def _cut_axes(self, points: bool) -> None:
         part, source = self.part, self.source
         targets: Any = part.target if not points else ()  # zero-dimensional: one element, asked for often
-        axes, run = zip(part.source, targets, source.chunk_shape, strict=True), part.run
-        if run is None:
+        axes, strip = zip(part.source, targets, source.chunk_shape, strict=True), part.strip
+        if strip is None:
             self._axes = [AxisCuts(*axis) for axis in axes]
         else:
-            borders = [run.borders if k == run.axis else None for k in range(len(source.grid))]
+            borders = [strip.borders if k == strip.axis else None for k in range(len(source.grid))]
             self._axes = [AxisCuts(*axis, at) for axis, at in zip(axes, borders, strict=True)]
-            cuts, size = self._axes[run.axis], source.chunk_shape[run.axis]
+            cuts, size = self._axes[strip.axis], source.chunk_shape[strip.axis]
             first = [inside.start if isinstance(inside, slice) else inside[0] for inside in cuts.inside]
-            self._regions = run.holding(np.array(cuts.chunk) * size + np.array(first))
+            self._regions = strip.holding(np.array(cuts.chunk) * size + np.array(first))
         self._counts = tuple(len(axis.chunk) for axis in self._axes)
         self._gather = sum(isinstance(axis.target[0], np.ndarray) for axis in self._axes) > 1
         if points:
@@ -202,16 +202,16 @@ class Work:
         shape = source.chunk_shape
         owners = [np.asarray(c) // n for c, n in zip(part.source, shape, strict=True)]
         owner = np.ravel_multi_index(tuple(owners), source.grid)
-        run = part.run
-        region = _NOWHERE if run is None else run.holding(np.asarray(part.source[run.axis]))
-        order = np.argsort(owner, kind="stable") if run is None else np.lexsort((region, owner))
+        strip = part.strip
+        region = _NOWHERE if strip is None else strip.holding(np.asarray(part.source[strip.axis]))
+        order = np.argsort(owner, kind="stable") if strip is None else np.lexsort((region, owner))
         owner = owner[order]
         begins = np.diff(owner, prepend=-1) != 0
-        if run is not None:
+        if strip is not None:
             region = region[order]
             begins |= np.diff(region, prepend=-1) != 0
         first = np.flatnonzero(begins)
-        self.chunks, self._regions = owner[first].astype(np.int64), region[first] if run else region
+        self.chunks, self._regions = owner[first].astype(np.int64), region[first] if strip else region
         places: Any = part.target[0]
         self._points = []
         for group in np.split(order, first[1:]):
@@ -225,16 +225,16 @@ class Work:
 
     def region_of(self, position: int) -> int:
         """The row of the region that a chunk belongs to."""
-        run = self.part.run
-        return self.part.row if run is None else int(run.rows[self._regions_of(np.array([position]))[0]])
+        strip = self.part.strip
+        return self.part.row if strip is None else int(strip.rows[self._regions_of(np.array([position]))[0]])
 
     def incomplete_regions(self) -> list[int]:
         """The rows of the regions of which chunks are not stored."""
         positions = np.append(np.flatnonzero(self.nbytes < 0), np.array(self.missing, dtype=np.int64))
-        run = self.part.run
-        if not positions.size or run is None:
+        strip = self.part.strip
+        if not positions.size or strip is None:
             return [self.part.row] if positions.size else []
-        rows: list[int] = run.rows[np.unique(self._regions_of(positions))].tolist()
+        rows: list[int] = strip.rows[np.unique(self._regions_of(positions))].tolist()
         return rows
 
     def packings(self, positions: Ints) -> Iterable[Packing | None]:
@@ -244,9 +244,9 @@ class Work:
         return self.packing.some(self._regions_of(positions))
 
     def _regions_of(self, positions: Ints) -> Ints:
-        """Which regions of the run these chunks belong to."""
-        if self._points is None and self.part.run is not None:
-            positions = np.unravel_index(positions, self._counts)[self.part.run.axis]
+        """Which regions of the strip these chunks belong to."""
+        if self._points is None and self.part.strip is not None:
+            positions = np.unravel_index(positions, self._counts)[self.part.strip.axis]
         return self._regions[positions]
 
     def covered(self, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:

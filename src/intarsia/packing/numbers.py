@@ -3,7 +3,7 @@
 What xarray decides by the attributes of a variable and their types is read in its `coding/variables.py`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -105,6 +105,31 @@ def factor_of(document: Any, what: str) -> Number | None:
     return number_of(document[1], named_type(document[0], what), what)
 
 
+def arguments_of_json(document: Any) -> dict[str, Any]:
+    """The arguments of a packing behind its JSON, checked."""
+    fields = ("stored", "unsigned", "values", "missing", "scale", "offset")
+    if not isinstance(document, dict) or set(document) != set(fields):
+        raise PackingError(f"a packing is an object of {', '.join(fields)}; got {document!r:.200}")
+    given = dict(document)
+    stored = named_type(given["stored"], "stored")
+    if given["unsigned"] not in (None, True, False) or type(given["unsigned"]) is int:
+        raise PackingError(f"unsigned: {given['unsigned']!r} is not true, false or null")
+    if stored.kind != {None: stored.kind, True: "i", False: "u"}[given["unsigned"]]:
+        raise PackingError(f"unsigned: {given['unsigned']!r} means nothing for {stored}")
+    if not isinstance(given["missing"], list):
+        raise PackingError(f"missing: {given['missing']!r:.200} is not a list")
+    numbers = numbers_of(stored, given["unsigned"])
+    marks = [mark_of(mark, numbers) for mark in given["missing"]]
+    return {
+        "stored": stored,
+        "scale": factor_of(given["scale"], "scale"),
+        "offset": factor_of(given["offset"], "offset"),
+        "missing": np.array(marks, dtype=numbers) if marks else (),
+        "unsigned": given["unsigned"],
+        "values": named_type(given["values"], "values"),
+    }
+
+
 def _attribute_type(value: Any) -> np.dtype[Any] | None:
     """The type that xarray sees in an attribute; None for arrays and lists, in which it sees objects."""
     if isinstance(value, np.number):
@@ -194,6 +219,39 @@ def found_by(mark: Any, numbers: np.dtype[Any], values: np.dtype[Any]) -> Sequen
             if values.type(number) == value:
                 return [number]
     return []
+
+
+def arguments_of_attributes(dtype: Any, attributes: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The arguments of the packing that the attributes of a variable describe; None if they describe none."""
+    stored = known_type(dtype, "the stored data type")
+    scale, offset = (attributes.get(name) for name in ("scale_factor", "add_offset"))
+    sign = attributes.get("_Unsigned")
+    if isinstance(sign, np.ndarray | list | tuple) and np.size(sign) == 1:
+        sign = np.ravel(sign)[0]
+    unsigned = {"true": True, "false": False}.get(sign) if isinstance(sign, str) else None
+    if unsigned is not None and stored.kind != ("i" if unsigned else "u"):
+        unsigned = None
+    numbers = numbers_of(stored, unsigned)
+    given = {n: attributes[n] for n in ("_FillValue", "missing_value") if attributes.get(n) is not None}
+    marks = {
+        name: [mark for mark in np.ravel(value) if mark is not None and mark == mark]
+        for name, value in given.items()
+    }
+    masked = any(marks.values())
+    # Attributes that hold nothing but NaN go without saying for floats, but xarray then leaves the type
+    # of the stored numbers alone; on integers it drops them.
+    only_nan = bool(given) and not masked and stored.kind == "f"
+    if scale is None and offset is None and unsigned is None and not masked:
+        return None
+    values = stored if only_nan else value_type(numbers, scale, offset, masked)
+    missing: list[Number] = []
+    for name, listed in marks.items():
+        for mark in listed:
+            if name == "_FillValue" and unsigned is not None:
+                mark = reinterpreted(mark, stored, numbers)
+            missing += found_by(mark, numbers, values)
+    factors = {"scale": scale, "offset": offset}
+    return {"stored": stored, **factors, "missing": missing, "unsigned": unsigned, "values": values}
 
 
 def blocks(shape: tuple[int, ...]) -> Iterator[Any]:

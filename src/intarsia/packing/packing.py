@@ -17,18 +17,15 @@ from intarsia.errors import PackingError
 from intarsia.packing.numbers import (
     BLOCK,
     Number,
+    arguments_of_attributes,
+    arguments_of_json,
     bits_of,
     blocks,
     exact,
     factor,
-    factor_of,
     float_type,
-    found_by,
     known_type,
-    mark_of,
-    named_type,
     numbers_of,
-    reinterpreted,
     value_type,
 )
 
@@ -125,34 +122,8 @@ class Packing:
         Packing('int8', scale=float32(0.5), unsigned=True, values='float32')
         >>> Packing.from_attributes("int8", {"units": "K"})
         """
-        stored = known_type(dtype, "the stored data type")
-        scale, offset = (attributes.get(name) for name in ("scale_factor", "add_offset"))
-        sign = attributes.get("_Unsigned")
-        if isinstance(sign, np.ndarray | list | tuple) and np.size(sign) == 1:
-            sign = np.ravel(sign)[0]
-        unsigned = {"true": True, "false": False}.get(sign) if isinstance(sign, str) else None
-        if unsigned is not None and stored.kind != ("i" if unsigned else "u"):
-            unsigned = None
-        numbers = numbers_of(stored, unsigned)
-        given = {n: attributes[n] for n in ("_FillValue", "missing_value") if attributes.get(n) is not None}
-        marks = {
-            name: [mark for mark in np.ravel(value) if mark is not None and mark == mark]
-            for name, value in given.items()
-        }
-        masked = any(marks.values())
-        # Attributes that hold nothing but NaN go without saying for floats, but xarray then leaves the type
-        # of the stored numbers alone; on integers it drops them.
-        only_nan = bool(given) and not masked and stored.kind == "f"
-        if scale is None and offset is None and unsigned is None and not masked:
-            return None
-        values = stored if only_nan else value_type(numbers, scale, offset, masked)
-        missing: list[Number] = []
-        for name, listed in marks.items():
-            for mark in listed:
-                if name == "_FillValue" and unsigned is not None:
-                    mark = reinterpreted(mark, stored, numbers)
-                missing += found_by(mark, numbers, values)
-        return cls(stored, scale=scale, offset=offset, missing=missing, unsigned=unsigned, values=values)
+        arguments = arguments_of_attributes(dtype, attributes)
+        return None if arguments is None else cls(**arguments)
 
     def with_factors(self, scale: Number | None, offset: Number | None) -> Packing:
         """This packing with another scale and offset of the same types, which are not checked again.
@@ -383,27 +354,7 @@ class Packing:
         >>> Packing.from_json(packing.to_json()) == packing
         True
         """
-        fields = ("stored", "unsigned", "values", "missing", "scale", "offset")
-        if not isinstance(document, dict) or set(document) != set(fields):
-            raise PackingError(f"a packing is an object of {', '.join(fields)}; got {document!r:.200}")
-        given = dict(document)
-        stored = named_type(given["stored"], "stored")
-        if given["unsigned"] not in (None, True, False) or type(given["unsigned"]) is int:
-            raise PackingError(f"unsigned: {given['unsigned']!r} is not true, false or null")
-        if stored.kind != {None: stored.kind, True: "i", False: "u"}[given["unsigned"]]:
-            raise PackingError(f"unsigned: {given['unsigned']!r} means nothing for {stored}")
-        if not isinstance(given["missing"], list):
-            raise PackingError(f"missing: {given['missing']!r:.200} is not a list")
-        numbers = numbers_of(stored, given["unsigned"])
-        marks = [mark_of(mark, numbers) for mark in given["missing"]]
-        return cls(
-            stored,
-            scale=factor_of(given["scale"], "scale"),
-            offset=factor_of(given["offset"], "offset"),
-            missing=np.array(marks, dtype=numbers) if marks else (),
-            unsigned=given["unsigned"],
-            values=named_type(given["values"], "values"),
-        )
+        return cls(**arguments_of_json(document))
 
     @cached_property
     def _key(self) -> tuple[Any, ...]:

@@ -15,10 +15,10 @@ from intarsia.array.append import Addition, completed, reserve_append, reserve_g
 from intarsia.array.box import Box
 from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.hierarchy import open_group
-from intarsia.array.logical_group import LogicalGroup, clean_up
+from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
 from intarsia.array.opening import create
-from intarsia.array.reserve import Reservation, covered, reserve_regions
+from intarsia.array.reserve import Reservation, clean_up, covered, reserve_regions
 from intarsia.array.values import as_values
 from intarsia.errors import BoundsError, NoRegionError, OverlapError, ShapeError
 from intarsia.nullable import optional_dtype
