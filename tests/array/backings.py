@@ -40,10 +40,11 @@ def views(draw, shape, chunks):
     return View(ndim, tuple(axes))
 
 
-def a_member(draw, array, name, view, shape, stored):
-    """A real array that a region of `shape` looks at, and the numbers that it then shows."""
+def a_member(draw, array, name, view, shape, packing, dtype):
+    """A real array that a region of `shape` looks at, and the values that it then shows."""
     needed = view.member_box(Box.sized(shape)).stop
     member_shape = tuple(n + draw(st.integers(0, 2)) for n in needed)
+    stored = np.dtype(dtype) if packing is None else packing.stored
     size = int(np.prod(member_shape, dtype=int))
     numbers = (np.arange(size) * 7 % 251).astype(stored).reshape(member_shape)
     chunks = tuple(draw(st.integers(1, 4)) for _ in member_shape)
@@ -61,7 +62,8 @@ def a_member(draw, array, name, view, shape, stored):
     written = tuple(slice(draw(st.sampled_from([0, 0, 0, n // 2, n])), n) for n in member_shape)
     member[written or ...] = numbers[written]
     numbers = member[...]  # chunks that were never written are the member's fill value
-    return view.seen(numbers[view.member_box(Box.sized(shape)).slices])
+    seen = view.seen(numbers[view.member_box(Box.sized(shape)).slices])
+    return seen if packing is None else packing.decode(seen)
 
 
 @st.composite
@@ -84,9 +86,7 @@ def arrays(draw, max_ndim=3, packings=PACKINGS, store=None):
             model[bounds.slices] = data
             continue
         view = draw(views(bounds.shape, chunks))
-        stored = np.dtype("float64") if packing is None else packing.stored
-        seen = a_member(draw, array, f"m{number}", view, bounds.shape, stored)
-        model[bounds.slices] = seen if packing is None else packing.decode(seen)
+        model[bounds.slices] = a_member(draw, array, f"m{number}", view, bounds.shape, packing, "float64")
         array.add_region(bounds.bounds, member=f"m{number}", packing=packing, view=view)
     return array, model
 
@@ -104,7 +104,7 @@ def series(draw):
     array = intarsia.create({}, "a", shape=shape, chunks=chunks, dtype="float64", fill_value=-5)
     model = np.full(shape, -5.0)
     view = draw(views(shape, [0] * len(shape)))
-    numbers = a_member(draw, array, "m", view, tuple(shape), np.dtype("int16"))
+    numbers = a_member(draw, array, "m", view, tuple(shape), None, "int16")
     lattice = Box.sized(array.manifest.lattice)
     cuts = [0, *sorted(draw(st.sets(st.integers(0, lattice.stop[along])))), lattice.stop[along]]
     tiles = [lattice.with_axis(along, low, high) for low, high in pairwise(cuts) if low < high]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import compress, product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -193,7 +193,7 @@ def _outer_parts(manifest: Manifest, asked: Request, touched: _Columns) -> Itera
     for first, last in spans:
         taken &= first < last
     columns = [(first[taken].tolist(), last[taken].tolist()) for first, last in spans]
-    of_each = rows[taken].tolist(), shift[taken].tolist(), [strips[k] for k in np.flatnonzero(taken).tolist()]
+    of_each = rows[taken].tolist(), shift[taken].tolist(), compress(strips, taken.tolist())
     for k, (row, offsets, strip) in enumerate(zip(*of_each, strict=True)):
         source: list[AxisSelector] = []
         target: list[AxisSelector] = []

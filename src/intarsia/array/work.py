@@ -112,7 +112,9 @@ class AxisCuts:
 
     def _cut_indices(self, source: Ints, target: Ints, size: int, borders: Ints) -> None:
         # Chunks and borders before an index: both grow along the axis, so their sum tells pieces apart.
-        owner = source // size + borders.searchsorted(source, side="right")
+        owner = source // size
+        if borders.size:
+            owner = owner + borders.searchsorted(source, side="right")
         order = np.argsort(owner, kind="stable")
         first = np.unique(owner[order], return_index=True)[1]
         groups = np.split(order, first[1:])
@@ -203,15 +205,16 @@ class Work:
         owners = [np.asarray(c) // n for c, n in zip(part.source, shape, strict=True)]
         owner = np.ravel_multi_index(tuple(owners), source.grid)
         strip = part.strip
-        region = _NOWHERE if strip is None else strip.holding(np.asarray(part.source[strip.axis]))
-        order = np.argsort(owner, kind="stable") if strip is None else np.lexsort((region, owner))
-        owner = owner[order]
-        begins = np.diff(owner, prepend=-1) != 0
-        if strip is not None:
-            region = region[order]
-            begins |= np.diff(region, prepend=-1) != 0
-        first = np.flatnonzero(begins)
-        self.chunks, self._regions = owner[first].astype(np.int64), region[first] if strip else region
+        if strip is None:
+            order = np.argsort(owner, kind="stable")
+            first = np.unique(owner[order], return_index=True)[1]
+        else:
+            region = strip.holding(np.asarray(part.source[strip.axis]))
+            order = np.lexsort((region, owner))
+            changes = (np.diff(owner[order]) != 0) | (np.diff(region[order]) != 0)
+            first = np.append(0, np.flatnonzero(changes) + 1)
+            self._regions = region[order[first]]
+        self.chunks = owner[order[first]].astype(np.int64)
         places: Any = part.target[0]
         self._points = []
         for group in np.split(order, first[1:]):
@@ -230,10 +233,12 @@ class Work:
 
     def incomplete_regions(self) -> list[int]:
         """The rows of the regions of which chunks are not stored."""
-        positions = np.append(np.flatnonzero(self.nbytes < 0), np.array(self.missing, dtype=np.int64))
+        if self.present.size == self.chunks.size and not self.missing:
+            return []
         strip = self.part.strip
-        if not positions.size or strip is None:
-            return [self.part.row] if positions.size else []
+        if strip is None:
+            return [self.part.row]
+        positions = np.append(np.flatnonzero(self.nbytes < 0), np.array(self.missing, dtype=np.int64))
         rows: list[int] = strip.rows[np.unique(self._regions_of(positions))].tolist()
         return rows
 
