@@ -324,3 +324,6 @@ class Members(Mapping[str, AnyArray]):
             self.live[name] = codecs
         else:
             self.live.pop(name, None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Members, (self._group, tuple(self._names), self.live)  # what is open may be gone by then

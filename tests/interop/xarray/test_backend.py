@@ -147,7 +147,7 @@ def many_regions(count):
             store[key.replace(name, copy)] = store[key]
     starts = np.arange(count, dtype=np.int64)
     column = np.stack([starts, np.zeros_like(starts)], axis=1)
-    regions = type(table)(starts, column, column + [1, 1], np.zeros_like(column))
+    regions = type(table).of(starts, column, column + [1, 1], np.zeros_like(column))
     logical = array._logical
     logical.commit(array.manifest.changed(regions=regions, members=names, shape=(2 * count, 4)))
     return store
