@@ -54,6 +54,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+LONGEST_LINE = 500
+"""Characters of one problem of a manifest that are shown."""
+
+
 class IntarsiaError(Exception):
     """Root of every exception that intarsia raises on purpose.
 
@@ -121,6 +125,8 @@ class ManifestError(IntarsiaError, ValueError):
     """
 
     def __init__(self, problems: list[str]) -> None:
+        # Whatever the manifest holds is quoted: it may be long, and it may be no text.
+        problems = [_printable(problem) for problem in problems]
         super().__init__("\n  ".join(["the manifest of the logical array is not valid:", *problems]))
         self.problems = problems
 
@@ -140,9 +146,10 @@ class ManifestVersionError(ManifestError):
         self.version, self.known = version, known
 
     def __str__(self) -> str:
+        version = f"{self.version!s:.40}"
         return (
-            f"the manifest has version {self.version}, and this is intarsia for version {self.known}.\n"
-            f"  Open it with an intarsia that reads version {self.version}: pip install --upgrade intarsia"
+            f"the manifest has version {version}, and this is intarsia for version {self.known}.\n"
+            f"  Open it with an intarsia that reads version {version}: pip install --upgrade intarsia"
         )
 
     def __reduce__(self) -> tuple[type, tuple[int, int]]:  # type: ignore[override]  # narrower
@@ -450,3 +457,13 @@ def has_panicked(error: BaseException) -> bool:
     False
     """
     return type(error).__name__ == "PanicException" and not isinstance(error, Exception)
+
+
+def _printable(text: str) -> str:
+    """A line that every terminal takes, cut off where nobody reads on.
+
+    >>> _printable("fill_value: \\ud800")
+    'fill_value: \\\\ud800'
+    """
+    shown = text.encode(errors="backslashreplace").decode()
+    return shown if len(shown) <= LONGEST_LINE else f"{shown[:LONGEST_LINE]}…"

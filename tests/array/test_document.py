@@ -259,22 +259,62 @@ def test_a_manifest_edited_by_hand_is_refused_and_the_field_is_named(name, docum
 
 JUNK = [
     *(None, True, -1, 0, 1, 7, 1 << 62, 1 << 63, 1 << 64, 10**30, 1.5, float("nan"), float("inf")),
-    *("", "x", "0x", "int8", "0x3ff0000000000000"),
+    *("", "x", "\0", "\ud800", "0x", "int8", "0x3ff0000000000000"),
     *([], [[]], [0], [1, 2, 3], [None], ["x"] * 4, [[0, 0, 0]] * 4, [[[[[]]]]], {}, {"x": 1}),
 ]
+NESTED = []
+for _ in range(5000):
+    NESTED = [NESTED]
+MORE_JUNK = [
+    *(False, 2, -2, 1 << 31, (1 << 62) - 1, (1 << 63) - 1, -(1 << 63), -(1 << 63) - 1, -(10**30), 10**4000),
+    *(0.0, -0.0, 1.0, 1e300, -float("inf")),
+    *("m-1\0", "m-1\n", "a/b", "..", "x" * 100_000, "keep", "1", "NaN", "Infinity"),
+    *(
+        "0x" + "f" * 16,
+        "0x7ff0000000000000",
+        "0X3ff0000000000000",
+        "0x3ff000000000000",
+        "0x3ff00000000000000",
+    ),
+    *("0x3f f0000000000000", "0x٣ff0000000000000"),
+    *("int7", "INT8", "<i2", "object", "complex64", "bool", "string", "float16", "r24"),
+    *([[0, 0, 0]] * 3, [[0, 0]] * 4, [[0, 0, 0, 0]] * 4, [[[0] * 3]] * 4, [0] * 4, [-1] * 4, [True] * 4),
+    *([0.0] * 4, ["0"] * 4, [10**30] * 4, [float("nan")] * 4, [0] * 100_000, NESTED),
+    *({"name": "int16"}, {"name": "optional", "configuration": {}}, {"input_rank": 3, "output": []}, {1: 2}),
+]
+"""What a few seconds do not suffice for."""
 
 
-def paths(node, path=()):
+def paths(node, path=(), most=2):
     yield path
-    items = node.items() if isinstance(node, dict) else enumerate(node[:2]) if isinstance(node, list) else ()
-    for key, below in items:
-        yield from paths(below, (*path, key))
+    listed = enumerate(node[:most]) if isinstance(node, list) else ()
+    for key, below in node.items() if isinstance(node, dict) else listed:
+        yield from paths(below, (*path, key), most)
 
 
 def at(document, path):
     for key in path:
         document = document[key]
     return document
+
+
+def damaged(document, path, junk):
+    """Documents with something wrong at a place, and what was done to each."""
+    for value in junk:
+        changed = copy.deepcopy(document)
+        at(changed, path[:-1])[path[-1]] = value
+        yield changed, value
+    changed = copy.deepcopy(document)
+    at(changed, path[:-1]).__delitem__(path[-1])
+    yield changed, "gone"
+    changed = copy.deepcopy(document)
+    node = at(changed, path)
+    if isinstance(node, dict):
+        node["more"] = 0
+        yield changed, "unknown field"
+    if isinstance(node, list) and node:
+        node.append(copy.deepcopy(node[0]))
+        yield changed, "twice"
 
 
 LISTS = ("members", "packings", "views")
@@ -288,27 +328,110 @@ RELATED = {  # what is damaged in one place may be noticed in another, which ref
 }
 
 
-def refusal(document):
+def refusal(document, table=None):
     """What a reader says against a manifest; empty if it is read, and could be written again."""
     try:
-        Manifest.from_json(document).check()
+        Manifest.from_json(document, table).check()
     except ManifestError as error:
-        return str(error)
+        text = str(error)
+        assert len(text.encode()) < 20_000  # a text that can be printed, and read
+        return text
     return ""
 
 
-def test_any_junk_in_any_place_is_refused_or_harmless(document):
-    """Nothing but `ManifestError`, which names the field."""
+def check_damage(document, table, junk, most):
+    """Nothing but `ManifestError`, which names the field; gives how often it was raised."""
     refused = 0
-    for path in list(paths(document))[1:]:
-        for junk in [*JUNK, "gone"]:
-            damaged = copy.deepcopy(document)
-            if junk == "gone":
-                at(damaged, path[:-1]).__delitem__(path[-1])
-            else:
-                at(damaged, path[:-1])[path[-1]] = junk
-            text = refusal(damaged)
+    document = json.loads(json.dumps(document))
+    for path in list(paths(document, most=most))[1:]:
+        if table is not None and path[0] not in ("regions", "packings"):
+            continue  # the same in both forms
+        for changed, what in damaged(document, path, junk):
+            text = refusal(changed, table)
             refused += bool(text)
             fields = (path[0], *RELATED.get(path[0], ()))
-            assert not text or any(name in text for name in fields), (path, junk, text)
-    assert refused > 1000
+            assert not text or any(name in text for name in fields), (path, what, text)
+            assert text or what != "unknown field", path
+    return refused
+
+
+def both_forms():
+    manifest = manifest_with()
+    yield manifest.to_json(), None
+    yield manifest.to_json("t-x"), manifest.table()
+
+
+def test_any_junk_in_any_place_is_refused_or_harmless():
+    assert sum(check_damage(*form, JUNK, 2) for form in both_forms()) > 1500
+
+
+@pytest.mark.torture
+def test_any_junk_in_every_place_is_refused_or_harmless():
+    junk = JUNK + MORE_JUNK
+    assert sum(check_damage(*form, junk, 9) for form in both_forms()) > 10_000
+
+
+@pytest.mark.parametrize("junk", [None, [], [1], "x", 1, 1.5, True, float("nan")])
+def test_a_manifest_that_is_no_object_is_refused(junk):
+    assert "the attribute 'intarsia' holds" in refusal(junk)
+
+
+CELLS = [*(-1, -2, 0, 1, 2, 7, 1 << 31, (1 << 62) - 1, 1 << 62, (1 << 63) - 1, -(1 << 63), 0x7FF0 << 48)]
+
+
+def test_any_number_in_any_cell_of_a_table_is_refused_or_harmless():
+    manifest = manifest_with()
+    document, table = manifest.to_json("t-x"), manifest.table()
+    names = ["member", *["start"] * 3, *["stop"] * 3, *["member_start"] * 3, "packing", "view", "layer"]
+    refused = 0
+    for column in range(table.shape[1]):
+        for row in (0, 1, slice(None)):
+            for number in CELLS:
+                damaged = table.copy()
+                damaged[row, column] = number
+                text = refusal(document, damaged)
+                refused += bool(text)
+                fields = ["packings"] if column > 12 else [names[column], "regions", "members", "views[0]"]
+                assert not text or any(name in text for name in fields), (row, column, number, text)
+    assert refused > 300
+
+
+FAR = {
+    "shape: 65 axes": {"shape": [1] * 65},
+    "dimension_names: 100000 axes": {"dimension_names": [0] * 10**5},
+}
+
+
+@pytest.mark.parametrize("text", FAR)
+def test_more_axes_than_an_array_can_have_are_refused_at_once(text, document):
+    assert text in refusal(document | FAR[text])
+
+
+@pytest.mark.parametrize("data_type", ["string", "bool", "int8", "float32"])
+def test_data_types_that_cannot_hold_the_values_of_a_packing_are_refused(data_type, document):
+    fill = {"string": "", "bool": False}.get(data_type, 0)
+    assert "kinds[0].values: float64" in refusal(document | {"data_type": data_type, "fill_value": fill})
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        (("packings", "kind"), "packings: 'kind' is a required property"),
+        (("packings", "scale"), "packings: 'scale' is a required property"),
+        (("regions", "stop"), "regions: 'stop' is a required property"),
+    ],
+)
+def test_a_column_that_is_missing_is_named(where, text, document):
+    del document[where[0]][where[1]]
+    assert text in refusal(document)
+
+
+def test_columns_of_different_lengths_are_named(document):
+    document["packings"]["offset"].append(None)
+    assert "packings: offset: expected a list of 2 texts or nulls, as many as kind has" in refusal(document)
+
+
+def test_truth_that_is_a_number_is_refused(document):
+    kind = document["packings"]["kinds"][0]
+    kind.update(unsigned=1.0, missing=[])
+    assert "kinds[0].unsigned: 1.0 is not true, false or null" in refusal(document)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from intarsia import schemas
-from intarsia.array.orientation import View
+from intarsia.array.orientation import MOST_AXES, View
 from intarsia.array.packings import NO_PACKINGS, Packings
 from intarsia.array.table import MOST_REGIONS, NONE, RegionTable
 from intarsia.array.values import is_nullable, type_text, values_dtype
@@ -70,6 +70,9 @@ def problems_of_fields(document: object) -> list[str]:
     if type(version) is int and version not in VERSIONS:
         raise ManifestVersionError(version, max(VERSIONS))
     fields = dict(document)
+    for name in ("shape", "chunk_shape", "dimension_names"):
+        if isinstance(fields.get(name), list) and len(fields[name]) > MOST_AXES:
+            return [f"{name}: {len(fields[name])} axes; {MOST_AXES} are the most"]
     regions, members = fields.get("regions"), fields.get("members")
     for name in ("regions", "packings"):
         if isinstance(fields.get(name), Mapping):
@@ -142,6 +145,8 @@ def parse_columns(
             views.append(View.from_json(view))
         except ShapeError as error:
             problems.append(f"views[{i}]: {error}")
+        if len(problems) >= SHOWN_PROBLEMS:
+            break
     return Columns(regions, packings, tuple(views)), problems[:SHOWN_PROBLEMS]
 
 
@@ -249,9 +254,11 @@ def chosen_packing(manifest: Manifest, given: PackingChoice) -> dict[str, Any]:
 def _holds(manifest: Manifest, packing: Packing) -> bool:
     """Whether the array can hold all values that a packing may have; arrays with nulls take no packings."""
     wanted, values = values_dtype(manifest.data_type), packing.values
-    # NumPy calls the conversion of 64-bit integers to floats safe; it is not.
+    # NumPy calls the conversion of 64-bit integers to floats safe, and that of numbers to texts; it is not.
     long = values.kind in "iu" and values.itemsize == 8 and wanted.kind not in "iu"
-    return not is_nullable(manifest.data_type) and not long and bool(np.can_cast(values, wanted, "safe"))
+    if is_nullable(manifest.data_type) or wanted.kind not in "iufc" or long:
+        return False
+    return bool(np.can_cast(values, wanted, "safe"))
 
 
 def problems_of_regions(manifest: Manifest) -> list[str]:
@@ -298,7 +305,8 @@ def _problems_of_boxes(manifest: Manifest) -> Iterator[str]:
     reach = MOST_ELEMENTS // np.array(manifest.chunk_shape, dtype=np.int64)
     beyond = f"lies beyond the {manifest.lattice} logical chunks of the array"
     for column, bad, what in (
-        ("start", (table.start < 0) | (table.member_start < 0), "is negative"),
+        ("start", table.start < 0, "is negative"),
+        ("member_start", table.member_start < 0, "is negative"),
         ("stop", table.stop <= table.start, "is not above start"),
         ("stop", table.stop > lattice, beyond),
         (

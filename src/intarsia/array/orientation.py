@@ -309,6 +309,8 @@ class View:
         rank, output = document["input_rank"], document["output"]
         if type(rank) is not int:
             raise ShapeError(f"input_rank: {rank!r:.200} is not an integer")
+        if not 0 <= rank <= MOST_AXES:
+            raise ShapeError(f"input_rank: {rank!s:.200} is not a number of axes; {MOST_AXES} are the most")
         if not isinstance(output, list) or len(output) > MOST_AXES:
             raise ShapeError(f"output: {output!r:.200} is not a list of up to {MOST_AXES} axes")
         axes = []

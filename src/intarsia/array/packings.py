@@ -303,7 +303,7 @@ def _parsed_columns(document: Mapping[str, Any], kinds: tuple[Packing, ...]) -> 
     for name in FACTORS:
         listed = document[name]
         if not isinstance(listed, list) or len(listed) != len(kind):
-            raise PackingError(f"{name}: expected a list of {len(kind)} texts or nulls")
+            raise PackingError(f"{name}: expected a list of {len(kind)} texts or nulls, as many as kind has")
         digits = [_digits(getattr(k, name)) for k in kinds]
         spelled = [re.compile(f"0x[0-9a-fA-F]{{{n}}}") if n else None for n in digits]
         bits = np.zeros(len(kind), dtype=np.uint64)

@@ -112,7 +112,7 @@ def arguments_of_json(document: Any) -> dict[str, Any]:
         raise PackingError(f"a packing is an object of {', '.join(fields)}; got {document!r:.200}")
     given = dict(document)
     stored = named_type(given["stored"], "stored")
-    if given["unsigned"] not in (None, True, False) or type(given["unsigned"]) is int:
+    if given["unsigned"] is not None and type(given["unsigned"]) is not bool:
         raise PackingError(f"unsigned: {given['unsigned']!r} is not true, false or null")
     if stored.kind != {None: stored.kind, True: "i", False: "u"}[given["unsigned"]]:
         raise PackingError(f"unsigned: {given['unsigned']!r} means nothing for {stored}")

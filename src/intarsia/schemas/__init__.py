@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jsonschema import Draft202012Validator
+    from jsonschema import Draft202012Validator, ValidationError
 
 __all__ = ["load", "problems"]
 
@@ -39,8 +39,21 @@ def problems(name: str, document: object) -> list[str]:
     >>> problems("codecs/shuffle", {"name": "shuffle", "configuration": {"element_size": 0}})
     ['configuration.element_size: 0 is less than the minimum of 1']
     """
-    problems = sorted(_validator(name).iter_errors(document), key=lambda error: error.json_path)
+    found = [each for error in _validator(name).iter_errors(document) for each in _told(error)]
     return [
         f"{error.json_path.removeprefix('$').removeprefix('.') or 'document'}: {error.message}"
-        for error in problems
+        for error in sorted(found, key=lambda error: error.json_path)
     ]
+
+
+def _told(error: ValidationError) -> list[ValidationError]:
+    """What is wrong by the alternative that comes nearest, rather than that none of several is right."""
+    alternatives: dict[Any, list[ValidationError]] = {}
+    for each in error.context or ():
+        alternatives.setdefault(each.schema_path[0], []).append(each)
+    possible = [
+        errors
+        for errors in alternatives.values()
+        if not any(each.validator == "type" and not each.relative_path for each in errors)
+    ]
+    return min(possible, key=len, default=[error])
