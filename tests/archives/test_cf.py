@@ -1,5 +1,6 @@
 """CF attributes, held against what xarray decodes from the same numbers and attributes."""
 
+import itertools
 import warnings
 
 import numpy as np
@@ -9,8 +10,15 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.archives.cf import PACKING, Decoding, decoded_fill_attribute, encoded_fill_attribute
-from intarsia.errors import IngestError
+from intarsia.archives.cf import (
+    PACKING,
+    Decoding,
+    decoded_fill_attribute,
+    encoded_fill_attribute,
+    packing_of,
+)
+from intarsia.errors import IngestError, PackingError
+from intarsia.packing import Packing
 
 INTEGERS = ["i1", "i2", "i4", "u1", "u2", "u4"]
 KINDS = [*INTEGERS, "f4", "f8"]
@@ -148,3 +156,25 @@ def test_big_endian_attributes_are_numbers_like_others():
     decoding = Decoding.of(np.dtype("i2"), {"scale_factor": scale, "add_offset": offset})
     assert decoding.values == np.dtype("f4")
     assert decoding.packing.decode(np.array([4], "i2")) == 3.5
+
+
+def test_packings_differ_as_the_types_of_their_attributes_do():
+    """What is decided once for thousands of files is decided by types, not by numbers that are equal."""
+    numbers = [None, np.float32(2), np.float64(2), np.int16(2), 2.0, np.array([2.0], "f4")]
+    marks = [None, np.int16(1), np.float32(1), np.float64("nan"), np.array([1, 2], "i2"), "none"]
+    for stored, scale, offset, fill, sign in itertools.product(
+        ["i2", "u1", "f4"], numbers, numbers[:3], marks, [None, "true", "false"]
+    ):
+        attrs = {"scale_factor": scale, "add_offset": offset, "_FillValue": fill, "_Unsigned": sign}
+        given = {name: value for name, value in attrs.items() if value is not None}
+        plain = {
+            name: value[0] if np.ndim(value) and name != "_FillValue" else value
+            for name, value in given.items()
+        }
+        try:
+            expected = Packing.from_attributes(np.dtype(stored), plain)
+        except PackingError:
+            with pytest.raises(IngestError):
+                packing_of(np.dtype(stored), given)
+        else:
+            assert packing_of(np.dtype(stored), given) == expected

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import warnings
 
+import dask
 import netCDF4
 import numpy as np
 import pytest
@@ -23,8 +24,8 @@ def same_bits(ours, theirs):
         return False
     if ours.dtype.kind != "f":
         return np.array_equal(ours, theirs)
+    ours, theirs = ours.ravel(), theirs.ravel()
     absent, bits = np.isnan(theirs), f"u{theirs.dtype.itemsize}"
-    ours, theirs = np.ascontiguousarray(ours), np.ascontiguousarray(theirs)
     return np.array_equal(np.isnan(ours), absent) and np.array_equal(
         ours.view(bits)[~absent], theirs.view(bits)[~absent]
     )
@@ -93,6 +94,28 @@ def write_variables(path, seed):
             variable[:, rows] = numbers[:, rows]
 
 
+def selected(array, values, rng):
+    """One random selection of every kind: what the array gives, and what NumPy does."""
+    shape = values.shape
+    some = [rng.integers(-n, n, rng.integers(1, n + 2)) for n in shape]
+    steps = tuple(slice(*sorted(rng.integers(0, n + 1, 2).tolist()), int(rng.integers(1, 4))) for n in shape)
+    downwards = tuple(slice(None, None, -int(rng.integers(1, 3))) for _ in shape)
+    points = tuple(rng.integers(-n, n, 7) for n in shape)
+    mask = rng.random(shape) < 0.3
+    element = tuple(int(each[0]) for each in points)
+    yield "element", array[element], values[element]
+    yield "basic", array[element[0], ..., steps[2]], values[element[0], ..., steps[2]]
+    yield "steps", array[steps], values[steps]
+    yield "downwards", array[downwards], values[downwards]
+    yield "oindex", array.oindex[tuple(some)], values[np.ix_(*some)]
+    yield "vindex", array.vindex[points], values[points]
+    yield "mask", array.vindex[mask], values[mask]
+    lazy = array.lazy[steps]
+    yield "lazy", lazy.result(), values[steps]
+    if lazy.shape[0]:
+        yield "lazy of lazy", lazy[0].result(), values[steps][0]
+
+
 SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.torture) for seed in range(4, 40))]
 
 
@@ -105,11 +128,21 @@ def test_values_are_those_of_xarray_to_the_bit(tmp_path, seed):
             theirs = {name: variable.values for name, variable in dataset.data_vars.items()}
     report = intarsia.ingest(tmp_path / "0.nc", tmp_path / "repository", concat_dim="time", copy="never")
     assert len(theirs) == IN_A_FILE
-    with xr.open_dataset(report.repository, engine="intarsia") as opened:
+    arrays = {name: intarsia.open(report.repository, name) for name in theirs}
+    rng = np.random.default_rng(seed)
+    with (
+        xr.open_dataset(report.repository, engine="intarsia") as opened,
+        xr.open_dataset(report.repository, engine="intarsia", chunks={}) as chunked,
+    ):
+        in_blocks = chunked.compute(scheduler="threads")
+        by_dask = dask.compute({name: array.to_dask() for name, array in arrays.items()}, scheduler="threads")
         for name, values in theirs.items():
-            array = intarsia.open(report.repository, name)
+            array = arrays[name]
             assert same_bits(array[...], values), (name, array.manifest.packings.kinds)
-            assert same_bits(opened[name].values, values), name
+            for each in (opened[name].values, in_blocks[name].values, by_dask[0][name]):
+                assert same_bits(each, values), name
+            for kind, ours, numpys in selected(array, values, rng):
+                assert same_bits(np.asarray(ours), np.asarray(numpys)), (kind, name, array.manifest)
 
 
 WITHOUT_INTARSIA = """

@@ -14,9 +14,14 @@ from zarr.dtype import ZDType, parse_dtype
 from intarsia.array.attributes import NONFINITE_KEY, RESERVED
 from intarsia.errors import IngestError, PackingError
 from intarsia.packing import Packing
+from intarsia.packing.numbers import KINDS
 
 PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 """Attributes that say how values are packed; a packing in the manifest takes their place."""
+
+FACTORS, MARKS = PACKING[:2], PACKING[2:4]
+NUMBERS = frozenset(dtype.type for dtype in KINDS.values())
+"""Types of attributes that are one number, as files have them."""
 
 FILE_MATTERS = frozenset(
     ("_NCProperties", "_Netcdf4Dimid", "DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME")
@@ -120,12 +125,32 @@ def packing_of(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> Packing | None
     """The packing that a variable's attributes describe, if they describe one that can be undone."""
     if dtype.kind not in "iuf":
         return None
-    names = ("scale_factor", "add_offset")
-    factors = {name: _factor(attrs[name], name) for name in names if attrs.get(name) is not None}
+    given = {name: attrs[name] for name in PACKING if attrs.get(name) is not None}
+    factors = {name: _factor(given[name], name) for name in FACTORS if name in given}
     try:
-        return Packing.from_attributes(dtype, {**attrs, **factors})
+        given_marks = {name: given[name] for name in MARKS if name in given}
+        sign = given.get("_Unsigned")
+        if isinstance(sign, str | None) and NUMBERS.issuperset(map(type, (factors | given_marks).values())):
+            kinds = tuple((name, type(value)) for name, value in factors.items())
+            marks = tuple((name, type(mark), mark.tobytes()) for name, mark in given_marks.items())
+            kind = _kind(dtype, kinds, marks, sign)
+            return kind and kind.with_factors(*map(factors.get, FACTORS))
+        return Packing.from_attributes(dtype, given | factors)
     except PackingError as error:
         raise IngestError(f"it cannot be unpacked: {error}") from error
+
+
+@lru_cache
+def _kind(
+    dtype: np.dtype[Any], factors: tuple[Any, ...], marks: tuple[Any, ...], sign: Any
+) -> Packing | None:
+    """The packing with other numbers as factors: files by the thousand differ in nothing else.
+
+    Of the factors it has the types, which decide everything; marks are given as bytes, as NaN equals nothing.
+    """
+    attrs = {name: np.frombuffer(data, kind)[0] for name, kind, data in marks}
+    attrs |= {name: kind(1) for name, kind in factors}
+    return Packing.from_attributes(dtype, attrs | {"_Unsigned": sign})
 
 
 def _factor(value: Any, name: str) -> Any:

@@ -140,21 +140,28 @@ class SourceEncoding:
             "storage_transformers": [],
         }
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """Equal for equal encodings, also in another process or a year later."""
-        fill = self.data_type.to_json_scalar(self.fill_value, zarr_format=3)
-        return _digest({**self._parts, "fill_value": fill})
-
-    @cached_property
-    def digest_without_fill(self) -> str:
-        """The same for encodings that differ at most in what reads where no chunk is stored."""
-        return _digest(self._parts)
+        return _digests(self)[0]
 
     @property
-    def _parts(self) -> dict[str, Any]:
-        document = self.document((), ())
-        return {key: document[key] for key in ("data_type", "chunk_grid", "codecs")}
+    def digest_without_fill(self) -> str:
+        """The same for encodings that differ at most in what reads where no chunk is stored."""
+        return _digests(self)[1]
+
+    @cached_property
+    def _key(self) -> tuple[Any, ...]:
+        fill = self.fill_value
+        bits = fill.tobytes() if isinstance(fill, np.generic) else repr(fill)
+        texts = (repr(part) for part in (self.codecs, self.filters))
+        return self.chunks, self.stored, self.data_type, bits, *texts, self.copy_reason
+
+    def __eq__(self, other: object) -> bool:
+        return self._key == other._key if isinstance(other, SourceEncoding) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
     @property
     def bare(self) -> "SourceEncoding":
@@ -168,6 +175,14 @@ class SourceEncoding:
         """The source's own codecs in a few words."""
         own = [codec for codec in self.codecs if codec["name"] != "bytes" and not _is_filter(codec["name"])]
         return "+".join(_short(codec) for codec in own) or "raw"
+
+
+@lru_cache
+def _digests(encoding: SourceEncoding) -> tuple[str, str]:
+    """With the fill value and without: once for thousands of files that are encoded alike."""
+    document = encoding.document((), ())
+    parts = {key: document[key] for key in ("data_type", "chunk_grid", "codecs")}
+    return _digest(parts | {"fill_value": document["fill_value"]}), _digest(parts)
 
 
 def _digest(parts: dict[str, Any]) -> str:
