@@ -1,6 +1,7 @@
 """A logical array under any sequence of changes equals a NumPy model of it."""
 
 import tempfile
+from pathlib import Path
 
 import icechunk
 import numpy as np
@@ -8,6 +9,8 @@ import zarr
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
 
 import intarsia
 from intarsia import Packing
@@ -68,6 +71,9 @@ class LogicalArrayMachine(RuleBasedStateMachine):
             assert self.array.manifest == manifest
         else:
             raise AssertionError("a packing held what it cannot hold")
+
+    def is_there(self, name):
+        """An array that a region will look at was made."""
 
     def aligned_box(self, data):
         bounds = []
@@ -135,6 +141,7 @@ class LogicalArrayMachine(RuleBasedStateMachine):
             shape, packing = self.model[index].shape, data.draw(self.packings())
             view, name = data.draw(backings.views(shape, self.array.chunks)), f"there-{self.counter}"
             shown = backings.a_member(data.draw, self.array, name, view, shape, packing, self.dtype)
+            self.is_there(name)
             self.array.add_region(bounds, member=name, packing=packing, view=view)
             self.model[index] = shown
             self.covered[index] = True
@@ -267,11 +274,46 @@ class InARepository(LogicalArrayMachine):
         self.folder.cleanup()
 
 
+class OfReferences(InARepository):
+    """In a repository, in which arrays that are there hold references into a file, and no chunks."""
+
+    def new_store(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.file = Path(self.folder.name) / "files" / "chunks"
+        self.file.parent.mkdir()
+        prefix = f"file://{self.file.parent}/"
+        config = icechunk.RepositoryConfig.default()
+        config.inline_chunk_threshold_bytes = 0
+        place = icechunk.local_filesystem_store(str(self.file.parent))
+        config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, place))
+        storage = icechunk.local_filesystem_storage(f"{self.folder.name}/repository")
+        access = {prefix: icechunk.credentials.LocalFileSystemAccess}
+        self.repository = icechunk.Repository.create(storage, config, access)
+        self.session = self.repository.writable_session("main")
+        return self.session.store
+
+    def is_there(self, name):
+        prototype = default_buffer_prototype()
+
+        async def refer():
+            keys = [key async for key in self.store.list_prefix(f"a/{name}/c")]
+            for key in keys:
+                data = (await self.store.get(key, prototype)).to_bytes()
+                with self.file.open("ab") as file:
+                    offset = file.tell()
+                    file.write(data)
+                self.store.set_virtual_ref(key, f"file://{self.file}", offset=offset, length=len(data))
+
+        sync(refer())
+
+
 SEQUENCES = settings().max_examples
 TestLogicalArrayMachine = LogicalArrayMachine.TestCase
 TestLogicalArrayMachine.settings = settings(max_examples=SEQUENCES, stateful_step_count=12)
 TestOnTheEventLoop = OnTheEventLoop.TestCase
 TestInFiles = InFiles.TestCase
 TestInARepository = InARepository.TestCase
+TestOfReferences = OfReferences.TestCase
 FEWER = settings(max_examples=max(1, SEQUENCES // 4), stateful_step_count=12)
 TestOnTheEventLoop.settings = TestInFiles.settings = TestInARepository.settings = FEWER
+TestOfReferences.settings = FEWER
