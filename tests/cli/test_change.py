@@ -127,6 +127,51 @@ def test_recode_a_box(store, data):
     assert len(intarsia.open(store, "temperature").regions) == 1
 
 
+PACKED = [
+    "int16:scale=0.5,missing=-1",
+    '{"stored": "int16", "scale": 0.5, "missing": [-1]}',
+]
+
+
+@pytest.mark.parametrize("kind", ["store", "plain"])
+@pytest.mark.parametrize("packing", PACKED)
+def test_packings_are_made_kept_and_removed(kind, packing, request, tmp_path):
+    place = request.getfixturevalue(kind)
+    values = np.arange(480.0).reshape(10, 6, 8) / 2 + 0.1
+    file = npy(tmp_path / "a.npy", values.astype("f4"))
+    succeed("append", place, "temperature", file, "--packing", packing)
+    rounded = np.rint(values.astype("f4") * 2) / 2
+
+    def last():
+        return intarsia.open(place, "temperature").regions[-1]
+
+    made = intarsia.Packing("int16", scale=np.float32(0.5), missing=-1)
+    assert last().packing == made
+    succeed("append", place, "temperature", file, "--packing", "keep")
+    assert last().packing == made
+    succeed("append", place, "temperature", file)
+    assert last().packing is None
+    array = intarsia.open(place, "temperature")
+    np.testing.assert_array_equal(array[-30:-10], np.concatenate([rounded, rounded]))
+    np.testing.assert_array_equal(array[-10:], values.astype("f4"))
+    bounds = f"{array.shape[0] - 30}:{array.shape[0] - 10}, ..."
+    for given, expected in (((), made), (("--packing", "keep"), made), (("--packing", "none"), None)):
+        succeed("recode", place, "temperature", "--bounds", bounds, "-c", "zstd", *given)
+        region = intarsia.open(place, "temperature").region_at((array.shape[0] - 30, 0, 0))
+        assert region.packing == expected
+    np.testing.assert_array_equal(intarsia.open(place, "temperature")[-30:-10], array[-30:-10])
+
+
+@pytest.mark.parametrize(
+    ("packing", "code"),
+    [("int16:scale", 2), ("{", 2), ("int7", 4), ("int16:step=2", 4), ("", 4), ("uint8:scale=1e-6", 4)],
+)
+def test_packings_that_are_none_or_too_small_are_refused(store, packing, code):
+    before = intarsia.open_repository(store).lookup_branch("main")
+    failure("recode", store, "temperature", "-c", "zstd", "--packing", packing, code=code)
+    assert intarsia.open_repository(store).lookup_branch("main") == before
+
+
 def test_recode_in_a_plain_store(plain, data):
     said = document("recode", plain, "-c", "raw")
     assert said["snapshot_id"] is None

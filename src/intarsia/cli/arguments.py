@@ -96,6 +96,16 @@ Chunks = Annotated[
 Shards = Annotated[
     str | None, typer.Option("--shards", metavar="N,N,…", help="Shard shape of the new member.")
 ]
+Packing = Annotated[
+    str | None,
+    typer.Option(
+        "--packing",
+        metavar="PACKING",
+        help="How values become stored numbers: TYPE:KEY=VALUE,… or a JSON object, with scale, offset, "
+        "missing, unsigned, values; 'keep' for what is there, 'none' for plain values.",
+        show_default=False,
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -258,15 +268,38 @@ def parse_codec_list(texts: Sequence[str] | None) -> list[Any] | str | None:
     return codecs
 
 
+def parse_packing(text: str | None) -> dict[str, Any]:
+    """What `--packing` says, as an argument of `append` and `recode`; nothing if it was left out.
+
+    >>> parse_packing("int16:scale=0.01,missing=-1")
+    {'packing': {'stored': 'int16', 'scale': 0.01, 'missing': -1}}
+    >>> parse_packing("keep"), parse_packing("none"), parse_packing(None)
+    ({'packing': 'keep'}, {'packing': None}, {})
+    """
+    if text is None:
+        return {}
+    if text in ("keep", "none"):
+        return {"packing": "keep" if text == "keep" else None}
+    if text.lstrip().startswith("{"):
+        return {"packing": _json_object(text, "packing")}
+    stored, _, settings = text.partition(":")
+    options = parse_options(settings.split(","), "packing") if settings else {}
+    return {"packing": {"stored": stored, **options}}
+
+
+def _json_object(text: str, what: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text))
+    except ValueError as error:
+        raise CommandError(f"{what} {text!r} is not valid JSON: {error}") from None
+
+
 def _codec(text: str) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
-        try:
-            document = json.loads(text)
-        except ValueError as error:
-            raise CommandError(f"codec {text!r} is not valid JSON: {error}") from None
+        document = _json_object(text, "codec")
         if not isinstance(document.get("name"), str):
             raise CommandError(f"codec {text!r} has no name")
-        return dict(document)
+        return document
     name, _, settings = text.partition(":")
     if name in ("raw", "auto"):
         raise CommandError(f"codec {name!r} stands alone, without other codecs")

@@ -91,6 +91,7 @@ def append(
     axis: Annotated[int, typer.Option("--axis", help="The axis that grows.")] = 0,
     chunks: args.Chunks = None,
     shards: args.Shards = None,
+    packing: args.Packing = None,
     merge: Annotated[
         bool, typer.Option("--merge/--no-merge", help="Let the region before grow if it is encoded equally.")
     ] = True,
@@ -99,7 +100,8 @@ def append(
 ) -> None:
     """Append data from a file; without codecs it is encoded like the region before it.
 
-    In a repository this is one commit, safe beside other writers.
+    Nothing is rounded unless a packing is asked for. In a repository this is one commit, safe beside other
+    writers.
 
     Example: intarsia append data/store temperature may.npy -c shuffle:element_size=4 -c zstd:level=9
     """
@@ -109,6 +111,7 @@ def append(
         "chunks": args.parse_sizes(chunks, "chunks"),
         "shards": args.parse_sizes(shards, "shards"),
         "merge": merge,
+        **args.parse_packing(packing),
     }
     values = load(data)
     commit = None

@@ -28,12 +28,14 @@ def recode(
     ] = None,
     chunks: args.Chunks = None,
     shards: args.Shards = None,
+    packing: args.Packing = None,
     message: args.Message = None,
     as_json: args.Json = False,
 ) -> None:
     """Encode a box of an array anew: same values, other codecs, one new member.
 
-    In a repository older versions stay as they are.
+    Packed regions stay packed; --packing none unpacks them, another packing packs anew, and rounds. In a
+    repository older versions stay as they are.
 
     Example: intarsia recode data/store temperature --bounds '0:365, :, :' -c zstd:level=19
     """
@@ -45,6 +47,7 @@ def recode(
         "codecs": codecs,
         "chunks": args.parse_sizes(chunks, "chunks"),
         "shards": args.parse_sizes(shards, "shards"),
+        **args.parse_packing(packing),
     }
     commit = None
     with waiting("recoding", counted=False):
