@@ -239,6 +239,25 @@ def test_a_resize_shows_the_fill_value_whatever_a_region_can_hold():
     assert len(array.regions) == 1
 
 
+def test_a_resize_copies_what_many_regions_cannot_show_into_one_member():
+    array = created(shape=(6, 5), chunks=(1, 2), fill_value=1e9)
+    numbers = np.arange(36, dtype="int16").reshape(6, 6)
+    array.group.create_array("there", data=numbers, chunks=(1, 2))
+    scales = [Packing("int16", scale=0.1 * (i + 1)) for i in range(5)]
+    for i, packing in enumerate(scales):  # the last one is a chunk long, and one row is a hole
+        start = 4 if i == 4 else 0
+        array.add_region(((i, i + 1), (start, 5)), member="there", member_start=(i, start), packing=packing)
+    before, generation = array[...], array.generation
+    array.resize((6, 9))
+    np.testing.assert_array_equal(array[:, :5], before)
+    assert (array[:, 5:] == 1e9).all()
+    assert len(array.members) == 2
+    assert array.generation == generation + 2
+    assert packings(array).count(None) == 5
+    array.resize((4, 4))
+    np.testing.assert_array_equal(array[...], before[:4, :4])
+
+
 def test_a_resize_shows_the_fill_value_where_a_region_is_seen_downwards():
     array = created(shape=(3, 3), chunks=(2, 2), fill_value=100)
     view = View.identity(2).flip(0, length=3).flip(1, length=3)

@@ -14,7 +14,7 @@ from intarsia.array.document import NAME, problems_of_regions
 from intarsia.array.manifest import sizes_of
 from intarsia.array.member import Encoding, encoding_of, grain, member_problem
 from intarsia.array.orientation import View
-from intarsia.array.recode import recode
+from intarsia.array.recode import copy_out
 from intarsia.array.reserve import Room, check_shape, encoding_like, lattice_box, reserve_regions
 from intarsia.array.table import NONE, RegionTable, Row
 from intarsia.array.values import as_values
@@ -160,34 +160,55 @@ def resize(logical: LogicalGroup, shape: Sequence[int], options: Options = NO_OP
         raise ShapeError(f"the shape {new_shape} does not have {manifest.ndim} sizes of at least 0")
     if new_shape == manifest.shape:
         return
-    resized = replace(manifest, shape=new_shape)
-    resized.without_regions().check()
-    table = manifest.regions
-    lattice = np.array(resized.lattice, dtype=np.int64)
-    kept = np.flatnonzero((table.start < lattice).all(axis=1))
-    table = table.take(kept)
-    table = replace(table, stop=np.minimum(table.stop, lattice))
-    cropped = replace(resized, regions=table)
+    replace(manifest, shape=new_shape).without_regions().check()
+    while ends := _unfit_ends(logical, new_shape, options):
+        copy_out(logical, *ends)
+    manifest = logical.manifest
+    cropped, _ = _cropped(manifest, new_shape)
     room = Room(logical)
-    rows = [cropped.regions.row(i) for i in _uncovering_rows(manifest, cropped)]
-    unfit = [(box, row) for row in rows if (box := _unfit(manifest, cropped, row)) is not None]
-    if unfit:  # first make them fit
-        asked = Encoding(options=options)
-        plain = [(manifest.elements(box), encoding_like(logical, row, asked)) for box, row in unfit]
-        for elements, encoding in plain:
-            recode(logical, elements.bounds, encoding)
-        resize(logical, shape, options)
-        return
-    for row in rows:
+    for i in _uncovering_rows(manifest, cropped):
+        row = cropped.regions.row(i)
         for uncovered in cropped.elements(row.box).without(manifest.elements(row.box)):
             room.in_region(cropped, row, uncovered, options)
-    blank = room.reserved(manifest.changed(regions=table, shape=new_shape))
+    blank = room.reserved(manifest.changed(regions=cropped.regions, shape=new_shape))
     with blank.shown_when_filled(logical):
         blank.fill(logical, lambda _: manifest.fill_value)
 
 
-def _unfit(before: Manifest, after: Manifest, row: Row) -> Box | None:
-    """A last, partial chunk of a region whose member cannot show the fill value where it becomes longer.
+def _cropped(manifest: Manifest, shape: tuple[int, ...]) -> tuple[Manifest, list[int]]:
+    """What another shape leaves of the regions; and which rows they are."""
+    resized, table = replace(manifest, shape=shape), manifest.regions
+    lattice = np.array(resized.lattice, dtype=np.int64)
+    kept = np.flatnonzero((table.start < lattice).all(axis=1))
+    table = table.take(kept)
+    return replace(resized, regions=replace(table, stop=np.minimum(table.stop, lattice))), kept.tolist()
+
+
+def _unfit_ends(
+    logical: LogicalGroup, shape: tuple[int, ...], options: Options
+) -> tuple[list[int], int, Encoding] | None:
+    """Regions whose last chunk along an axis has to be copied before the array can become longer there.
+
+    Those that are encoded alike, so that one member can take them all; None if none is left.
+    """
+    manifest, asked = logical.manifest, Encoding(options=options)
+    cropped, kept = _cropped(manifest, shape)
+    encodings: dict[tuple[Any, ...], Encoding] = {}
+    groups: dict[tuple[int, str], tuple[list[int], int, Encoding]] = {}
+    for i in _uncovering_rows(manifest, cropped):
+        row = cropped.regions.row(i)
+        axis = _unfit_axis(manifest, cropped, row)
+        if axis is not None:
+            alike = row.member, row.view, manifest.stored_type(row)
+            if alike not in encodings:
+                encodings[alike] = encoding_like(logical, row, asked)
+            encoding = encodings[alike]
+            groups.setdefault((axis, repr(encoding)), ([], axis, encoding))[0].append(kept[i])
+    return next(iter(groups.values()), None)
+
+
+def _unfit_axis(before: Manifest, after: Manifest, row: Row) -> int | None:
+    """The axis along which a member cannot show the fill value where its region becomes longer, if any.
 
     It is packed and has no number for it, or it is looked at from the end, beyond which there is nothing.
     """
@@ -197,10 +218,7 @@ def _unfit(before: Manifest, after: Manifest, row: Row) -> Box | None:
     if packing is None or packing.holds(before.fill_value):
         reversed_axes = () if view is None else [axis.source for axis in view.axes if axis.stride < 0]
         longer = [axis for axis in longer if axis in reversed_axes]
-    if not longer:
-        return None
-    end = row.box.stop[longer[0]]
-    return row.box.with_axis(longer[0], end - 1, end)
+    return longer[0] if longer else None
 
 
 def _uncovering_rows(before: Manifest, after: Manifest) -> list[int]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from intarsia.array.box import BLOCK_BYTES, Box, blocks
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
@@ -82,6 +84,27 @@ def reserve_recode(
     names = (*manifest.members, ready or room.made[0])
     reserved = room.reserved(manifest.changed(regions=table, members=names, packings=packings))
     return replace(reserved, copied=copied)
+
+
+def copy_out(logical: LogicalGroup, numbers: Sequence[int], axis: int, encoding: Encoding) -> None:
+    """Copy the last logical chunk of some regions along an axis into one new member, as plain values."""
+    manifest, chosen = logical.manifest, list(numbers)
+    table, stop = manifest.regions, manifest.regions.stop.copy()
+    boxes = [table.row(i).box for i in chosen]
+    boxes = [box.with_axis(axis, box.stop[axis] - 1, box.stop[axis]) for box in boxes]
+    around = Box(
+        tuple(map(min, zip(*(box.start for box in boxes), strict=True))),
+        tuple(map(max, zip(*(box.stop for box in boxes), strict=True))),
+    )
+    room = Room(logical)
+    room.in_new_member(manifest.elements(around), encoding, *map(manifest.elements, boxes))
+    stop[chosen, axis] -= 1
+    left = replace(table, stop=stop).take(np.flatnonzero((stop > table.start).all(axis=1)))
+    rows = [Row(len(manifest.members), box, box.seen_from(around.start).start) for box in boxes]
+    changed = left.joined(RegionTable.from_rows(rows, manifest.ndim))
+    reserved = room.reserved(manifest.changed(regions=changed, members=(*manifest.members, *room.made)))
+    with reserved.shown_when_filled(logical):
+        copy_values(logical, reserved)
 
 
 class StoredNumbers(LogicalGroup):
