@@ -280,6 +280,22 @@ def test_an_asked_for_type_rounds_the_unpacked_value_once(tmp_path):
         assert np.array_equal(sst[...], dataset.sst.values.astype("f4"))
 
 
+@pytest.mark.parametrize("attrs", [{"scale_factor": 0.1}, {"add_offset": 1 / 3}, {}])
+def test_an_asked_for_type_is_a_packing_where_that_gives_the_same(tmp_path, attrs):
+    numbers = np.arange(-24, 24).reshape(1, 6, 8) * 1365
+    netcdf(tmp_path / "0.nc", 0, kind="i2", values=numbers, fill=numbers[0, 0, 0], attrs=attrs)
+    target = "float16" if not attrs else "float32"
+    report = intarsia.ingest(tmp_path / "0.nc", tmp_path / "r", concat_dim="time", dtype={"sst": target})
+    sst = intarsia.open(report.repository, "sst")
+    with xr.open_dataset(tmp_path / "0.nc") as dataset, np.errstate(over="ignore"):
+        assert same_bits(sst[...], dataset.sst.values.astype(target))
+    (member,) = sst.members.values()
+    plain = [codec["name"] for codec in member.metadata.to_dict()["codecs"]]
+    assert plain == (
+        ["bytes", "numcodecs.shuffle", "numcodecs.zlib"] if attrs else ["cast_value", *plain[1:]]
+    )
+
+
 def test_manifests_say_version_2_only_where_something_is_packed(tmp_path):
     netcdf(tmp_path / "0.nc", 0)
     report = intarsia.ingest(tmp_path / "0.nc", tmp_path / "repository", concat_dim="time")

@@ -96,10 +96,28 @@ class Decoding:
         if packing is None:
             return Packing(self.stored, values=logical)
         if changes and packing.values.kind == "f":
-            return packing
+            return self._rounded(logical) or packing
         # Whole numbers, one conversion: right in whatever type holds the result.
         factors = {"scale": packing.scale, "offset": packing.offset}
         return Packing(self.stored, **factors, unsigned=packing.unsigned, values=logical)
+
+    def _rounded(self, logical: np.dtype[Any]) -> Packing | None:
+        """The packing to a shorter float, where it gives what unpacking and then rounding gives.
+
+        A packing rounds after every step. With one step there is no difference, if it is computed in the
+        longer type: so the factor has that one. Numbers have to be the same in either.
+        """
+        packing = self.packing
+        if packing is None or packing.values.kind != "f" or logical.kind != "f":
+            return None
+        steps = {name: f for name in ("scale", "offset") if (f := getattr(packing, name)) is not None}
+        exact = np.can_cast(self.numbers, logical, "safe")
+        exact = exact and all(np.can_cast(factor.dtype, packing.values, "safe") for factor in steps.values())
+        if logical.itemsize >= packing.values.itemsize or len(steps) > 1 or not exact:
+            return None
+        factors: dict[str, Any] = {name: packing.values.type(factor) for name, factor in steps.items()}
+        marks, sign = packing.missing, packing.unsigned
+        return Packing(self.stored, **factors, missing=marks, unsigned=sign, values=logical)
 
     def needs_filters(self, logical: np.dtype[Any]) -> bool:
         """Whether only filters of a member can give values of this type: a packing does not round twice."""
@@ -108,7 +126,7 @@ class Decoding:
         if self.missing or self.is_scaled:
             kind = self.values
             exact = kind.kind == "f" or kind.itemsize < 8 or logical.kind in "iu"
-            return not (exact and np.can_cast(kind, logical, "safe"))
+            return not (exact and np.can_cast(kind, logical, "safe")) and self._rounded(logical) is None
         return logical.kind != "f" and not np.can_cast(self.numbers, logical, "safe")
 
     def __str__(self) -> str:
