@@ -225,8 +225,9 @@ class Ingestion:
     def committed(self, message: str | None) -> IngestReport:
         """Write everything in one commit; a repository is made only when something is to go into it."""
         repo = self._opened()
+        ready: tuple[Draft, set[str]] | None = None
         if repo is None:
-            draft, unchanged = self._drafted(Dataset())
+            ready = draft, unchanged = self._drafted(Dataset())
             self._raise_if_asked(draft)
             if not draft.placed:
                 return self._report(draft, Dataset(), unchanged, None)
@@ -236,7 +237,9 @@ class Ingestion:
         attempts: list[tuple[IngestReport, _Written | str]] = []
 
         def prepare() -> _Written | str:
-            report, prepared = self._written(commit.repo)
+            nonlocal ready
+            report, prepared = self._written(commit.repo, ready)
+            ready = None  # it was written into, and somebody was faster
             commit.message = message or f"ingest: {report.summary}"
             attempts.append((report, prepared))
             return prepared
@@ -245,12 +248,17 @@ class Ingestion:
         report, prepared = attempts[-1]
         return report if isinstance(prepared, str) else with_fields(report, snapshot_id=snapshot)
 
-    def _written(self, repo: icechunk.Repository) -> tuple[IngestReport, _Written | str]:
-        """Draft everything and write it into a session; if nothing is new, that is the snapshot as it is."""
+    def _written(
+        self, repo: icechunk.Repository, ready: tuple[Draft, set[str]] | None = None
+    ) -> tuple[IngestReport, _Written | str]:
+        """Draft everything and write it into a session; if nothing is new, that is the snapshot as it is.
+
+        `ready` is the draft of a new dataset, if there is one already.
+        """
         while True:
             session = repo.writable_session(self.branch)
             dataset = self._read(session)
-            draft, unchanged = self._drafted(dataset)
+            draft, unchanged = ready if ready and dataset.is_new else self._drafted(dataset)
             self._raise_if_asked(draft)
             reopened, prefixes = with_containers(repo, draft.locations(), self.urls, self.sources.options)
             report = self._report(draft, dataset, unchanged, reopened)
