@@ -296,8 +296,10 @@ class OfReferences(InARepository):
         prototype = default_buffer_prototype()
 
         async def refer():
-            keys = [key async for key in self.store.list_prefix(f"a/{name}/c")]
+            keys = [key async for key in self.store.list_prefix(f"a/{name}/")]
             for key in keys:
+                if key.endswith("zarr.json"):
+                    continue
                 data = (await self.store.get(key, prototype)).to_bytes()
                 with self.file.open("ab") as file:
                     offset = file.tell()
