@@ -13,7 +13,7 @@ from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 import intarsia
 from intarsia import OffsetCodec, PadCodec, with_padding
 from intarsia.codecs import fits_header, npy_header, tiff_header
-from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError
+from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError, ReadError
 
 
 def endian(dtype):
@@ -275,6 +275,6 @@ def test_nullable_and_logical_arrays_compare_headers(tmp_path):
     logical = intarsia.create(tmp_path / "l", "a", shape=(0,), chunks=(4,), dtype="u1")
     logical.append(np.arange(8), codecs=[PadCodec(nbytes=4, padding=b"HEAD")])
     assert logical.with_config(verify_header=True)[...].tolist() == list(range(8))
-    with pytest.raises(ChunkDecodeError, match="byte 0 is 0x48 instead of 0x42"):
+    with pytest.raises(ReadError, match="byte 0 is 0x48 instead of 0x42"):
         with_padding(logical, b"BEAD", verify_header=True)[...]
     assert with_padding(logical, b"BEAD")[...].tolist() == list(range(8))

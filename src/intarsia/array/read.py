@@ -20,6 +20,7 @@ from intarsia.array.values import Values, allocated
 from intarsia.array.work import Queue, Work, threads_for
 from intarsia.array.zarr_fallback import culprit, read_part_by_zarr
 from intarsia.codecs.current_chunk import working_on
+from intarsia.codecs.runtime import NO_OPTIONS, Options
 from intarsia.errors import ReadError
 from intarsia.parallel import check_store
 
@@ -50,7 +51,8 @@ def _read(
     logical: LogicalGroup, layout: Layout, asked: Request, config: LogicalConfig
 ) -> tuple[Values, list[int], None]:
     """The values as one layout has them, and the regions in which chunks are missing."""
-    prepared = prepare(logical, layout, asked, by_strips=True)
+    options = config.options if config.verify_header else NO_OPTIONS
+    prepared = prepare(logical, layout, asked, options, by_strips=True)
     out = _output(layout, prepared.plan)
     for work in prepared.works:
         work.out = work.part.onto(out)
@@ -72,7 +74,12 @@ def _read(
 
 
 def prepare(
-    logical: LogicalGroup, layout: Layout, asked: Request, *, by_strips: bool = False
+    logical: LogicalGroup,
+    layout: Layout,
+    asked: Request,
+    options: Options = NO_OPTIONS,
+    *,
+    by_strips: bool = False,
 ) -> PreparedRead:
     """Find every chunk that a request needs, and where its bytes are; in parts as `plan` makes them."""
     manifest = layout.manifest
@@ -83,12 +90,12 @@ def prepare(
         owner = manifest.regions.member
         layout.members.open_together(manifest.members[owner[part.row]] for part in planned.parts)
     for part in planned.parts:
-        source = layout.source_of(part)
+        source = layout.source_of(part).with_options(options)
         if isinstance(source, EngineSource):
             packing = layout.packings_of(part)
             works.append(Work(part, source, asked.axes is None, asked.working_shape, packing))
         elif part.strip is not None:  # zarr reads for one packing at a time
-            return prepare(logical, layout, asked)
+            return prepare(logical, layout, asked, options)
         else:
             by_zarr.append((part, source))
     if works:

@@ -58,7 +58,7 @@ class Source:
         self.path = array.path
         self.is_plain = is_plain
         """Whether its values lie in plain NumPy memory, so that they may be read right into an output."""
-        self._for_writing: tuple[Options, AnySource] | None = None
+        self._with_options: tuple[Options, AnySource] | None = None
 
     @staticmethod
     def of(name: str, array: zarr.Array[Any]) -> AnySource:
@@ -78,13 +78,14 @@ class Source:
         except _ObstacleError as obstacle_met:
             return ZarrSource(name, array, str(obstacle_met), is_plain=_is_plain(array))
 
-    def with_options(self, options: Options) -> Source:
-        """The member, to be written with run-time options; the last one asked for is kept."""
+    def with_options(self, options: Options) -> AnySource:
+        """The member, to be read or written with run-time options; the last one asked for is kept."""
         if not options:
+            assert isinstance(self, EngineSource | ZarrSource)
             return self
-        if self._for_writing is None or self._for_writing[0] != options:
-            self._for_writing = options, Source.of(self.name, options.on(self.array))
-        return self._for_writing[1]
+        if self._with_options is None or self._with_options[0] != options:
+            self._with_options = options, Source.of(self.name, options.on(self.array))
+        return self._with_options[1]
 
     def stored_as(self, index: tuple[int, ...] | None) -> tuple[int, ...] | None:
         """The position of the stored object that holds a chunk: of the chunk itself, or of its shard."""
