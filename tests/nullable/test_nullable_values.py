@@ -62,24 +62,13 @@ def test_reshaping_and_transposing_keep_nulls_in_place():
     assert data.ravel("F").tolist() == [None, 3, 1, None, 2, 5]
 
 
-@pytest.mark.parametrize("convert", [np.asarray, np.array, lambda x: np.add(x, 1), np.mean, np.sum, np.stack])
+@pytest.mark.parametrize("convert", [np.asarray, np.array, np.median, np.sort, np.cumsum, np.vstack])
 def test_nulls_never_become_numbers(convert):
     with pytest.raises((NullsPresentError, TypeError)):
         convert(sample())
 
 
-def test_operators_are_not_guessed():
-    for attempt in (
-        lambda: sample() + 1,
-        lambda: np.arange(3) + sample(),
-        lambda: -sample(),
-        lambda: sample() > 1,
-    ):
-        with pytest.raises(TypeError):
-            attempt()
-    compared = sample() == 5
-    assert compared.tolist() == [[None, False, False], [False, None, True]]
-    assert (sample() != sample()).tolist() == [[None, False, False], [False, None, False]]
+def test_it_has_no_hash_as_no_array_has():
     with pytest.raises(TypeError, match="unhashable"):
         hash(sample())
 

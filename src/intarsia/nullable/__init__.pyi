@@ -8,6 +8,7 @@ from .nullable_values import NullableValues
 from .nulls import UNSET, dtype_without_nulls, without_nulls
 from .sentinel import SentinelCodec
 from .tables import from_arrow, from_pandas, from_polars, to_arrow, to_pandas, to_polars
+from .to_dask import to_dask
 
 __all__ = [
     "NULL",
@@ -32,6 +33,7 @@ __all__ = [
     "open_array",
     "optional_dtype",
     "to_arrow",
+    "to_dask",
     "to_pandas",
     "to_polars",
     "without_nulls",

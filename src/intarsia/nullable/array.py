@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from zarr.core.attributes import Attributes
 
 from intarsia._compat import is_pure_fancy_indexing
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-class NullableArray:
+class NullableArray(NDArrayOperatorsMixin):
     """A zarr array with missing values: masked arrays out, anything with nulls in.
 
     Values that would change in the data type of the array are refused. To write them all the same, convert
-    them first: `a[...] = nullable.as_nullable(data, a.dtype, casting="unsafe")`.
+    them first: `a[...] = nullable.as_nullable(data, a.dtype, casting="unsafe")`. Operators and ufuncs compute
+    lazily, with dask; what `read_nullable` gives computes at once.
 
     >>> from intarsia import nullable
     >>> a = nullable.create_array({}, shape=4, dtype="int16")
@@ -40,6 +42,9 @@ class NullableArray:
     """
 
     __slots__ = ("_na_object", "zarr_array")
+    __eq__ = object.__eq__  # as zarr arrays: which array it is, not what is in it
+    __ne__ = object.__ne__
+    __hash__ = object.__hash__
 
     zarr_array: zarr.Array[Any]
     """The zarr array itself; its reads give `NullableValues`."""
@@ -251,6 +256,36 @@ class NullableArray:
     def resize(self, shape: Any) -> None:
         """Change the shape; new elements are the fill value."""
         self.zarr_array.resize(shape)
+
+    # -- computing
+
+    def to_dask(self, chunks: Any = None) -> Any:
+        """A dask array with blocks of `NullableValues`, which computes with nulls as they do.
+
+        >>> from intarsia import nullable
+        >>> a = nullable.create_array({}, data=[1, None, 3], chunks=2)
+        >>> (a.to_dask() * 2).mean().compute()
+        NullableValues(4.0, dtype=float64)
+        """
+        from intarsia.nullable.to_dask import to_dask  # which needs dask
+
+        return to_dask(self, chunks)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if options.get("out"):
+            raise TypeError(
+                f"{ufunc.__name__} cannot write into a stored array in place.\n"
+                "  Write what you mean: a[selection] = a.read_nullable(selection) + 1"
+            )
+        lazy = [given.to_dask() if isinstance(given, NullableArray) else given for given in inputs]
+        return getattr(ufunc, method)(*lazy, **options)
+
+    if not TYPE_CHECKING:  # so that a type checker still finds misspelt names
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                f"a NullableArray has no {name!r}. To compute: read_nullable() at once, to_dask() lazily"
+            )
 
     # -- other libraries
 

@@ -127,7 +127,7 @@ def as_masked(data: Any, *, collapse: bool = False) -> np.ma.MaskedArray[Any, An
 
 def _is_element(kind: type) -> bool:
     """Whether an object of this type is an element of an array, or a null."""
-    return _is_null(kind) or kind is Some or (not issubclass(kind, tuple) and _family(kind) is not None)
+    return is_null_type(kind) or kind is Some or (not issubclass(kind, tuple) and _family(kind) is not None)
 
 
 def from_objects(
@@ -172,7 +172,7 @@ def _split(
     flat: list[Any], kinds: set[type], depth: int
 ) -> tuple[np.ndarray[Any, np.dtype[np.uint8]] | None, list[Any]]:
     """`missing`, or None if nothing is, and what is present."""
-    nulls = {kind for kind in kinds if _is_null(kind)}
+    nulls = {kind for kind in kinds if is_null_type(kind)}
     if Some in kinds or any(issubclass(kind, np.ndarray) for kind in kinds - nulls):
         pairs = [unwrap(_bare(value), depth) for value in flat]
         missing = np.array([level for _, level in pairs], dtype=np.uint8)
@@ -188,7 +188,8 @@ def _split(
     return np.frombuffer(null, dtype=np.uint8) * np.uint8(depth), present
 
 
-def _is_null(kind: type) -> bool:
+def is_null_type(kind: type) -> bool:
+    """Whether objects of this type are null: None, `NULL`, `np.ma.masked`, and pandas' NA and NaT."""
     if kind is type(None) or kind is Null or kind is type(np.ma.masked):
         return True
     return kind.__name__ in ("NAType", "NaTType") and kind.__module__.startswith("pandas.")
@@ -198,7 +199,7 @@ def _bare(value: Any) -> Any:
     """An array without dimensions as its element, which may be masked."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
-    return NULL if _is_null(type(value)) else value
+    return NULL if is_null_type(type(value)) else value
 
 
 def _family(kind: type) -> str | None:

@@ -14,6 +14,7 @@ import numpy as np
 from intarsia.casting import Casting, cast_values
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.nullable import elements
+from intarsia.nullable.computing import Computing
 
 type Array = np.ndarray[Any, Any]
 type Order = Literal["K", "A", "C", "F"]
@@ -26,7 +27,7 @@ _SHOWN = 10
 """Elements of a dimension that `repr` shows; of more, the first and the last half as many."""
 
 
-class NullableValues:
+class NullableValues(Computing):
     """Values, and for each whether it is missing: 0 present, k null, counted from the inside.
 
     With one level of null it shares its memory with a NumPy masked array, both ways.
@@ -54,7 +55,6 @@ class NullableValues:
     """How many levels of null there are: 1, unless data types are nested."""
 
     __hash__ = None  # type: ignore[assignment]  # as NumPy arrays: compared element by element
-    __array_ufunc__ = None  # NumPy then leaves the operators to this class, which has none but == and !=
 
     def __init__(self, values: Any, missing: Any = None, depth: int = 1) -> None:
         if not 1 <= depth <= elements.MOST_LEVELS:
@@ -222,12 +222,6 @@ class NullableValues:
             parts = [self[i]._shown() for i in range(len(self))]
         return f"[{', '.join(parts)}]"
 
-    def __eq__(self, other: object) -> Any:
-        return self.masked() == (other.masked() if isinstance(other, NullableValues) else other)
-
-    def __ne__(self, other: object) -> Any:
-        return self.masked() != (other.masked() if isinstance(other, NullableValues) else other)
-
     def equals(self, other: NullableValues) -> bool:
         """Whether both hold the same: shape, levels of null, and present values to the bit.
 
@@ -379,10 +373,6 @@ class NullableValues:
     def tobytes(self, order: Order | None = "C") -> bytes:
         """Refused, as `view`; numcodecs wants to see it in whatever passes for an array."""
         raise DataTypeError(_NO_BYTES)
-
-    def all(self) -> Any:
-        """Whether all present values are true."""
-        return self.masked(collapse=True).all()
 
 
 def _as_view(key: Any) -> Any:

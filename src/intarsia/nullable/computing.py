@@ -1,0 +1,366 @@
+"""Computing with nulls: operators, ufuncs, reductions and a few functions of NumPy, for `NullableValues`.
+
+The answers are Arrow's. A null in gives a null out, `&` and `|` of bools know three values (null & False is
+False), a condition that is null chooses nothing. Reductions pass over nulls; of nothing, even a sum is null.
+
+Elements that are null never reach NumPy: what lies beneath them may be anything, and would warn or overflow.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from intarsia.nullable.elements import beneath
+from intarsia.nullable.reductions import Axis, Options, only_level, reduced
+
+if TYPE_CHECKING:
+    from intarsia.nullable.nullable_values import NullableValues
+
+type Array = np.ndarray[Any, Any]
+
+_KLEENE = {np.bitwise_and: False, np.logical_and: False, np.bitwise_or: True, np.logical_or: True}
+"""Logic of three values, and the value of one operand that decides alone, whatever the other is."""
+
+_SCALARS = (bool, int, float, complex, str, bytes, np.generic)
+"""What NumPy takes as it is, so that it adapts to the array's data type: int8 + 1 stays int8."""
+
+
+class Computing(NDArrayOperatorsMixin):
+    """What `NullableValues` compute.
+
+    >>> from intarsia.nullable import as_nullable
+    >>> x = as_nullable([1, None, 3])
+    >>> x * 2 + 1
+    NullableValues([3, NULL, 7], dtype=int64)
+    >>> (x > 1) | [True, True, False]
+    NullableValues([True, True, True], dtype=bool)
+    >>> x.sum(), x.sum(skipna=False)
+    (NullableValues(4, dtype=int64), NullableValues(NULL, dtype=int64))
+    >>> np.concatenate([x, [5]])
+    NullableValues([1, NULL, 3, 5], dtype=int64)
+    >>> np.where(x > 1, x, None)
+    NullableValues([NULL, NULL, 3], dtype=int64)
+    """
+
+    __slots__ = ()
+    __array_priority__ = 100  # dask asks it which of two arrays knows how to join or divide them
+
+    if TYPE_CHECKING:
+        values: Array
+        missing: np.ndarray[Any, np.dtype[np.uint8]]
+        depth: int
+
+        @property
+        def shape(self) -> tuple[int, ...]: ...
+        def is_null(self) -> np.ndarray[Any, np.dtype[np.bool_]]: ...
+        def item(self) -> Any: ...
+
+    # -- NumPy's protocols
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any
+    ) -> Any:
+        if method != "__call__" or ufunc.signature is not None or "where" in options:
+            named = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+            raise TypeError(
+                f"{named} does not know nulls: it would have to say what they do to other elements.\n"
+                "  Reductions are methods, such as x.sum(); else remove the nulls with fillna or dropna"
+            )
+        if any(hasattr(value, "to_dask") for value in inputs):
+            return NotImplemented  # what is stored computes lazily
+        if any(hasattr(value, "__dask_graph__") for value in inputs):
+            from intarsia.nullable.to_dask import to_dask  # which needs dask
+
+            return ufunc(*(to_dask(v) if isinstance(v, Computing) else v for v in inputs), **options)
+        operands = _operands(inputs)
+        if ufunc in _KLEENE and all(map(_is_bool, operands)):
+            results: Any = _kleene(operands, _KLEENE[ufunc])
+        elif ufunc in (np.logical_and, np.logical_or):
+            truths = [_elementwise(np.not_equal, (operand, 0), {}) for operand in operands]
+            results = _kleene(truths, _KLEENE[ufunc])
+        else:
+            results = _elementwise(ufunc, operands, options)
+        if out is None or all(target is None for target in out):
+            return results
+        if len(out) != 1:
+            raise TypeError(f"{ufunc.__name__} has {len(out)} results, and out= is for one")
+        out[0][...] = results
+        return out[0]
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        # What is not ours gets this as any object: it calls a method, or np.asarray, which refuses nulls.
+        return _FUNCTIONS.get(function, function._implementation)(*args, **options)
+
+    def __bool__(self) -> bool:
+        if self.values.size == 1:
+            return bool(self.item())
+        raise ValueError(f"the truth of {self.values.size} elements is ambiguous: ask any() or all() of them")
+
+    def __int__(self) -> int:
+        return int(np.asarray(self))
+
+    def __float__(self) -> float:
+        return float(np.asarray(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        _meet_dask()
+        return _restored, (self.values, self.missing, self.depth)
+
+    # -- nulls
+
+    def isnull(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """True where an element is null, as a plain array; `is_null` by the name that pandas gives it.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([1, None]).isnull()
+        array([False,  True])
+        """
+        return self.is_null()
+
+    def fillna(self, value: Any) -> NullableValues:
+        """`value` in place of every null: one for all, or an array with one for each, null again or not.
+
+        A value that the data type cannot hold is refused. `filled` gives a plain array.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([1, None, None]).fillna([7, 8, None])
+        NullableValues([1, 8, NULL], dtype=int64)
+        """
+        from intarsia.nullable.convert import as_nullable  # the other way round at import time
+
+        filled = only_level(self).copy()
+        null = self.is_null()
+        given = as_nullable(value, self.values.dtype)
+        filled.values[null] = np.broadcast_to(given.values, self.shape)[null]
+        filled.missing[null] = np.broadcast_to(given.missing, self.shape)[null]
+        return filled
+
+    def dropna(self) -> NullableValues:
+        """What is present, in a row.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([[1, None], [None, 4]]).dropna()
+        NullableValues([1, 4], dtype=int64)
+        """
+        return _new(self.values[~self.is_null()])
+
+    # -- reductions
+
+    def count(self, axis: Axis = None, *, keepdims: bool = False) -> Any:
+        """How many elements are present, as a plain number or array.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([[1, None], [3, 4]]).count(axis=0).tolist()
+        [2, 1]
+        """
+        return np.count_nonzero(~self.is_null(), axis=axis, keepdims=keepdims)
+
+    def sum(self, axis: Axis = None, **options: Unpack[Options]) -> NullableValues:
+        """The sum of what is present; null if nothing is.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([[1, None], [3, None]]).sum(axis=0)
+        NullableValues([4, NULL], dtype=int64)
+        """
+        return reduced(self, "sum", axis, **options)
+
+    def prod(self, axis: Axis = None, **options: Unpack[Options]) -> NullableValues:
+        """The product of what is present; null if nothing is.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([2, None, 3]).prod()
+        NullableValues(6, dtype=int64)
+        """
+        return reduced(self, "prod", axis, **options)
+
+    def mean(self, axis: Axis = None, **options: Unpack[Options]) -> NullableValues:
+        """The mean of what is present.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([1, None, 4]).mean()
+        NullableValues(2.5, dtype=float64)
+        """
+        return reduced(self, "mean", axis, **options)
+
+    def var(self, axis: Axis = None, *, ddof: int = 0, **options: Unpack[Options]) -> NullableValues:
+        """The variance of what is present; null unless more than `ddof` elements are.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([1, None, 3]).var(), as_nullable([1, None]).var(ddof=1)
+        (NullableValues(1.0, dtype=float64), NullableValues(NULL, dtype=float64))
+        """
+        return reduced(self, "var", axis, ddof=ddof, **options)
+
+    def std(self, axis: Axis = None, *, ddof: int = 0, **options: Unpack[Options]) -> NullableValues:
+        """The standard deviation of what is present; null unless more than `ddof` elements are.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([1, None, 3]).std()
+        NullableValues(1.0, dtype=float64)
+        """
+        return reduced(self, "std", axis, ddof=ddof, **options)
+
+    def min(self, axis: Axis = None, **options: Unpack[Options]) -> NullableValues:
+        """The smallest of what is present; NaN only if nothing else is, as in Arrow.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([np.nan, None, 3.0]).min()
+        NullableValues(3.0, dtype=float64)
+        """
+        return reduced(self, "min", axis, **options)
+
+    def max(self, axis: Axis = None, **options: Unpack[Options]) -> NullableValues:
+        """The largest of what is present; NaN only if nothing else is, as in Arrow.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([[1, None], [None, None]]).max(axis=1)
+        NullableValues([1, NULL], dtype=int64)
+        """
+        return reduced(self, "max", axis, **options)
+
+    def any(self, axis: Axis = None, **options: Unpack[Options]) -> NullableValues:
+        """Whether something present is true. With `skipna=False`, a null that might be makes the answer null.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([True, None]).any(skipna=False), as_nullable([False, None]).any(skipna=False)
+        (NullableValues(True, dtype=bool), NullableValues(NULL, dtype=bool))
+        """
+        return reduced(self, "any", axis, **options)
+
+    def all(self, axis: Axis = None, **options: Unpack[Options]) -> Any:  # zarr asks for a bool
+        """Whether all that is present is true. With `skipna=False`, a null that might not be makes it null.
+
+        >>> from intarsia.nullable import as_nullable
+        >>> as_nullable([True, None]).all(), as_nullable([True, None]).all(skipna=False)
+        (NullableValues(True, dtype=bool), NullableValues(NULL, dtype=bool))
+        """
+        return reduced(self, "all", axis, **options)
+
+
+def _new(values: Any, missing: Any = None) -> NullableValues:
+    from intarsia.nullable.nullable_values import NullableValues  # the other way round at import time
+
+    return NullableValues(values, missing)
+
+
+def _restored(values: Any, missing: Any, depth: int) -> NullableValues:
+    from intarsia.nullable.nullable_values import NullableValues  # the other way round at import time
+
+    _meet_dask()
+    return NullableValues(values, missing, depth)
+
+
+def _meet_dask() -> None:
+    """Before dask computes with this type, also in a worker, it must know how to count its elements."""
+    if "dask" in sys.modules:
+        from intarsia.nullable.to_dask import teach_dask  # the other way round at import time
+
+        teach_dask()
+
+
+# -- element by element
+
+
+def _operands(inputs: Sequence[Any]) -> list[Any]:
+    """Nullable data, and scalars as they are. A null by itself has the data type of its first companion."""
+    from intarsia.nullable.convert import as_nullable, is_null_type  # the other way round at import time
+
+    null = [is_null_type(type(value)) for value in inputs]
+    operands = [
+        value if alone or isinstance(value, _SCALARS) else only_level(as_nullable(value, depth=_depth(value)))
+        for value, alone in zip(inputs, null, strict=True)
+    ]
+    companion = next((o for o, alone in zip(operands, null, strict=True) if not alone), False)
+    dtype = companion.values.dtype if isinstance(companion, Computing) else np.asarray(companion).dtype
+    nothing = _new(np.full((), beneath(dtype), dtype), np.True_)
+    return [nothing if alone else operand for operand, alone in zip(operands, null, strict=True)]
+
+
+def _depth(value: Any) -> int:
+    return value.depth if isinstance(value, Computing) else 1
+
+
+def _elementwise(ufunc: Callable[..., Any], operands: Sequence[Any], options: Any) -> Any:
+    """What `ufunc` makes of the elements that are present in all operands."""
+    nullable = [operand for operand in operands if isinstance(operand, Computing)]
+    shape = np.broadcast_shapes(*(operand.shape for operand in nullable))
+    null = np.zeros(shape, dtype=np.bool_)
+    for operand in nullable:
+        null |= operand.is_null()
+    present = ~null
+    whole = bool(present.all())
+    parts = [
+        (o.values if whole else np.broadcast_to(o.values, shape)[present]) if isinstance(o, Computing) else o
+        for o in operands
+    ]
+    results = ufunc(*parts, **options)
+    if isinstance(results, tuple):
+        return tuple(_new(result if whole else _spread(result, present), null.copy()) for result in results)
+    return _new(results if whole else _spread(results, present), null)
+
+
+def _spread(present_values: Array, present: Array) -> Array:
+    """An array with these values where there is one."""
+    values = np.empty(present.shape, dtype=present_values.dtype)
+    values[...] = beneath(values.dtype)
+    values[present] = present_values
+    return values
+
+
+def _is_bool(operand: Any) -> bool:
+    if isinstance(operand, Computing):
+        return bool(operand.values.dtype == np.bool_)
+    return isinstance(operand, bool | np.bool_)
+
+
+def _kleene(operands: Sequence[Any], decisive: bool) -> NullableValues:
+    """`and` (False is decisive) or `or` (True is): decided by one operand, or null if there is a null."""
+    null: Any = np.False_
+    decided: Any = np.False_
+    for operand in operands:
+        unknown = operand.is_null() if isinstance(operand, Computing) else np.False_
+        values = operand.values if isinstance(operand, Computing) else np.bool_(operand)
+        null = null | unknown
+        decided = decided | (~unknown & (values == decisive))
+    return _new(np.where(decided, decisive, not decisive), null & ~decided)
+
+
+# -- functions of NumPy that ask for an implementation
+
+
+def _data(value: Any) -> NullableValues:
+    return value if isinstance(value, Computing) else _new(np.asarray(value))  # type: ignore[return-value]
+
+
+def _joined(function: Callable[..., Any]) -> Callable[..., NullableValues]:
+    def join(arrays: Any, axis: Any = 0, *, dtype: Any = None, casting: Any = "same_kind") -> NullableValues:
+        parts = list(map(_data, _operands(arrays)))
+        values = function([part.values for part in parts], axis, dtype=dtype, casting=casting)
+        return _new(values, function([part.missing for part in parts], axis))
+
+    return join
+
+
+def _where(condition: Any, *choices: Any) -> Any:
+    if not choices:
+        return np.where(np.asarray(condition))
+    (condition,) = map(_data, _operands([condition]))
+    choices = tuple(_operands(choices))
+    plain = [choice.values if isinstance(choice, Computing) else choice for choice in choices]
+    null = [choice.is_null() if isinstance(choice, Computing) else False for choice in choices]
+    chosen = condition.values.astype(np.bool_, copy=False)
+    values = np.where(chosen, *plain)
+    missing = condition.is_null() | np.where(chosen, *null)
+    return _new(values, np.broadcast_to(missing, values.shape).copy())
+
+
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.concatenate: _joined(np.concatenate),
+    np.stack: _joined(np.stack),
+    np.where: _where,
+}

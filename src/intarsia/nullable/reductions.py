@@ -1,0 +1,131 @@
+"""Reductions that pass over nulls, for `NullableValues`: numpy.ma where its rules are Arrow's."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
+
+from intarsia.errors import DataTypeError
+from intarsia.nullable.elements import beneath, is_string
+
+if TYPE_CHECKING:
+    from intarsia.nullable.nullable_values import NullableValues
+
+type Array = np.ndarray[Any, Any]
+type Axis = int | tuple[int, ...] | None
+
+
+class Options(TypedDict, total=False):
+    """What all reductions take beside `axis`."""
+
+    dtype: Any
+    """Of the result and of what is added up; as in Arrow, integers have 64 bits, floats at least as many."""
+
+    out: None
+    """As NumPy passes it; a result cannot be put elsewhere."""
+
+    keepdims: bool
+    """Whether axes that are reduced stay, with a length of 1."""
+
+    skipna: bool
+    """Whether nulls are passed over, as by default; else a null makes the result null."""
+
+    min_count: int
+    """Fewer present elements than this make the result null; 1 by default."""
+
+
+def only_level(data: Any) -> NullableValues:
+    """`data`, unless it has several levels of null."""
+    if data.depth > 1:
+        raise DataTypeError(
+            f"this data has {data.depth} levels of null, and computing knows one: "
+            "lose the difference with collapse() first"
+        )
+    known: NullableValues = data
+    return known
+
+
+def reduced(
+    data: Any,
+    name: str,
+    axis: Axis,
+    *,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    skipna: bool = True,
+    min_count: int = 1,
+    ddof: int = 0,
+) -> NullableValues:
+    """The reduction called `name` of nullable data."""
+    from intarsia.nullable.nullable_values import NullableValues  # the other way round at import time
+
+    if out is not None:
+        raise TypeError(f"the result of {name} cannot be put into out=, which might have no nulls")
+    data = only_level(data)
+    axes = tuple(range(data.ndim)) if axis is None else normalize_axis_tuple(axis, data.ndim)
+    null = data.is_null()
+    if name in ("min", "max"):
+        values = _extreme(data, name, axes).astype(dtype or data.values.dtype, copy=False)
+    else:
+        values = _statistic(data, name, axes, dtype, ddof)
+    missing = data.count(axes, keepdims=True) < max(min_count, ddof + 1 if name in ("var", "std") else 0)
+    if not skipna:
+        unknown = null.any(axis=axes, keepdims=True)
+        if name in ("any", "all"):  # which the others may have decided
+            unknown &= values == (name == "all")
+        missing |= unknown
+    result = NullableValues(values, missing)
+    if keepdims:
+        return result
+    return result.reshape(tuple(n for d, n in enumerate(data.shape) if d not in axes))
+
+
+def _statistic(data: NullableValues, name: str, axes: tuple[int, ...], dtype: Any, ddof: int) -> Array:
+    """What numpy.ma makes of the numbers; zeros lie beneath its mask, so that nothing overflows there."""
+    values, null = data.values, data.is_null()
+    if values.dtype.kind not in ("biufcm" if name == "sum" else "biufc"):
+        raise DataTypeError(f"{name} is for numbers, not for {values.dtype}")
+    options: dict[str, Any] = {"ddof": ddof} if name in ("var", "std") else {}
+    if name not in ("any", "all"):
+        options["dtype"] = dtype or _accumulator(values.dtype, name)
+    clean = np.where(null, np.zeros((), values.dtype), values) if null.any() else values
+    masked: Any = np.ma.MaskedArray(clean, mask=null)
+    return np.ma.getdata(getattr(masked, name)(axis=axes, keepdims=True, **options))
+
+
+def _accumulator(dtype: np.dtype[Any], name: str) -> np.dtype[Any] | None:
+    """Arrow's types: 64 bits, and floats unless integers are added or multiplied."""
+    if dtype.kind == "m":
+        return None
+    if name not in ("sum", "prod") or dtype.kind in "fc":
+        return np.result_type(dtype, np.float64)
+    return np.dtype(np.int64 if dtype.kind == "i" else np.uint64)
+
+
+def _extreme(data: NullableValues, name: str, axes: tuple[int, ...]) -> Array:
+    """The smallest or largest element, of anything that has an order."""
+    own, values, null = data.values.dtype, data.values, data.is_null()
+    if own.kind in "US":
+        values = values.astype(np.dtypes.StringDType() if own.kind == "U" else object)
+    best: np.ufunc
+    worst: np.ufunc
+    best, worst = (np.minimum, np.maximum) if is_string(values.dtype) else (np.fmin, np.fmax)
+    if name == "max":
+        best, worst = worst, best
+    shape = tuple(1 if d in axes else n for d, n in enumerate(values.shape))
+    present = values[~null]
+    if not present.size:
+        return np.full(shape, beneath(own), dtype=own)
+    # NaN and NaT lose against anything; of what has none, the other extreme does.
+    loses = beneath(own) if own.kind in "fcmM" else worst.reduce(present)
+    if null.any():
+        values = values.copy()
+        values[null] = loses
+    # NumPy reduces text and objects along one axis only.
+    kept = [d for d in range(values.ndim) if d not in axes]
+    in_a_row = values.transpose((*kept, *axes)).reshape((-1, prod(values.shape[d] for d in axes)))
+    return np.asarray(best.reduce(in_a_row, axis=-1, initial=loses)).reshape(shape)
