@@ -2,6 +2,8 @@
 
 import icechunk
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 import zarr
 from zarr.codecs import BytesCodec, GzipCodec, ZstdCodec
@@ -109,3 +111,16 @@ def test_data_that_would_change_is_taken_only_if_asked_for():
     with pytest.raises(DataTypeError, match="float64, and int8"):
         array.append(data)
     array[:] = as_nullable(data[::2], array.dtype, casting="unsafe")
+
+
+def test_plain_zarr_says_how_data_with_nulls_is_stored():
+    group = zarr.group({})
+    data = as_nullable([1, None])
+    for attempt in (lambda: group.__setitem__("x", data), lambda: zarr.create_array({}, data=data)):
+        with pytest.raises(DataTypeError, match=r"nullable\.create_array\(group, name, data=…\)"):
+            attempt()
+    for values in (np.ma.masked_equal([1, 2], 2), [1, None], pa.array([1, None]), pd.array([1, None])):
+        with pytest.raises((TypeError, ValueError, AttributeError)):
+            group["x"] = values
+    create_array(group, "inner/x", data=data)
+    assert group["inner/x"][:].tolist() == open_array(group, "inner/x")[:].tolist() == [1, None]

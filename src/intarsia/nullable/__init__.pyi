@@ -1,4 +1,5 @@
 from .array import NullableArray
+from .categories import Categories
 from .codec import NullableCodec
 from .convert import as_masked, as_nullable, from_anndata, from_geff
 from .create import create_array, open_array
@@ -13,6 +14,7 @@ from .to_dask import to_dask
 __all__ = [
     "NULL",
     "UNSET",
+    "Categories",
     "Null",
     "NullDType",
     "NullableArray",

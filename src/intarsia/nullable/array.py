@@ -14,6 +14,8 @@ from intarsia._compat import is_pure_fancy_indexing
 from intarsia.codecs import with_decision, with_padding
 from intarsia.errors import DataTypeError
 from intarsia.nullable.buffer import OptionalNDBuffer
+from intarsia.nullable.categories import ATTRIBUTE as CATEGORIES
+from intarsia.nullable.categories import Categories, is_categorical
 from intarsia.nullable.convert import as_nullable
 from intarsia.nullable.dtype import NullDType, OptionalDType
 from intarsia.nullable.elements import is_string
@@ -124,6 +126,19 @@ class NullableArray(NDArrayOperatorsMixin):
             return from_attribute(self.attrs[ATTRIBUTE])
         return UNSET
 
+    @property
+    def categories(self) -> Categories | None:
+        """What the elements stand for, if they are codes: those of `create_array(…, categories=True)`.
+
+        >>> import pandas as pd
+        >>> from intarsia import nullable
+        >>> a = nullable.create_array({}, data=pd.Categorical(["x", None]), categories=True)
+        >>> a.categories, a.to_arrow().to_pylist()
+        (Categories(values=('x',), ordered=False), ['x', None])
+        """
+        known = self.dtype.kind in "iu" and CATEGORIES in self.attrs
+        return Categories.from_json(self.attrs[CATEGORIES]) if known else None
+
     def with_na_object(self, na_object: Any) -> NullableArray:
         """A handle that reads strings as arrays of `StringDType(na_object=…)`.
 
@@ -231,6 +246,8 @@ class NullableArray(NDArrayOperatorsMixin):
             self.zarr_array[selection] = data
 
     def _taken(self, value: Any) -> NullableValues:
+        if is_categorical(value) and (categories := self.categories) is not None:
+            value = categories.codes_of(value)
         data = as_nullable(value, self.dtype, self.depth)
         if isinstance(self.data_type, NullDType):
             self.data_type.check(data)
@@ -300,18 +317,24 @@ class NullableArray(NDArrayOperatorsMixin):
         """
         from intarsia.nullable.tables import to_pandas
 
+        if (categories := self.categories) is not None:
+            return categories.to_pandas(self.read_nullable(), name)
         return to_pandas(self.read_nullable(), name=name, nat_as_null=nat_as_null)
 
     def to_arrow(self, *, nat_as_null: bool = False) -> pyarrow.Array[Any]:
         """Everything as an Arrow array; more dimensions become lists of fixed size."""
         from intarsia.nullable.tables import to_arrow
 
+        if (categories := self.categories) is not None:
+            return categories.to_arrow(self.read_nullable())
         return to_arrow(self.read_nullable(), nat_as_null=nat_as_null)
 
     def to_polars(self, *, name: str = "", nat_as_null: bool = False) -> polars.Series:
         """Everything as a Polars series."""
         from intarsia.nullable.tables import to_polars
 
+        if (categories := self.categories) is not None:
+            return categories.to_polars(self.read_nullable(), name)
         return to_polars(self.read_nullable(), name=name, nat_as_null=nat_as_null)
 
 

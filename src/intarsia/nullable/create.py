@@ -14,6 +14,8 @@ from intarsia.codecs.base import CodecLike, parse_codecs
 from intarsia.codecs.packbits import PackBitsCodec
 from intarsia.errors import CodecConfigurationError, DataTypeError
 from intarsia.nullable.array import NullableArray
+from intarsia.nullable.categories import ATTRIBUTE as CATEGORIES
+from intarsia.nullable.categories import Categories
 from intarsia.nullable.codec import NullableCodec, default_serializer
 from intarsia.nullable.convert import as_nullable
 from intarsia.nullable.dtype import NullDType, OptionalDType, Spelling, optional_dtype
@@ -40,14 +42,16 @@ def create_array(
     na_object: Any = UNSET,
     spelling: Spelling = "optional",
     casting: Casting = "same_kind",
+    categories: bool = False,
     attributes: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> NullableArray:
-    """Create an array with missing values; give `shape` and `dtype`, or `data`.
+    """Create an array with missing values, in a store or a group; give `shape` and `dtype`, or `data`.
 
     `dtype` is that of the values, or an optional data type; `depth` nests optionals. `compressors` apply
     to the mask and to the values; `mask_codecs` and `data_codecs` replace either chain as a whole.
     `filters` come before the split and leave nulls alone. `na_object` is kept as an attribute.
+    With `categories`, categorical data is stored as codes, and what they stand for as an attribute.
     `spelling="zarrs.optional"` writes the name that zarrs reads. Data that would change in `dtype` is
     refused, unless `casting="unsafe"`. Everything else, `dimension_names` or `overwrite` for example, goes
     to `zarr.create_array`.
@@ -58,6 +62,10 @@ def create_array(
     [[None, 0.0], [0.0, 0.0]]
     """
     nullable = None
+    kept = dict(attributes or {})
+    if categories:
+        data, meant = Categories.split(data)
+        kept[CATEGORIES] = meant.to_json()
     if data is not None:
         values_dtype = None if dtype is None else optional_dtype(dtype).element.dtype
         nullable = as_nullable(data, values_dtype, depth, casting=casting)
@@ -83,13 +91,12 @@ def create_array(
         serializer = optional_codec(
             data_type, compressors=compressors, mask_codecs=mask_codecs, data_codecs=data_codecs
         )
-    kept = dict(attributes or {})
     if na_object is not UNSET:
         if not is_string(data_type.element.dtype):
             raise DataTypeError(f"na_object is for strings; this array holds {data_type}")
         kept[ATTRIBUTE] = attribute_of(na_object)
     made = zarr.create_array(
-        safe_store(store),
+        _place(store),
         name=name,
         shape=shape,
         dtype=data_type,
@@ -141,7 +148,7 @@ def optional_codec(
 def open_array(
     store: Any, path: str | None = None, *, mode: str | None = None, na_object: Any = UNSET, **options: Any
 ) -> NullableArray:
-    """Open an array with missing values; `mode` and `options` as for `zarr.open_array`.
+    """Open an array with missing values, in a store or a group; `options` are those of `zarr.open_array`.
 
     >>> store = {}
     >>> _ = create_array(store, data=["x", None])
@@ -150,4 +157,8 @@ def open_array(
     """
     if mode is not None:
         options["mode"] = mode
-    return NullableArray(zarr.open_array(safe_store(store), path=path or "", **options), na_object=na_object)
+    return NullableArray(zarr.open_array(_place(store), path=path or "", **options), na_object=na_object)
+
+
+def _place(store: Any) -> Any:
+    return safe_store(store.store_path if isinstance(store, zarr.Group) else store)

@@ -152,7 +152,8 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
             raise DataTypeError(
                 f"the dtype of a nullable array ({element.dtype}, {element.depth} level(s) of null) does not "
                 "say enough to make another one: give dtype=array.metadata.data_type for a nullable "
-                f"array, or np.dtype({str(element.dtype)!r}) for a plain one"
+                f"array, or np.dtype({str(element.dtype)!r}) for a plain one.\n"
+                "  To store data with nulls: intarsia.nullable.create_array(group, name, data=…)"
             )
         raise DataTypeValidationError(f"Invalid data type: {dtype}. It is not nullable")
 
