@@ -181,3 +181,44 @@ def test_json_is_that_of_zarr():
     for ours, theirs in ((PresentScaleOffset, ScaleOffset), (PresentCastValue, CastValue)):
         written = (SCALE if ours is PresentScaleOffset else CAST) | {}
         assert ours.from_dict(written).to_dict() == theirs.from_dict(written).to_dict()
+
+
+NUMCODECS = {
+    "bitround": ("float64", {"keepbits": 6}),
+    "delta": ("int32", {"dtype": "<i4"}),
+    "fixedscaleoffset": ("float64", {"offset": 1, "scale": 8, "dtype": "<f8", "astype": "<i4"}),
+    "quantize": ("float64", {"digits": 1, "dtype": "<f8"}),
+    "astype": ("float64", {"encode_dtype": "<f4", "decode_dtype": "<f8"}),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs")
+@pytest.mark.filterwarnings("ignore:Data type:UserWarning")
+@pytest.mark.parametrize("fill_value", [NULL, 2])
+@pytest.mark.parametrize("layout", [{"chunks": 4}, {"chunks": 2, "shards": 8}])
+@pytest.mark.parametrize("name", NUMCODECS)
+def test_codecs_of_numcodecs_leave_nulls_alone(pipeline, name, layout, fill_value):
+    dtype, configuration = NUMCODECS[name]
+    codec = {"name": f"numcodecs.{name}", "configuration": configuration}
+    present = np.array([1.25, 2.5, 4.75, 7.125]).astype(dtype)
+    values = np.full(12, 1e9).astype(dtype)
+    null = np.ones(12, dtype=bool)
+    null[[0, 1, 3, 4]] = False
+    values[~null] = present
+    store = {}
+    options = {"filters": [codec], "fill_value": fill_value, **layout}
+    nullable.create_array(store, data=np.ma.MaskedArray(values, mask=null), **options)
+    read = nullable.open_array(store)[:]
+    assert read.mask.tolist() == null.tolist()
+    plain = zarr.create_array({}, data=present, filters=[codec], chunks=4, compressors=None)
+    assert type(plain.filters[0]).__module__.startswith("zarr.")
+    np.testing.assert_array_equal(read.compressed(), plain[:])
+    longer = nullable.open_array(store)
+    longer.resize(14)
+    assert longer[12:].tolist() == [None if fill_value is NULL else 2] * 2
+
+
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs")
+def test_what_packs_elements_together_belongs_among_the_data_codecs():
+    with pytest.raises(CodecConfigurationError, match="data_codecs"):
+        nullable.create_array({}, shape=4, dtype="bool", filters=[{"name": "numcodecs.packbits"}])

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
 from intarsia.errors import DataTypeError
 from intarsia.extras import extra
 from intarsia.nullable.nullable_values import NullableValues
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
 
 ATTRIBUTE: Final = "categories"
 """The attribute of an array of codes: `{"values": […], "ordered": false}`."""
@@ -23,8 +27,8 @@ def is_categorical(data: Any) -> bool:
     """Whether pandas, Arrow or Polars has `data` as codes and categories."""
     library = type(data).__module__.partition(".")[0]
     kind = str(getattr(data, "type" if library == "pyarrow" else "dtype", ""))
-    start = {"pandas": "category", "pyarrow": "dictionary", "polars": ("Categorical", "Enum")}.get(library)
-    return start is not None and kind.startswith(start)
+    starts = {"pandas": ("category",), "pyarrow": ("dictionary",), "polars": ("Categorical", "Enum")}
+    return kind.startswith(starts.get(library, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +114,13 @@ class Categories:
             raise DataTypeError(f"a code is none of 0 to {len(self.values) - 1}, those of the categories")
         return codes
 
-    def to_pandas(self, codes: NullableValues, name: Any = None) -> Any:
+    def to_pandas(self, codes: NullableValues, name: Any = None) -> pandas.Series:
         """A Series of pandas' categorical type."""
         pd = extra("pandas", "nullable")
         plain = self._checked(codes).filled(-1)
         categorical = pd.Categorical.from_codes(plain, list(self.values), ordered=self.ordered)
-        return pd.Series(categorical, name=name)
+        series: pandas.Series = pd.Series(categorical, name=name)
+        return series
 
     def to_arrow(self, codes: NullableValues) -> Any:
         """An Arrow dictionary array."""
@@ -125,10 +130,12 @@ class Categories:
         indices = to_arrow(self._checked(codes))
         return pa.DictionaryArray.from_arrays(indices, pa.array(self.values), ordered=self.ordered)
 
-    def to_polars(self, codes: NullableValues, name: str = "") -> Any:
+    def to_polars(self, codes: NullableValues, name: str = "") -> polars.Series:
         """A Polars series: an Enum if the order means something, else Categorical."""
         pl = extra("polars", "nullable")
         if not all(isinstance(value, str) for value in self.values):
             raise DataTypeError("Polars has categories of text only: read them with to_pandas or to_arrow")
         text = self.to_arrow(codes).dictionary_decode()
-        return pl.Series(name, text, dtype=pl.Enum(list(self.values)) if self.ordered else pl.Categorical)
+        kind = pl.Enum(list(self.values)) if self.ordered else pl.Categorical
+        series: polars.Series = pl.Series(name, text, dtype=kind)
+        return series

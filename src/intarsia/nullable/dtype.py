@@ -47,12 +47,15 @@ def meet_nulls() -> None:
     Called for every data type with nulls.
     """
     from intarsia.nullable.buffer import NullableNDBuffer
-    from intarsia.nullable.sentinel import PresentCastValue, PresentScaleOffset
+    from intarsia.nullable.sentinel import ON_PRESENT_VALUES
 
     register_ndbuffer(NullableNDBuffer, NDBUFFER)
     if zarr.config.get("ndbuffer") in STOCK_NDBUFFERS:
         zarr.config.set({"ndbuffer": NDBUFFER})
-    for name, codec in (("scale_offset", PresentScaleOffset), ("cast_value", PresentCastValue)):
+    for name, codec in ON_PRESENT_VALUES.items():
+        if name.startswith("numcodecs."):  # which zarr's configuration names, and its registry looks up
+            register_codec(name, codec, qualname=f"zarr.codecs.numcodecs.{codec.__bases__[1].__name__}")
+            continue
         qualname = f"{codec.__module__}.{codec.__qualname__}"
         register_codec(name, codec, qualname=qualname)
         if zarr.config.get("codecs").get(name) is None:

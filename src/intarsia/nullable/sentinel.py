@@ -1,18 +1,18 @@
 """Codecs in front of `optional`, or instead of it, which see nulls themselves.
 
 `intarsia.sentinel` reads files that mark missing values by a special number. zarr's `scale_offset` and
-`cast_value` need nothing among `data_codecs`, as only present values get there. In front of `optional` they
-see nullable data, which zarr's own classes refuse; ours work on the present values alone. On any other data
-type they turn themselves into zarr's own.
+`cast_value`, and what it has of numcodecs, need nothing among `data_codecs`, which see present values only.
+In front of `optional` they see nullable data, which zarr's own classes refuse; ours work on what is present.
+On any other data type they turn themselves into zarr's own.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec
-from zarr.codecs import BytesCodec, CastValue, ScaleOffset
+from zarr.codecs import BytesCodec, CastValue, ScaleOffset, numcodecs
 from zarr.core.buffer import NDBuffer
 from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import ZDType
@@ -162,8 +162,9 @@ class _OnPresentValues(ArrayArrayCodec):
     """Gives an element-wise codec of zarr the ability to meet nulls."""
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Any:
-        evolved = super().evolve_from_array_spec(array_spec)
-        return evolved if isinstance(array_spec.dtype, OptionalDType) else _plain(evolved)
+        evolved: Any = super().evolve_from_array_spec(array_spec)
+        wanted: Any = type(self) if isinstance(array_spec.dtype, OptionalDType) else type(self).__bases__[1]
+        return evolved if type(evolved) is wanted else wanted.from_dict(evolved.to_dict())
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
         if isinstance(dtype, OptionalDType):
@@ -181,22 +182,29 @@ class _OnPresentValues(ArrayArrayCodec):
         inner = _inner_spec(chunk_spec, (), dtype.innermost.default_scalar() if is_null else value)
         if is_null:
             # The default of the inner type may be out of reach for the codec, and nobody needs it.
-            resolved = replace(inner, dtype=getattr(self, "dtype", inner.dtype))
+            resolved = replace(inner, dtype=self._encoded_type(inner))
             fill = chunk_spec.fill_value
         else:
             resolved = super().resolve_metadata(inner)
             fill = dtype.cast_scalar(resolved.fill_value)
         return replace(chunk_spec, dtype=dtype.with_innermost(resolved.dtype), fill_value=fill)
 
-    def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer | None:
+    def _encoded_type(self, inner: ArraySpec) -> ZDType[Any, Any]:
+        """What values of the inner data type become."""
+        encoded: ZDType[Any, Any] = getattr(self, "dtype", inner.dtype)
+        return encoded
+
+    def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         encode = super()._encode_sync  # type: ignore[misc]  # of the codec that this class stands in front of
-        return self._on_present(encode, chunk_data, chunk_spec)
+        return self._on_present(encode, chunk_data, chunk_spec, encoding=True)
 
     def _decode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         decode = super()._decode_sync  # type: ignore[misc]  # likewise
-        return self._on_present(decode, chunk_data, chunk_spec)
+        return self._on_present(decode, chunk_data, chunk_spec, encoding=False)
 
-    def _on_present(self, work: Any, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+    def _on_present(
+        self, work: Any, chunk_data: NDBuffer, chunk_spec: ArraySpec, *, encoding: bool
+    ) -> NDBuffer:
         dtype = chunk_spec.dtype
         if not isinstance(dtype, OptionalDType):
             plain: NDBuffer = work(chunk_data, chunk_spec)
@@ -206,13 +214,18 @@ class _OnPresentValues(ArrayArrayCodec):
         count = int(np.count_nonzero(present))
         taken = np.ascontiguousarray(gather(nullable.values, present, count))
         spec = _inner_spec(chunk_spec, (count,), dtype.innermost.default_scalar())
-        worked = work(NullableNDBuffer(taken), spec).as_numpy_array()
+        due = (self._encoded_type(spec) if encoding else spec.dtype).to_native_dtype()
+        worked: np.ndarray[Any, Any] = np.empty(0, dtype=due)  # not every codec takes an array of nothing
+        if count:
+            worked = work(NullableNDBuffer(taken), spec).as_numpy_array()
+        if worked.dtype != due and worked.dtype.itemsize == due.itemsize:
+            worked = worked.view(due)  # numcodecs leaves the bits of some floats as integers
         values: np.ndarray[Any, Any] = np.empty(nullable.shape, dtype=worked.dtype)
         values[...] = beneath(worked.dtype)
         values[present] = worked
         return OptionalNDBuffer(NullableValues(values, nullable.missing, dtype.depth))
 
-    async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer | None:
+    async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         return self._encode_sync(chunk_data, chunk_spec)
 
     async def _decode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
@@ -227,17 +240,58 @@ class PresentCastValue(_OnPresentValues, CastValue):
     """`cast_value` that leaves nulls alone: optional[float64] becomes optional of its `data_type`."""
 
 
+class _OnPresentNumbers(_OnPresentValues):
+    """Likewise for codecs of numcodecs."""
+
+    def _encoded_type(self, inner: ArraySpec) -> ZDType[Any, Any]:
+        encoded: ZDType[Any, Any] = self.resolve_metadata(inner).dtype
+        return encoded
+
+
+class PresentAsType(_OnPresentNumbers, numcodecs.AsType):
+    """`numcodecs.astype` that leaves nulls alone."""
+
+
+class PresentBitRound(_OnPresentNumbers, numcodecs.BitRound):
+    """`numcodecs.bitround` that leaves nulls alone."""
+
+
+class PresentDelta(_OnPresentNumbers, numcodecs.Delta):
+    """`numcodecs.delta` from one present value to the next."""
+
+
+class PresentFixedScaleOffset(_OnPresentNumbers, numcodecs.FixedScaleOffset):
+    """`numcodecs.fixedscaleoffset` that leaves nulls alone."""
+
+
+class PresentQuantize(_OnPresentNumbers, numcodecs.Quantize):
+    """`numcodecs.quantize` that leaves nulls alone."""
+
+
+ON_PRESENT_VALUES: Final[dict[str, type[_OnPresentValues]]] = {
+    "scale_offset": PresentScaleOffset,
+    "cast_value": PresentCastValue,
+    "numcodecs.astype": PresentAsType,
+    "numcodecs.bitround": PresentBitRound,
+    "numcodecs.delta": PresentDelta,
+    "numcodecs.fixedscaleoffset": PresentFixedScaleOffset,
+    "numcodecs.quantize": PresentQuantize,
+}
+"""By the names of the codecs."""
+
+
 def on_present_values(codec: Any) -> Any:
-    """`codec`, as one that works in front of the `optional` codec, if it is one of zarr's two."""
-    for plain, ours in ((ScaleOffset, PresentScaleOffset), (CastValue, PresentCastValue)):
+    """`codec`, as one that works in front of the `optional` codec, if it is one of zarr's that can."""
+    if isinstance(codec, numcodecs.PackBits):
+        raise CodecConfigurationError(
+            f"codec {codec.codec_name!r} makes one byte of eight elements, and nulls would lose their place: "
+            "put it among the data_codecs"
+        )
+    for ours in ON_PRESENT_VALUES.values():
+        plain: Any = ours.__bases__[1]
         if type(codec) is plain:
             return ours.from_dict(codec.to_dict())
     return codec
-
-
-def _plain(codec: Any) -> Any:
-    plain = ScaleOffset if isinstance(codec, ScaleOffset) else CastValue
-    return plain.from_dict(codec.to_dict())
 
 
 def _inner_spec(spec: ArraySpec, shape: tuple[int, ...], fill: Any) -> ArraySpec:
