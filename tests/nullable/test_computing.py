@@ -441,6 +441,14 @@ def test_what_lies_beneath_nulls_is_never_looked_at():
         assert (1 / (x - 4 - x * 0 + 1)).tolist() == [1, None, None]
         assert x.var().item() == 0
         assert x.sum().item() == x.prod().item() == 4
+    powers = NullableValues(np.array([2, -1]), np.array([False, True]))
+    assert (2**powers).tolist() == [4, None]  # NumPy refuses negative powers of integers
+    with pytest.raises(ValueError, match="negative integer powers"):
+        2 ** NullableValues(np.array([2, -1]), np.array([True, False]))
+    with pytest.warns(RuntimeWarning, match="divide by zero"):
+        assert (1 / as_nullable([0.0, None])).tolist() == [np.inf, None]
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        NullableValues(np.array([1e300, 1.0]), np.array([False, True])) * 1e300
     nan = NullableValues(np.array([np.nan, np.nan]), np.array([False, True]))
     assert np.isnan(nan).tolist() == [True, None]
 

@@ -140,3 +140,13 @@ def test_dask_meets_values_in_memory(apply):
     lazy = nullable.to_dask(x, chunks=2)
     assert apply(lazy, x).compute().tolist() == apply(x, x).tolist()
     assert apply(x, lazy).compute().tolist() == apply(x, x).tolist()
+
+
+def test_what_was_computed_is_stored_with_its_nulls():
+    lazy = nullable.create_array({}, data=[1, None, 3, 4], chunks=2) * 2
+    target = nullable.create_array({}, shape=4, chunks=2, dtype="int64")
+    da.store(lazy, target, lock=False)
+    assert target[:].tolist() == [2, None, 6, 8]
+    store = {}
+    intarsia.store_dask(lazy, store, "x")
+    assert intarsia.open(store, "x")[:].tolist() == [2, None, 6, 8]

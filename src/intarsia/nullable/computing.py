@@ -3,7 +3,7 @@
 The answers are Arrow's. A null in gives a null out, `&` and `|` of bools know three values (null & False is
 False), a condition that is null chooses nothing. Reductions pass over nulls; of nothing, even a sum is null.
 
-Elements that are null never reach NumPy: what lies beneath them may be anything, and would warn or overflow.
+What lies beneath a null may be anything, and nobody hears what NumPy says about it: no warning, no error.
 """
 
 from __future__ import annotations
@@ -292,16 +292,40 @@ def _elementwise(ufunc: Callable[..., Any], operands: Sequence[Any], options: An
     null = np.zeros(shape, dtype=np.bool_)
     for operand in nullable:
         null |= operand.is_null()
-    present = ~null
-    whole = bool(present.all())
-    parts = [
-        (o.values if whole else np.broadcast_to(o.values, shape)[present]) if isinstance(o, Computing) else o
-        for o in operands
-    ]
-    results = ufunc(*parts, **options)
+    if not null.any():
+        results = ufunc(*map(_values, operands), **options)
+    else:
+        results = _at_once(ufunc, operands, options)
+        if results is None:
+            present = ~null
+            parts = [
+                np.broadcast_to(o.values, shape)[present] if isinstance(o, Computing) else o for o in operands
+            ]
+            found = ufunc(*parts, **options)
+            spread = [_spread(part, present) for part in (found if isinstance(found, tuple) else (found,))]
+            results = tuple(spread) if isinstance(found, tuple) else spread[0]
     if isinstance(results, tuple):
-        return tuple(_new(result if whole else _spread(result, present), null.copy()) for result in results)
-    return _new(results if whole else _spread(results, present), null)
+        return tuple(_new(result, null.copy()) for result in results)
+    return _new(results, null)
+
+
+def _at_once(ufunc: Callable[..., Any], operands: Sequence[Any], options: Any) -> Any:
+    """What `ufunc` makes of everything, or None if it complains: maybe of what lies beneath nulls.
+
+    Taking the present elements out and putting them back takes far longer than to compute.
+    """
+    if not all(np.asarray(_values(operand)).dtype.kind in "biufcmM" for operand in operands):
+        return None
+    complaints: Any = {of: mode if mode == "ignore" else "raise" for of, mode in np.geterr().items()}
+    try:
+        with np.errstate(**complaints):
+            return ufunc(*map(_values, operands), **options)
+    except Exception:  # said again, if it is about present elements
+        return None
+
+
+def _values(operand: Any) -> Any:
+    return operand.values if isinstance(operand, Computing) else operand
 
 
 def _spread(present_values: Array, present: Array) -> Array:
@@ -326,8 +350,8 @@ def _kleene(operands: Sequence[Any], decisive: bool) -> NullableValues:
         unknown = operand.is_null() if isinstance(operand, Computing) else np.False_
         values = operand.values if isinstance(operand, Computing) else np.bool_(operand)
         null = null | unknown
-        decided = decided | (~unknown & (values == decisive))
-    return _new(np.where(decided, decisive, not decisive), null & ~decided)
+        decided = decided | (~unknown & (values if decisive else ~values))
+    return _new(decided if decisive else ~decided, null & ~decided)
 
 
 # -- functions of NumPy that ask for an implementation

@@ -85,15 +85,16 @@ def reduced(
 
 
 def _statistic(data: NullableValues, name: str, axes: tuple[int, ...], dtype: Any, ddof: int) -> Array:
-    """What numpy.ma makes of the numbers; zeros lie beneath its mask, so that nothing overflows there."""
+    """What numpy.ma makes of the numbers."""
     values, null = data.values, data.is_null()
     if values.dtype.kind not in ("biufcm" if name == "sum" else "biufc"):
         raise DataTypeError(f"{name} is for numbers, not for {values.dtype}")
     options: dict[str, Any] = {"ddof": ddof} if name in ("var", "std") else {}
     if name not in ("any", "all"):
         options["dtype"] = dtype or _accumulator(values.dtype, name)
-    clean = np.where(null, np.zeros((), values.dtype), values) if null.any() else values
-    masked: Any = np.ma.MaskedArray(clean, mask=null)
+    if name in ("var", "std") and null.any():  # which square what lies beneath the mask, too
+        values = np.where(null, np.zeros((), values.dtype), values)
+    masked: Any = np.ma.MaskedArray(values, mask=null)
     return np.ma.getdata(getattr(masked, name)(axis=axes, keepdims=True, **options))
 
 
