@@ -193,7 +193,7 @@ async def get_many(
     return values
 
 
-# VirtualiZarr, pandas, dask
+# VirtualiZarr, pandas, dask, NumPy
 
 
 def parsed_group(store: Any) -> Any:
@@ -229,3 +229,8 @@ def pandas_memory(
 def dask_meta(array: Any) -> Any:
     """An empty array of the kind that the blocks of a dask array have; anything else as it is."""
     return getattr(array, "_meta", array)
+
+
+def numpys_own(function: Any) -> Any:
+    """What a function of NumPy does for arrays that do not override it."""
+    return function._implementation

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from intarsia._compat import numpys_own
 from intarsia.nullable.elements import beneath
 from intarsia.nullable.reductions import Axis, Options, only_level, reduced
 
@@ -94,7 +95,7 @@ class Computing(NDArrayOperatorsMixin):
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         # What is not ours gets this as any object: it calls a method, or np.asarray, which refuses nulls.
-        return _FUNCTIONS.get(function, function._implementation)(*args, **options)
+        return (_FUNCTIONS.get(function) or numpys_own(function))(*args, **options)
 
     def __bool__(self) -> bool:
         if self.values.size == 1:
@@ -357,8 +358,8 @@ def _kleene(operands: Sequence[Any], decisive: bool) -> NullableValues:
 # -- functions of NumPy that ask for an implementation
 
 
-def _data(value: Any) -> NullableValues:
-    return value if isinstance(value, Computing) else _new(np.asarray(value))  # type: ignore[return-value]
+def _data(value: Any) -> Any:
+    return value if isinstance(value, Computing) else _new(np.asarray(value))
 
 
 def _joined(function: Callable[..., Any]) -> Callable[..., NullableValues]:
