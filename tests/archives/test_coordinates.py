@@ -1,4 +1,4 @@
-"""Coordinates whose files disagree about units and packing, as xarray reads them; and the order of files."""
+"""Coordinates whose files disagree about units and packing, as xarray reads them."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.archives.coordinates import Segment, arrange, join, labels
+from intarsia.archives.coordinates import join, labels
 from intarsia.archives.parsed import ParsedVariable
 from intarsia.errors import IngestError
 
@@ -78,46 +78,3 @@ def test_labels_are_what_people_write():
     assert labels(np.array([0.5]), {"units": "days since 2002-06-01"}) == ["2002-06-01 12:00:00"]
     assert labels(np.array([3]), {}) == ["3"]
     assert labels(np.array([59]), {"units": "days since 2001-01-01", "calendar": "360_day"}) == ["2001-02-30"]
-
-
-@given(st.permutations(range(12)), st.integers(0, 11), st.data())
-def test_files_end_up_sorted_wherever_they_belong(order, count, data):
-    steps = data.draw(st.lists(st.integers(1, 4), min_size=12, max_size=12))
-    whole = [Segment(f"{i}", np.arange(10 * i, 10 * i + n), n) for i, n in enumerate(steps)]
-    old = sorted(order[:count])
-    new = order[count:]
-    insertions, refused = arrange([whole[i] for i in old], [whole[i] for i in new], "time", {})
-    assert not refused
-    axis = np.concatenate([whole[i].values for i in old]) if old else np.empty(0, int)
-    for insertion in reversed(insertions):
-        axis = np.insert(axis, insertion.at, whole[new[insertion.file]].values)
-    assert axis.tolist() == np.concatenate([segment.values for segment in whole]).tolist()
-
-
-def test_overlapping_and_interleaved_files_are_refused_by_name():
-    old = [Segment("a.nc", np.array([1, 3, 5]), 3)]
-    new = [
-        Segment("inside.nc", np.array([2]), 1),
-        Segment("across.nc", np.array([5, 6]), 2),
-        Segment("b.nc", np.array([7]), 1),
-    ]
-    insertions, refused = arrange(old, new, "time", {"units": "days since 2000-01-01"})
-    assert [insertion.file for insertion in insertions] == [2]
-    assert refused[0] == "its time 2000-01-03 … 2000-01-03 overlaps that of a.nc (2000-01-02 … 2000-01-06)"
-    assert "across" not in refused[1]
-    assert "a.nc" in refused[1]
-
-
-def test_values_that_do_not_increase_or_are_missing_are_refused():
-    new = [Segment("down", np.array([3, 2]), 2), Segment("gap", np.array([1.0, np.nan]), 2)]
-    insertions, refused = arrange([], new, "time", {})
-    assert not insertions
-    assert "does not increase" in refused[0]
-    assert "missing values" in refused[1]
-
-
-def test_without_a_coordinate_files_are_appended_as_they_are_named():
-    new = [Segment("b", None, 2), Segment("a", None, 1)]
-    insertions, refused = arrange([Segment("old", None, 5)], new, "time", {})
-    assert [(p.file, p.at, p.length) for p in insertions] == [(0, 5, 2), (1, 5, 1)]
-    assert not refused

@@ -1,26 +1,53 @@
-"""The ledger: written, read back, and refused when it is from another time."""
+"""The ledger: written, read back, also from an older version, and refused when it is from another time."""
 
+import json
+
+import numpy as np
 import pytest
 import zarr
 
-from intarsia.archives.dataset import LEDGER, MOST_MEMBERS, Ledger
+from intarsia.archives.ledger import DOCUMENT, LEDGER, MOST_MEMBERS, Ledger
+from intarsia.array.box import Box
+from intarsia.array.table import RegionTable, Row
 from intarsia.errors import IngestError
+
+CLAIMS = RegionTable.from_rows(
+    [Row(0, Box((0, 0), (3, 1)), (0, 0)), Row(1, Box((3, 0), (7, 1)), (0, 0))], ndim=2
+)
 
 
 def test_it_reads_back_as_it_was_written():
     group = zarr.create_group({})
-    ledger = Ledger(["file:///é/a.nc", "s3://b/c"], ["1 x", "2 y"], [3, 4], {"sst": {"digest": "m-1"}})
-    ledger.write(group, "time")
+    ledger = Ledger(
+        ("time",), ["file:///é/a.nc", "s3://b/c"], ["1 x", "2 y"], [1.5, None], ["sst"], CLAIMS,
+        {"sst": {"digest": "m-1"}},
+    )  # fmt: skip
+    ledger.write(group)
     assert Ledger.read(group) == ledger
-    Ledger().write(group, "time")
+    Ledger().write(group)
     assert Ledger.read(group) == Ledger()
-    assert group[LEDGER].attrs["concat_dim"] == "time"
+
+
+def test_version_1_is_read_and_written_as_version_2():
+    group = zarr.create_group({})
+    document = {
+        "locations": ["a", "b"], "contents": ["1", "2"], "lengths": [3, 4], "members": {"sst": {"d": "m-1"}}
+    }  # fmt: skip
+    node = group.create_group(LEDGER, attributes={"version": 1, "concat_dim": "time"})
+    node.create_array(DOCUMENT, data=np.frombuffer(json.dumps(document).encode(), dtype=np.uint8))
+    ledger = Ledger.read(group)
+    assert ledger == Ledger(
+        ("time",), ["a", "b"], ["1", "2"], [None, None], ["sst"], CLAIMS, {"sst": {"d": "m-1"}}
+    )
+    ledger.write(group)
+    assert group[LEDGER].attrs["version"] == 2
+    assert Ledger.read(group) == ledger
 
 
 def test_only_the_latest_encodings_are_remembered():
     group = zarr.create_group({})
     members = {f"digest-{i}": f"m-{i}" for i in range(MOST_MEMBERS + 5)}
-    Ledger(members={"sst": members}).write(group, "time")
+    Ledger(members={"sst": members}).write(group)
     assert next(iter(Ledger.read(group).members["sst"].values())) == "m-5"
 
 
@@ -30,7 +57,7 @@ def test_a_group_without_a_ledger_has_an_empty_one():
 
 def test_an_unknown_version_is_refused():
     group = zarr.create_group({})
-    Ledger().write(group, "time")
+    Ledger().write(group)
     group[LEDGER].attrs["version"] = 99
     with pytest.raises(IngestError, match="version 99"):
         Ledger.read(group)

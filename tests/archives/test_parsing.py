@@ -121,6 +121,18 @@ def test_kerchunk_references(tmp_path):
         sst[...]
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_the_fill_value_of_kerchunk_references_means_missing(tmp_path):
+    values = netcdf(tmp_path / "0.nc", 0)
+    document = kerchunk_of(tmp_path / "0.nc")
+    array = json.loads(document["refs"]["sst/.zarray"])
+    array["fill_value"] = float(values[0, 1, 2])
+    document["refs"]["sst/.zarray"] = json.dumps(array)
+    (tmp_path / "0.json").write_text(json.dumps(document))
+    _, sst = ingested(tmp_path, tmp_path / "0.json", copy="never")
+    assert np.array_equal(sst[...], np.where(values == values[0, 1, 2], np.nan, values), equal_nan=True)
+
+
 def test_tiff_pictures_become_steps_of_a_new_axis(tmp_path):
     pictures = np.random.default_rng(0).integers(0, 5000, (3, 96, 128)).astype("u2")
     layouts = ({"compression": "deflate"}, {"compression": None}, {"compression": "deflate", "predictor": 2})

@@ -14,8 +14,8 @@ from zarr.core.buffer.cpu import Buffer
 import intarsia
 from intarsia._compat import sync
 from intarsia.archives.cf import Decoding
-from intarsia.archives.dataset import Ledger
 from intarsia.archives.encodings import filters_of
+from intarsia.archives.ledger import Ledger
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.table import NONE
 from tests.archives.files import netcdf
@@ -104,7 +104,7 @@ def as_it_was(repo, attrs):
         logical.commit(manifest.changed(regions=plain))
         ledger = Ledger.read(root)
         ledger.members = {"sst": {"a digest of filters, too": name}}
-        ledger.write(root, "time")
+        ledger.write(root)
 
 
 def test_references_under_filters_and_shuffle_go_on(tmp_path):

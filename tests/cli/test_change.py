@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 from zarr.codecs import BytesCodec, ZstdCodec
 
@@ -302,6 +303,20 @@ def test_sources_are_read_only_if_somebody_allows_it(tmp_path, plain):
     assert document("read", store, "sst", "--allow", f"file://{folder}/")["values"] == [[1, 1, 1, 1]]
     failure("read", store, "sst", "--allow", "file:///elsewhere/", code=4)
     failure("info", plain, "--allow", "all", code=2)
+
+
+def test_ingest_places_files_in_several_dimensions(tmp_path):
+    for name, y, x in (("a", [0, 1], [0, 1]), ("b", [0, 1], [2, 3]), ("c", [1, 2], [2, 3])):
+        tile = xr.Dataset({"v": (("y", "x"), np.full((2, 2), float(ord(name))))}, {"y": y, "x": x})
+        tile.to_netcdf(tmp_path / f"{name}.nc")
+    arguments = ("--concat-dim", "y", "--concat-dim", "x", "--overlap", "last", "--tolerance", "0")
+    succeed("ingest", tmp_path / "store", tmp_path / "*.nc", *arguments)
+    read = document("read", tmp_path / "store", "v", ":, 2", "--allow", "all")
+    assert read["values"] == [ord("b"), ord("c"), ord("c")]
+    failure("ingest", tmp_path / "other", tmp_path / "*.nc", code=4)  # by coordinates, and two overlap
+    said = document("ingest", tmp_path / "other", tmp_path / "[ab].nc")
+    assert said["summary"] == "2 added"
+    assert document("info", tmp_path / "other", "v")["shape"] == [2, 4]
 
 
 def test_ingest_refuses(tmp_path, made):

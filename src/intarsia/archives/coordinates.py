@@ -1,20 +1,24 @@
-"""Coordinates along the concatenation dimension: joined into one plain array, and the order of files by them.
+"""Coordinates along the dimensions that grow: all files' in one encoding.
 
 Files may count time from different days or pack their coordinates differently. As long as they agree, stored
 numbers are joined as they are; otherwise everything is decoded, and encoded in one way that loses nothing.
 """
 
-from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from intarsia.archives.cf import PACKING, packing_of
-from intarsia.archives.parsed import ParsedVariable
 from intarsia.errors import IngestError
 from intarsia.extras import extra
+
+if TYPE_CHECKING:
+    from intarsia.archives.parsed import ParsedVariable
+
 
 MEANING = (*PACKING, "units", "calendar")
 """Attributes that say what stored numbers mean: equal ones, comparable numbers."""
@@ -110,7 +114,12 @@ def _encoded_alike(
         xr.Variable(("n",), part.reshape(-1), {"units": unit, "calendar": calendar})
         for part, unit in zip(unpacked, units, strict=True)
     ]
-    times = [np.asarray(coder.decode(variable).values) for variable in flat]
+    try:
+        times = [np.asarray(coder.decode(variable).values) for variable in flat]
+    except Exception as error:
+        raise IngestError(
+            f"the coordinate {name!r} counts {_texts(set(units))}, and these cannot be compared: {error}"
+        ) from error
     everything = np.concatenate(times)
     step, epoch = units[0].split(" since ", 1)
     for candidate in _finer(step):
@@ -125,6 +134,10 @@ def _encoded_alike(
     raise IngestError(
         f"the values of {name!r} cannot be joined: no unit since {epoch!r} holds them all exactly"
     )
+
+
+def _texts(words: Iterable[str]) -> str:
+    return " and ".join(map(repr, sorted(words)))
 
 
 def calendar_of(meaning: Mapping[str, Any]) -> str:
@@ -169,78 +182,9 @@ def labels(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> list[str]:
     xr = extra("xarray", "xarray")
     meaning = {key: attrs[key] for key in ("units", "calendar") if key in attrs}
     variable = xr.Variable(("n",), _unpacked(values, attrs), meaning)
-    times = xr.coders.CFDatetimeCoder().decode(variable).values
+    try:
+        times = xr.coders.CFDatetimeCoder().decode(variable).values
+    except Exception:  # whatever the decoder raises over units that are none: the numbers will do
+        return [str(value) for value in values.tolist()]
     texts = [str(time).replace("T", " ").split(".")[0] for time in times]
     return [text.removesuffix(" 00:00:00") for text in texts]
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """The steps of one source."""
-
-    url: str
-    values: np.ndarray[Any, Any] | None
-    """Its coordinate; None where files have none."""
-
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
-class Insertion:
-    """Where a new file goes."""
-
-    file: int
-    """Its position among the new ones."""
-
-    at: int
-    """The step of the axis, as it was, before which it goes."""
-
-    length: int
-
-
-def arrange(
-    old: Sequence[Segment], new: Sequence[Segment], dim: str, attrs: Mapping[str, Any]
-) -> tuple[list[Insertion], dict[int, str]]:
-    """Where the new files go, in the order of the axis, and for the others the reason.
-
-    Segments are kept in order as they come, so that each is compared with its two neighbours alone.
-    """
-    if any(segment.values is None for segment in (*old, *new)):
-        total = sum(segment.length for segment in old)
-        return [Insertion(i, total, segment.length) for i, segment in enumerate(new)], {}
-    refused: dict[int, str] = {}
-    # (first value, last value, name, position among the new ones or -1), in the order of the axis
-    taken: list[tuple[Any, Any, str, int]] = [(*_ends(segment), segment.url, -1) for segment in old]
-    for i, segment in enumerate(new):
-        values = segment.values
-        assert values is not None
-        if values.dtype.kind in "fc" and bool(np.isnan(values).any()):
-            refused[i] = f"its {dim} holds missing values"
-            continue
-        if bool((values[1:] <= values[:-1]).any()):
-            refused[i] = f"its {dim} does not increase from step to step"
-            continue
-        first, last = _ends(segment)
-        place = bisect_left(taken, first, key=lambda entry: entry[0])
-        rivals = [taken[j] for j in (place - 1, place) if 0 <= j < len(taken)]
-        clash = next((r for r in rivals if r[0] <= last and r[1] >= first), None)
-        if clash is not None:
-            ends = labels(np.array([first, last, clash[0], clash[1]]), attrs)
-            refused[i] = (
-                f"its {dim} {ends[0]} … {ends[1]} overlaps that of {clash[2]} ({ends[2]} … {ends[3]})"
-            )
-            continue
-        insort(taken, (first, last, segment.url, i), key=lambda entry: entry[0])
-    insertions, at = [], 0
-    lengths = iter([segment.length for segment in old])
-    for *_, i in taken:
-        if i < 0:
-            at += next(lengths)
-        else:
-            insertions.append(Insertion(i, at, new[i].length))
-    return insertions, refused
-
-
-def _ends(segment: Segment) -> tuple[Any, Any]:
-    assert segment.values is not None
-    return segment.values[0].item(), segment.values[-1].item()

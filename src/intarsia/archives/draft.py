@@ -1,21 +1,33 @@
 """The draft of an ingest: everything that a commit will contain, decided before anything is written."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from math import gcd
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.cf import PACKING, Decoding
-from intarsia.archives.coordinates import Insertion, Joined, Segment, arrange, join, labels
-from intarsia.archives.dataset import Dataset, Expected, Ledger, Rules, widened
+from intarsia.archives.assembled import assemble
+from intarsia.archives.cf import PACKING, Decoding, clean
+from intarsia.archives.cube import joined_coordinate, joined_variables, place
 from intarsia.archives.encodings import ChunkSet, chunk_sets_of
-from intarsia.archives.ingest_report import Run, Runs
-from intarsia.archives.parsed import ParsedFile, ParsedVariable, Want
+from intarsia.archives.expected import Expected, Rules, widened
+from intarsia.archives.places import Span
+from intarsia.archives.varying import spread
+from intarsia.array.box import Box, chunk_grid
 from intarsia.array.values import is_nullable, values_dtype
 from intarsia.errors import IngestError
-from intarsia.packing import Packing
+
+if TYPE_CHECKING:
+    from intarsia.archives.assembled import Assembled
+    from intarsia.archives.cube import Cube, Placed
+    from intarsia.archives.ledger import Dataset, Ledger
+    from intarsia.archives.parsed import ParsedFile, ParsedVariable, Want
+    from intarsia.archives.stacking import Stack
+    from intarsia.packing import Packing
 
 
 @dataclass(slots=True)
@@ -25,8 +37,14 @@ class Contribution:
     file: ParsedFile
     variable: ParsedVariable
 
-    start: int
-    """First step along the axis, as it will be."""
+    axes: tuple[int | None, ...]
+    """For every axis of the file's variable: the axis of the array; None if the array has none."""
+
+    spans: tuple[tuple[Span, ...], ...]
+    """Where its elements lie, for every axis of the array."""
+
+    shown: list[Box] | None
+    """Boxes of the array that it shows; None if that is all it has."""
 
     decoding: Decoding
     """How its numbers become values…"""
@@ -40,7 +58,30 @@ class Contribution:
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for contributions of equal encoding and packing."""
-        return self.packing, *(chunks.encoding.digest for chunks in self.chunk_sets)
+        return self.variable.name, self.packing, *(chunks.encoding.digest for chunks in self.chunk_sets)
+
+    def parts(self, chunk_set: ChunkSet) -> Iterator[tuple[Span, ...]]:
+        """What some of its chunks show: one span for every axis of the array, for each region."""
+        chunks, shape = chunk_set.encoding.chunks, self.variable.shape
+        for box in chunk_set.boxes:
+            if self.shown is None and box.shape == chunk_grid(shape, chunks):  # as nearly always
+                yield from product(*self.spans)
+                continue
+            choices = list(self.spans)
+            for axis, a, b, c, n in zip(self.axes, box.start, box.stop, chunks, shape, strict=True):
+                if axis is not None:
+                    low, high = a * c, min(b * c, n)
+                    found = (span.of_file(low, high) for span in self.spans[axis])
+                    choices[axis] = tuple(span for span in found if span is not None)
+            for combination in product(*choices):
+                if self.shown is None:
+                    yield combination
+                    continue
+                for limits in self.shown:
+                    cut = [s.cut(a, b) for s, (a, b) in zip(combination, limits.bounds, strict=True)]
+                    left = tuple(span for span in cut if span is not None)
+                    if len(left) == len(cut):
+                        yield left
 
 
 @dataclass(slots=True)
@@ -54,8 +95,8 @@ class ArrayDraft:
     shape: tuple[int, ...]
     """As it will be."""
 
-    axis: int
-    """The concatenation axis."""
+    growing: tuple[int, ...]
+    """The axes along which the dataset grows, in the order of its dimensions."""
 
     dtype: np.dtype[Any]
     """Type of its values."""
@@ -70,34 +111,35 @@ class ArrayDraft:
     """The lattice of a new one; an existing one is made finer where that is needed."""
 
     contributions: list[Contribution]
-    """In the order of the axis."""
+    """In the order of the axes."""
+
+    parts: dict[str, int | None]
+    """The files' variables that it shows, and where on its first axis, if several are stacked there."""
 
     nulls: bool = False
     """Whether its values may be null."""
+
+    def box(self, cell: Box, part: str) -> Box:
+        """A box of the cube as one of the array, for one of its variables."""
+        bounds = [(0, n) for n in self.shape]
+        for axis, ends in zip(self.growing, cell.bounds, strict=True):
+            bounds[axis] = ends
+        step = self.parts[part]
+        if step is not None:
+            bounds[0] = step, step + 1
+        return Box.of(bounds)
 
 
 @dataclass(slots=True)
 class Draft:
     """Everything that a commit will contain."""
 
-    dim: str
-    """The concatenation dimension."""
-
-    removed: list[tuple[int, int]]
-    """Steps of the axis, as it is, that are replaced; last first."""
-
-    openings: list[tuple[int, int]]
-    """Where steps go in (counted after the removals) and how many; last first."""
-
-    length: int
-    """Length of the axis, as it will be."""
-
-    placed: list[tuple[ParsedFile, int, int]]
-    """The new files with their first step and number of steps, in the order of the axis."""
+    cube: Cube
+    """The axes, and where files lie."""
 
     arrays: dict[str, ArrayDraft]
-    joined: dict[str, Joined]
-    """Coordinates along the axis."""
+    joined: dict[str, Assembled]
+    """Coordinates along the axes."""
 
     static: dict[str, ParsedVariable]
     """Coordinates and other variables that are new and have no such axis."""
@@ -115,9 +157,9 @@ class Draft:
     """Variables that are not taken, and why."""
 
     @property
-    def appends(self) -> bool:
-        """Whether everything new lies after what is there."""
-        return not self.removed and all(at >= self.length - length for at, length in self.openings)
+    def placed(self) -> list[Placed]:
+        """The new files, in the order of the axes."""
+        return self.cube.placed
 
     def locations(self) -> set[str]:
         """Every location that a reference will point to."""
@@ -138,172 +180,100 @@ class Draft:
                     reasons.setdefault(each.file.url, {})[f"{name!r} copied: {reason}"] = None
         return {url: "; ".join(texts) for url, texts in reasons.items()}
 
-    def woven(self, joined: Joined) -> np.ndarray[Any, Any]:
-        """All values of a coordinate, as they will be."""
-        axis = joined.dims.index(self.dim)
-        if joined.before is None:
-            return np.concatenate(joined.parts, axis=axis)
-        old = joined.before
-        for start, stop in self.removed:  # the last ones first, so that the others keep their places
-            old = np.delete(old, slice(start, stop), axis=axis)
-        threads: list[np.ndarray[Any, Any]] = []
-        taken = fresh = 0  # steps of the old ones and of the new ones that are woven in
-        for part, (_, start, length) in zip(joined.parts, self.placed, strict=True):
-            assert part.shape[axis] == length
-            threads += [np.take(old, range(taken, start - fresh), axis=axis), part]
-            taken, fresh = start - fresh, fresh + length
-        threads.append(np.take(old, range(taken, old.shape[axis]), axis=axis))
-        return np.concatenate(threads, axis=axis)
-
-    def runs(self) -> Runs:
-        """The table of runs of equal encoding."""
-        joined = self.joined.get(self.dim)
-        # the new steps only, one file after the other: the old ones between them are in no run
-        names = None if joined is None else labels(np.concatenate(joined.parts), joined.attrs)
-        firsts = np.cumsum([0, *(length for *_, length in self.placed)]).tolist()
-        offsets = {file.url: first for (file, *_), first in zip(self.placed, firsts, strict=False)}
-        rows: list[Run] = []
-        for array in self.arrays.values():
-            last: tuple[Any, ...] | None = None
-            for each in array.contributions:
-                if not each.chunk_sets:  # an axis of length 0
-                    continue
-                first, steps = offsets[each.file.url], each.variable.shape[array.axis]
-                ends = str(each.start), str(each.start + steps - 1)
-                if names is not None:
-                    ends = names[first], names[first + steps - 1]
-                if each.key == last and rows[-1].stop == each.start:
-                    stop, files = each.start + steps, rows[-1].files + 1
-                    rows[-1] = replace(rows[-1], stop=stop, last=ends[1], files=files)
-                else:
-                    rows.append(_run(array, each, steps, ends))
-                last = each.key
-        return Runs(tuple(rows))
-
-
-def _run(array: ArrayDraft, contribution: Contribution, steps: int, ends: tuple[str, str]) -> Run:
-    main, *others = (chunks.encoding for chunks in contribution.chunk_sets)
-    codecs, decoding = main.short_codecs, contribution.decoding
-    if others:
-        codecs += f" (some chunks: {', '.join(sorted({other.short_codecs for other in others}))})"
-    return Run(
-        array.name, contribution.start, contribution.start + steps, *ends, 1, main.chunks, codecs,
-        str(decoding.numbers), str(decoding), main.copy_reason,
-    )  # fmt: skip
-
 
 def make_draft(
     files: Sequence[ParsedFile], dataset: Dataset, want: Want, rules: Rules, replaced: Mapping[str, int]
 ) -> Draft:
     """Decide everything about these files; `replaced` gives the ledger's entries of those that are in it."""
-    dim = want.concat_dim
-    if dataset.concat_dim and dataset.concat_dim != dim:
-        raise IngestError(f"the dataset grows along {dataset.concat_dim!r}, not along {dim!r}")
-    expected = Expected(dim, rules, dataset, want.variables)
+    dims, known = want.dims, dataset.ledger.dims
+    if known and set(known) != set(dims):
+        raise IngestError(f"the dataset grows along {_listed(known)}, not along {_listed(dims)}")
+    dims = known or dims
+    expected = Expected(dims, rules, dataset, want.variables)
     refused: dict[str, str] = {}
     fitting = []
     for file in files:
         try:
-            problem = _steps_problem(file, dim) or expected.problem(file)
+            problem = _steps_problem(file, dims) or expected.problem(file)
         except IngestError as error:
             problem = str(error)
         if problem:
             refused[file.url] = problem
         else:
             fitting.append(file)
-    gone = sorted(replaced[file.url] for file in fitting if file.url in replaced)
-    kept = [i for i in range(len(dataset.ledger.locations)) if i not in set(gone)]
-    axis = _join(dim, fitting, dataset)
-    new = [
-        Segment(file.url, None if axis is None else axis.parts[i], file.steps(dim))
-        for i, file in enumerate(fitting)
-    ]
-    old = _segments(dataset.ledger, kept, None if axis is None else axis.before)
-    insertions, overlapping = arrange(old, new, dim, {} if axis is None else axis.attrs)
-    refused |= {fitting[i].url: reason for i, reason in overlapping.items()}
-    undone = [file for i, file in enumerate(fitting) if i in overlapping and file.url in replaced]
+    spread(fitting, dataset, dims, expected.dropped)
+    gone = [replaced[file.url] for file in fitting if file.url in replaced]
+    cube = place(fitting, dataset, dims, gone, list(expected.data), rules.placing)
+    refused |= cube.refused
+    undone = {file.url for file in fitting if file.url in cube.refused and file.url in replaced}
     if undone:  # what cannot take its place must not lose it
-        rest = [file for file in files if file not in undone]
+        rest = [file for file in files if file.url not in undone]
         draft = make_draft(rest, dataset, want, rules, replaced)
-        draft.refused |= {file.url: refused[file.url] for file in undone}
+        draft.refused |= {url: refused[url] for url in undone}
         return draft
-    return _assemble(fitting, insertions, gone, kept, dataset, rules, expected, refused)
+    return _assembled(cube, dataset, rules, expected, refused)
 
 
-def _steps_problem(file: ParsedFile, dim: str) -> str:
-    steps = file.steps(dim)
-    if steps == 0:
-        return f"it has no step along {dim!r}"
-    lengths = file.lengths(dim)
-    longer = next((name for name, length in lengths.items() if length > steps), None)
-    if longer is not None:
-        return f"{longer!r} has {lengths[longer]} steps along {dim!r}, but its coordinate has {steps}"
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(map(repr, names))
+
+
+def _steps_problem(file: ParsedFile, dims: Sequence[str]) -> str:
+    for dim in dims:
+        steps = file.steps(dim)
+        if steps == 0:
+            return f"it has no step along {dim!r}"
+        lengths = file.lengths(dim)
+        longer = next((name for name, length in lengths.items() if length > steps), None)
+        if longer is not None:
+            return f"{longer!r} has {lengths[longer]} steps along {dim!r}, but its coordinate has {steps}"
     return ""
 
 
-def _join(name: str, files: Sequence[ParsedFile], dataset: Dataset) -> Joined | None:
-    """A coordinate over all files; None if a file has none."""
-    variables = [file.variables.get(name) for file in files]
-    if not variables or any(variable is None or variable.role != "joined" for variable in variables):
-        if name in dataset.plain and files:
-            lacking = next(f.url for f, v in zip(files, variables, strict=True) if v is None)
-            raise IngestError(f"{lacking} has no coordinate {name!r}, but the dataset does")
-        return None
-    if not dataset.is_new and name not in dataset.plain:
-        return None
-    before = None if dataset.is_new else (dataset.values(name), dataset.attrs(name))
-    return join(name, [variable for variable in variables if variable is not None], before)
-
-
-def _segments(ledger: Ledger, kept: Sequence[int], values: np.ndarray[Any, Any] | None) -> list[Segment]:
-    """The sources that stay, with their coordinates among `values`."""
-    segments = []
-    for i in kept:
-        start, length = ledger.starts[i], ledger.lengths[i]
-        own = None if values is None else values[start : start + length]
-        segments.append(Segment(ledger.locations[i], own, length))
-    return segments
-
-
-def _assemble(
-    fitting: Sequence[ParsedFile],
-    insertions: Sequence[Insertion],
-    gone: Sequence[int],
-    kept: Sequence[int],
-    dataset: Dataset,
-    rules: Rules,
-    expected: Expected,
-    refused: dict[str, str],
+def _assembled(
+    cube: Cube, dataset: Dataset, rules: Rules, expected: Expected, refused: dict[str, str]
 ) -> Draft:
-    ledger, dim = dataset.ledger, expected.dim
-    openings: dict[int, int] = {}
-    placed, shift = [], 0
-    for insertion in insertions:
-        openings[insertion.at] = openings.get(insertion.at, 0) + insertion.length
-        placed.append((fitting[insertion.file], insertion.at + shift, insertion.length))
-        shift += insertion.length
-    files = [file for file, *_ in placed]
-    length = sum(ledger.lengths[i] for i in kept) + shift
+    files = [each.file for each in cube.placed]
     names = dict.fromkeys(name for file in files for name, v in file.variables.items() if v.role == "joined")
-    joined = {name: j for name in names if (j := _join(name, files, dataset)) is not None}
+    if files:  # what the files lack grows with the axes, too
+        names |= dict.fromkeys(name for name in dataset.plain if set(dataset.dims(name)) & set(cube.dims))
+    joined: dict[str, Assembled] = {}
     left_out = {name: reason for file in reversed(files) for name, reason in file.left_out.items()}
     left_out |= expected.dropped
-    left_out |= {name: "not every file has it" for name in names if name not in joined}
+    for name in names:
+        variables, lacking = joined_variables(name, files)
+        if name in cube.dims and cube.axes[cube.dims.index(name)].values is None:
+            left_out[name] = "not every file has it"
+            continue
+        absent = {file.url for file in lacking}
+        having = [each for each in cube.placed if each.file.url not in absent]
+        joined[name], conflict = assemble(
+            name, joined_coordinate(name, variables, dataset, cube), cube, having
+        )
+        if conflict:
+            left_out[name] = conflict
+            if dataset.is_new:
+                del joined[name]
+    held = {name for file in files for name, variable in file.variables.items() if variable.role == "data"}
+    stacks = {stack.array: stack for name, stack in rules.stacks.items() if name in held}
+    labels_of = {stack.dim: stack.coordinate(dataset) for stack in stacks.values()}
+    arrays = dict.fromkeys(
+        rules.stacks[name].array if name in rules.stacks else name
+        for name in expected.data
+        if name in held or name in dataset.logical_groups
+    )
     return Draft(
-        dim,
-        removed=[(int(ledger.starts[i]), int(ledger.starts[i]) + ledger.lengths[i]) for i in reversed(gone)],
-        openings=sorted(openings.items(), reverse=True),
-        length=length,
-        placed=placed,
-        arrays={name: _array(name, placed, length, dim, rules, dataset) for name in expected.data},
+        cube,
+        arrays={name: _array(name, stacks.get(name), cube, rules, dataset, expected) for name in arrays},
         joined=joined,
         static={
             name: variable
             for file in reversed(files)
             for name, variable in file.variables.items()
             if variable.role == "static" and name not in dataset.plain and name not in expected.dropped
-        },
-        ledger=ledger.rearranged(kept, placed),
+        }
+        | {dim: variable for dim, variable in labels_of.items() if variable is not None},
+        ledger=cube.ledger(dataset.ledger),
         attrs=dict(files[0].attrs) if files else {},
         refused=refused,
         left_out=left_out,
@@ -311,48 +281,101 @@ def _assemble(
 
 
 def _array(
-    name: str, placed: Sequence[tuple[ParsedFile, int, int]], length: int, dim: str, rules: Rules,
-    dataset: Dataset,
-) -> ArrayDraft:  # fmt: skip
-    """How one variable of the new files is backed."""
+    name: str, stack: Stack | None, cube: Cube, rules: Rules, dataset: Dataset, expected: Expected
+) -> ArrayDraft:
+    """How one variable of the new files is backed, or several that are stacked."""
+    parts: dict[str, int | None] = {name: None} if stack is None else dict(stack.parts)
     given = [
-        (file, file.variables[name], start)
-        for file, start, _ in placed
-        if name in file.variables and file.variables[name].role == "data"
+        (placed, part, placed.file.variables[part])
+        for part in parts
+        for placed in cube.placed
+        if part in placed.file.variables and placed.file.variables[part].role == "data"
     ]
     logical = dataset.logical_groups.get(name)
     nulls = rules.nulls if logical is None else is_nullable(logical.manifest.data_type)
-    decodings = [Decoding.of(variable.dtype, variable.attrs, nulls=nulls) for _, variable, _ in given]
+    decodings = [Decoding.of(variable.dtype, variable.attrs, nulls=nulls) for _, _, variable in given]
+    known = next(expected.data[part] for part in parts if part in expected.data)
+    dims, sizes = known.dims, known.sizes | cube.sizes
+    if stack is not None:
+        dims, sizes = (stack.dim, *dims), {**sizes, stack.dim: len(parts)}
+    shape, growing = tuple(sizes[dim] for dim in dims), tuple(dims.index(dim) for dim in cube.dims)
     if logical is not None:
         manifest = logical.manifest
-        dims = tuple(str(each) for each in manifest.dimension_names or ())
-        axis = dims.index(dim)
-        shape = manifest.shape[:axis] + (length,) + manifest.shape[axis + 1 :]
         dtype, fill, lattice = values_dtype(manifest.data_type), manifest.fill_value, manifest.chunk_shape
         wider = None if nulls or name in rules.dtypes else widened(dtype, {d.values for d in decodings})
         if wider is not None:
             dtype, fill = wider, wider.type(fill)
     else:
-        first = given[0][1]
-        dims, axis = first.dims, first.axis(dim)
-        shape = first.shape[:axis] + (length,) + first.shape[axis + 1 :]
         dtype = rules.dtypes.get(name) or _common_type(decodings)
         nulls = nulls and dtype.kind in "biuf"
         fill = dtype.type(np.nan) if dtype.kind in "fc" and not nulls else None
-        lattice = _lattice(shape, axis, [variable.chunks for _, variable, _ in given])
-    contributions = [
-        Contribution(
-            file, variable, start, decoding, decoding.packing_in(dtype),
-            chunk_sets_of(variable, decoding, dtype, rules.copy),
+        lattice = _lattice(dims, shape, growing, [variable for *_, variable in given])
+    whole = tuple((Span(0, size),) for size in shape)
+    draft = ArrayDraft(name, dims, shape, growing, dtype, fill, _attributes(given), lattice, [], parts, nulls)
+    for (placed, part, variable), decoding in zip(given, decodings, strict=True):
+        axes, places = _places(placed, variable, dims, whole, cube, expected)
+        step = parts[part]
+        if step is not None:
+            places = ((Span(step, 1),), *places[1:])
+        cells = cube.shown(placed, part)
+        shown = None if cells is None else [draft.box(cell, part) for cell in cells]
+        chunk_sets = chunk_sets_of(variable, decoding, dtype, rules.copy)
+        packing = decoding.packing_in(dtype)
+        draft.contributions.append(
+            Contribution(placed.file, variable, axes, places, shown, decoding, packing, chunk_sets)
         )
-        for (file, variable, start), decoding in zip(given, decodings, strict=True)
-    ]  # fmt: skip
-    for each in contributions:
-        if len(each.chunk_sets) > 1:  # regions then end within the file, at the borders of its chunks
-            chunks = each.variable.chunks
-            lattice = tuple(c if d == axis else gcd(c, chunks[d]) for d, c in enumerate(lattice))
-    attrs = {key: value for key, value in (given[0][1].attrs if given else {}).items() if key not in PACKING}
-    return ArrayDraft(name, dims, shape, axis, dtype, fill, attrs, lattice, contributions, nulls)
+        if len(chunk_sets) > 1:  # regions then end within the file, at the borders of its chunks
+            grains = {axis: c for axis, c in zip(axes, variable.chunks, strict=True) if axis not in growing}
+            lattice = tuple(gcd(c, grains.get(d, 0)) for d, c in enumerate(lattice))
+        if placed.file.url in expected.turned:
+            lattice = _aligned(lattice, places, shape)
+    draft.lattice = lattice
+    return draft
+
+
+def _attributes(given: Sequence[tuple[Placed, str, ParsedVariable]]) -> dict[str, Any]:
+    """Those of the first file; of variables that are stacked, those that all of them have."""
+    firsts = {part: variable.attrs for _, part, variable in reversed(given)}
+    attrs, *others = list(firsts.values())[::-1] or [{}]
+    same = [clean(other) for other in others]
+    return {
+        key: value
+        for key, value in attrs.items()
+        if key not in PACKING
+        and all(key in other and other[key] == clean({key: value}).get(key) for other in same)
+    }
+
+
+def _places(
+    placed: Placed, variable: ParsedVariable, dims: tuple[str, ...], whole: tuple[tuple[Span, ...], ...],
+    cube: Cube, expected: Expected,
+) -> tuple[tuple[int | None, ...], tuple[tuple[Span, ...], ...]]:  # fmt: skip
+    """How the axes of a file's variable are those of the array, and where its elements lie on each."""
+    spans = list(whole)
+    for dim, places in expected.turned.get(placed.file.url, {}).items():
+        if dim in dims:
+            spans[dims.index(dim)] = places
+    for dim, own, steps in zip(cube.dims, placed.spans, placed.positions, strict=True):
+        length = variable.shape[variable.dims.index(dim)]
+        if length < len(steps):  # what a shorter variable lacks is a hole
+            own = tuple(span for each in own if (span := each.of_file(0, length)) is not None)
+        spans[dims.index(dim)] = own
+    if variable.dims == dims:
+        return tuple(range(len(dims))), tuple(spans)
+    return tuple(dims.index(dim) if dim in dims else None for dim in variable.dims), tuple(spans)
+
+
+def _aligned(
+    lattice: tuple[int, ...], spans: Sequence[Sequence[Span]], shape: Sequence[int]
+) -> tuple[int, ...]:
+    """A lattice on which spans begin and end."""
+    finer = []
+    for cell, places, size in zip(lattice, spans, shape, strict=True):
+        borders = (
+            [end for span in places for end in (span.start, span.stop) if end != size] if cell > 1 else []
+        )
+        finer.append(gcd(cell, *borders))
+    return tuple(finer)
 
 
 def _common_type(decodings: Sequence[Decoding]) -> np.dtype[Any]:
@@ -362,18 +385,17 @@ def _common_type(decodings: Sequence[Decoding]) -> np.dtype[Any]:
     return np.result_type(*kinds)
 
 
-def _lattice(shape: tuple[int, ...], axis: int, chunks: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Steps along the axis; on the others the smallest chunk that all chunks are made of, or the whole axis.
-
-    >>> _lattice((9, 100, 100), 0, [(1, 50, 30), (3, 100, 40)])
-    (1, 50, 100)
-    """
+def _lattice(
+    dims: tuple[str, ...], shape: tuple[int, ...], growing: Sequence[int], given: Sequence[ParsedVariable]
+) -> tuple[int, ...]:
+    """1 along axes that grow; on others the smallest chunk that all are made of, or the whole axis."""
+    chunks = [dict(zip(variable.dims, variable.chunks, strict=True)) for variable in given]
     lattice = []
-    for d, size in enumerate(shape):
-        if d == axis:
+    for d, (dim, size) in enumerate(zip(dims, shape, strict=True)):
+        if d in growing:
             lattice.append(1)
             continue
-        grains = {min(c[d], max(size, 1)) for c in chunks}
+        grains = {min(c.get(dim, 1), max(size, 1)) for c in chunks}
         least = min(grains)
         # a chunk that spans the axis has no border inside it, so nothing has to divide it
         fits = all(grain % least == 0 or grain == size for grain in grains)

@@ -5,26 +5,24 @@ data inside the object header for "never written", and forgets whether an attrib
 these are read here, from the same open file.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from intarsia.archives.cf import FILE_MATTERS
-from intarsia.archives.parsed import (
-    Description,
-    ParsedFile,
-    ParsedVariable,
-    Want,
-    is_one_step,
-    read_stored,
-    roles,
-)
-from intarsia.archives.sources import Sources
+from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, lacking, read_stored, roles
 from intarsia.archives.virtual import arrays_of, parsed_variable
 from intarsia.extras import extra
+
+if TYPE_CHECKING:
+    from intarsia.archives.parsed import Want
+    from intarsia.archives.sources import Sources
+
 
 NOT_A_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 HIDDEN = FILE_MATTERS | {"_Netcdf4Coordinates", "_nc3_strict"}
@@ -66,8 +64,8 @@ class HDF5:
             parsed, reasons = self._virtual(url, sources, reader, list(storages), others)
         for name, storage in storages.items():
             variables[name] = storage.variable(name, described[name], parsed.get(name), reasons.get(name, ""))
-        new_dim = is_one_step(described, want)
-        return ParsedFile(url, sources.identity(url), self.name, variables, attrs, left_out, new_dim)
+        new_dims = lacking(described, want)
+        return ParsedFile(url, sources.identity(url), self.name, variables, attrs, left_out, new_dims)
 
     def _virtual(
         self, url: str, sources: Sources, reader: Any, names: list[str], others: list[str]
@@ -160,7 +158,7 @@ def _is_variable(item: Any) -> bool:
 class PhonyDimensions:
     """Names for axes without a dimension scale: one for each size, numbered as h5netcdf numbers them.
 
-    No two axes of one dataset contribution a name, so a size has as many names as a dataset has axes of it.
+    No two axes of one dataset share a name, so a size has as many names as a dataset has axes of it.
 
     >>> phony = PhonyDimensions([(4, 6), (9,), (6, 6)])
     >>> phony.names((4, 6)), phony.names((9,)), phony.names((6, 6))

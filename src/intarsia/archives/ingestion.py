@@ -5,7 +5,7 @@ committed; if another writer was faster, drafted again.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
@@ -15,13 +15,19 @@ import icechunk
 import numpy as np
 
 from intarsia._icechunk import safe_store
+from intarsia.archives.claims import POLICIES
 from intarsia.archives.containers import with_containers
-from intarsia.archives.dataset import Dataset, Rules
+from intarsia.archives.cube import PlacingRules
 from intarsia.archives.draft import Draft, make_draft
+from intarsia.archives.expected import Rules
+from intarsia.archives.given import Told, as_wanted, differing, listed
 from intarsia.archives.ingest_report import FileReport, IngestReport, Runs
-from intarsia.archives.parsed import ParsedFile, Want
-from intarsia.archives.parsing import REMOTE_THREADS, made_alike, parse_all
+from intarsia.archives.ledger import Dataset
+from intarsia.archives.parsed import Failure, ParsedFile, Want
+from intarsia.archives.parsing import REMOTE_THREADS, made_alike, parse_all, parse_one
+from intarsia.archives.runs import runs_of
 from intarsia.archives.sources import Sources
+from intarsia.archives.stacking import stacks_of
 from intarsia.archives.writer import Writer
 from intarsia.errors import IngestError, RepositoryNotFoundError
 from intarsia.progress import Progress, silent
@@ -32,16 +38,22 @@ SHOWN_PROBLEMS = 10
 
 
 def ingest(
-    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    files: str | os.PathLike[str] | Iterable[Any],
     repo: Any = None,
     *,
-    concat_dim: str,
+    concat_dim: str | Sequence[str] | None = None,
+    combine: Literal["nested", "by_coords"] | None = None,
+    dims: Mapping[str, Told] | None = None,
+    stack: Mapping[str, Any] | None = None,
+    rename: Mapping[str, str] | None = None,
     variables: Iterable[str] | None = None,
     group: str = "",
     copy: Literal["needed", "all", "never"] = "needed",
     errors: Literal["raise", "skip"] = "raise",
     missing: Literal["raise", "fill"] = "raise",
     units: Literal["equal", "ignore"] = "equal",
+    overlap: Literal["refuse", "first", "last", "newest"] = "refuse",
+    tolerance: float | None = None,
     replace: bool = False,
     nulls: bool = False,
     dtype: Any = None,
@@ -71,6 +83,16 @@ def ingest(
     files again that changed. With `nulls=True` missing values are null instead of NaN, and integers stay
     integers. `coordinate` gives the coordinate of a file that has none, from its URL.
 
+    Files may make a cube: name several dimensions, or let `combine="by_coords"` find those whose coordinates
+    differ between files. Every file goes where its coordinates say; what no file has is missing. A file that
+    lacks a dimension is one step of it: its coordinate is a scalar variable of that name, or what `dims`
+    gives, such as `dims={"member": from_attribute("realization")}` (from `intarsia.archives`). Where there
+    are no coordinates, nested lists say the order. `overlap` says which file is shown where several are: the
+    `first`, the `last` or the `newest`. Axes that are reversed, rolled or transposed are seen as those of the
+    first file; coordinates count as equal that differ by no more than `tolerance`. Several variables become
+    one array along a new dimension with `stack={"CMI": ("band", ["CMI_C01", "CMI_C02"])}`. `rename` says how
+    variables and dimensions of files are called in the dataset: `{"latitude": "lat"}`.
+
     >>> import tempfile, h5py, numpy as np, intarsia
     >>> folder = tempfile.mkdtemp()
     >>> for day in range(3):
@@ -86,27 +108,53 @@ def ingest(
     >>> sst.shape, sst[2].tolist(), len(sst.regions)
     ((3, 4), [2.0, 2.0, 2.0, 2.0], 1)
     """
-    want = Want(concat_dim, None if variables is None else tuple(variables), tuple(load))
+    told = dict(dims or {})
+    along = _dims(concat_dim, combine, told)
+    chosen = None if variables is None else tuple(variables)
+    want = Want(along, chosen, tuple(load), tuple((rename or {}).items()))
+    if coordinate is not None and len(along) != 1:
+        raise IngestError("coordinate= is for one dimension; for several, dims={'name': …} says which")
     for name, value, allowed in (
         ("copy", copy, ("needed", "all", "never")),
         ("errors", errors, ("raise", "skip")),
         ("missing", missing, ("raise", "fill")),
         ("units", units, ("equal", "ignore")),
+        ("overlap", overlap, POLICIES),
     ):
         if value not in allowed:
             raise IngestError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
-    rules = Rules(copy, missing, units, _dtypes(dtype, want), nulls)
+    dtypes, stacks = _dtypes(dtype, want), stacks_of(stack)
     if repo is None and not dry_run:
         raise IngestError("say where to: a repository or its path is needed (a dry run can do without)")
     sources = Sources(storage_options)
-    urls = sources.expand(files)
+    urls, places = listed(files, sources)
     if not urls:
         raise IngestError(f"no file matches {files!r}")
-    ingestion = Ingestion(repo, urls, sources, want, rules, parser, group, branch, errors, replace)
+    placing = PlacingRules(overlap, tolerance, places)
+    rules = Rules(copy, missing, units, dtypes, nulls, placing, stacks)
+    ingestion = Ingestion(repo, urls, sources, want, rules, parser, group, branch, errors, replace, told)
     steps = ingestion.parse(coordinate, workers, progress)
     report = ingestion.shown() if dry_run else ingestion.committed(message)
     progress(steps, steps)
     return report
+
+
+def _dims(
+    concat_dim: str | Sequence[str] | None, combine: str | None, told: Mapping[str, Told]
+) -> tuple[str, ...]:
+    """The dimensions that were named; none if the files' coordinates are to tell."""
+    if combine not in (None, "nested", "by_coords"):
+        raise IngestError(f"combine={combine!r} is not one of 'nested', 'by_coords'")
+    if concat_dim is None and combine == "by_coords":
+        return ()
+    named = (concat_dim,) if isinstance(concat_dim, str) else tuple(concat_dim or ())
+    dims = named + tuple(dim for dim in told if dim not in named)
+    if not dims or len(set(dims)) < len(dims) or not all(isinstance(dim, str) and dim for dim in dims):
+        raise IngestError(
+            f"concat_dim={concat_dim!r}: name one dimension, or several that differ; "
+            "combine='by_coords' takes those whose coordinates differ between files"
+        )
+    return dims
 
 
 def _dtypes(dtype: Any, want: Want) -> dict[str, np.dtype[Any]]:
@@ -156,6 +204,9 @@ class Ingestion:
     replace: bool
     """Whether files that changed are taken again."""
 
+    told: Mapping[str, Told] = field(default_factory=dict)
+    """Where coordinates come from that are not in the files."""
+
     parsed: list[ParsedFile] = field(init=False, default_factory=list)
     """Files that could be parsed."""
 
@@ -173,9 +224,9 @@ class Ingestion:
         fresh = [url for url in self.urls if url not in self.unchanged]
         steps = len(fresh) + 1  # parsing every file, and the commit
         progress(0, steps)
-        results = parse_all(fresh, self.sources, self.want, self.parser, workers)
+        results = self._parsed(fresh, workers)
         for done, parsed in enumerate(results, start=1):
-            result = made_alike(parsed, self.want.concat_dim, coordinate)
+            result = made_alike(parsed, self.want.dims, self.told, coordinate)
             if not isinstance(result, ParsedFile):
                 self.failures[result.url] = result.reason
             elif self.replace or result.url not in changed:
@@ -184,6 +235,33 @@ class Ingestion:
                 self.failures[result.url] = "it changed since it was ingested (replace=True takes it again)"
             progress(done, steps)
         return steps
+
+    def _parsed(self, urls: list[str], workers: int | Executor | None) -> Iterable[ParsedFile | Failure]:
+        """Every file; if nobody named the dimensions, their coordinates tell."""
+        results = parse_all(urls, self.sources, self.want, self.parser, workers)
+        if self.want.dims or not urls:
+            return results
+        found = list(results)
+        files = [each for each in found if isinstance(each, ParsedFile)]
+        dims = self._known_dims() or differing(files, self.rules.placing.tolerance)
+        if not dims:
+            raise IngestError(
+                "the files do not differ in any coordinate: concat_dim= says along which dimension they go"
+            )
+        self.want = with_fields(self.want, dims=(*dims, *(dim for dim in self.told if dim not in dims)))
+        return (self._as_wanted(each) for each in found)
+
+    def _as_wanted(self, result: ParsedFile | Failure) -> ParsedFile | Failure:
+        if isinstance(result, Failure):
+            return result
+        known = as_wanted(result, self.want)
+        return known or parse_one(result.url, self.sources, self.want, self.parser)
+
+    def _known_dims(self) -> tuple[str, ...]:
+        repo = self._opened()
+        if repo is None:
+            return ()
+        return Dataset.read_ledger(repo.readonly_session(self.branch).store, self.group).dims
 
     def _compared(self) -> tuple[set[str], set[str]]:
         """Of the files that are in the dataset: those whose content is the same, and those that changed."""
@@ -302,7 +380,7 @@ class Ingestion:
     def _report(
         self, draft: Draft, dataset: Dataset, unchanged: set[str], repo: icechunk.Repository | None
     ) -> IngestReport:
-        placed = {file.url: (start, length) for file, start, length in draft.placed}
+        placed = {each.file.url: (each.start, each.steps) for each in draft.placed}
         before = set(dataset.ledger.locations)
         copied = draft.copy_reasons()
         files = []
@@ -314,5 +392,5 @@ class Ingestion:
                 files.append(FileReport(url, "failed", reason=draft.refused[url]))
             elif url in unchanged:
                 files.append(FileReport(url, "unchanged"))
-        runs = draft.runs() if draft.placed else Runs(())
+        runs = runs_of(draft) if draft.placed else Runs(())
         return IngestReport(runs, tuple(files), repository=repo, left_out=draft.left_out)

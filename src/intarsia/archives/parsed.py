@@ -1,12 +1,18 @@
 """What a parser found in one source file: plain data that any process can hand to another."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from intarsia.archives.sources import Identity
+from intarsia.errors import IngestError
+
+if TYPE_CHECKING:
+    from intarsia.archives.sources import Identity
+
 
 type Role = Literal["data", "joined", "static"]
 
@@ -24,14 +30,33 @@ LOAD_LIMIT = 64 << 20
 class Want:
     """What the caller asked of every file."""
 
-    concat_dim: str
-    """The dimension along which files follow one another."""
+    dims: tuple[str, ...]
+    """The dimensions along which files follow one another."""
 
     variables: tuple[str, ...] | None = None
     """Data variables to take; None means all of them."""
 
     load: tuple[str, ...] = ()
     """Variables to load into plain arrays although they would be data."""
+
+    rename: tuple[tuple[str, str], ...] = ()
+    """Names in files, of variables and dimensions, and what they are called in the dataset."""
+
+    def in_file(self, described: Mapping[str, Description]) -> Want:
+        """The same, in the names that a file has."""
+        if not self.rename:
+            return self
+        names = {dim for variable in described.values() for dim in variable.dims} | set(described)
+        own = {new: old for old, new in self.rename if old in names}
+        both = sorted(new for new, old in own.items() if new in names and new != old)
+        if both:
+            raise IngestError(f"it has {own[both[0]]!r} and {both[0]!r}, which would be one (rename=)")
+
+        def back(known: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(own.get(name, name) for name in known)
+
+        variables = None if self.variables is None else back(self.variables)
+        return replace(self, dims=back(self.dims), variables=variables, load=back(self.load))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +75,7 @@ class Description:
     def nbytes(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
-    def parsed(self, name: str, role: Role, **more: Any) -> "ParsedVariable":
+    def parsed(self, name: str, role: Role, **more: Any) -> ParsedVariable:
         """The variable that this describes, with more fields of it."""
         return ParsedVariable(name, role, self.dims, self.shape, dict(self.attrs), self.dtype, **more)
 
@@ -128,12 +153,10 @@ class ParsedVariable:
         assert self.values is not None
         return self.values
 
-    def axis(self, dim: str) -> int:
-        return self.dims.index(dim)
-
-    def cross(self, dim: str) -> tuple[int, ...]:
-        """Sizes of all axes but one."""
-        return tuple(n for n, name in zip(self.shape, self.dims, strict=True) if name != dim)
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Sizes of the axes, by name."""
+        return dict(zip(self.dims, self.shape, strict=True))
 
 
 @dataclass(slots=True)
@@ -154,8 +177,8 @@ class ParsedFile:
     left_out: dict[str, str] = field(default_factory=dict)
     """Variables that were not taken, and why."""
 
-    new_dim: bool = False
-    """Whether the file lacks the concatenation dimension, and is one step of it."""
+    new_dims: tuple[str, ...] = ()
+    """Dimensions that the file lacks although files follow one another along them: it is one step of each."""
 
     referenced: Identity | None = None
     """Which content the files have that a file of references points to."""
@@ -163,7 +186,7 @@ class ParsedFile:
     def lengths(self, dim: str) -> dict[str, int]:
         """How many steps along a dimension each variable has that runs along it."""
         return {
-            name: variable.shape[variable.axis(dim)]
+            name: variable.shape[variable.dims.index(dim)]
             for name, variable in self.variables.items()
             if variable.role != "static" and dim in variable.dims
         }
@@ -175,6 +198,25 @@ class ParsedFile:
         """
         lengths = self.lengths(dim)
         return lengths.get(dim, max(lengths.values(), default=0))
+
+
+def renamed(file: ParsedFile, rename: tuple[tuple[str, str], ...]) -> ParsedFile:
+    """A file with the names that the dataset has; variables remember how they are called in the file."""
+    if not rename:
+        return file
+    now = dict(rename)
+    for variable in file.variables.values():
+        variable.dims = tuple(now.get(dim, dim) for dim in variable.dims)
+        for key in MENTIONS:
+            text = variable.attrs.get(key)
+            if isinstance(text, str):
+                variable.attrs[key] = " ".join(now.get(word, word) for word in text.split())
+    return replace(
+        file,
+        variables={now.get(name, name): variable for name, variable in file.variables.items()},
+        left_out={now.get(name, name): reason for name, reason in file.left_out.items()},
+        new_dims=tuple(now.get(dim, dim) for dim in file.new_dims),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,23 +236,24 @@ def read_stored(source: Any, selection: Any, dtype: np.dtype[Any]) -> np.ndarray
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
-def is_one_step(described: Mapping[str, Description], want: Want) -> bool:
-    """Whether a file lacks the concatenation dimension, and is one step of it."""
-    return not any(want.concat_dim in variable.dims for variable in described.values())
+def lacking(described: Mapping[str, Description], want: Want) -> tuple[str, ...]:
+    """Dimensions along which files follow one another that this file lacks: it is one step of each."""
+    known = {dim for variable in described.values() for dim in variable.dims}
+    return tuple(dim for dim in want.in_file(described).dims if dim not in known)
 
 
 def roles(described: Mapping[str, Description], want: Want) -> tuple[dict[str, Role], dict[str, str]]:
     """What becomes of every variable of a file; and what is left out, with the reason.
 
-    What runs along the dimension is data, unless it is a coordinate or something that CF attributes name.
+    What runs along all dimensions is data, unless it is a coordinate or something that CF attributes name.
     """
-    dim = want.concat_dim
-    new_dim = is_one_step(described, want)
+    new_dims, want = lacking(described, want), want.in_file(described)
+    there = [dim for dim in want.dims if dim not in new_dims]
     loaded = {name for name, variable in described.items() if variable.dims == (name,)}
-    loaded |= _mentioned(described.values()) | {dim, *want.load}
+    loaded |= _mentioned(described.values()) | {*want.dims, *want.load}
     data = [
         name for name, variable in described.items()
-        if name not in loaded and (new_dim or dim in variable.dims) and variable.dims
+        if name not in loaded and variable.dims and all(dim in variable.dims for dim in there)
     ]  # fmt: skip
     if want.variables is not None:
         data = [name for name in data if name in want.variables]
@@ -226,13 +269,16 @@ def roles(described: Mapping[str, Description], want: Want) -> tuple[dict[str, R
             taken[name] = "data"
         elif name not in needed or name in left_out:
             continue
-        elif dim in variable.dims or (new_dim and name == dim):
+        elif name in new_dims or (there and set(there) <= set(variable.dims)):
             taken[name] = "joined"
         elif variable.nbytes > LOAD_LIMIT:
+            absent = " and ".join(repr(dim) for dim in want.dims if dim not in variable.dims)
             left_out[name] = (
-                f"it has no dimension {dim!r} and is too large to be loaded from every file "
+                f"it has no dimension {absent} and is too large to be loaded from every file "
                 f"({variable.nbytes >> 20} MiB)"
             )
+        elif any(dim in variable.dims for dim in there):
+            taken[name] = "joined"
         else:
             taken[name] = "static"
     return taken, {name: reason for name, reason in left_out.items() if name in needed}
@@ -246,6 +292,6 @@ def _mentioned(variables: Iterable[Description]) -> set[str]:
 
 def _needed(described: Mapping[str, Description], data: list[str], want: Want) -> set[str]:
     """Coordinates, bounds and the like that the chosen data variables refer to."""
-    names = {dim for name in data for dim in described[name].dims} | {want.concat_dim, *want.load}
+    names = {dim for name in data for dim in described[name].dims} | {*want.dims, *want.load}
     known = [described[name] for name in names | set(data) if name in described]
     return names | _mentioned(known) | set(want.variables or ())

@@ -4,7 +4,7 @@ A bad file never stops the rest: what is wrong with it is an answer.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -16,10 +16,10 @@ import numpy as np
 from intarsia.archives.coordinates import counts_time
 from intarsia.archives.encodings import depends_on_axes
 from intarsia.archives.hdf5 import HDF5
-from intarsia.archives.parsed import Failure, ParsedFile, ParsedVariable, Want
+from intarsia.archives.parsed import Failure, ParsedFile, ParsedVariable, Want, renamed
 from intarsia.archives.sources import Sources, local_path, scheme_of
 from intarsia.archives.virtual import N5_ATTRIBUTES, N5Parser, VirtualFormat, is_n5
-from intarsia.errors import MissingExtraError
+from intarsia.errors import IngestError, MissingExtraError
 from intarsia.extras import extra
 from intarsia.parallel import check_client
 
@@ -113,13 +113,15 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
         before = sources.identity(url)
         if before.size == 0:
             return Failure(url, "the file is empty")
-        parsed = format_of(url, sources, parser).parse(url, sources, want)
+        parsed = renamed(format_of(url, sources, parser).parse(url, sources, want), want.rename)
         if parsed.identity != before:
             return Failure(url, "the file changed while it was read")
         problem = _beyond_the_end(parsed)
         return Failure(url, problem) if problem else parsed
     except MissingExtraError:
         raise  # the same for every file, and not the file's fault
+    except IngestError as error:
+        return Failure(url, str(error))
     except Exception as error:
         return Failure(url, f"{type(error).__name__}: {' '.join(str(error).split())}")
 
@@ -190,24 +192,30 @@ def _keep_once(parsed: ParsedFile, known: dict[bytes, Any]) -> None:
 
 
 def made_alike(
-    result: ParsedFile | Failure, dim: str, coordinate: Callable[[str], Any] | None
-) -> ParsedFile | Failure:
-    """A file that is one step gets the axis that it lacks; and every file its coordinate."""
+    result: ParsedFile | Failure, dims: tuple[str, ...], given: Mapping[str, Callable[[ParsedFile], Any]],
+    spare: Callable[[str], Any] | None = None,
+) -> ParsedFile | Failure:  # fmt: skip
+    """A file that is one step of a dimension gets the axis that it lacks; and every file its coordinates."""
     if isinstance(result, Failure):
         return result
     _name_units_of_bounds(result)
-    if result.new_dim:
-        for variable in result.variables.values():
-            if variable.role == "data":
-                _with_new_axis(variable, dim)
-            elif variable.role == "joined" and variable.values is not None:
-                variable.dims, variable.shape = (dim,), (1,)
-                variable.values = variable.values.reshape(1)
-    if coordinate is not None and dim not in result.variables:
+    for dim in reversed(dims):
+        if dim in result.new_dims:
+            for variable in result.variables.values():
+                if variable.role == "data":
+                    _with_new_axis(variable, dim)
+            scalar = result.variables.get(dim)
+            if scalar is not None and scalar.values is not None and scalar.values.size == 1:
+                scalar.dims, scalar.shape = (dim,), (1,)
+                scalar.values = scalar.values.reshape(1)
+    asked: dict[str, Callable[[], Any]] = {dim: partial(each, result) for dim, each in given.items()}
+    if spare is not None and dims[0] not in result.variables:
+        asked.setdefault(dims[0], partial(spare, result.url))
+    for dim, coordinate in asked.items():
         try:
-            values = np.atleast_1d(np.asarray(coordinate(result.url)))
+            values = np.atleast_1d(np.asarray(coordinate()))
         except Exception as error:
-            return Failure(result.url, f"coordinate() failed for it: {error}")
+            return Failure(result.url, f"its {dim!r} cannot be told: {error}")
         result.variables[dim] = _coordinate(dim, values)
     return result
 

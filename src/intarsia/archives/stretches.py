@@ -1,20 +1,31 @@
 """Where contributions go: stretches of members, one after the other, and the regions that show them."""
 
+from __future__ import annotations
+
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intarsia.archives.draft import ArrayDraft, Contribution
-from intarsia.archives.encodings import ChunkSet, SourceEncoding
 from intarsia.array.box import Box
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
 from intarsia.array.member import new_name
-from intarsia.array.packings import Packings
+from intarsia.array.orientation import MemberAxis, View
 from intarsia.array.table import NONE, RegionTable, Row
-from intarsia.packing import Packing
+
+if TYPE_CHECKING:
+    from intarsia.archives.draft import ArrayDraft, Contribution
+    from intarsia.archives.encodings import ChunkSet, SourceEncoding
+    from intarsia.archives.places import Span
+    from intarsia.array.packings import Packings
+    from intarsia.packing import Packing
+
+
+FARTHEST_PLACE = 1 << 40
+"""Views that count downwards begin here where the lattice is 1: so that all of them share one view."""
 
 
 @dataclass(slots=True)
@@ -30,13 +41,19 @@ class Stretch:
 
 @dataclass(slots=True)
 class GrowingMember:
-    """A member and what is put into it."""
+    """A member and what is put into it, one file behind the other along one axis."""
 
     name: str
     encoding: SourceEncoding
 
-    steps: int
-    """How many steps it holds, what is put into it included."""
+    dims: tuple[str, ...]
+    """Its axes, as the files have them."""
+
+    axis: int
+    """The axis along which files follow one another."""
+
+    shape: list[int]
+    """As it will be: whole chunks along the axis, on the others as long as the longest file."""
 
     is_new: bool
     """Whether it has to be created."""
@@ -44,11 +61,14 @@ class GrowingMember:
     stretches: list[Stretch] = field(default_factory=list)
     """What is put into it."""
 
-    def shape(self, array: ArrayDraft) -> tuple[int, ...]:
-        """Its shape, as it will be: that of the array, with whole chunks along the axis."""
-        chunk = self.encoding.chunks[array.axis]
-        steps = -(-self.steps // chunk) * chunk
-        return array.shape[: array.axis] + (steps,) + array.shape[array.axis + 1 :]
+    def put(self, contribution: Contribution, chunk_set: ChunkSet) -> Stretch:
+        """Give a contribution the next steps, at a border of chunks: its chunks are chunks of the member."""
+        own, axis, start = contribution.variable.shape, self.axis, self.shape[self.axis]
+        chunk = self.encoding.chunks[axis]
+        self.shape = [max(a, b) for a, b in zip(self.shape, own, strict=True)]
+        self.shape[axis] = start + -(-own[axis] // chunk) * chunk
+        self.stretches.append(Stretch(contribution, chunk_set, start))
+        return self.stretches[-1]
 
 
 class Stretches:
@@ -63,14 +83,17 @@ class Stretches:
 
         self._array, self._logical = array, logical
         self._known = {digest: name for digest, name in known.items() if name in logical.manifest.members}
-        self._rows: list[tuple[str, Box, tuple[int, ...], Packing | None]] = []
+        self._rows: list[tuple[str, Box, tuple[int, ...], Packing | None, View | None]] = []
         for contribution in array.contributions:
             for chunk_set in contribution.chunk_sets:
-                self._put(contribution, chunk_set)
+                member = self._member(contribution, chunk_set)
+                self._show(member, member.put(contribution, chunk_set))
 
-    def _member(self, chunk_set: ChunkSet) -> GrowingMember:
-        encoding = chunk_set.encoding
-        digest, without_fill = encoding.digest, encoding.digest_without_fill
+    def _member(self, contribution: Contribution, chunk_set: ChunkSet) -> GrowingMember:
+        encoding, array, dims = chunk_set.encoding, self._array, contribution.variable.dims
+        # members have the axes of their files: those of another order are others
+        turned = "" if dims == array.dims else " " + ",".join(dims)
+        digest, without_fill = encoding.digest + turned, encoding.digest_without_fill + turned
         # What reads where no chunk is stored matters only to files that left one out.
         candidates = (digest, without_fill) if chunk_set.complete else (digest,)
         known = ChainMap(self.used, self._known)
@@ -78,45 +101,65 @@ class Stretches:
         name = known.get(digest) or new_name()
         if name not in self.members:
             is_new = digest not in known
-            steps = 0 if is_new else self._logical.members[name].shape[self._array.axis]
-            self.members[name] = GrowingMember(name, encoding, steps, is_new)
+            axis = next((dims.index(d) for a in array.growing if (d := array.dims[a]) in dims), 0)
+            shape = list(contribution.variable.shape)
+            shape[axis] = 0
+            if not is_new:
+                shape = list(self._logical.members[name].shape)
+                shape[axis] = -(-shape[axis] // encoding.chunks[axis]) * encoding.chunks[axis]
+            self.members[name] = GrowingMember(name, encoding, dims, axis, shape, is_new)
         self.used[digest] = name
         self.used.setdefault(without_fill, known.get(without_fill, name))
         return self.members[name]
 
-    def _put(self, contribution: Contribution, chunk_set: ChunkSet) -> None:
-        axis, variable = self._array.axis, contribution.variable
-        member, chunks = self._member(chunk_set), chunk_set.encoding.chunks
-        # at the border of a chunk, so that every chunk of the file is one of the member
-        start = -(-member.steps // chunks[axis]) * chunks[axis]
-        member.stretches.append(Stretch(contribution, chunk_set, start))
-        member.steps = start + variable.shape[axis]
-        for box in chunk_set.boxes:
-            first = [a * c for a, c in zip(box.start, chunks, strict=True)]
-            last = [min(b * c, n) for b, c, n in zip(box.stop, chunks, variable.shape, strict=True)]
-            inside = list(first)
-            inside[axis] += start
-            first[axis] += contribution.start
-            last[axis] += contribution.start
-            shown = Box(tuple(first), tuple(last))
-            self._rows.append((member.name, shown, tuple(inside), contribution.packing))
+    def _show(self, member: GrowingMember, stretch: Stretch) -> None:
+        """The regions that show one stretch."""
+        contribution, array = stretch.contribution, self._array
+        plain = contribution.variable.dims == array.dims
+        for spans in contribution.parts(stretch.chunk_set):
+            place, offsets = [0] * len(array.dims), [0] * len(contribution.axes)
+            for k, axis in enumerate(contribution.axes):
+                if axis is None:
+                    continue
+                span, cell = spans[axis], array.lattice[axis]
+                first = span.first + (stretch.start if k == member.axis else 0)
+                if span.stride > 0:  # what the lattice cannot say, the view says
+                    place[axis], offsets[k] = divmod(first, cell)
+                elif cell == 1:
+                    place[axis], offsets[k] = FARTHEST_PLACE - first, FARTHEST_PLACE
+                else:
+                    offsets[k] = first
+            box = Box.of([(span.start, span.start + span.length) for span in spans])
+            straight = plain and not any(offsets) and all(span.stride > 0 for span in spans)
+            view = None if straight else _view(contribution.axes, offsets, spans)
+            shown = box.in_units(array.lattice)
+            self._rows.append((member.name, shown, tuple(place), contribution.packing, view))
 
-    def table(self, manifest: Manifest) -> tuple[RegionTable, tuple[str, ...], Packings]:
-        """The new regions on the array's lattice; and the members and packings that they refer to."""
+    def table(self, manifest: Manifest) -> tuple[RegionTable, tuple[str, ...], Packings, tuple[View, ...]]:
+        """The new regions on the array's lattice; and the members, packings and views that they refer to."""
         names = dict.fromkeys((*manifest.members, *(name for name, *_ in self._rows)))
         position = {name: i for i, name in enumerate(names)}
-        packed = [packing for *_, packing in self._rows if packing is not None]
+        packed = [packing for *_, packing, _ in self._rows if packing is not None]
         packings, listed = manifest.packings.with_(packed)
         numbers = iter(listed)
-        lattice = self._array.lattice
+        views = {view: i for i, view in enumerate(manifest.views)}
         rows = [
             Row(
-                position[name], box.in_units(lattice), Box(inside, inside).in_units(lattice).start,
-                NONE if packing is None else next(numbers),
+                position[name], box, inside, NONE if packing is None else next(numbers),
+                NONE if view is None else views.setdefault(view, len(views)),
             )
-            for name, box, inside, packing in self._rows
+            for name, box, inside, packing, view in self._rows
         ]  # fmt: skip
-        return RegionTable.from_rows(rows, len(lattice)), tuple(names), packings
+        return RegionTable.from_rows(rows, manifest.ndim), tuple(names), packings, tuple(views)
+
+
+def _view(axes: Sequence[int | None], offsets: Sequence[int], spans: Sequence[Span]) -> View:
+    """How a region sees the axes of a file that are not those of the array."""
+    seen = (
+        MemberAxis(None) if axis is None else MemberAxis(axis, offset, spans[axis].stride)
+        for axis, offset in zip(axes, offsets, strict=True)
+    )
+    return View(len(spans), tuple(seen))
 
 
 def with_gap(table: RegionTable, axis: int, at: int, length: int) -> RegionTable:

@@ -24,7 +24,7 @@ from intarsia.archives.parsed import (
     ParsedVariable,
     Role,
     Want,
-    is_one_step,
+    lacking,
     read_stored,
     roles,
 )
@@ -55,7 +55,7 @@ class VirtualFormat:
         arrays = arrays_of(store, self.group)
         attrs, typed = self._typed_attributes(url, sources)
         described = {name: _described(array, typed.get(name)) for name, array in arrays.items()}
-        if self.name == "zarr":
+        if self.name in ("zarr", "kerchunk"):
             self._add_fill_values(url, sources, described)
         taken, left_out = roles(described, want)
         variables: dict[str, ParsedVariable] = {}
@@ -73,8 +73,8 @@ class VirtualFormat:
             variables[name] = variable
         if attrs is None:
             attrs = dict(parsed_group(store).metadata.attributes or {})
-        new_dim = is_one_step(described, want)
-        parsed = ParsedFile(url, sources.identity(url), self.name, variables, attrs, left_out, new_dim)
+        new_dims = lacking(described, want)
+        parsed = ParsedFile(url, sources.identity(url), self.name, variables, attrs, left_out, new_dims)
         parsed.referenced = _elsewhere(parsed, sources)
         return parsed
 
@@ -88,10 +88,15 @@ class VirtualFormat:
 
     def _add_fill_values(self, url: str, sources: Sources, described: dict[str, Description]) -> None:
         """In Zarr v2 the fill value of an array means "missing", as xarray reads it."""
-        if "zarr.json" in sources.names_in(url):
+        if self.name == "zarr" and "zarr.json" in sources.names_in(url):
             return
+        documents = {} if self.name == "zarr" else _references(url, sources)
         for name, description in described.items():
-            document = json.loads(sources.get(f"{url.rstrip('/')}/{quote(self._path(name))}/.zarray"))
+            if self.name == "zarr":
+                document = json.loads(sources.get(f"{url.rstrip('/')}/{quote(self._path(name))}/.zarray"))
+            else:
+                document = documents.get(f"{self._path(name)}/.zarray", {})
+                document = json.loads(document) if isinstance(document, str) else document
             fill = document.get("fill_value")
             if fill is not None and "_FillValue" not in description.attrs and description.dtype.kind in "iuf":
                 attrs = {**description.attrs, "_FillValue": description.dtype.type(fill)}
@@ -108,6 +113,16 @@ class VirtualFormat:
             for location in set(array.manifest.iter_nonempty_paths()):
                 sources.resolve(location)
         yield zarr.open_array(store, path=self._path(name), mode="r", zarr_format=3)
+
+
+def _references(url: str, sources: Sources) -> Mapping[str, Any]:
+    """What kerchunk wrote: in one file of JSON, or in a directory of parquet files."""
+    if sources.names_in(url) if url.endswith((".parq", ".parquet", "/")) else ():
+        found: Mapping[str, Any] = json.loads(sources.get(f"{url.rstrip('/')}/.zmetadata"))["metadata"]
+        return found
+    document = json.loads(sources.get(url))
+    references: Mapping[str, Any] = document.get("refs", document)
+    return references
 
 
 def _elsewhere(parsed: ParsedFile, sources: Sources) -> Identity | None:

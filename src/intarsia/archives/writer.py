@@ -13,28 +13,20 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from intarsia._compat import sync
+from intarsia.archives.assembled import Assembled
 from intarsia.archives.cf import clean, encoded_fill_attribute, zarr_type
-from intarsia.archives.coordinates import Joined
-from intarsia.archives.dataset import LEDGER, Dataset
 from intarsia.archives.draft import ArrayDraft, Draft
+from intarsia.archives.ledger import LEDGER, Dataset
 from intarsia.archives.parsed import ChunkRanges, read_stored
 from intarsia.archives.parsing import format_of
 from intarsia.archives.sources import Sources
-from intarsia.archives.stretches import (
-    GrowingMember,
-    Stretch,
-    Stretches,
-    merged,
-    refined,
-    with_gap,
-    without_cells,
-)
+from intarsia.archives.stretches import GrowingMember, Stretch, Stretches, merged, refined
 from intarsia.array.box import Box, blocks
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
 from intarsia.array.opening import create
-from intarsia.array.table import NONE
+from intarsia.array.table import NONE, RegionTable
 from intarsia.array.values import values_dtype
 from intarsia.errors import IngestError
 from intarsia.nullable import optional_dtype
@@ -76,10 +68,10 @@ class Writer:
         for array in draft.arrays.values():
             self._array(group, array)
         for name, joined in draft.joined.items():
-            _write_joined(group, name, joined, draft, self.dataset)
+            _write_joined(group, name, joined)
         for name, variable in draft.static.items():
             _write_plain(group, name, variable.loaded, variable.dims, variable.attrs, variable.loaded.shape)
-        draft.ledger.write(group, draft.dim)
+        draft.ledger.write(group)
 
     def _array(self, group: zarr.Group, array: ArrayDraft) -> None:
         draft, is_new = self.draft, array.name not in self.dataset.logical_groups
@@ -89,28 +81,36 @@ class Writer:
         known = draft.ledger.members.get(array.name, {})
         stretches = Stretches(array, known, logical)
         path = "/".join(part for part in (group.path, array.name) if part)
-        _create_members(self.store, path, array, stretches.members.values(), logical)
+        _create_members(self.store, path, stretches.members.values(), logical)
         for member in stretches.members.values():
             for stretch in member.stretches:
-                self._stretch(f"{path}/{member.name}", array, member, stretch)
+                self._stretch(f"{path}/{member.name}", member, stretch)
         manifest = logical.manifest
         if values_dtype(manifest.data_type) != array.dtype:
             manifest = _widened(manifest, array)
         if manifest.chunk_shape != array.lattice:
             manifest = refined(manifest, array.lattice)
         table = manifest.regions
-        for start, stop in () if is_new else draft.removed:
-            table = without_cells(table, array.axis, start, stop)
-        for at, length in draft.openings:
-            table = with_gap(table, array.axis, at, length)
-        fresh, names, packings = stretches.table(manifest)
-        table = merged(table.joined(fresh), array.axis)
+        if not is_new:
+            table = self._made_room(array, table)
+        fresh, names, packings, views = stretches.table(manifest)
+        table = merged(table.joined(fresh), array.growing[0])
         changed = replace(manifest, shape=array.shape)
-        logical.commit(changed.changed(regions=table, members=names, packings=packings))
+        logical.commit(changed.changed(regions=table, members=names, packings=packings, views=views))
         used = stretches.used
         members = {d: name for d, name in known.items() if d not in used} | used  # the latest last
         kept = set(logical.manifest.members)
         draft.ledger.members[array.name] = {d: name for d, name in members.items() if name in kept}
+
+    def _made_room(self, array: ArrayDraft, table: RegionTable) -> RegionTable:
+        """The regions that are there, moved apart, without those of files that lose their place."""
+        cube, lattice = self.draft.cube, array.lattice
+        for axis, place in zip(cube.axes, array.growing, strict=True):
+            table = axis.moved(table, place)
+        for part in array.parts:
+            for box in cube.freed(part) + cube.lost(part):
+                table = table.without(array.box(box, part).in_units(lattice))
+        return table
 
     def _created(self, group: zarr.Group, array: ArrayDraft) -> LogicalGroup:
         """A logical array for a new variable, without regions."""
@@ -123,14 +123,14 @@ class Writer:
         )  # fmt: skip
         return LogicalGroup.load(made.group)
 
-    def _stretch(self, path: str, array: ArrayDraft, member: GrowingMember, stretch: Stretch) -> None:
+    def _stretch(self, path: str, member: GrowingMember, stretch: Stretch) -> None:
         """Fill one stretch of a member: with references, with chunks that the parser made, or with a copy."""
         ranges = stretch.contribution.variable.ranges
         if ranges is None or stretch.chunk_set.by_copy:
-            self._copy(path, array, member, stretch)
+            self._copy(path, member, stretch)
             return
         offset = [0] * len(ranges.grid)
-        offset[array.axis] = stretch.start // member.encoding.chunks[array.axis]
+        offset[member.axis] = stretch.start // member.encoding.chunks[member.axis]
         lengths = ranges.lengths
         if ranges.masks is not None:
             lengths = np.where(ranges.masks == stretch.chunk_set.skipped, lengths, np.uint64(0))
@@ -160,11 +160,12 @@ class Writer:
                 "  The parser named chunks outside the directories of the sources; copy='all' copies them"
             )
 
-    def _copy(self, path: str, array: ArrayDraft, member: GrowingMember, stretch: Stretch) -> None:
+    def _copy(self, path: str, member: GrowingMember, stretch: Stretch) -> None:
         """Copy the stored numbers of a contribution, block by block, past any filters that unpack them."""
-        file, variable, axis = stretch.contribution.file, stretch.contribution.variable, array.axis
+        file, variable, axis = stretch.contribution.file, stretch.contribution.variable, member.axis
+        new = len(file.new_dims)  # axes that the file lacks, before its own
         plain = member.encoding.bare
-        document = plain.document(member.shape(array), array.dims)
+        document = plain.document(tuple(member.shape), member.dims)
         target: zarr.Array[Any] = zarr.Array.from_dict(zarr.storage.StorePath(self.store, path), document)
         target = target.with_config({"write_empty_chunks": True})
         whole = Box.sized(variable.shape)
@@ -174,9 +175,9 @@ class Writer:
                 taken = block.slices
                 put = list(taken)
                 put[axis] = slice(block.start[axis] + stretch.start, block.stop[axis] + stretch.start)
-                values = read_stored(source, taken[1:] if file.new_dim else taken, plain.stored)
+                values = read_stored(source, taken[new:], plain.stored)
                 values = values if values.dtype == plain.stored else values.view(plain.stored)  # _Unsigned
-                target[tuple(put)] = values[None] if file.new_dim else values
+                target[tuple(put)] = values[(None,) * new]
         if self.sources.identity(file.url) != file.identity:
             raise IngestError(f"{file.url} changed while it was copied; nothing was committed: ingest again")
 
@@ -198,15 +199,13 @@ def _zarr_type(dtype: np.dtype[Any]) -> Any:
     return "string" if isinstance(dtype, np.dtypes.StringDType) else dtype
 
 
-def _create_members(
-    store: Any, path: str, array: ArrayDraft, members: Iterable[GrowingMember], logical: LogicalGroup
-) -> None:
+def _create_members(store: Any, path: str, members: Iterable[GrowingMember], logical: LogicalGroup) -> None:
     """Create new members, and let old ones grow; their documents are written many at a time."""
     documents: list[tuple[str, Any]] = []
     for member in members:
-        shape = member.shape(array)
+        shape = tuple(member.shape)
         if member.is_new:
-            documents.append((f"{path}/{member.name}/zarr.json", _document(member, shape, array.dims)))
+            documents.append((f"{path}/{member.name}/zarr.json", _document(member, shape, member.dims)))
         else:
             logical.members[member.name].resize(shape)
 
@@ -239,19 +238,15 @@ def _put_chunks(store: Any, path: str, chunks: Any, offset: list[int]) -> None:
     sync(put())
 
 
-def _write_joined(group: zarr.Group, name: str, joined: Joined, draft: Draft, dataset: Dataset) -> None:
-    array = dataset.plain.get(name)
-    axis = joined.dims.index(draft.dim)
-    if array is not None and draft.appends and not joined.rewritten:
-        fresh = np.concatenate(joined.parts, axis=axis)
-        old = array.shape[axis]
+def _write_joined(group: zarr.Group, name: str, joined: Assembled) -> None:
+    axis, values = joined.axis, joined.values
+    if joined.kept is not None:
         target: Any = group[name]
-        target.resize(array.shape[:axis] + (old + fresh.shape[axis],) + array.shape[axis + 1 :])
-        index = [slice(None)] * len(array.shape)
-        index[axis] = slice(old, None)
-        target[tuple(index)] = fresh
+        target.resize(values.shape)
+        index = [slice(None)] * values.ndim
+        index[axis] = slice(joined.kept, None)
+        target[tuple(index)] = values[tuple(index)]
         return
-    values = draft.woven(joined)
     _write_plain(group, name, values, joined.dims, joined.attrs, _coordinate_chunks(values.shape, axis))
 
 

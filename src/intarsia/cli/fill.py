@@ -149,8 +149,13 @@ def ingest(
         typer.Argument(metavar="FILES…", help="Paths, URLs or globs of NetCDF, HDF5, Zarr, N5, TIFF files."),
     ],
     concat_dim: Annotated[
-        str, typer.Option("--concat-dim", metavar="NAME", help="The dimension along which the files follow.")
-    ],
+        list[str] | None,
+        typer.Option(
+            "--concat-dim",
+            metavar="NAME",
+            help="A dimension along which files follow; repeated. By default, where coordinates differ.",
+        ),
+    ] = None,
     variable: Annotated[
         list[str] | None, typer.Option("--variable", metavar="NAME", help="Only this variable; repeated.")
     ] = None,
@@ -167,6 +172,13 @@ def ingest(
     missing: Annotated[
         str, typer.Option("--missing", help="A file without a variable: raise, or fill.")
     ] = "raise",
+    overlap: Annotated[
+        str, typer.Option("--overlap", help="Files in one place: refuse, or show the first, last or newest.")
+    ] = "refuse",
+    tolerance: Annotated[
+        float | None,
+        typer.Option("--tolerance", help="How far apart coordinates may be that count as one."),
+    ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Take files again that changed.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Write nothing; show where and how the encoding changes.")
@@ -189,7 +201,10 @@ def ingest(
     Example: intarsia ingest data/store '/archive/2002/*.nc' --concat-dim time --dry-run
     """
     options: dict[str, Any] = {
-        "concat_dim": concat_dim,
+        "concat_dim": concat_dim or None,
+        "combine": None if concat_dim else "by_coords",
+        "overlap": overlap,
+        "tolerance": tolerance,
         "variables": variable or None,
         "group": group,
         "copy": copy,

@@ -1,0 +1,313 @@
+"""The cube that files make: its axes as they will be, the place of every file, and who shows what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.archives.claims import Overlap, Settled, claim, settled
+from intarsia.archives.coordinates import Joined, join, labels
+from intarsia.archives.places import Axis, Span, appended, boxes, nested, spans, uncovered, union
+from intarsia.array.table import RegionTable
+
+if TYPE_CHECKING:
+    from intarsia.archives.ledger import Dataset, Ledger
+    from intarsia.archives.parsed import ParsedFile, ParsedVariable
+    from intarsia.array.box import Box
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A new file in its place."""
+
+    file: ParsedFile
+
+    number: int
+    """Its number in the ledger, as it will be."""
+
+    spans: tuple[tuple[Span, ...], ...]
+    """Where its steps lie, for every dimension."""
+
+    positions: tuple[np.ndarray[Any, np.dtype[np.int64]], ...]
+    """The same, step by step."""
+
+    @property
+    def start(self) -> int:
+        """Its first step along the first dimension."""
+        return min(span.start for span in self.spans[0])
+
+    @property
+    def steps(self) -> int:
+        """How many steps it has there."""
+        return len(self.positions[0])
+
+
+@dataclass
+class Cube:
+    """Everything about places that a commit will contain."""
+
+    axes: tuple[Axis, ...]
+    placed: list[Placed]
+    """The new files, in the order of the axes."""
+
+    claims: Settled
+    """Who shows what: the files that stay, then the new ones, by number; the last axis counts variables."""
+
+    variables: list[str]
+    """What the last axis of the claims counts."""
+
+    gone: RegionTable
+    """What files showed that are replaced, on the axes as they will be."""
+
+    kept: list[int]
+    """Entries of the ledger that stay."""
+
+    refused: dict[str, str] = field(default_factory=dict)
+    """Files that overlap others or cannot be placed, and why."""
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        return tuple(axis.dim for axis in self.axes)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Length of every axis, as it will be."""
+        return {axis.dim: axis.length for axis in self.axes}
+
+    def shown(self, placed: Placed, variable: str) -> list[Box] | None:
+        """Boxes of the cube that a new file shows of a variable; None if that is all it has."""
+        if placed.number not in self.claims.cut:
+            return None
+        return self.claims.boxes(placed.number, self.variables.index(variable))
+
+    def freed(self, variable: str) -> list[Box]:
+        """Boxes of the cube that replaced files showed, and that stay."""
+        if variable not in self.variables:
+            return []
+        number = self.variables.index(variable)
+        old = Settled(replace(self.gone, member=np.zeros_like(self.gone.member)))
+        return old.boxes(0, number)
+
+    def lost(self, variable: str) -> list[Box]:
+        """Boxes of the cube that files lose to new ones which overlap them."""
+        if variable not in self.variables:
+            return []
+        winners = [each.number for each in self.placed if each.number in self.claims.cut]
+        number = self.variables.index(variable)
+        return [box for winner in winners for box in self.claims.boxes(winner, number)]
+
+    def ledger(self, old: Ledger) -> Ledger:
+        """The sources, as they will be; members are filled in by whoever writes."""
+        new = sorted(self.placed, key=lambda each: each.number)
+        moments = [each.file.identity.modified for each in new]
+        members = {name: dict(known) for name, known in old.members.items()}
+        return replace(
+            old,
+            dims=self.dims,
+            locations=[old.locations[i] for i in self.kept] + [each.file.url for each in new],
+            contents=[old.contents[i] for i in self.kept] + [each.file.identity.text for each in new],
+            moments=[old.moments[i] for i in self.kept]
+            + [None if moment is None else moment.timestamp() for moment in moments],
+            variables=self.variables,
+            claims=self.claims.table,
+            members=members,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlacingRules:
+    """How places are found."""
+
+    overlap: str = "refuse"
+    """Who wins where files overlap; `refuse` takes none that does."""
+
+    tolerance: float | None = None
+    """How far apart coordinates may be that count as one; None for a few steps of their type."""
+
+    indices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Places in nested lists, by URL."""
+
+
+def place(
+    files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], gone: Iterable[int],
+    variables: Sequence[str], rules: PlacingRules,
+) -> Cube:  # fmt: skip
+    """The places of these files; those of the ledger's entries `gone` are free again."""
+    ledger, absent = dataset.ledger, sorted(gone)
+    kept = [i for i in range(len(ledger.locations)) if i not in set(absent)]
+    old = ledger.claims if ledger.dims else RegionTable.from_rows([], len(dims) + 1)
+    leaves = np.isin(old.member, absent)
+    numbers = np.full(len(ledger.locations) + 1, -1, dtype=np.int64)
+    numbers[kept] = np.arange(len(kept))
+    stays = old.take(np.flatnonzero(~leaves))
+    stays = replace(stays, member=numbers[stays.member])
+    free = old.take(np.flatnonzero(leaves))
+    names = list(dict.fromkeys([*ledger.variables, *variables]))
+    refused: dict[str, str] = {}
+    taken = list(files)
+    while True:
+        axes, problems = _axes(taken, dataset, dims, old, stays, rules)
+        if not problems:
+            cube = _settle(taken, axes, stays, names, free, kept, ledger, rules)
+            problems = {
+                taken[number - len(kept)].url: _overlap_text(taken[number - len(kept)], overlap, cube, ledger)
+                for number, overlap in cube.claims.refused.items()
+            }
+        if not problems:
+            cube.refused = refused
+            return cube
+        refused |= problems  # without these the axes are others
+        taken = [file for file in taken if file.url not in problems]
+
+
+def _axes(
+    files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], old: RegionTable,
+    stays: RegionTable, rules: PlacingRules,
+) -> tuple[tuple[Axis, ...], dict[str, str]]:  # fmt: skip
+    """The axes as they will be, or what is wrong with single files."""
+    axes: list[Axis] = []
+    for k, dim in enumerate(dims):
+        length = int(old.stop[:, k].max()) if len(old) else 0
+        removed = uncovered(length, stays.start[:, k], stays.stop[:, k])
+        lengths = [file.steps(dim) for file in files]
+        problems: dict[str, str] = {}
+        variables, lacking = joined_variables(dim, files)
+        if lacking and dim in dataset.plain:
+            return (), {
+                file.url: f"it has no coordinate {dim!r}, but the dataset does ({_advice(dim)})"
+                for file in lacking
+            }
+        if variables and not lacking and (dataset.is_new or dim in dataset.plain):
+            joined = joined_coordinate(dim, variables, dataset)
+            problems = _value_problems(dim, files, joined)
+            if problems:
+                return (), problems
+            axis = union(dim, joined.before, joined.parts, removed, rules.tolerance)
+            axis.attrs, axis.rewritten = joined.attrs, joined.rewritten
+            if rules.tolerance:
+                problems = {
+                    file.url: f"steps of its {dim} are closer than tolerance={rules.tolerance}"
+                    for file, steps in zip(files, axis.positions, strict=True)
+                    if len(np.unique(steps)) < len(steps)
+                }
+        elif len(dims) == 1:
+            axis = appended(dim, length, lengths, removed)
+        else:
+            problems = _index_problems(dim, files, length, rules, dims)
+            if not problems:
+                axis = nested(dim, [rules.indices[file.url][k] for file in files], lengths)
+        if problems:
+            return (), problems
+        axes.append(axis)
+    return tuple(axes), {}
+
+
+def _advice(dim: str) -> str:
+    return f"dims={{{dim!r}: …}} gives it one"
+
+
+def _index_problems(
+    dim: str, files: Sequence[ParsedFile], before: int, rules: PlacingRules, dims: Sequence[str]
+) -> dict[str, str]:
+    """Why nested lists do not tell where files lie along a dimension without a coordinate."""
+    advice = _advice(dim)
+    bare = [file for file in files if len(rules.indices.get(file.url, ())) != len(dims)]
+    words = f"it has no coordinate {dim!r} ({advice}; or nested lists, a level for each dimension)"
+    if not bare and before:
+        bare, words = list(files), f"{dim!r} has no coordinate, so that nobody knows where it goes ({advice})"
+    return {file.url: words for file in bare}
+
+
+def joined_variables(name: str, files: Sequence[ParsedFile]) -> tuple[list[ParsedVariable], list[ParsedFile]]:
+    """A coordinate in every file that has it, and the files that lack it."""
+    found, absent = [], []
+    for file in files:
+        variable = file.variables.get(name)
+        if variable is None or variable.role != "joined":
+            absent.append(file)
+        else:
+            found.append(variable)
+    return found, absent
+
+
+def joined_coordinate(
+    name: str, variables: Sequence[ParsedVariable], dataset: Dataset, cube: Cube | None = None
+) -> Joined:
+    """A coordinate over files, in one encoding with what the dataset has of it."""
+    if name not in dataset.plain:
+        return join(name, variables)
+    values, attrs = dataset.values(name), dataset.attrs(name)
+    if not variables:
+        return Joined(dataset.dims(name), attrs, values, (), rewritten=False)
+    if not values.ndim and cube is not None:  # until now it was the same in all files
+        values = np.repeat(values.reshape(1), len(cube.axes[0].kept()))
+        return replace(join(name, variables, (values, attrs)), rewritten=True)
+    return join(name, variables, (values, attrs))
+
+
+def _value_problems(dim: str, files: Sequence[ParsedFile], joined: Joined) -> dict[str, str]:
+    """What is wrong with the coordinates of single files."""
+    problems = {}
+    for file, values in zip(files, joined.parts, strict=True):
+        if values.ndim != 1:
+            problems[file.url] = f"its {dim} has {values.ndim} axes: no coordinate has more than one"
+        elif values.dtype.kind in "fc" and bool(np.isnan(values).any()):
+            problems[file.url] = f"its {dim} holds missing values"
+        elif len(values) > 1 and not bool((values[1:] > values[:-1]).all()):
+            ranked = np.sort(values)
+            twice = np.flatnonzero(ranked[1:] == ranked[:-1])
+            if twice.size:
+                (text,) = labels(ranked[twice[:1]], joined.attrs)
+                problems[file.url] = f"its {dim} holds {text} more than once"
+    return problems
+
+
+def _settle(
+    files: Sequence[ParsedFile], axes: tuple[Axis, ...], stays: RegionTable, names: list[str],
+    free: RegionTable, kept: list[int], ledger: Ledger, rules: PlacingRules,
+) -> Cube:  # fmt: skip
+    for k, axis in enumerate(axes):
+        stays, free = axis.moved(stays, k), axis.moved(free, k)
+    numbers = {name: i for i, name in enumerate(names)}
+    placed, rows = [], []
+    held: dict[tuple[str, ...], Any] = {}
+    for i, file in enumerate(files):
+        positions = tuple(axis.positions[i] for axis in axes)
+        own = tuple(spans(each) for each in positions)
+        number = len(kept) + i
+        placed.append(Placed(file, number, own, positions))
+        data = tuple(name for name, v in file.variables.items() if v.role == "data" and name in numbers)
+        if data not in held:
+            held[data] = np.sort(np.array([numbers[name] for name in data], dtype=np.int64))
+        rows += claim(number, boxes(own), held[data])
+    new = RegionTable.from_rows(rows, len(axes) + 1)
+    moments = {k: moment for k, i in enumerate(kept) if (moment := ledger.moments[i]) is not None}
+    for each in placed:
+        if each.file.identity.modified is not None:
+            moments[each.number] = each.file.identity.modified.timestamp()
+    claims = settled(stays, new, rules.overlap, moments)
+    placed.sort(key=lambda each: tuple(min(span.start for span in one) for one in each.spans))
+    return Cube(axes, placed, claims, names, free, kept)
+
+
+def _overlap_text(file: ParsedFile, overlap: Overlap, cube: Cube, ledger: Ledger) -> str:
+    own = next(each for each in cube.placed if each.file is file)
+    if overlap.other < len(cube.kept):
+        url = ledger.locations[cube.kept[overlap.other]]
+    else:
+        url = next(each.file.url for each in cube.placed if each.number == overlap.other)
+    rows = np.flatnonzero(cube.claims.table.member == overlap.other)
+    mine, theirs = [], []
+    for k, axis in enumerate(cube.axes):
+        low, high = min(s.start for s in own.spans[k]), max(s.stop for s in own.spans[k])
+        mine.append(f"{axis.dim} {axis.text(Span(low, high - low))}")
+        table = cube.claims.table
+        low, high = int(table.start[rows, k].min()), int(table.stop[rows, k].max())
+        theirs.append(axis.text(Span(low, high - low)))
+    return (
+        f"its {', '.join(mine)} overlaps that of {url} ({', '.join(theirs)}; "
+        "overlap='first', 'last' or 'newest' says which of them is shown)"
+    )

@@ -1,0 +1,339 @@
+"""What every file is held against: the dataset as it is, or the first file of a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from intarsia.archives.cf import Decoding, clean
+from intarsia.archives.coordinates import calendar_of, counts_time, same_values
+from intarsia.archives.cube import PlacingRules
+from intarsia.archives.drift import MOST_SPANS, brought, close, difference, is_longitude, located
+from intarsia.archives.places import spans
+from intarsia.array.values import is_nullable, values_dtype
+from intarsia.errors import IngestError
+
+if TYPE_CHECKING:
+    from intarsia.archives.ledger import Dataset
+    from intarsia.archives.parsed import ParsedFile, ParsedVariable
+    from intarsia.archives.places import Span
+    from intarsia.archives.stacking import Stack
+    from intarsia.array.table import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How strict to be."""
+
+    copy: str = "needed"
+    """`needed`, `all` or `never`."""
+
+    missing: str = "raise"
+    """What a variable means that a file lacks: `raise` refuses the file, `fill` leaves a hole."""
+
+    units: str = "equal"
+    """Whether the units of a variable must be `equal` in all files; `ignore` trusts you."""
+
+    dtypes: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
+    """Data types that were asked for."""
+
+    nulls: bool = False
+    """Whether missing values of new arrays become null; an array that is there keeps its own way."""
+
+    placing: PlacingRules = field(default_factory=PlacingRules)
+    """How places are found."""
+
+    stacks: Mapping[str, Stack] = field(default_factory=dict)
+    """Which variables are stacked into one array."""
+
+
+@dataclass(slots=True)
+class ExpectedVariable:
+    """A data variable as the dataset has it."""
+
+    dims: tuple[str, ...]
+    sizes: dict[str, int]
+    """Sizes of all axes but those along which files follow one another."""
+
+    units: str | None
+    """Its units, empty if it has none; None if they may be any."""
+
+    dtype: np.dtype[Any] | None
+    """Its data type, if that is settled."""
+
+    source: str
+    """Where that was seen."""
+
+    nulls: bool = False
+    """Whether its values may be null."""
+
+
+class ExpectedValues(NamedTuple):
+    """A coordinate or another variable that is the same in all files."""
+
+    values: np.ndarray[Any, Any]
+    dims: tuple[str, ...]
+
+    source: str
+    """Where that was seen."""
+
+
+class Expected:
+    """Collects what the dataset is, and says for each file what does not fit."""
+
+    def __init__(
+        self, dims: tuple[str, ...], rules: Rules, dataset: Dataset, wanted: tuple[str, ...] | None
+    ) -> None:
+        self.dims, self.rules = dims, rules
+        self.data: dict[str, ExpectedVariable] = {}
+        self.static: dict[str, ExpectedValues] = {}
+        self.mappings: dict[str, dict[str, Any]] = {}
+        self.wanted = wanted
+        self.settled = not dataset.is_new
+        self.calendars: dict[str, tuple[str, str]] = {}
+        self.units: dict[str, tuple[str, str]] = {}
+        """Units of coordinates along the dimensions that grow, and where they were seen."""
+        self.dropped: dict[str, str] = {}
+        self.turned: dict[str, dict[str, tuple[Span, ...]]] = {}
+        """Axes that files have in another order than expected, by URL and dimension."""
+        for name, logical in dataset.logical_groups.items():
+            manifest = logical.manifest
+            dims = tuple(str(each) for each in manifest.dimension_names or ())
+            if not set(self.dims) <= set(dims):
+                continue
+            sizes = self._fixed(dims, manifest.shape)
+            units = str(logical.group.attrs.get("units", ""))
+            dtype, nulls = values_dtype(manifest.data_type), is_nullable(manifest.data_type)
+            self.data[name] = ExpectedVariable(dims, sizes, units, dtype, "the dataset", nulls)
+            parts = [part for part, stack in rules.stacks.items() if stack.array == name]
+            if parts:
+                self._unstack(self.data.pop(name), parts)
+        for name, array in dataset.plain.items():
+            attrs = dataset.attrs(name)
+            own = tuple(array.metadata.dimension_names or ())
+            if not set(self.dims) & set(own):
+                self.static[name] = ExpectedValues(dataset.values(name), own, "the dataset")
+                if "grid_mapping_name" in attrs:
+                    self.mappings[name] = clean(attrs)
+                continue
+            self.units[name] = (str(attrs.get("units", "")), "the dataset")
+            if counts_time(attrs):
+                self.calendars[name] = (calendar_of(attrs), "the dataset")
+
+    def _unstack(self, known: ExpectedVariable, parts: Sequence[str]) -> None:
+        """What is expected of variables that are stacked; each may have units of its own."""
+        dim = self.rules.stacks[parts[0]].dim
+        if known.sizes.get(dim) != len(parts):
+            raise IngestError(f"the dataset does not stack {len(parts)} variables along {dim!r}")
+        dims = tuple(each for each in known.dims if each != dim)
+        sizes = {each: n for each, n in known.sizes.items() if each != dim}
+        for part in parts:
+            self.data[part] = replace(known, dims=dims, sizes=sizes, units=None)
+
+    def _unlike(self, data: Mapping[str, ParsedVariable]) -> str:
+        """Which variables of a file have other axes than those that they are stacked with."""
+        firsts: dict[str, ParsedVariable] = {}
+        for name, variable in data.items() if self.rules.stacks else ():
+            stack = self.rules.stacks.get(name)
+            first = variable if stack is None else firsts.setdefault(stack.array, variable)
+            if variable.sizes != first.sizes:
+                own, other = (_axes(each.dims, each.shape) for each in (variable, first))
+                return f"{name!r} has the axes {own}, but {first.name!r}, which it is stacked with, {other}"
+        return ""
+
+    def _sibling(self, name: str) -> ExpectedVariable | None:
+        """A variable that is stacked with this one."""
+        stack = self.rules.stacks.get(name)
+        found = (self.data.get(part) for part in (stack.parts if stack is not None else ()))
+        return next((known for known in found if known is not None), None)
+
+    def _fixed(self, dims: Iterable[str], shape: Iterable[int]) -> dict[str, int]:
+        return {dim: n for dim, n in zip(dims, shape, strict=True) if dim not in self.dims}
+
+    def _along(self) -> str:
+        return " and ".join(map(repr, self.dims))
+
+    def problem(self, file: ParsedFile) -> str:
+        """Why this file does not fit; empty if it does, and then it is part of what is expected."""
+        data = {name: v for name, v in file.variables.items() if v.role == "data"}
+        if not data and not self.data:
+            return f"it has no variable along {self._along()}"
+        problem = self._missing(data) or self._calendar(file) or self._grid(file) or self._unlike(data)
+        for name, variable in data.items():
+            if not problem and (name in self.data or self._takes(name)):
+                problem = self._variable(name, variable)
+        if not problem:
+            self._learn(file, data)
+        return problem
+
+    def _takes(self, name: str) -> bool:
+        """Whether a variable that was not seen before becomes part of the dataset."""
+        known = not self.data or self.rules.missing == "fill" or name in (self.wanted or ())
+        return known or self._sibling(name) is not None
+
+    def _missing(self, data: Mapping[str, ParsedVariable]) -> str:
+        if self.rules.missing == "fill":
+            return ""
+        expected = [*self.data, *(name for name in self.wanted or () if name not in self.static)]
+        absent = sorted({name for name in expected if name not in data})
+        if not absent:
+            return ""
+        return (
+            f"it has no variable {', '.join(map(repr, absent))} along {self._along()} "
+            "(missing='fill' would leave a hole there)"
+        )
+
+    def _calendar(self, file: ParsedFile) -> str:
+        for name, variable in file.variables.items():
+            if variable.role == "joined" and name in self.units:
+                units, source = self.units[name]
+                own = str(variable.attrs.get("units", ""))
+                if own != units and not (counts_time(variable.attrs) and counts_time({"units": units})):
+                    return f"its {name!r} has the units {own!r}, that of {source} has {units!r}"
+            if variable.role == "joined" and counts_time(variable.attrs) and name in self.calendars:
+                calendar, source = self.calendars[name]
+                own = calendar_of(variable.attrs)
+                if own != calendar:
+                    return (
+                        f"its {name!r} counts in the calendar {own!r}, that of {source} in {calendar!r}: "
+                        "a dataset has one calendar"
+                    )
+        return ""
+
+    def _grid(self, file: ParsedFile) -> str:
+        """What is wrong with coordinates that should be the same everywhere; turned axes are noted."""
+        axes = {dim for v in file.variables.values() if v.role == "data" for dim in v.dims}
+        listed = {
+            name for v in file.variables.values() for name in str(v.attrs.get("coordinates", "")).split()
+        }
+        static = {
+            name: variable
+            for name, variable in file.variables.items()
+            if variable.role == "static" and name in self.static and variable.values is not None
+        }
+        circular = {name for name, variable in static.items() if is_longitude(name, variable.attrs)}
+        circular |= {str(static[name].attrs.get("bounds")) for name in circular}
+        turned: dict[str, Ints] = {}
+        # axes first: what else runs along them is turned with them
+        for name, variable in sorted(static.items(), key=lambda item: item[0] not in axes):
+            known = self.static[name]
+            if not turned and variable.dims == known.dims and same_values(variable.loaded, known.values):
+                continue
+            if variable.dims == known.dims == (name,) and name in axes:
+                circle, tolerance = name in circular, self.rules.placing.tolerance
+                positions = located(variable.loaded, known.values, tolerance, circle)
+                if positions is not None and len(spans(positions)) <= MOST_SPANS:
+                    if not np.array_equal(positions, np.arange(len(positions))):
+                        turned[name] = positions
+                    continue
+            elif self._same(name, variable, turned, name in circular):
+                continue
+            if name in axes or (name in listed and variable.dims):
+                words = difference(variable.loaded, known.values)
+                return f"its {name!r} is not that of {known.source}: {words}"
+            self.dropped[name] = (
+                f"it has no dimension {self._along()}, and differs between {known.source} and {file.url}"
+            )
+        if turned:
+            self.turned[file.url] = {dim: spans(positions) for dim, positions in turned.items()}
+        return ""
+
+    def _same(self, name: str, variable: ParsedVariable, turned: Mapping[str, Ints], circle: bool) -> bool:
+        """Whether a variable is the expected one, seen through axes that are turned."""
+        known = self.static[name]
+        seen = brought(variable.loaded, variable.dims, known.dims, turned)
+        tolerance = self.rules.placing.tolerance
+        if seen is not None and close(seen, known.values, tolerance, circle):
+            return True
+        return self._same_mapping(name, variable)
+
+    def _same_mapping(self, name: str, variable: ParsedVariable) -> bool:
+        """Whether this is a grid mapping with the same attributes: its value means nothing."""
+        return name in self.mappings and clean(variable.attrs) == self.mappings[name]
+
+    def _variable(self, name: str, variable: ParsedVariable) -> str:
+        if self.rules.copy == "never" and variable.reason:
+            return f"{name!r}: {variable.reason}; and copy='never' was asked for"
+        known = self.data.get(name)
+        nulls = self.rules.nulls if known is None else known.nulls
+        values = Decoding.of(variable.dtype, variable.attrs, nulls=nulls).values
+        if known is None:
+            known = self._sibling(name)
+            if known is None:
+                return ""
+            known = replace(known, units=None, dtype=None)
+        if not self._fits(variable, known):
+            expected = _axes(known.dims, [known.sizes.get(dim, -1) for dim in known.dims])
+            own = _axes(variable.dims, variable.shape)
+            return f"{name!r} has the axes {own}, but {known.source} has {expected}"
+        units = str(variable.attrs.get("units", ""))
+        if known.units is not None and units != known.units and self.rules.units == "equal":
+            return (
+                f"{name!r} has the units {units!r}, but {known.source} has {known.units!r} "
+                "(units='ignore' takes the numbers as they are)"
+            )
+        if (
+            known.dtype is not None
+            and name not in self.rules.dtypes
+            and not np.can_cast(values, known.dtype, "safe")
+            and widened(known.dtype, [values]) is None
+        ):
+            return (
+                f"{name!r} has values of type {values}, which the dataset's {known.dtype} cannot "
+                f"hold without loss (dtype={{{name!r}: {str(known.dtype)!r}}} rounds them)"
+            )
+        return ""
+
+    def _fits(self, variable: ParsedVariable, known: ExpectedVariable) -> bool:
+        """Whether a variable has the same axes, in any order; those of length 1 may come and go."""
+        if variable.dims == known.dims and self._fixed(variable.dims, variable.shape) == known.sizes:
+            return True
+        own = variable.sizes
+        extra = [n for dim, n in own.items() if dim not in known.dims]
+        fixed = {dim: own.get(dim, 1) for dim in known.sizes}
+        return set(self.dims) <= own.keys() and all(n == 1 for n in extra) and fixed == known.sizes
+
+    def _learn(self, file: ParsedFile, data: Mapping[str, ParsedVariable]) -> None:
+        for name, variable in data.items():
+            if name not in self.data and (self._takes(name) or not self.settled):
+                sizes = self._fixed(variable.dims, variable.shape)
+                units, nulls = str(variable.attrs.get("units", "")), self.rules.nulls
+                self.data[name] = ExpectedVariable(variable.dims, sizes, units, None, file.url, nulls)
+            elif name not in self.data:
+                self.dropped[name] = (
+                    f"the dataset does not have it, but {file.url} does (missing='fill' takes it)"
+                )
+        self.settled = True
+        for name, variable in file.variables.items():
+            if variable.role == "static" and variable.values is not None:
+                self.static.setdefault(name, ExpectedValues(variable.values, variable.dims, file.url))
+                if "grid_mapping_name" in variable.attrs:
+                    self.mappings.setdefault(name, clean(variable.attrs))
+            elif variable.role == "joined":
+                self.units.setdefault(name, (str(variable.attrs.get("units", "")), file.url))
+                if counts_time(variable.attrs):
+                    self.calendars.setdefault(name, (calendar_of(variable.attrs), file.url))
+
+
+def widened(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
+    """The floating-point type that holds the values of `dtype` and of all `arriving` exactly, if it is wider.
+
+    A float holds an integer exactly if the integer's bits fit into its mantissa.
+
+    >>> widened(np.dtype("f4"), [np.dtype("f8")]), widened(np.dtype("f8"), [np.dtype("f4")])
+    (dtype('float64'), None)
+    """
+    common = np.result_type(dtype, *arriving)
+    held = [dtype, *arriving]
+    if common == dtype or common.kind != "f" or any(each.kind not in "iuf" for each in held):
+        return None
+    whole_bits = np.finfo(common).nmant + 1  # the leading one is not stored
+    exact = all(each.kind == "f" or each.itemsize * 8 <= whole_bits for each in held)
+    return common if exact else None
+
+
+def _axes(dims: Sequence[str], shape: Sequence[int]) -> str:
+    return "(" + ", ".join(f"{d}={n if n >= 0 else '…'}" for d, n in zip(dims, shape, strict=True)) + ")"

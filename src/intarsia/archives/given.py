@@ -1,0 +1,161 @@
+"""What tells the place of a file beside its axes: nested lists, names, attributes; and which axes matter."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import numpy as np
+
+from intarsia.archives.coordinates import counts_time
+from intarsia.archives.drift import is_longitude, located
+from intarsia.archives.parsed import Description, lacking, roles
+from intarsia.errors import IngestError
+
+if TYPE_CHECKING:
+    from intarsia.archives.parsed import ParsedFile, ParsedVariable, Want
+    from intarsia.archives.sources import Sources
+
+type Told = Callable[[ParsedFile], Any]
+"""Gives the coordinate of a file along a dimension that its axes do not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class from_name:  # noqa: N801 - it is called like a function, and travels between processes as data
+    r"""The coordinate of a file, found in its name: the first group of a pattern, or all that it matches.
+
+    Whole numbers and decimals become numbers; `date` says how a date is spelled; the rest are texts.
+
+    >>> from intarsia.archives.parsed import ParsedFile
+    >>> file = ParsedFile("s3://bucket/tas_r3_20020601.nc", None, "hdf5", {})
+    >>> from_name(r"_r(\d+)_")(file), from_name(r"\d{8}", date="%Y%m%d")(file)
+    (3, np.datetime64('2002-06-01T00:00:00.000000'))
+    """
+
+    pattern: str
+    """A regular expression, searched for in the name without its directories."""
+
+    date: str | None = None
+    """How a date is spelled, as `datetime.strptime` takes it."""
+
+    def __call__(self, file: ParsedFile) -> Any:
+        name = unquote(file.url.rstrip("/").rsplit("/", 1)[-1])
+        found = re.search(self.pattern, name)
+        if found is None:
+            raise ValueError(f"its name has nothing like {self.pattern!r}")
+        text = found.group(1) if found.re.groups else found.group()
+        if self.date is not None:
+            return np.datetime64(datetime.strptime(text, self.date))
+        return _number(text)
+
+
+@dataclass(frozen=True, slots=True)
+class from_attribute:  # noqa: N801 - as above
+    """The coordinate of a file, from an attribute of the file.
+
+    >>> from intarsia.archives.parsed import ParsedFile
+    >>> from_attribute("realization")(ParsedFile("file:///a.nc", None, "hdf5", {}, {"realization": "7"}))
+    7
+    """
+
+    name: str
+    """The attribute."""
+
+    def __call__(self, file: ParsedFile) -> Any:
+        if self.name not in file.attrs:
+            raise ValueError(f"it has no attribute {self.name!r}")
+        value = file.attrs[self.name]
+        return _number(value) if isinstance(value, str) else value
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def listed(files: Any, sources: Sources) -> tuple[list[str], dict[str, tuple[int, ...]]]:
+    """URLs of everything that was named; and of files in nested lists the place of each."""
+    if isinstance(files, str | os.PathLike):
+        return sources.expand(files), {}
+    named = list(files)
+    if not any(isinstance(each, list | tuple) for each in named):
+        return sources.expand(named), {}
+    places: dict[str, tuple[int, ...]] = {}
+    for url, place in _walked(named, sources, ()):
+        if url in places:
+            raise IngestError(f"{url} stands in two places of the lists")
+        places[url] = place
+    return list(places), places
+
+
+def _walked(files: Sequence[Any], sources: Sources, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
+    number = 0
+    for each in files:
+        if isinstance(each, list | tuple):
+            yield from _walked(each, sources, (*above, number))
+            number += 1
+        else:
+            for url in sources.expand(each):
+                yield url, (*above, number)
+                number += 1
+
+
+def differing(files: Sequence[ParsedFile], tolerance: float | None) -> tuple[str, ...]:
+    """The dimensions along which files follow one another: those whose coordinates differ between files."""
+    seen: dict[str, ParsedVariable] = {}
+    found: dict[str, None] = {}
+    axes: dict[str, None] = {}
+    for file in files:
+        mentioned = {
+            name for v in file.variables.values() for name in str(v.attrs.get("coordinates", "")).split()
+        }
+        for variable in file.variables.values():
+            if variable.role == "data":
+                axes |= dict.fromkeys(variable.dims)
+        for name, variable in file.variables.items():
+            is_axis = variable.dims == (name,)
+            is_scalar = not variable.dims and (name in mentioned or counts_time(variable.attrs))
+            if variable.values is None or not (is_axis or is_scalar):
+                continue
+            first = seen.setdefault(name, variable)
+            own, other = (np.atleast_1d(each.loaded) for each in (variable, first))
+            same = counted_alike(variable, first)
+            if not same or located(own, other, tolerance, is_longitude(name, variable.attrs)) is None:
+                found[name] = None
+    scalars = [name for name in found if name not in axes]
+    return (*scalars, *(dim for dim in axes if dim in found))
+
+
+def counted_alike(a: ParsedVariable, b: ParsedVariable) -> bool:
+    """Whether the numbers of two coordinates have the same units."""
+    return str(a.attrs.get("units", "")) == str(b.attrs.get("units", ""))
+
+
+def as_wanted(file: ParsedFile, want: Want) -> ParsedFile | None:
+    """A file that was parsed before it was known along which dimensions files follow one another.
+
+    None if a variable has to be loaded now, so that the file has to be parsed again.
+    """
+    described: Mapping[str, Description] = {
+        name: Description(v.dims, v.shape, v.attrs, v.dtype) for name, v in file.variables.items()
+    }
+    taken, left_out = roles(described, want)
+    variables = {}
+    for name, role in taken.items():
+        variable = file.variables[name]
+        if (role == "data") != (variable.values is None):
+            return None
+        variable.role = role
+        variables[name] = variable
+    return replace(
+        file, variables=variables, left_out=file.left_out | left_out, new_dims=lacking(described, want)
+    )

@@ -1,0 +1,103 @@
+"""Inputs that broke ingest once: taken, or refused in words that name the file; never a bare exception."""
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+
+import intarsia
+from intarsia.errors import IngestError
+
+
+def write(path, values, coordinate, units="days since 2000-01-01", name="time", **more):
+    """A file with a variable `v` along one dimension; more variables as (dims, values)."""
+    ds = xr.Dataset({"v": (name, np.asarray(values, "f4"))}, {name: (name, coordinate, {"units": units})})
+    for each, (dims, data) in more.items():
+        ds[each] = (dims, data)
+    ds.to_netcdf(path)
+    return path
+
+
+def opened(report):
+    return xr.open_dataset(report.repository, engine="intarsia", decode_times=False).load()
+
+
+def test_if_every_file_is_refused_nothing_happens(tmp_path):
+    write(tmp_path / "a.nc", [1, 2], [5, 5])
+    (tmp_path / "b.nc").write_bytes(b"nonsense")
+    for options in ({}, {"dry_run": True}):
+        report = intarsia.ingest(
+            tmp_path / "*.nc", tmp_path / "r", concat_dim="time", errors="skip", **options
+        )
+        assert report.summary == "nothing to do: 2 failed"
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+    "units", ["months since 0000-01-01", "hour since 0000-01-01 00:00:00", "day as %Y%m%d"]
+)
+def test_times_that_nobody_can_decode_are_numbers(tmp_path, units):
+    for i in range(2):
+        write(tmp_path / f"{i}.nc", [i], [366.0 * i], units)
+    report = intarsia.ingest(tmp_path / "*.nc", "memory://", concat_dim="time")
+    assert opened(report).time.values.tolist() == [0, 366]
+    assert [run.files for run in report.runs] == [2]
+
+
+def test_times_that_cannot_be_compared_are_refused_in_words(tmp_path):
+    write(tmp_path / "0.nc", [0], [0.0], "months since 0000-01-01")
+    write(tmp_path / "1.nc", [1], [7.0], "hour since 0000-01-01 00:00:00")
+    with pytest.raises(IngestError, match=r"the coordinate 'time' counts .* and these cannot be compared"):
+        intarsia.ingest(tmp_path / "*.nc", "memory://", concat_dim="time")
+
+
+def test_coordinates_in_other_units_are_refused_and_the_others_taken(tmp_path):
+    for i, units in enumerate(("m", "m", "feet")):
+        write(tmp_path / f"{i}.nc", [i], [float(i)], units, name="depth")
+    report = intarsia.ingest(tmp_path / "*.nc", "memory://", concat_dim="depth", errors="skip")
+    assert [file.status for file in report.files] == ["added", "added", "failed"]
+    assert "its 'depth' has the units 'feet', that of" in report.failed[0].reason
+
+
+def test_a_file_without_the_coordinate_of_the_dataset_is_refused_and_the_others_taken(tmp_path):
+    write(tmp_path / "0.nc", [0], [0])
+    write(tmp_path / "2.nc", [2], [2])
+    report = intarsia.ingest(tmp_path / "0.nc", "memory://", concat_dim="time")
+    with netCDF4.Dataset(tmp_path / "1.nc", "w") as file:
+        file.createDimension("time", 1)
+        file.createVariable("v", "f4", ("time",))[:] = 1
+    report = intarsia.ingest(tmp_path / "*.nc", report.repository, concat_dim="time", errors="skip")
+    assert [file.status for file in report.files] == ["unchanged", "failed", "added"]
+    assert "it has no coordinate 'time', but the dataset does (dims={'time': …} gives it one)" in str(report)
+
+
+def test_what_only_some_files_say_of_a_step_is_missing_elsewhere(tmp_path):
+    write(tmp_path / "0.nc", [0], [0], time_flag=("time", np.array([7], "i4")))
+    write(tmp_path / "1.nc", [1], [1])
+    write(tmp_path / "2.nc", [2], [2], time_flag=("time", np.array([9], "i4")))
+    options = {"concat_dim": "time", "load": ["time_flag"]}
+    whole = intarsia.ingest(tmp_path / "*.nc", "memory://", **options)
+    np.testing.assert_array_equal(opened(whole).time_flag, [7, np.nan, 9])
+    for order in ((0, 1, 2), (1, 2, 0)):
+        repo = "memory://"
+        for i in order:
+            report = intarsia.ingest(tmp_path / f"{i}.nc", repo, **options)
+            repo = report.repository
+        np.testing.assert_array_equal(opened(report).time_flag, [7, np.nan, 9])
+
+
+def test_a_scalar_that_changes_from_file_to_file_becomes_a_coordinate(tmp_path):
+    scales = [1.5, 1.5, 2.5, 1.5]
+    for i, scale in enumerate(scales):
+        write(tmp_path / f"{i}.nc", [0, 1], [2 * i, 2 * i + 1], calibration=((), scale), orbit=((), 7))
+    paths = sorted(tmp_path.glob("*.nc"))
+    whole = opened(intarsia.ingest(paths, "memory://", concat_dim="time"))
+    assert whole.calibration.values.tolist() == np.repeat(scales, 2).tolist()
+    assert whole.orbit.values == 7
+    for order in ((0, 1, 2, 3), (2, 3, 0, 1)):
+        repo = "memory://"
+        for i in order:
+            report = intarsia.ingest(paths[i], repo, concat_dim="time")
+            assert not report.left_out
+            repo = report.repository
+        xr.testing.assert_equal(opened(report), whole)
