@@ -70,6 +70,10 @@ def test_any_archive_in_any_order_is_the_files_joined(described, data):
         stop = data.draw(st.integers(start, len(expected)))
         assert np.array_equal(array[start:stop, 1:, ::2], expected[start:stop, 1:, ::2], equal_nan=True)
         assert array.region_at((0, 0, 0)) is not None
-        encodings = {str(each[2:5]) + str(each[1] if each[2] is None else "") for each in described}
+        # the parser cuts a chunk that is longer than the file has steps
+        encodings = {
+            str(each[2:5]) + str(each[1] if each[2] is None or each[1] < each[2][0] else "")
+            for each in described
+        }
         assert len(array.members) <= len(encodings)
         assert not intarsia.verify(array)
