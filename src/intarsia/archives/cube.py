@@ -10,7 +10,7 @@ import numpy as np
 
 from intarsia.archives.claims import Overlap, Settled, claim, settled
 from intarsia.archives.coordinates import Joined, join, labels
-from intarsia.archives.places import Axis, Span, appended, boxes, nested, spans, uncovered, union
+from intarsia.archives.places import GrownAxis, Span, appended, boxes, nested, spans, uncovered, union
 from intarsia.array.table import RegionTable
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Placed:
 class Cube:
     """Everything about places that a commit will contain."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[GrownAxis, ...]
     placed: list[Placed]
     """The new files, in the order of the axes."""
 
@@ -166,9 +166,9 @@ def place(
 def _axes(
     files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], old: RegionTable,
     stays: RegionTable, rules: PlacingRules,
-) -> tuple[tuple[Axis, ...], dict[str, str]]:  # fmt: skip
+) -> tuple[tuple[GrownAxis, ...], dict[str, str]]:  # fmt: skip
     """The axes as they will be, or what is wrong with single files."""
-    axes: list[Axis] = []
+    axes: list[GrownAxis] = []
     for k, dim in enumerate(dims):
         length = int(old.stop[:, k].max()) if len(old) else 0
         removed = uncovered(length, stays.start[:, k], stays.stop[:, k])
@@ -266,7 +266,7 @@ def _value_problems(dim: str, files: Sequence[ParsedFile], joined: Joined) -> di
 
 
 def _settle(
-    files: Sequence[ParsedFile], axes: tuple[Axis, ...], stays: RegionTable, names: list[str],
+    files: Sequence[ParsedFile], axes: tuple[GrownAxis, ...], stays: RegionTable, names: list[str],
     free: RegionTable, kept: list[int], ledger: Ledger, rules: PlacingRules,
 ) -> Cube:  # fmt: skip
     for k, axis in enumerate(axes):

@@ -107,7 +107,7 @@ Span(start=1, length=2, first=5, stride=-1))
 
 
 @dataclass
-class Axis:
+class GrownAxis:
     """One dimension that grows: what is there, what goes, what comes."""
 
     dim: str
@@ -200,7 +200,7 @@ def sortable(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def union(
     dim: str, before: np.ndarray[Any, Any] | None, parts: Sequence[np.ndarray[Any, Any]],
     removed: list[tuple[int, int]], tolerance: float | None = None,
-) -> Axis:  # fmt: skip
+) -> GrownAxis:  # fmt: skip
     """The axis of all values that are there or come, and where those of every part lie on it.
 
     It rises, unless all that has a direction falls.
@@ -233,7 +233,9 @@ def union(
     at = np.cumsum(~fresh)[fresh]  # old steps before each new one
     for where, count in zip(*np.unique(at, return_counts=True), strict=True):
         openings[int(where)] = int(count)
-    return Axis(dim, len(values), removed, sorted(openings.items(), reverse=True), values, {}, places[1:])
+    return GrownAxis(
+        dim, len(values), removed, sorted(openings.items(), reverse=True), values, {}, places[1:]
+    )
 
 
 def _snapped(
@@ -259,17 +261,17 @@ def _snapped(
     return snapped
 
 
-def appended(dim: str, before: int, lengths: Sequence[int], removed: list[tuple[int, int]]) -> Axis:
+def appended(dim: str, before: int, lengths: Sequence[int], removed: list[tuple[int, int]]) -> GrownAxis:
     """The axis of a dimension without a coordinate: files follow one another as they are named."""
     stays = before - sum(b - a for a, b in removed)
     ends = np.cumsum([stays, *lengths]).tolist()
     total = ends[-1]
     positions = [np.arange(a, b) for a, b in pairwise(ends)]
     openings = [(stays, total - stays)] if total > stays else []
-    return Axis(dim, total, removed, openings, positions=positions)
+    return GrownAxis(dim, total, removed, openings, positions=positions)
 
 
-def nested(dim: str, indices: Sequence[int], lengths: Sequence[int]) -> Axis:
+def nested(dim: str, indices: Sequence[int], lengths: Sequence[int]) -> GrownAxis:
     """The axis of a dimension without a coordinate, from the places of files in nested lists.
 
     >>> nested("x", [0, 1, 0], [2, 3, 2]).positions[1].tolist()
@@ -284,7 +286,7 @@ def nested(dim: str, indices: Sequence[int], lengths: Sequence[int]) -> Axis:
     starts = dict(zip(sorted(size), np.cumsum([0, *(size[i] for i in sorted(size))]).tolist(), strict=False))
     positions = [np.arange(starts[i], starts[i] + size[i]) for i in indices]
     total = sum(size.values())
-    return Axis(dim, total, openings=[(0, total)] if total else [], positions=positions)
+    return GrownAxis(dim, total, openings=[(0, total)] if total else [], positions=positions)
 
 
 def boxes(spans_of: Sequence[Sequence[Span]]) -> list[Box]:

@@ -5,11 +5,11 @@ from .convert import as_masked, as_nullable, from_anndata, from_geff
 from .create import create_array, open_array
 from .dtype import NullDType, OptionalDType, optional_dtype
 from .elements import NULL, Null, Some
+from .lazy_blocks import to_dask
 from .nullable_values import NullableValues
 from .nulls import UNSET, dtype_without_nulls, without_nulls
 from .sentinel import SentinelCodec
 from .tables import from_arrow, from_pandas, from_polars, to_arrow, to_pandas, to_polars
-from .to_dask import to_dask
 
 __all__ = [
     "NULL",

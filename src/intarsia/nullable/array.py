@@ -284,7 +284,7 @@ class NullableArray(NDArrayOperatorsMixin):
         >>> (a.to_dask() * 2).mean().compute()
         NullableValues(4.0, dtype=float64)
         """
-        from intarsia.nullable.to_dask import to_dask  # which needs dask
+        from intarsia.nullable.lazy_blocks import to_dask  # which needs dask
 
         return to_dask(self, chunks)
 

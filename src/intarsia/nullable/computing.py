@@ -17,7 +17,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from intarsia._compat import numpys_own
 from intarsia.nullable.elements import beneath
-from intarsia.nullable.reductions import Axis, Options, only_level, reduced
+from intarsia.nullable.reductions import Axis, Reduction, only_level, reduced
 
 if TYPE_CHECKING:
     from intarsia.nullable.nullable_values import NullableValues
@@ -75,7 +75,7 @@ class Computing(NDArrayOperatorsMixin):
         if any(hasattr(value, "to_dask") for value in inputs):
             return NotImplemented  # what is stored computes lazily
         if any(hasattr(value, "__dask_graph__") for value in inputs):
-            from intarsia.nullable.to_dask import to_dask  # which needs dask
+            from intarsia.nullable.lazy_blocks import to_dask  # which needs dask
 
             return ufunc(*(to_dask(v) if isinstance(v, Computing) else v for v in inputs), **options)
         operands = _operands(inputs)
@@ -161,7 +161,7 @@ class Computing(NDArrayOperatorsMixin):
         """
         return np.count_nonzero(~self.is_null(), axis=axis, keepdims=keepdims)
 
-    def sum(self, axis: Axis = None, **options: Unpack[Options]) -> NullableValues:
+    def sum(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
         """The sum of what is present; null if nothing is.
 
         >>> from intarsia.nullable import as_nullable
@@ -170,7 +170,7 @@ class Computing(NDArrayOperatorsMixin):
         """
         return reduced(self, "sum", axis, **options)
 
-    def prod(self, axis: Axis = None, **options: Unpack[Options]) -> NullableValues:
+    def prod(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
         """The product of what is present; null if nothing is.
 
         >>> from intarsia.nullable import as_nullable
@@ -179,7 +179,7 @@ class Computing(NDArrayOperatorsMixin):
         """
         return reduced(self, "prod", axis, **options)
 
-    def mean(self, axis: Axis = None, **options: Unpack[Options]) -> NullableValues:
+    def mean(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
         """The mean of what is present.
 
         >>> from intarsia.nullable import as_nullable
@@ -188,7 +188,7 @@ class Computing(NDArrayOperatorsMixin):
         """
         return reduced(self, "mean", axis, **options)
 
-    def var(self, axis: Axis = None, *, ddof: int = 0, **options: Unpack[Options]) -> NullableValues:
+    def var(self, axis: Axis = None, *, ddof: int = 0, **options: Unpack[Reduction]) -> NullableValues:
         """The variance of what is present; null unless more than `ddof` elements are.
 
         >>> from intarsia.nullable import as_nullable
@@ -197,7 +197,7 @@ class Computing(NDArrayOperatorsMixin):
         """
         return reduced(self, "var", axis, ddof=ddof, **options)
 
-    def std(self, axis: Axis = None, *, ddof: int = 0, **options: Unpack[Options]) -> NullableValues:
+    def std(self, axis: Axis = None, *, ddof: int = 0, **options: Unpack[Reduction]) -> NullableValues:
         """The standard deviation of what is present; null unless more than `ddof` elements are.
 
         >>> from intarsia.nullable import as_nullable
@@ -206,7 +206,7 @@ class Computing(NDArrayOperatorsMixin):
         """
         return reduced(self, "std", axis, ddof=ddof, **options)
 
-    def min(self, axis: Axis = None, **options: Unpack[Options]) -> NullableValues:
+    def min(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
         """The smallest of what is present; NaN only if nothing else is, as in Arrow.
 
         >>> from intarsia.nullable import as_nullable
@@ -215,7 +215,7 @@ class Computing(NDArrayOperatorsMixin):
         """
         return reduced(self, "min", axis, **options)
 
-    def max(self, axis: Axis = None, **options: Unpack[Options]) -> NullableValues:
+    def max(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
         """The largest of what is present; NaN only if nothing else is, as in Arrow.
 
         >>> from intarsia.nullable import as_nullable
@@ -224,7 +224,7 @@ class Computing(NDArrayOperatorsMixin):
         """
         return reduced(self, "max", axis, **options)
 
-    def any(self, axis: Axis = None, **options: Unpack[Options]) -> NullableValues:
+    def any(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
         """Whether something present is true. With `skipna=False`, a null that might be makes the answer null.
 
         >>> from intarsia.nullable import as_nullable
@@ -233,7 +233,7 @@ class Computing(NDArrayOperatorsMixin):
         """
         return reduced(self, "any", axis, **options)
 
-    def all(self, axis: Axis = None, **options: Unpack[Options]) -> Any:  # zarr asks for a bool
+    def all(self, axis: Axis = None, **options: Unpack[Reduction]) -> Any:  # zarr asks for a bool
         """Whether all that is present is true. With `skipna=False`, a null that might not be makes it null.
 
         >>> from intarsia.nullable import as_nullable
@@ -259,7 +259,7 @@ def _restored(values: Any, missing: Any, depth: int) -> NullableValues:
 def _meet_dask() -> None:
     """Before dask computes with this type, also in a worker, it must know how to count its elements."""
     if "dask" in sys.modules:
-        from intarsia.nullable.to_dask import teach_dask  # the other way round at import time
+        from intarsia.nullable.lazy_blocks import teach_dask  # the other way round at import time
 
         teach_dask()
 

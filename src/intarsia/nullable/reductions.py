@@ -18,7 +18,7 @@ type Array = np.ndarray[Any, Any]
 type Axis = int | tuple[int, ...] | None
 
 
-class Options(TypedDict, total=False):
+class Reduction(TypedDict, total=False):
     """What all reductions take beside `axis`."""
 
     dtype: Any
