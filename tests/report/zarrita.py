@@ -73,11 +73,9 @@ def modules():
 
 
 @contextmanager
-def site(folder):
-    """The address of a directory, with a page that can import zarrita; skips where that cannot be."""
-    (folder / "index.html").write_text(PAGE)
-    (folder / "node_modules").symlink_to(modules())
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
+def serving_files(folder, handler=Quiet):
+    """The address at which the files of a directory can be fetched."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=folder))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -86,3 +84,10 @@ def site(folder):
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def site(folder):
+    """The address of a directory, with a page that can import zarrita; skips where that cannot be."""
+    (folder / "index.html").write_text(PAGE)
+    (folder / "node_modules").symlink_to(modules())
+    return serving_files(folder)

@@ -1,17 +1,13 @@
 """The reader in JavaScript: its own tests, its types, Icechunk, and all vectors in a real browser."""
 
 import json
-import threading
-from contextlib import contextmanager
-from functools import partial
-from http.server import ThreadingHTTPServer
 
 import numpy as np
 import pytest
 
 import intarsia
 from tests.report.browser import Browser, executable
-from tests.report.zarrita import PAGE, Quiet
+from tests.report.zarrita import PAGE, Quiet, serving_files
 from tests.standard import javascript
 
 
@@ -121,22 +117,13 @@ def test_it_reads_what_intarsia_writes_with_real_compressors(tmp_path):
     assert found["nullable"] == {"data": listed, "shape": [9, 5]}
 
 
-@contextmanager
 def site(folder):
     """The address of a page that can import the reader, beside the vectors."""
     modules = javascript.modules()
     (folder / "index.html").write_text(PAGE.replace("/node_modules/", "/js/node_modules/"))
     (folder / "js").symlink_to(modules.parent)
     (folder / "standard").symlink_to(javascript.ROOT / "standard")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Lasting, directory=folder))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    return serving_files(folder, Lasting)
 
 
 SHARES = 4
