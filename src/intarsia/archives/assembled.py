@@ -13,6 +13,8 @@ from intarsia.archives.coordinates import same_values
 if TYPE_CHECKING:
     from intarsia.archives.coordinates import Joined
     from intarsia.archives.cube import Cube, Placed
+    from intarsia.archives.ledger import Dataset
+    from intarsia.archives.parsed import ParsedFile, ParsedVariable
     from intarsia.array.table import Ints
 
 
@@ -132,3 +134,33 @@ class _Mosaic:
             values = values.astype(np.float64)
         values[free] = np.nan
         return values
+
+
+def spread(
+    files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], dropped: dict[str, str]
+) -> None:
+    """Give scalars that differ between files a value for every step: they become coordinates, as in xarray.
+
+    Along several dimensions nobody knows which of them a scalar belongs to: there it stays left out.
+    """
+    if len(dims) > 1:
+        return
+    (dim,) = dims
+    names = {name for name in dropped if any(_is_scalar(file.variables.get(name)) for file in files)}
+    names |= {name for name in dataset.plain if name not in dims and dataset.dims(name) == (dim,)}
+    for name in names:
+        for file in files:
+            variable = file.variables.get(name)
+            if variable is None or not _is_scalar(variable):
+                continue
+            steps = file.steps(dim)
+            variable.role, variable.dims, variable.shape = "joined", (dim,), (steps,)
+            variable.values = np.repeat(variable.loaded.reshape(1), steps)
+            dropped.pop(name, None)
+
+
+def _is_scalar(variable: ParsedVariable | None) -> bool:
+    """Whether this is one number; a grid mapping is none, whatever its value."""
+    if variable is None or variable.role != "static" or variable.values is None:
+        return False
+    return not variable.dims and variable.dtype.kind in "iuf" and "grid_mapping_name" not in variable.attrs

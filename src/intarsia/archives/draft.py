@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.assembled import assemble
+from intarsia.archives.assembled import assemble, spread
 from intarsia.archives.cf import PACKING, Decoding, clean
 from intarsia.archives.cube import joined_coordinate, joined_variables, place
 from intarsia.archives.encodings import ChunkSet, chunk_sets_of
 from intarsia.archives.expected import Expected, Rules, widened
 from intarsia.archives.places import Span
-from intarsia.archives.varying import spread
 from intarsia.array.box import Box, chunk_grid
 from intarsia.array.values import is_nullable, values_dtype
 from intarsia.errors import IngestError

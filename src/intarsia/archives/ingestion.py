@@ -21,11 +21,10 @@ from intarsia.archives.cube import PlacingRules
 from intarsia.archives.draft import Draft, make_draft
 from intarsia.archives.expected import Rules
 from intarsia.archives.given import Told, as_wanted, differing, listed
-from intarsia.archives.ingest_report import FileReport, IngestReport, Runs
+from intarsia.archives.ingest_report import FileReport, IngestReport, Runs, runs_of
 from intarsia.archives.ledger import Dataset
 from intarsia.archives.parsed import Failure, ParsedFile, Want
 from intarsia.archives.parsing import REMOTE_THREADS, made_alike, parse_all, parse_one
-from intarsia.archives.runs import runs_of
 from intarsia.archives.sources import Sources
 from intarsia.archives.stacking import stacks_of
 from intarsia.archives.writer import Writer
