@@ -101,7 +101,8 @@ def aligned(data: Buffer, chunk_spec: ArraySpec) -> Buffer:
     Some array -> array codecs cannot work on numbers at such addresses: `cast_value` panics.
     """
     array = data.as_numpy_array()
-    if address_of(array) % chunk_spec.dtype.to_native_dtype().alignment == 0:
+    alignment = chunk_spec.dtype.to_native_dtype().alignment
+    if alignment == 1 or address_of(array) % alignment == 0:
         return data
     return chunk_spec.prototype.buffer.from_array_like(array.copy())
 

@@ -175,10 +175,10 @@ class _PaddedCodec(base.SynchronousBytesCodec):
                 f"codec {self._padding.codec!r}: {size} bytes{named_chunk()} are fewer than the {nbytes} "
                 "bytes of padding: the chunk is truncated, or was written without this codec"
             )
-        at = nbytes if self._padding.at_start else size - nbytes
-        first, second = chunk_data[:at], chunk_data[at:]
-        padding, data = (first, second) if self._padding.at_start else (second, first)
+        at_start = self._padding.at_start
+        data = chunk_data[nbytes:] if at_start else chunk_data[: size - nbytes]
         if self._verifies(chunk_spec):
+            padding = chunk_data[:nbytes] if at_start else chunk_data[size - nbytes :]
             encoded = data.as_numpy_array().view(np.uint8)
             self._padding.verify(padding.to_bytes(), encoded, chunk_spec)
         return base.aligned(data, chunk_spec)
