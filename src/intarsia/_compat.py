@@ -11,6 +11,8 @@ private names here, although they look like it: whoever writes a codec writes th
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.util import find_spec, module_from_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +20,7 @@ from zarr.abc.codec import _codec_supports_sync as codec_supports_sync
 from zarr.abc.store import Store, SyncByteSetter
 from zarr.abc.store import _store_supports_sync_io as store_supports_sync_io
 from zarr.buffer.cpu import NDBuffer
-from zarr.codecs import ShardingCodec
+from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec
 from zarr.codecs.sharding import _ShardingByteGetter as ShardingByteGetter
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer.cpu import as_numpy_array_wrapper
@@ -199,6 +201,23 @@ async def get_many(
 def parsed_group(store: Any) -> Any:
     """The arrays and attributes in a `ManifestStore`; VirtualiZarr shows them through xarray alone."""
     return store._group
+
+
+@cache
+def tiff_parser() -> Any:
+    """The parser of virtual_tiff, with interleaved samples in the words that Zarr specifies.
+
+    It has a codec of its own for them, which does not work with zarr 3.4: an array in Fortran's order. Seen
+    with the axes reversed, that is C's. The module is a copy, so that nobody else's changes.
+    """
+    spec = find_spec("virtual_tiff.parser")
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.TransposeCodec = lambda order: TransposeCodec(order=order[::-1])
+    module.ChunkyCodec = BytesCodec
+    return module.VirtualTIFF(ifd=0)
 
 
 class ManifestTable(NamedTuple):

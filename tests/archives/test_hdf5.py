@@ -1,6 +1,8 @@
 """HDF5: what VirtualiZarr's parser leaves out, each read right; h5py and netCDF4 are the referees."""
 
+import ctypes
 import zlib
+from pathlib import Path
 
 import h5py
 import netCDF4
@@ -56,6 +58,39 @@ def test_chunks_that_skipped_a_filter_are_read_right(tmp_path):
     assert len(sst.members) == 4  # as many as there are filter masks
     assert "some chunks" in str(report.runs)
     assert sst.chunks == (1, 3, 4)
+
+
+def leaving_edges_bare(path, filters, libver, shape=(2, 5, 7), chunks=(1, 4, 4)):
+    """A file whose partial chunks skip all filters, which h5py reads but has no word to write."""
+    (library,) = Path(h5py.__file__).parent.with_suffix(".libs").glob("libhdf5-*")
+    set_options = ctypes.CDLL(str(library)).H5Pset_chunk_opts
+    set_options.argtypes = [ctypes.c_int64, ctypes.c_uint]
+    values = np.random.default_rng(1).normal(size=shape).astype("<f4")
+    with h5py.File(path, "w", libver=libver, userblock_size=512) as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk(chunks)
+        for each in filters:
+            getattr(plist, f"set_{each}")(*([4] if each == "deflate" else []))
+        assert set_options(plist.id, 2) >= 0  # H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS
+        space = h5py.h5s.create_simple(shape)
+        dataset = h5py.Dataset(h5py.h5d.create(file.id, b"sst", h5py.h5t.IEEE_F32LE, space, plist))
+        dataset[...] = values
+        dataset.attrs["long"] = "so long that the header goes on elsewhere" * 20
+    return values
+
+
+@pytest.mark.skipif(
+    not list(Path(h5py.__file__).parent.with_suffix(".libs").glob("libhdf5-*")),
+    reason="this h5py brings no HDF5 library of its own",
+)
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+@pytest.mark.parametrize("filters", [["deflate"], ["shuffle"], ["shuffle", "deflate"]], ids=str)
+def test_partial_chunks_that_skip_all_filters_are_read_right(tmp_path, filters, libver):
+    values = leaving_edges_bare(tmp_path / "0.h5", filters, libver)
+    report = intarsia.ingest(tmp_path / "0.h5", "memory://", concat_dim="phony_dim_0", copy="never")
+    sst = intarsia.open(report.repository, "sst")
+    assert np.array_equal(sst[...], values)
+    assert len(sst.members) == 2
 
 
 def test_virtualizarr_alone_misreads_chunks_that_skipped_a_filter(tmp_path):
@@ -122,6 +157,7 @@ def test_filters_without_a_codec_are_copied_and_the_reason_reported(tmp_path, fi
     report, sst = ingested(tmp_path, [tmp_path / "0.h5"])
     assert np.array_equal(sst[...], values)
     assert report.files[0].reason.startswith("'sst' copied")
+    assert report.summary == "1 added; 192 B copied"
     assert "'plain'" not in report.files[0].reason
 
 

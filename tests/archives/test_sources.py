@@ -4,6 +4,7 @@ import os
 import pickle
 from pathlib import Path
 
+import h5py
 import numpy as np
 import obstore
 import pytest
@@ -94,6 +95,18 @@ def spoilt(how, path):
         path.unlink()
     elif how == "truncated":
         os.truncate(path, path.stat().st_size // 2)
+
+
+def test_a_chunk_that_cannot_be_decoded_names_its_file(tmp_path):
+    paths, _ = days(tmp_path, 2)
+    with h5py.File(paths[1]) as file:
+        start = file["sst"].id.get_chunk_info(0).byte_offset
+    content = bytearray(paths[1].read_bytes())
+    content[start : start + 20] = bytes(20)
+    paths[1].write_bytes(content)
+    report = intarsia.ingest(paths, "memory://", concat_dim="time")
+    with pytest.raises(ReadError, match=r"chunk \(1, 0, 0\): .*file://.*001\.nc"):
+        intarsia.open(report.repository, "sst")[...]
 
 
 @pytest.mark.parametrize("how", ["changed", "missing", "truncated"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import gcd
+from math import gcd, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +58,14 @@ class Contribution:
     def key(self) -> tuple[Any, ...]:
         """Equal for contributions of equal encoding and packing."""
         return self.variable.name, self.packing, *(chunks.encoding.digest for chunks in self.chunk_sets)
+
+    @property
+    def copied(self) -> int:
+        """Bytes of it that are copied, before compression."""
+        ranges, variable = self.variable.ranges, self.variable
+        if ranges is not None and not any(chunks.by_copy for chunks in self.chunk_sets):
+            return sum(map(len, ranges.inlined.values()))
+        return prod(variable.shape) * variable.dtype.itemsize if self.chunk_sets else 0
 
     def parts(self, chunk_set: ChunkSet) -> Iterator[tuple[Span, ...]]:
         """What some of its chunks show: one span for every axis of the array, for each region."""
@@ -169,6 +177,10 @@ class Draft:
             if each.variable.ranges is not None and not all(chunks.by_copy for chunks in each.chunk_sets)
             for url in each.variable.ranges.urls()
         }
+
+    def copied(self) -> int:
+        """How many bytes of data are copied, before compression."""
+        return sum(each.copied for array in self.arrays.values() for each in array.contributions)
 
     def copy_reasons(self) -> dict[str, str]:
         """Of files of which something is copied: what, and why."""

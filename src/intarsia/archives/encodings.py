@@ -6,6 +6,7 @@ them too before manifests had packings.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -201,7 +202,8 @@ def _is_filter(name: str) -> bool:
 
 
 @lru_cache
-def _is_bytes_codec(name: str) -> bool:
+def is_bytes_codec(name: str) -> bool:
+    """Whether the codec of this name turns bytes into bytes."""
     return issubclass(get_codec_class(name), BytesBytesCodec)
 
 
@@ -235,7 +237,7 @@ def _referenced(
     """
     own = list(variable.codecs)
     if skipped:  # HDF5's filters are the bytes → bytes codecs, in the same order
-        steps = [codec for codec in own if _is_bytes_codec(codec["name"])]
+        steps = [codec for codec in own if is_bytes_codec(codec["name"])]
         applied = [codec for i, codec in enumerate(steps) if not skipped >> i & 1]
         own = [codec for codec in own if codec not in steps] + applied
     return _encoding(variable, own, decoding, logical, variable.reason)
@@ -279,9 +281,24 @@ def _encoding(
 def depends_on_axes(variable: ParsedVariable) -> str:
     """Why the chunks of a variable cannot be read with one more axis; empty if they can."""
     for codec in variable.codecs:
-        if codec["name"] != "bytes" and not _is_bytes_codec(codec["name"]):
-            return f"the file has no such axis, and its codec {codec['name']!r} depends on the number of axes"
+        name = codec["name"]
+        if name not in ("bytes", "transpose") and not is_bytes_codec(name):
+            return f"the file has no such axis, and its codec {name!r} depends on the number of axes"
     return ""
+
+
+def with_axis_before(codecs: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """The codecs of chunks that have one more axis, of length 1, before the others.
+
+    >>> with_axis_before([{"name": "transpose", "configuration": {"order": [1, 0]}}])
+    ({'name': 'transpose', 'configuration': {'order': [0, 2, 1]}},)
+    """
+    return tuple(
+        {**codec, "configuration": {"order": [0, *(axis + 1 for axis in codec["configuration"]["order"])]}}
+        if codec["name"] == "transpose"
+        else codec
+        for codec in codecs
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 VirtualiZarr gives codecs and the place of every chunk. It does not say which chunks skipped a filter, takes
 data inside the object header for "never written", and forgets whether an attribute is float32 or float64:
-these are read here, from the same open file.
+these are read here, from the same open file. h5py does not say whether partial chunks skip all filters: the
+object header does.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,7 +58,7 @@ class HDF5:
                 storages = {}
                 for name, role in taken.items():
                     if role == "data":
-                        storages[name] = _Storage(datasets[name])
+                        storages[name] = _Storage(datasets[name], reader)
                     else:
                         variables[name] = _loaded(name, role, datasets[name], described[name])
                 attrs = _attributes(group)
@@ -101,7 +103,7 @@ class HDF5:
 class _Storage:
     """How a dataset is stored: what decides whether VirtualiZarr's references can be trusted."""
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, reader: Any) -> None:
         h5d = extra("h5py", "virtual").h5d
         plist = dataset.id.get_create_plist()
         layout = plist.get_layout()
@@ -115,8 +117,11 @@ class _Storage:
         elif plist.get_external_count():
             self.reason = "its data lie in external files"
         self.masks: dict[tuple[int, ...], int] = {}
+        self.bare_edges = False
+        """Whether chunks that the end of an axis cuts off skip all filters."""
         if self.chunks is not None and self.filters:
             dataset.id.chunk_iter(self._note_mask)
+            self.bare_edges = _is_cut(dataset.shape, self.chunks) and _leaves_edges_bare(dataset, reader)
 
     def _note_mask(self, chunk: Any) -> None:
         if chunk.filter_mask:
@@ -133,7 +138,7 @@ class _Storage:
         variable = parsed_variable(name, "data", array, description)
         ranges = variable.ranges
         assert ranges is not None
-        if self.masks and not ranges.inlined:
+        if (self.masks or self.bare_edges) and not ranges.inlined:
             steps = sum(1 for codec in variable.codecs if codec["name"] != "bytes")
             if steps != self.filters:
                 variable.ranges = None
@@ -144,7 +149,60 @@ class _Storage:
             ranges.masks = np.zeros(ranges.grid, dtype=np.uint32)
             for offset, mask in self.masks.items():
                 ranges.masks[tuple(a // c for a, c in zip(offset, variable.chunks, strict=True))] = mask
+            if self.bare_edges:
+                for axis, (n, c) in enumerate(zip(variable.shape, variable.chunks, strict=True)):
+                    if n % c:
+                        np.moveaxis(ranges.masks, axis, 0)[-1] = (1 << self.filters) - 1
         return variable
+
+
+LAYOUT, CONTINUATION = 8, 16
+"""Types of messages in an object header."""
+
+
+def _is_cut(shape: tuple[int, ...], chunks: tuple[int, ...]) -> bool:
+    return any(n % c for n, c in zip(shape, chunks, strict=True))
+
+
+def _leaves_edges_bare(dataset: Any, reader: Any) -> bool:
+    """Whether the layout of a dataset says H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS."""
+    address = extra("h5py", "virtual").h5o.get_info(dataset.id).addr
+    for kind, content in _messages(reader, dataset.file.userblock_size, address):
+        if kind == LAYOUT:  # its version, the class of the layout, flags; older versions have none
+            return content[0] >= 4 and content[1] == 2 and bool(content[2] & 1)
+    return False
+
+
+def _messages(reader: Any, base: int, address: int) -> Iterator[tuple[int, bytes]]:
+    """Type and content of every message in an object header of either version, as HDF5 specifies them."""
+
+    def read(at: int, count: int) -> bytes:
+        reader.seek(base + at)
+        data: bytes = reader.read(count)
+        return data
+
+    head = read(address, 64)
+    is_new = head[:4] == b"OHDR"
+    if is_new:
+        flags = head[5]
+        start = 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)  # times, limits of attributes
+        width = 1 << (flags & 3)
+        blocks = [(address + start + width, int.from_bytes(head[start : start + width], "little"))]
+        entry, skipped = Struct("<BHB"), 2 if flags & 4 else 0  # numbered in the order of creation
+    else:
+        blocks = [(address + 16, int.from_bytes(head[8:12], "little"))]
+        entry, skipped = Struct("<HHB3x"), 0
+    while blocks:
+        data, at = read(*blocks.pop(0)), 0
+        while at + entry.size <= len(data):
+            kind, length, _ = entry.unpack_from(data, at)
+            at += entry.size + skipped
+            content = data[at : at + length]
+            if kind == CONTINUATION:
+                place, size = Struct("<QQ").unpack_from(content)
+                blocks.append((place + 4, size - 8) if is_new else (place, size))  # signature, checksum
+            yield kind, content
+            at += length
 
 
 def _is_variable(item: Any) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.archives.coordinates import labels
+from intarsia.words import size_text
 
 if TYPE_CHECKING:
     from intarsia.archives.draft import Contribution, Draft
@@ -15,6 +16,7 @@ type Status = Literal["added", "replaced", "unchanged", "failed"]
 
 SHOWN_FILES = 10
 SHOWN_RUNS = 40
+SHOWN_NAMES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,9 @@ class IngestReport:
     >>> report = IngestReport(Runs(()), (FileReport("file:///a.nc", "unchanged", 0, 1),))
     >>> print(report.summary)
     nothing to do: 1 unchanged
+    >>> added = FileReport("file:///a.nc", "added", 0, 1)
+    >>> print(IngestReport(Runs(()), (added,), left_out={"ids": "…"}, copied=4096).summary)
+    1 added; 4.1 kB copied; left out: ids
     """
 
     runs: Runs
@@ -168,6 +173,9 @@ class IngestReport:
     left_out: dict[str, str] = field(default_factory=dict)
     """Variables that were not taken, and why."""
 
+    copied: int = 0
+    """Bytes of data that were copied, before compression, because they cannot be read where they are."""
+
     def of(self, status: Status) -> tuple[FileReport, ...]:
         """The files of one fate."""
         return tuple(file for file in self.files if file.status == status)
@@ -179,10 +187,16 @@ class IngestReport:
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """One line: what became of the files, how much was copied, which variables were left out."""
         counts = [(status, len(self.of(status))) for status in ("added", "replaced", "unchanged", "failed")]
         text = ", ".join(f"{count} {status}" for status, count in counts if count) or "no files"
-        return text if self.of("added") or self.of("replaced") else f"nothing to do: {text}"
+        parts = [text if self.of("added") or self.of("replaced") else f"nothing to do: {text}"]
+        if self.copied:
+            parts.append(f"{size_text(self.copied)} copied")
+        if self.left_out:
+            names, more = list(self.left_out)[:SHOWN_NAMES], len(self.left_out) - SHOWN_NAMES
+            parts.append(f"left out: {', '.join(names)}" + (f" and {more} more" if more > 0 else ""))
+        return "; ".join(parts)
 
     def __str__(self) -> str:
         lines = [self.summary]

@@ -392,4 +392,6 @@ class Ingestion:
             elif url in unchanged:
                 files.append(FileReport(url, "unchanged"))
         runs = runs_of(draft) if draft.placed else Runs(())
-        return IngestReport(runs, tuple(files), repository=repo, left_out=draft.left_out)
+        return IngestReport(
+            runs, tuple(files), repository=repo, left_out=draft.left_out, copied=draft.copied()
+        )

@@ -233,7 +233,7 @@ def read_stored(source: Any, selection: Any, dtype: np.dtype[Any]) -> np.ndarray
     if isinstance(dtype, np.dtypes.StringDType) and hasattr(source, "asstr"):
         return np.asarray(source.asstr()[selection], dtype=dtype)
     values = np.asarray(source[selection])
-    return values.astype(values.dtype.newbyteorder("="), copy=False)
+    return values if values.dtype.kind == "T" else values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
 def lacking(described: Mapping[str, Description], want: Want) -> tuple[str, ...]:

@@ -14,11 +14,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from intarsia.archives.coordinates import counts_time
-from intarsia.archives.encodings import depends_on_axes
+from intarsia.archives.encodings import depends_on_axes, with_axis_before
 from intarsia.archives.hdf5 import HDF5
 from intarsia.archives.parsed import Failure, ParsedFile, ParsedVariable, Want, renamed
 from intarsia.archives.sources import Sources, local_path, scheme_of
+from intarsia.archives.tiff import TIFFParser
 from intarsia.archives.virtual import N5_ATTRIBUTES, N5Parser, VirtualFormat, is_n5
+from intarsia.archives.zarr_v2 import ZarrV2Parser
 from intarsia.errors import IngestError, MissingExtraError
 from intarsia.extras import extra
 from intarsia.parallel import check_client
@@ -28,7 +30,7 @@ TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 USER_BLOCKS = (0, 512, 1024, 2048, 4096, 8192)
 """Where HDF5's signature may stand."""
 
-ZARR_FILES = frozenset(("zarr.json", ".zgroup", ".zmetadata", ".zarray", ".zattrs"))
+ZARR_V2_FILES = frozenset((".zgroup", ".zmetadata", ".zarray", ".zattrs"))
 
 REMOTE_THREADS = 16
 """Parsing a remote file is mostly waiting."""
@@ -66,7 +68,7 @@ def format_of(url: str, sources: Sources, parser: Any = None) -> Format:
     if head[:3] == b"CDF":
         return VirtualFormat("netcdf3", _virtualizarr("NetCDF3Parser"))
     if head[:4] in TIFF_MAGIC:
-        return VirtualFormat("tiff", extra("virtual_tiff", "tiff").VirtualTIFF(ifd=0))
+        return VirtualFormat("tiff", TIFFParser(sources))
     if head.lstrip()[:1] == b"{":
         return VirtualFormat("kerchunk", _virtualizarr("KerchunkJSONParser"))
     raise ValueError(
@@ -88,8 +90,10 @@ def _may_be_directory(url: str) -> bool:
 def _format_of_directory(url: str, names: list[str], sources: Sources) -> Format:
     if ".zmetadata" in names and url.rstrip("/").endswith((".parq", ".parquet")):
         return VirtualFormat("kerchunk", _virtualizarr("KerchunkParquetParser"))
-    if ZARR_FILES & set(names):
+    if "zarr.json" in names:
         return VirtualFormat("zarr", _virtualizarr("ZarrParser"))
+    if ZARR_V2_FILES & set(names):
+        return VirtualFormat("zarr", ZarrV2Parser(sources))
     if N5_ATTRIBUTES in names:
         document = json.loads(sources.get(f"{url.rstrip('/')}/{N5_ATTRIBUTES}"))
         if is_n5(document):
@@ -229,6 +233,7 @@ def _with_new_axis(variable: ParsedVariable, dim: str) -> None:
     if reason:
         variable.ranges, variable.reason = None, reason
     elif ranges is not None:
+        variable.codecs = with_axis_before(variable.codecs)
         ranges.offsets, ranges.lengths = ranges.offsets[None], ranges.lengths[None]
         if ranges.masks is not None:
             ranges.masks = ranges.masks[None]

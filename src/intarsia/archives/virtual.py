@@ -55,9 +55,10 @@ class VirtualFormat:
         arrays = arrays_of(store, self.group)
         attrs, typed = self._typed_attributes(url, sources)
         described = {name: _described(array, typed.get(name)) for name, array in arrays.items()}
-        if self.name in ("zarr", "kerchunk"):
+        if self.name == "kerchunk":
             self._add_fill_values(url, sources, described)
         taken, left_out = roles(described, want)
+        left_out |= self._unread()
         variables: dict[str, ParsedVariable] = {}
         for name, role in taken.items():
             variable = parsed_variable(name, role, arrays[name], described[name])
@@ -78,6 +79,14 @@ class VirtualFormat:
         parsed.referenced = _elsewhere(parsed, sources)
         return parsed
 
+    def _unread(self) -> dict[str, str]:
+        """Arrays of the group that the parser could not translate, and why."""
+        unread: Mapping[str, str] = getattr(self.parser, "unread", {})
+        paths = {path: path.rpartition("/") for path in unread}
+        return {
+            name: unread[path] for path, (group, _, name) in paths.items() if group == self.group.strip("/")
+        }
+
     def _typed_attributes(
         self, url: str, sources: Sources
     ) -> tuple[dict[str, Any] | None, Mapping[str, dict[str, Any]]]:
@@ -87,16 +96,11 @@ class VirtualFormat:
             return netcdf3_attributes(reader)
 
     def _add_fill_values(self, url: str, sources: Sources, described: dict[str, Description]) -> None:
-        """In Zarr v2 the fill value of an array means "missing", as xarray reads it."""
-        if self.name == "zarr" and "zarr.json" in sources.names_in(url):
-            return
-        documents = {} if self.name == "zarr" else _references(url, sources)
+        """In references, which are Zarr v2, the fill value of an array means "missing", as in xarray."""
+        documents = _references(url, sources)
         for name, description in described.items():
-            if self.name == "zarr":
-                document = json.loads(sources.get(f"{url.rstrip('/')}/{quote(self._path(name))}/.zarray"))
-            else:
-                document = documents.get(f"{self._path(name)}/.zarray", {})
-                document = json.loads(document) if isinstance(document, str) else document
+            document = documents.get(f"{self._path(name)}/.zarray", {})
+            document = json.loads(document) if isinstance(document, str) else document
             fill = document.get("fill_value")
             if fill is not None and "_FillValue" not in description.attrs and description.dtype.kind in "iuf":
                 attrs = {**description.attrs, "_FillValue": description.dtype.type(fill)}
@@ -167,7 +171,7 @@ def arrays_of(store: Any, group: str = "") -> Mapping[str, Any]:
 
 def _described(array: Any, attrs: Mapping[str, Any] | None = None) -> Description:
     """What a manifest array is, before its references are looked at."""
-    dtype = array.dtype.newbyteorder("=")
+    dtype = array.dtype if array.dtype.kind == "T" else array.dtype.newbyteorder("=")
     names = array.metadata.dimension_names
     dims = tuple(name or f"dim_{axis}" for axis, name in enumerate(names or (None,) * len(array.shape)))
     attributes = dict(array.metadata.attributes if attrs is None else attrs)

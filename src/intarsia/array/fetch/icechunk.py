@@ -370,13 +370,12 @@ def reason(error: Exception, store: Any, path: str, index: tuple[int, ...] | Non
     >>> reason(ValueError("bad bytes"), {}, "t/m-1", (0,))
     'bad bytes'
     """
-    text = str(error)
-    if not isinstance(error, icechunk.IcechunkError):
-        return text
-    text = text.split("\n\ncontext:")[0].strip()  # the call chain inside Icechunk
+    text = str(error).split("\n\ncontext:")[0].strip()  # the call chain inside Icechunk
     place = origin(store, path, index)
     if place is not None and place not in text:
         text = f"{text} ({place})"
+    if not isinstance(error, icechunk.IcechunkError):
+        return text
     refused = NOT_AUTHORISED.search(text)
     if refused:
         return (

@@ -1,0 +1,139 @@
+"""Zarr v2 as v3, array by array: one that has no translation spoils no other.
+
+zarr's own translation, which VirtualiZarr relies on, knows no filter that works on bytes, as `shuffle` does,
+and no texts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+import numpy as np
+from zarr.core.metadata.v2 import ArrayV2Metadata
+from zarr.core.metadata.v3 import ArrayV3Metadata
+
+from intarsia._compat import sync
+from intarsia.archives.cf import encoded_fill_attribute
+from intarsia.archives.encodings import is_bytes_codec
+from intarsia.errors import IngestError
+from intarsia.extras import extra
+
+if TYPE_CHECKING:
+    from intarsia.archives.sources import Sources
+
+ARRAY, ATTRIBUTES, GROUP, CONSOLIDATED = ".zarray", ".zattrs", ".zgroup", ".zmetadata"
+TEXTS = "vlen-utf8"
+
+
+class ZarrV2Parser:
+    """The arrays of a Zarr v2 hierarchy; `VirtualFormat` takes it as one of VirtualiZarr's parsers."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+
+        self.unread: dict[str, str] = {}
+        """Arrays that have no translation, by path, and why."""
+
+    def __call__(self, url: str, registry: Any) -> Any:
+        manifests = extra("virtualizarr.manifests", "virtual")
+        root = url.rstrip("/")
+        documents = self.documents(root)
+        return manifests.ManifestStore(group=self._group(root, "", documents), registry=registry)
+
+    def documents(self, root: str) -> dict[str, Any]:
+        """All metadata of the hierarchy, by key."""
+        found = self._json(f"{root}/{CONSOLIDATED}")
+        return dict(found["metadata"]) if found else dict(self._walked(root, ""))
+
+    def _json(self, url: str) -> Any:
+        try:
+            return json.loads(self.sources.get(url))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _walked(self, root: str, prefix: str) -> Iterator[tuple[str, Any]]:
+        place = f"{root}/{quote(prefix)}"
+        keys = {key: found for key in (ARRAY, ATTRIBUTES, GROUP) if (found := self._json(place + key))}
+        yield from ((prefix + key, found) for key, found in keys.items())
+        if ARRAY not in keys and (GROUP in keys or not prefix):
+            for name in self.sources.names_in(place):
+                if not name.startswith("."):
+                    yield from self._walked(root, f"{prefix}{name}/")
+
+    def _group(self, root: str, prefix: str, documents: Mapping[str, Any]) -> Any:
+        manifests = extra("virtualizarr.manifests", "virtual")
+        arrays, groups = {}, {}
+        if ARRAY in documents and not prefix:  # one array, and no group around it
+            arrays[root.rsplit("/", 1)[-1].removesuffix(".zarr")] = self._array(root, "", documents)
+        below = (key.removeprefix(prefix) for key in documents if key.startswith(prefix))
+        for name in dict.fromkeys(key.split("/", 1)[0] for key in below if "/" in key):
+            path = f"{prefix}{name}"
+            if f"{path}/{ARRAY}" not in documents:
+                groups[name] = self._group(root, f"{path}/", documents)
+                continue
+            try:
+                arrays[name] = self._array(f"{root}/{quote(path)}", f"{path}/", documents)
+            except (IngestError, ValueError, TypeError, KeyError, NotImplementedError) as error:
+                self.unread[path] = f"it cannot be referenced: {' '.join(str(error).split())}"
+        attributes = documents.get(f"{prefix}{ATTRIBUTES}", {})
+        return manifests.ManifestGroup(arrays=arrays, groups=groups, attributes=attributes)
+
+    def _array(self, url: str, prefix: str, documents: Mapping[str, Any]) -> Any:
+        manifests = extra("virtualizarr.manifests", "virtual")
+        parsers = extra("virtualizarr.parsers.zarr.zarr", "virtual")
+        document = documents[f"{prefix}{ARRAY}"]
+        metadata = translated(document, documents.get(f"{prefix}{ATTRIBUTES}", {}))
+        store, inside = self.sources.resolve(url)
+        listed = parsers.build_chunk_manifest(
+            store, inside, unquote(url).removesuffix(inside), metadata, parsers.ZarrFormat.V2,
+            document.get("dimension_separator") or ".",
+        )  # fmt: skip
+        return manifests.ManifestArray(metadata=metadata, chunkmanifest=sync(listed))
+
+
+def translated(document: Mapping[str, Any], attributes: Mapping[str, Any]) -> ArrayV3Metadata:
+    """The metadata of a v2 array as that of a v3 array; its fill value means "missing", as in xarray.
+
+    >>> zarray = {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i2", "fill_value": 0}
+    >>> codecs = {"filters": [{"id": "shuffle", "elementsize": 2}], "compressor": {"id": "zlib", "level": 1}}
+    >>> zarray |= {"order": "C", **codecs}
+    >>> [codec.to_dict()["name"] for codec in translated(zarray, {}).codecs]
+    ['bytes', 'numcodecs.shuffle', 'numcodecs.zlib']
+    """
+    filters = list(document.get("filters") or ())
+    on_bytes = [each for each in filters if each["id"] == TEXTS or is_bytes_codec(f"numcodecs.{each['id']}")]
+    on_arrays = filters[: len(filters) - len(on_bytes)]
+    if filters != on_arrays + on_bytes:
+        names = ", ".join(each["id"] for each in filters)
+        raise IngestError(f"its filters ({names}) turn numbers into bytes and go on with numbers")
+    are_texts = TEXTS in (each["id"] for each in on_bytes)
+    attributes = _with_fill_value(document, dict(attributes))
+    given = {**document, "filters": on_arrays or None, "attributes": attributes}
+    if are_texts:  # zarr translates no objects; what becomes of bytes is all that is asked for
+        given |= {"dtype": "|u1", "fill_value": 0}
+    common = extra("virtualizarr.parsers.zarr.common", "virtual")
+    metadata = common.metadata_as_v3(ArrayV2Metadata.from_dict(given)).to_dict()
+    codecs: Any = list(metadata["codecs"])
+    serializer = next(i for i, codec in enumerate(codecs) if codec["name"] == "bytes")
+    as_v3 = extra("virtualizarr.codecs", "virtual").zarr_codec_config_to_v3
+    if are_texts:
+        codecs[serializer] = {"name": TEXTS}
+        metadata |= {"data_type": "string", "fill_value": str(document.get("fill_value") or "")}
+    elif on_arrays and "astype" in on_arrays[-1]:  # the numbers that are stored have its byte order
+        endian = "big" if on_arrays[-1]["astype"].startswith(">") else "little"
+        codecs[serializer] = {"name": "bytes", "configuration": {"endian": endian}}
+    codecs[serializer + 1 : serializer + 1] = [as_v3(each) for each in on_bytes if each["id"] != TEXTS]
+    return ArrayV3Metadata.from_dict({**metadata, "codecs": codecs})
+
+
+def _with_fill_value(document: Mapping[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
+    fill, kind = document.get("fill_value"), document["dtype"]
+    if fill is None or "_FillValue" in attributes or not isinstance(kind, str):  # a list has fields
+        return attributes
+    kind = np.dtype(kind)
+    if kind.kind not in "iuf":
+        return attributes
+    return attributes | {"_FillValue": encoded_fill_attribute(kind.type(fill), kind)}

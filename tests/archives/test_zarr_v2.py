@@ -1,0 +1,80 @@
+"""Zarr v2 with filters of every kind, held against zarr; what has no translation spoils nothing else."""
+
+import json
+
+import numcodecs
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import intarsia
+
+SCALED = {"offset": 10, "scale": 10, "dtype": "<f8"}
+
+
+def written(path, **filters):
+    """A group of arrays along t, one for each list of filters; returns the values."""
+    group = zarr.create_group(path, zarr_format=2)
+    values = np.arange(24, dtype="<f8").reshape(3, 8) + 100
+    for name, (kind, listed) in filters.items():
+        array = group.create_array(
+            name, shape=(3, 8), chunks=(2, 3), dtype=kind, filters=listed, compressors=numcodecs.Zlib(1)
+        )
+        array[...] = values
+        array.attrs["_ARRAY_DIMENSIONS"] = ["t", "y"]
+    return values
+
+
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr version 3 specification")
+@pytest.mark.parametrize(
+    ("kind", "filters"),
+    [
+        ("<i4", [numcodecs.Shuffle(4)]),
+        ("<i4", [numcodecs.Delta("<i4"), numcodecs.Shuffle(4)]),
+        ("<f4", [numcodecs.BitRound(12)]),
+        ("<f8", [numcodecs.FixedScaleOffset(**SCALED, astype="<i2")]),
+        ("<f8", [numcodecs.FixedScaleOffset(**SCALED, astype=">i2")]),
+        ("<f8", [numcodecs.Shuffle(8), numcodecs.Zlib(1), numcodecs.CRC32()]),
+    ],
+    ids=["shuffle", "delta, shuffle", "bitround", "scaled", "scaled, big", "three on bytes"],
+)
+def test_filters(tmp_path, kind, filters):
+    written(tmp_path / "a.zarr", x=(kind, filters))
+    expected = zarr.open_group(tmp_path / "a.zarr", mode="r")["x"][...]
+    report = intarsia.ingest(tmp_path / "a.zarr", "memory://", concat_dim="t", copy="never")
+    assert np.array_equal(intarsia.open(report.repository, "x")[...], expected)
+
+
+def test_texts(tmp_path):
+    given = xr.Dataset({"id": ("t", np.array(["a", "bb"], dtype=object)), "x": ("t", [1.0, 2.0])})
+    given.to_zarr(tmp_path / "a.zarr", zarr_format=2, consolidated=False)
+    report = intarsia.ingest(tmp_path / "a.zarr", "memory://", concat_dim="t")
+    opened = xr.open_dataset(report.repository, engine="intarsia")
+    assert opened.id.values.tolist() == ["a", "bb"]
+    assert not report.left_out
+
+
+@pytest.mark.parametrize("consolidated", [True, False])
+def test_what_has_no_translation_is_left_out_alone(tmp_path, consolidated):
+    values = written(tmp_path / "a.zarr", good=("<f8", None), bad=("<f8", None))
+    place = tmp_path / "a.zarr/bad/.zarray"
+    document = json.loads(place.read_text()) | {"filters": [{"id": "nobody_knows"}]}
+    place.write_text(json.dumps(document))
+    if consolidated:
+        keys = [".zgroup", "good/.zarray", "good/.zattrs", "bad/.zarray", "bad/.zattrs"]
+        metadata = {key: json.loads((tmp_path / "a.zarr" / key).read_text()) for key in keys}
+        whole = {"zarr_consolidated_format": 1, "metadata": metadata}
+        (tmp_path / "a.zarr/.zmetadata").write_text(json.dumps(whole))
+    report = intarsia.ingest(tmp_path / "a.zarr", "memory://", concat_dim="t")
+    assert report.summary == "1 added; left out: bad"
+    assert "nobody_knows" in report.left_out["bad"]
+    assert np.array_equal(intarsia.open(report.repository, "good")[...], values)
+
+
+def test_one_array_without_a_group(tmp_path):
+    values = np.arange(1, 7).reshape(2, 3)
+    array = zarr.create_array(tmp_path / "a.zarr", data=values, chunks=(1, 3), zarr_format=2)
+    array.attrs["_ARRAY_DIMENSIONS"] = ["t", "y"]
+    report = intarsia.ingest(tmp_path / "a.zarr", "memory://", concat_dim="t")
+    assert np.array_equal(intarsia.open(report.repository, "a")[...], values)
