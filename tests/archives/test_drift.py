@@ -63,6 +63,10 @@ def packed(ds):
     return ds.assign(v=(ds.v.dims, numbers, attrs))
 
 
+def in_celsius(ds):
+    return ds.assign(v=(ds.v - np.float32(273.15)).assign_attrs(units="degC"))
+
+
 def in_hours(ds):
     return ds.assign_coords(time=("time", (ds.time.values + 1) * 24, {"units": "hours since 1999-12-31"}))
 
@@ -90,13 +94,14 @@ TAKEN = {
         lambda ds: ds.rename(v="tas", lat="latitude", time="t"),
         {"rename": {"tas": "v", "latitude": "lat", "t": "time"}},
     ),
+    "other units": (in_celsius, {"convert_units": True}),
     "a variable more": (lambda ds: ds.assign(w=ds.v * 2), {}),
     "a time that is no dimension": (lambda ds: ds.isel(time=0), {}),
 }  # fmt: skip
 
 REFUSED = {
     "another calendar": (lambda ds: in_calendar(ds, "noleap"), "a dataset has one calendar"),
-    "other units": (lambda ds: ds.assign(v=ds.v.assign_attrs(units="degC")), "units='ignore'"),
+    "other units": (in_celsius, r"units 'degC', but .* has 'K' \(convert_units=True.* units='ignore'"),
     "a variable less": (lambda ds: ds.rename(v="u"), "missing='fill'"),
     "coordinates that differ a little": (
         lambda ds: coordinate(ds, "lat", ds.lat.values + [0, 0, 1e-3, 0]),
@@ -133,7 +138,7 @@ def test_drift_is_taken_without_a_copy(tmp_path, kind, form):
         meant = meant.assign(v=(meant.v.dims, numbers * np.float32(0.5) + np.float32(280)))
     expected = xr.concat([day(0), meant], "time")
     found = found.drop_vars(["height"], errors="ignore")
-    np.testing.assert_array_equal(found.v, expected.v)
+    np.testing.assert_allclose(found.v, expected.v, rtol=3e-7 if kind == "other units" else 0)
     assert found.lat.values.tolist() == expected.lat.values.tolist()
     assert found.lon.values.tolist() == expected.lon.values.tolist()
     days = found.time.values if "days" in found.time.units else found.time.values / 24

@@ -1,12 +1,14 @@
 """CF attributes: how the stored numbers of a variable become values; and attributes as JSON."""
 
+from __future__ import annotations
+
 import base64
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from zarr.dtype import ZDType, parse_dtype
@@ -15,6 +17,9 @@ from intarsia.array.attributes import NONFINITE_KEY, RESERVED
 from intarsia.errors import IngestError, PackingError
 from intarsia.packing import Packing
 from intarsia.packing.numbers import KINDS
+
+if TYPE_CHECKING:
+    from intarsia.archives.units import Conversion
 
 PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
 """Attributes that say how values are packed; a packing in the manifest takes their place."""
@@ -83,6 +88,32 @@ class Decoding:
     def gives_nulls(self) -> bool:
         """Whether values may be null."""
         return self.nulls and bool(self.missing)
+
+    def converted(self, conversion: Conversion) -> Self:
+        """The same numbers in other units: one scale and one offset take the place of two of each.
+
+        They are multiplied out in float64. Floats stay what they are, integers become float64.
+
+        >>> from intarsia.archives.units import Conversion
+        >>> str(Decoding.of(np.dtype("i2"), {"scale_factor": 0.5}).converted(Conversion(100.0, 5.0)))
+        '* 50 + 5'
+        """
+        if not conversion.changes:
+            return self
+        if self.stored.kind not in "iuf":
+            raise IngestError(f"values of the type {self.stored} have no units that could be converted")
+        packing = Packing(self.stored) if self.packing is None else self.packing
+        kind = self.values if self.values.kind == "f" else np.dtype("f8")
+        scale, offset = packing.scale, conversion.offset
+        if conversion.factor != 1:
+            scale = np.float64(conversion.factor * (1.0 if scale is None else float(scale)))
+        if packing.offset is not None:
+            offset += conversion.factor * float(packing.offset)
+        joined = Packing(
+            self.stored, scale=scale, offset=np.float64(offset) if offset else None, missing=packing.missing,
+            unsigned=packing.unsigned, values=kind,
+        )  # fmt: skip
+        return replace(self, packing=joined)
 
     def packing_in(self, logical: np.dtype[Any]) -> Packing | None:
         """The packing of regions of an array of this type; None if it needs none, or filters instead."""

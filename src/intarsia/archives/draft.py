@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from intarsia.archives.ledger import Dataset, Ledger
     from intarsia.archives.parsed import ParsedFile, ParsedVariable, Want
     from intarsia.archives.stacking import Stack
+    from intarsia.archives.units import Conversion
     from intarsia.packing import Packing
 
 
@@ -304,7 +305,7 @@ def _array(
     ]
     logical = dataset.logical_groups.get(name)
     nulls = rules.nulls if logical is None else is_nullable(logical.manifest.data_type)
-    decodings = [Decoding.of(variable.dtype, variable.attrs, nulls=nulls) for _, _, variable in given]
+    decodings = [_decoding(*each, nulls, expected) for each in given]
     known = next(expected.data[part] for part in parts if part in expected.data)
     dims, sizes = known.dims, known.sizes | cube.sizes
     if stack is not None:
@@ -322,7 +323,9 @@ def _array(
         fill = dtype.type(np.nan) if dtype.kind in "fc" and not nulls else None
         lattice = _lattice(dims, shape, growing, [variable for *_, variable in given])
     whole = tuple((Span(0, size),) for size in shape)
-    draft = ArrayDraft(name, dims, shape, growing, dtype, fill, _attributes(given), lattice, [], parts, nulls)
+    same = [each for each in given if _conversion(*each, expected) is None]
+    attrs = _attributes(same) if same else _attributes(given) | {"units": known.units}
+    draft = ArrayDraft(name, dims, shape, growing, dtype, fill, attrs, lattice, [], parts, nulls)
     for (placed, part, variable), decoding in zip(given, decodings, strict=True):
         axes, places = _places(placed, variable, dims, whole, cube, expected)
         step = parts[part]
@@ -342,6 +345,19 @@ def _array(
             lattice = _aligned(lattice, places, shape)
     draft.lattice = lattice
     return draft
+
+
+def _conversion(placed: Placed, part: str, _: ParsedVariable, expected: Expected) -> Conversion | None:
+    return expected.conversions.get(placed.file.url, {}).get(part)
+
+
+def _decoding(
+    placed: Placed, part: str, variable: ParsedVariable, nulls: bool, expected: Expected
+) -> Decoding:
+    """How the numbers of a file's variable become values, in the units of the dataset."""
+    decoding = Decoding.of(variable.dtype, variable.attrs, nulls=nulls)
+    conversion = _conversion(placed, part, variable, expected)
+    return decoding if conversion is None else decoding.converted(conversion)
 
 
 def _attributes(given: Sequence[tuple[Placed, str, ParsedVariable]]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +14,7 @@ from intarsia.archives.coordinates import calendar_of, counts_time, same_values
 from intarsia.archives.cube import PlacingRules
 from intarsia.archives.drift import MOST_SPANS, brought, close, difference, is_longitude, located
 from intarsia.archives.places import spans
+from intarsia.archives.units import conversion, convert_coordinate, units_of
 from intarsia.array.values import is_nullable, values_dtype
 from intarsia.errors import IngestError
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from intarsia.archives.parsed import ParsedFile, ParsedVariable
     from intarsia.archives.places import Span
     from intarsia.archives.stacking import Stack
+    from intarsia.archives.units import Conversion
     from intarsia.array.table import Ints
 
 
@@ -36,6 +39,9 @@ class Rules:
 
     units: str = "equal"
     """Whether the units of a variable must be `equal` in all files; `ignore` trusts you."""
+
+    convert_units: bool = False
+    """Whether units that differ by a factor and an offset are converted."""
 
     dtypes: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
     """Data types that were asked for."""
@@ -80,6 +86,9 @@ class ExpectedValues(NamedTuple):
     source: str
     """Where that was seen."""
 
+    units: str = ""
+    """Its units, empty if it has none."""
+
 
 class Expected:
     """Collects what the dataset is, and says for each file what does not fit."""
@@ -99,13 +108,15 @@ class Expected:
         self.dropped: dict[str, str] = {}
         self.turned: dict[str, dict[str, tuple[Span, ...]]] = {}
         """Axes that files have in another order than expected, by URL and dimension."""
+        self.conversions: dict[str, dict[str, Conversion]] = {}
+        """How files' data become those of the dataset's units, by URL and variable."""
         for name, logical in dataset.logical_groups.items():
             manifest = logical.manifest
             dims = tuple(str(each) for each in manifest.dimension_names or ())
             if not set(self.dims) <= set(dims):
                 continue
             sizes = self._fixed(dims, manifest.shape)
-            units = str(logical.group.attrs.get("units", ""))
+            units = units_of(logical.group.attrs)
             dtype, nulls = values_dtype(manifest.data_type), is_nullable(manifest.data_type)
             self.data[name] = ExpectedVariable(dims, sizes, units, dtype, "the dataset", nulls)
             parts = [part for part, stack in rules.stacks.items() if stack.array == name]
@@ -115,11 +126,11 @@ class Expected:
             attrs = dataset.attrs(name)
             own = tuple(array.metadata.dimension_names or ())
             if not set(self.dims) & set(own):
-                self.static[name] = ExpectedValues(dataset.values(name), own, "the dataset")
+                self.static[name] = ExpectedValues(dataset.values(name), own, "the dataset", units_of(attrs))
                 if "grid_mapping_name" in attrs:
                     self.mappings[name] = clean(attrs)
                 continue
-            self.units[name] = (str(attrs.get("units", "")), "the dataset")
+            self.units[name] = (units_of(attrs), "the dataset")
             if counts_time(attrs):
                 self.calendars[name] = (calendar_of(attrs), "the dataset")
 
@@ -161,10 +172,11 @@ class Expected:
         data = {name: v for name, v in file.variables.items() if v.role == "data"}
         if not data and not self.data:
             return f"it has no variable along {self._along()}"
-        problem = self._missing(data) or self._calendar(file) or self._grid(file) or self._unlike(data)
+        problem = self._missing(data) or self._units(file) or self._calendar(file) or self._grid(file)
+        problem = problem or self._unlike(data)
         for name, variable in data.items():
             if not problem and (name in self.data or self._takes(name)):
-                problem = self._variable(name, variable)
+                problem = self._variable(name, variable, file)
         if not problem:
             self._learn(file, data)
         return problem
@@ -186,13 +198,30 @@ class Expected:
             "(missing='fill' would leave a hole there)"
         )
 
-    def _calendar(self, file: ParsedFile) -> str:
-        for name, variable in file.variables.items():
+    def _units(self, file: ParsedFile) -> str:
+        """What is wrong with the units of coordinates; where it was asked for, they are converted."""
+        for name, variable in list(file.variables.items()):
+            own = units_of(variable.attrs)
             if variable.role == "joined" and name in self.units:
                 units, source = self.units[name]
-                own = str(variable.attrs.get("units", ""))
-                if own != units and not (counts_time(variable.attrs) and counts_time({"units": units})):
-                    return f"its {name!r} has the units {own!r}, that of {source} has {units!r}"
+                if own == units or (counts_time(variable.attrs) and counts_time({"units": units})):
+                    continue
+                words = f"its {name!r} has the units {own!r}, that of {source} has {units!r}"
+                if not self.rules.convert_units:
+                    return f"{words} (convert_units=True converts them)"
+                try:
+                    convert_coordinate(file, name, units)
+                except IngestError as error:
+                    return f"{words}: {error}"
+            elif self.rules.convert_units and variable.role == "static" and name in self.static:
+                units = self.static[name].units
+                if own != units:
+                    with suppress(IngestError):  # it may be the same all the same; if not, it is refused
+                        convert_coordinate(file, name, units)
+        return ""
+
+    def _calendar(self, file: ParsedFile) -> str:
+        for name, variable in file.variables.items():
             if variable.role == "joined" and counts_time(variable.attrs) and name in self.calendars:
                 calendar, source = self.calendars[name]
                 own = calendar_of(variable.attrs)
@@ -233,6 +262,10 @@ class Expected:
                 continue
             if name in axes or (name in listed and variable.dims):
                 words = difference(variable.loaded, known.values)
+                own = units_of(variable.attrs)
+                if own != known.units:
+                    words += f"; its units are {own!r} instead of {known.units!r}"
+                    words += "" if self.rules.convert_units else " (convert_units=True converts them)"
                 return f"its {name!r} is not that of {known.source}: {words}"
             self.dropped[name] = (
                 f"it has no dimension {self._along()}, and differs between {known.source} and {file.url}"
@@ -254,12 +287,12 @@ class Expected:
         """Whether this is a grid mapping with the same attributes: its value means nothing."""
         return name in self.mappings and clean(variable.attrs) == self.mappings[name]
 
-    def _variable(self, name: str, variable: ParsedVariable) -> str:
+    def _variable(self, name: str, variable: ParsedVariable, file: ParsedFile) -> str:
         if self.rules.copy == "never" and variable.reason:
             return f"{name!r}: {variable.reason}; and copy='never' was asked for"
         known = self.data.get(name)
         nulls = self.rules.nulls if known is None else known.nulls
-        values = Decoding.of(variable.dtype, variable.attrs, nulls=nulls).values
+        decoding = Decoding.of(variable.dtype, variable.attrs, nulls=nulls)
         if known is None:
             known = self._sibling(name)
             if known is None:
@@ -269,12 +302,21 @@ class Expected:
             expected = _axes(known.dims, [known.sizes.get(dim, -1) for dim in known.dims])
             own = _axes(variable.dims, variable.shape)
             return f"{name!r} has the axes {own}, but {known.source} has {expected}"
-        units = str(variable.attrs.get("units", ""))
+        units = units_of(variable.attrs)
         if known.units is not None and units != known.units and self.rules.units == "equal":
-            return (
-                f"{name!r} has the units {units!r}, but {known.source} has {known.units!r} "
-                "(units='ignore' takes the numbers as they are)"
-            )
+            words = f"{name!r} has the units {units!r}, but {known.source} has {known.units!r}"
+            if not self.rules.convert_units:
+                return (
+                    f"{words} (convert_units=True converts them, "
+                    "units='ignore' takes the numbers as they are)"
+                )
+            try:
+                change = conversion(units, known.units)
+                decoding = decoding.converted(change)
+            except IngestError as error:
+                return f"{words}: {error}"
+            self.conversions.setdefault(file.url, {})[name] = change
+        values = decoding.values
         if (
             known.dtype is not None
             and name not in self.rules.dtypes
@@ -300,7 +342,7 @@ class Expected:
         for name, variable in data.items():
             if name not in self.data and (self._takes(name) or not self.settled):
                 sizes = self._fixed(variable.dims, variable.shape)
-                units, nulls = str(variable.attrs.get("units", "")), self.rules.nulls
+                units, nulls = units_of(variable.attrs), self.rules.nulls
                 self.data[name] = ExpectedVariable(variable.dims, sizes, units, None, file.url, nulls)
             elif name not in self.data:
                 self.dropped[name] = (
@@ -309,11 +351,12 @@ class Expected:
         self.settled = True
         for name, variable in file.variables.items():
             if variable.role == "static" and variable.values is not None:
-                self.static.setdefault(name, ExpectedValues(variable.values, variable.dims, file.url))
+                known = ExpectedValues(variable.values, variable.dims, file.url, units_of(variable.attrs))
+                self.static.setdefault(name, known)
                 if "grid_mapping_name" in variable.attrs:
                     self.mappings.setdefault(name, clean(variable.attrs))
             elif variable.role == "joined":
-                self.units.setdefault(name, (str(variable.attrs.get("units", "")), file.url))
+                self.units.setdefault(name, (units_of(variable.attrs), file.url))
                 if counts_time(variable.attrs):
                     self.calendars.setdefault(name, (calendar_of(variable.attrs), file.url))
 

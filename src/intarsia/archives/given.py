@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import numpy as np
 from intarsia.archives.coordinates import counts_time
 from intarsia.archives.drift import is_longitude, located
 from intarsia.archives.parsed import Description, lacking, roles
+from intarsia.archives.units import in_units, units_of
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
@@ -109,7 +111,9 @@ def _walked(files: Sequence[Any], sources: Sources, above: tuple[int, ...]) -> I
                 number += 1
 
 
-def differing(files: Sequence[ParsedFile], tolerance: float | None) -> tuple[str, ...]:
+def differing(
+    files: Sequence[ParsedFile], tolerance: float | None, convert_units: bool = False
+) -> tuple[str, ...]:
     """The dimensions along which files follow one another: those whose coordinates differ between files."""
     seen: dict[str, ParsedVariable] = {}
     found: dict[str, None] = {}
@@ -127,17 +131,15 @@ def differing(files: Sequence[ParsedFile], tolerance: float | None) -> tuple[str
             if variable.values is None or not (is_axis or is_scalar):
                 continue
             first = seen.setdefault(name, variable)
+            if convert_units:
+                with suppress(IngestError):
+                    variable = in_units(variable, units_of(first.attrs))
             own, other = (np.atleast_1d(each.loaded) for each in (variable, first))
-            same = counted_alike(variable, first)
+            same = units_of(variable.attrs) == units_of(first.attrs)
             if not same or located(own, other, tolerance, is_longitude(name, variable.attrs)) is None:
                 found[name] = None
     scalars = [name for name in found if name not in axes]
     return (*scalars, *(dim for dim in axes if dim in found))
-
-
-def counted_alike(a: ParsedVariable, b: ParsedVariable) -> bool:
-    """Whether the numbers of two coordinates have the same units."""
-    return str(a.attrs.get("units", "")) == str(b.attrs.get("units", ""))
 
 
 def as_wanted(file: ParsedFile, want: Want) -> ParsedFile | None:
@@ -146,7 +148,7 @@ def as_wanted(file: ParsedFile, want: Want) -> ParsedFile | None:
     None if a variable has to be loaded now, so that the file has to be parsed again.
     """
     described: Mapping[str, Description] = {
-        name: Description(v.dims, v.shape, v.attrs, v.dtype) for name, v in file.variables.items()
+        name: Description(v.dims, v.shape, v.attrs, v.dtype, v.is_text) for name, v in file.variables.items()
     }
     taken, left_out = roles(described, want)
     variables = {}

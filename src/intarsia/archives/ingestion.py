@@ -51,6 +51,7 @@ def ingest(
     errors: Literal["raise", "skip"] = "raise",
     missing: Literal["raise", "fill"] = "raise",
     units: Literal["equal", "ignore"] = "equal",
+    convert_units: bool = False,
     overlap: Literal["refuse", "first", "last", "newest"] = "refuse",
     tolerance: float | None = None,
     replace: bool = False,
@@ -80,7 +81,9 @@ def ingest(
     `errors="skip"` leaves bad files out and takes the rest; the report says why. `copy` says whether data
     that cannot be referenced are copied. `missing="fill"` lets files lack a variable. `replace=True` takes
     files again that changed. With `nulls=True` missing values are null instead of NaN, and integers stay
-    integers. `coordinate` gives the coordinate of a file that has none, from its URL.
+    integers. `coordinate` gives the coordinate of a file that has none, from its URL. `convert_units=True`
+    converts units that differ by a factor and an offset (°C and K, hPa and Pa) to those of the first file, on
+    reading; `units="ignore"` takes the numbers as they are.
 
     Files may make a cube: name several dimensions, or let `combine="by_coords"` find those whose coordinates
     differ between files. Every file goes where its coordinates say; what no file has is missing. A file that
@@ -122,6 +125,8 @@ def ingest(
     ):
         if value not in allowed:
             raise IngestError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
+    if convert_units and units == "ignore":
+        raise IngestError("units='ignore' takes numbers as they are, and convert_units=True does not: choose")
     dtypes, stacks = _dtypes(dtype, want), stacks_of(stack)
     if repo is None and not dry_run:
         raise IngestError("say where to: a repository or its path is needed (a dry run can do without)")
@@ -130,7 +135,7 @@ def ingest(
     if not urls:
         raise IngestError(f"no file matches {files!r}")
     placing = PlacingRules(overlap, tolerance, places)
-    rules = Rules(copy, missing, units, dtypes, nulls, placing, stacks)
+    rules = Rules(copy, missing, units, convert_units, dtypes, nulls, placing, stacks)
     ingestion = Ingestion(repo, urls, sources, want, rules, parser, group, branch, errors, replace, told)
     steps = ingestion.parse(coordinate, workers, progress)
     report = ingestion.shown() if dry_run else ingestion.committed(message)
@@ -242,7 +247,7 @@ class Ingestion:
             return results
         found = list(results)
         files = [each for each in found if isinstance(each, ParsedFile)]
-        dims = self._known_dims() or differing(files, self.rules.placing.tolerance)
+        dims = self._known_dims() or differing(files, self.rules.placing.tolerance, self.rules.convert_units)
         if not dims:
             raise IngestError(
                 "the files do not differ in any coordinate: concat_dim= says along which dimension they go"

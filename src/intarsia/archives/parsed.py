@@ -71,13 +71,20 @@ class Description:
     dtype: np.dtype[Any]
     """What is stored."""
 
+    is_text: bool = False
+    """Whether it is stored as characters, or texts of a fixed length, and loaded as strings."""
+
+    encoding: str = ""
+    """How its characters are encoded, if the file says so."""
+
     @property
     def nbytes(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def parsed(self, name: str, role: Role, **more: Any) -> ParsedVariable:
         """The variable that this describes, with more fields of it."""
-        return ParsedVariable(name, role, self.dims, self.shape, dict(self.attrs), self.dtype, **more)
+        own = (self.dims, self.shape, dict(self.attrs), self.dtype)
+        return ParsedVariable(name, role, *own, is_text=self.is_text, **more)
 
 
 @dataclass(slots=True)
@@ -146,6 +153,9 @@ class ParsedVariable:
 
     values: np.ndarray[Any, Any] | None = None
     """What was loaded."""
+
+    is_text: bool = False
+    """Whether it is stored as characters, or texts of a fixed length."""
 
     @property
     def loaded(self) -> np.ndarray[Any, Any]:
@@ -251,6 +261,7 @@ def roles(described: Mapping[str, Description], want: Want) -> tuple[dict[str, R
     there = [dim for dim in want.dims if dim not in new_dims]
     loaded = {name for name, variable in described.items() if variable.dims == (name,)}
     loaded |= _mentioned(described.values()) | {*want.dims, *want.load}
+    loaded |= {name for name, variable in described.items() if variable.is_text}
     data = [
         name for name, variable in described.items()
         if name not in loaded and variable.dims and all(dim in variable.dims for dim in there)
@@ -269,7 +280,7 @@ def roles(described: Mapping[str, Description], want: Want) -> tuple[dict[str, R
             taken[name] = "data"
         elif name not in needed or name in left_out:
             continue
-        elif name in new_dims or (there and set(there) <= set(variable.dims)):
+        elif name in new_dims or (there and set(there) <= set(variable.dims) and not variable.is_text):
             taken[name] = "joined"
         elif variable.nbytes > LOAD_LIMIT:
             absent = " and ".join(repr(dim) for dim in want.dims if dim not in variable.dims)

@@ -179,6 +179,9 @@ def ingest(
         float | None,
         typer.Option("--tolerance", help="How far apart coordinates may be that count as one."),
     ] = None,
+    convert_units: Annotated[
+        bool, typer.Option("--convert-units", help="Convert units that differ, such as °C and K.")
+    ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Take files again that changed.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Write nothing; show where and how the encoding changes.")
@@ -210,6 +213,7 @@ def ingest(
         "copy": copy,
         "errors": "skip" if skip_bad_files else "raise",
         "missing": missing,
+        "convert_units": convert_units,
         "replace": replace,
         "storage_options": args.parse_options(source_option or (), "source option") or None,
         "branch": asked.branch or "main",
