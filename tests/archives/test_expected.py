@@ -52,12 +52,16 @@ def test_a_grid_mapping_is_kept_for_its_attributes_whatever_its_value(tmp_path):
 def test_attributes_keep_nan_and_infinity(tmp_path):
     limits = {"valid_max": np.float32("inf"), "range": np.array([0, np.nan]), "comment": "NaN"}
     write(tmp_path / "a.nc", 0, x=("f4", 1, limits))
+    with netCDF4.Dataset(tmp_path / "a.nc", "a") as file:
+        file.setncatts({"resolution": np.float64("nan"), "title": "Infinity"})
+        file.createVariable("t", "i4", ()).setncatts(limits)
     report = intarsia.ingest(tmp_path / "a.nc", tmp_path / "r", concat_dim="time")
-    found = xr.open_dataset(report.repository, engine="intarsia")["x"].attrs
-    expected = xr.open_dataset(tmp_path / "a.nc")["x"].attrs
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value)
+    found = xr.open_dataset(report.repository, engine="intarsia")
+    expected = xr.open_dataset(tmp_path / "a.nc")
+    for own, other in ((found.attrs, expected.attrs), *((found[n].attrs, expected[n].attrs) for n in "xt")):
+        assert own.keys() == other.keys()
+        for name, value in other.items():
+            np.testing.assert_array_equal(own[name], value)
 
 
 def ragged(path, start, scale, length):

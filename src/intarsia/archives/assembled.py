@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.archives.coordinates import same_values
+from intarsia.archives.parsed import is_grid_mapping
 
 if TYPE_CHECKING:
     from intarsia.archives.coordinates import Joined
@@ -160,7 +161,7 @@ def spread(
 
 
 def _is_scalar(variable: ParsedVariable | None) -> bool:
-    """Whether this is one number; a grid mapping is none, whatever its value."""
+    """Whether this is one number or text; a grid mapping is none, whatever its value."""
     if variable is None or variable.role != "static" or variable.values is None:
         return False
-    return not variable.dims and variable.dtype.kind in "iuf" and "grid_mapping_name" not in variable.attrs
+    return not variable.dims and variable.dtype.kind in "iufT" and not is_grid_mapping(variable.attrs)

@@ -13,6 +13,7 @@ from intarsia.archives.cf import Decoding, clean
 from intarsia.archives.coordinates import calendar_of, counts_time, same_values
 from intarsia.archives.cube import PlacingRules
 from intarsia.archives.drift import MOST_SPANS, brought, close, difference, is_longitude, located
+from intarsia.archives.parsed import is_grid_mapping
 from intarsia.archives.places import spans
 from intarsia.archives.units import conversion, convert_coordinate, units_of
 from intarsia.array.values import is_nullable, values_dtype
@@ -127,7 +128,7 @@ class Expected:
             own = tuple(array.metadata.dimension_names or ())
             if not set(self.dims) & set(own):
                 self.static[name] = ExpectedValues(dataset.values(name), own, "the dataset", units_of(attrs))
-                if "grid_mapping_name" in attrs:
+                if is_grid_mapping(attrs):
                     self.mappings[name] = clean(attrs)
                 continue
             self.units[name] = (units_of(attrs), "the dataset")
@@ -353,7 +354,7 @@ class Expected:
             if variable.role == "static" and variable.values is not None:
                 known = ExpectedValues(variable.values, variable.dims, file.url, units_of(variable.attrs))
                 self.static.setdefault(name, known)
-                if "grid_mapping_name" in variable.attrs:
+                if is_grid_mapping(variable.attrs):
                     self.mappings.setdefault(name, clean(variable.attrs))
             elif variable.role == "joined":
                 self.units.setdefault(name, (units_of(variable.attrs), file.url))

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.archives.cf import FILE_MATTERS
-from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, lacking, read_stored, roles
+from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, lacking, roles
+from intarsia.archives.texts import loaded, with_texts
 from intarsia.archives.virtual import arrays_of, parsed_variable
 from intarsia.extras import extra
 
@@ -52,6 +53,7 @@ class HDF5:
                 full = {name: item for name, item in datasets.items() if name not in empty}
                 phony = PhonyDimensions(map(_bare_sizes, full.values()))
                 described = {name: _described(item, group.name, phony) for name, item in full.items()}
+                described = with_texts(described, want)
                 taken, left_out = roles(described, want)
                 left_out |= dict.fromkeys(empty, "it has no data space: nothing can be read from it")
                 variables = {}
@@ -254,7 +256,19 @@ def _bare_axes(dataset: Any) -> list[int]:
     """Axes that no dimension scale names."""
     if extra("h5py", "virtual").h5ds.is_scale(dataset.id) and len(dataset.shape) == 1:
         return []
+    if _netcdf_dims(dataset):
+        return []
     return [axis for axis in range(len(dataset.shape)) if not len(dataset.dims[axis])]
+
+
+def _netcdf_dims(dataset: Any) -> list[str]:
+    """Dimensions of a NetCDF variable of several axes that is a scale itself, and so has none: it has ids."""
+    ids = dataset.attrs.get("_Netcdf4Coordinates")
+    if ids is None or "CLASS" not in dataset.attrs or len(ids) != len(dataset.shape) or len(ids) < 2:
+        return []
+    scales = ((name, item.attrs) for name, item in dataset.parent.items() if "CLASS" in item.attrs)
+    names = {int(attrs["_Netcdf4Dimid"]): name for name, attrs in scales if "_Netcdf4Dimid" in attrs}
+    return [names[i] for i in ids.tolist()] if names.keys() >= set(ids.tolist()) else []
 
 
 def _bare_sizes(dataset: Any) -> tuple[int, ...]:
@@ -264,6 +278,7 @@ def _bare_sizes(dataset: Any) -> tuple[int, ...]:
 def _dims(dataset: Any, group: str, phony: PhonyDimensions) -> Iterator[str]:
     """Names of the dimension scales; phony ones where there are none."""
     names = dict(zip(_bare_axes(dataset), phony.names(_bare_sizes(dataset)), strict=True))
+    names |= dict(enumerate(_netcdf_dims(dataset)))
     for axis in range(len(dataset.shape)):
         scales = dataset.dims[axis]
         named = str(scales[0].name) if len(scales) else str(dataset.name)
@@ -297,5 +312,5 @@ def _attributes(item: Any) -> dict[str, Any]:
 
 def _loaded(name: str, role: Any, dataset: Any, description: Description) -> ParsedVariable:
     """A variable with its stored values, in memory."""
-    values = read_stored(dataset, ..., description.dtype)
+    values = loaded(dataset, description)
     return replace(description, dtype=values.dtype).parsed(name, role, values=values)

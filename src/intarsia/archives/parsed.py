@@ -22,8 +22,16 @@ SUPPORTED_KINDS = "biufcT"
 MENTIONS = ("coordinates", "bounds", "climatology", "grid_mapping")
 """Attributes in which CF names other variables."""
 
+MAPPING_KEYS = frozenset(("grid_mapping_name", "crs_wkt", "spatial_ref"))
+"""Attributes that a variable has for being a grid mapping."""
+
 LOAD_LIMIT = 64 << 20
 """A variable without the concatenation dimension is loaded from every file, up to this size."""
+
+
+def is_grid_mapping(attrs: Mapping[str, Any]) -> bool:
+    """Whether a variable is there for its attributes, and its value means nothing."""
+    return not MAPPING_KEYS.isdisjoint(attrs)
 
 
 @dataclass(frozen=True, slots=True)

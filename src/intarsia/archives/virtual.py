@@ -25,10 +25,10 @@ from intarsia.archives.parsed import (
     Role,
     Want,
     lacking,
-    read_stored,
     roles,
 )
 from intarsia.archives.sources import FILE, Identity, Sources
+from intarsia.archives.texts import loaded, with_texts
 from intarsia.array.box import chunk_grid
 from intarsia.extras import extra
 
@@ -57,6 +57,7 @@ class VirtualFormat:
         described = {name: _described(array, typed.get(name)) for name, array in arrays.items()}
         if self.name == "kerchunk":
             self._add_fill_values(url, sources, described)
+        described = with_texts(described, want)
         taken, left_out = roles(described, want)
         left_out |= self._unread()
         variables: dict[str, ParsedVariable] = {}
@@ -69,7 +70,7 @@ class VirtualFormat:
                 _rename(variable, _as_parsers_take_it(url), url)
             else:
                 array: Any = zarr.open_array(store, path=self._path(name), mode="r", zarr_format=3)
-                variable.values = read_stored(array, ..., variable.dtype)
+                variable.values = loaded(array, described[name])
                 variable.ranges = None
             variables[name] = variable
         if attrs is None:
