@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, prod
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from intarsia.archives.assembled import assemble, spread
 from intarsia.archives.cf import PACKING, Decoding, clean
+from intarsia.archives.combined_attrs import OVERRIDE, WHOLE, Combining
 from intarsia.archives.cube import joined_coordinate, joined_variables, place
 from intarsia.archives.encodings import ChunkSet, chunk_sets_of
 from intarsia.archives.expected import Expected, Rules, widened
@@ -155,8 +156,8 @@ class Draft:
     ledger: Ledger
     """The sources, as they will be; members are filled in by whoever writes."""
 
-    attrs: dict[str, Any]
-    """Attributes of a new dataset."""
+    attrs: dict[str, dict[str, Any]]
+    """Attributes that are new or others now, by variable; those of the dataset by an empty name."""
 
     refused: dict[str, str]
     """Files that are not taken, and why."""
@@ -191,6 +192,25 @@ class Draft:
                 for reason in filter(None, (chunks.encoding.copy_reason for chunks in each.chunk_sets)):
                     reasons.setdefault(each.file.url, {})[f"{name!r} copied: {reason}"] = None
         return {url: "; ".join(texts) for url, texts in reasons.items()}
+
+    def combine_attrs(self, combined: Combining, dataset: Dataset) -> None:
+        """Give everything the attributes that files have in common, as the rule has it."""
+        for array in self.arrays.values():
+            array.attrs = {
+                key: value
+                for key, value in combined.applied(array.name, array.attrs).items()
+                if key not in PACKING
+            }
+        for name, each in self.joined.items():
+            self.joined[name] = replace(each, attrs=combined.applied(name, each.attrs))
+        for name, variable in self.static.items():
+            self.static[name] = replace(variable, attrs=combined.applied(name, variable.attrs))
+        known = {WHOLE: self.attrs[WHOLE]} if dataset.is_new else dict(dataset.all_attrs())
+        self.attrs = {
+            name: self.joined[name].attrs if name in self.joined else combined.applied(name, attrs)
+            for name, attrs in known.items()
+        }
+        self.ledger.dropped_attrs = combined.dropped()
 
 
 def make_draft(
@@ -274,7 +294,10 @@ def _assembled(
         for name in expected.data
         if name in held or name in dataset.logical_groups
     )
-    return Draft(
+    combined = Combining(rules.combine_attrs, dataset, rules.stacks)
+    for file in sorted(files, key=lambda file: file.url in expected.conversions):  # the array's units first
+        combined.add(file)
+    draft = Draft(
         cube,
         arrays={name: _array(name, stacks.get(name), cube, rules, dataset, expected) for name in arrays},
         joined=joined,
@@ -286,10 +309,13 @@ def _assembled(
         }
         | {dim: variable for dim, variable in labels_of.items() if variable is not None},
         ledger=cube.ledger(dataset.ledger),
-        attrs=dict(files[0].attrs) if files else {},
+        attrs={WHOLE: dict(files[0].attrs)} if files and dataset.is_new else {},
         refused=refused,
         left_out=left_out,
     )
+    if rules.combine_attrs != OVERRIDE and files:
+        draft.combine_attrs(combined, dataset)
+    return draft
 
 
 def _array(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from intarsia.archives.cf import Decoding, clean
+from intarsia.archives.combined_attrs import Combining
 from intarsia.archives.coordinates import calendar_of, counts_time, same_values
 from intarsia.archives.cube import PlacingRules
 from intarsia.archives.drift import MOST_SPANS, brought, close, difference, is_longitude, located
@@ -49,6 +50,9 @@ class Rules:
 
     nulls: bool = False
     """Whether missing values of new arrays become null; an array that is there keeps its own way."""
+
+    combine_attrs: Any = "override"
+    """What becomes of attributes in which files differ: a word of xarray's, or a function."""
 
     placing: PlacingRules = field(default_factory=PlacingRules)
     """How places are found."""
@@ -106,6 +110,7 @@ class Expected:
         self.calendars: dict[str, tuple[str, str]] = {}
         self.units: dict[str, tuple[str, str]] = {}
         """Units of coordinates along the dimensions that grow, and where they were seen."""
+        self.attributes = Combining(rules.combine_attrs, dataset, rules.stacks)
         self.dropped: dict[str, str] = {}
         self.turned: dict[str, dict[str, tuple[Span, ...]]] = {}
         """Axes that files have in another order than expected, by URL and dimension."""
@@ -174,7 +179,7 @@ class Expected:
         if not data and not self.data:
             return f"it has no variable along {self._along()}"
         problem = self._missing(data) or self._units(file) or self._calendar(file) or self._grid(file)
-        problem = problem or self._unlike(data)
+        problem = problem or self._unlike(data) or self.attributes.problem(file)
         for name, variable in data.items():
             if not problem and (name in self.data or self._takes(name)):
                 problem = self._variable(name, variable, file)
@@ -350,6 +355,7 @@ class Expected:
                     f"the dataset does not have it, but {file.url} does (missing='fill' takes it)"
                 )
         self.settled = True
+        self.attributes.add(file)
         for name, variable in file.variables.items():
             if variable.role == "static" and variable.values is not None:
                 known = ExpectedValues(variable.values, variable.dims, file.url, units_of(variable.attrs))

@@ -16,6 +16,7 @@ import numpy as np
 
 from intarsia._icechunk import safe_store
 from intarsia.archives.claims import POLICIES
+from intarsia.archives.combined_attrs import WORDS, Rule
 from intarsia.archives.containers import with_containers
 from intarsia.archives.cube import PlacingRules
 from intarsia.archives.draft import Draft, make_draft
@@ -52,6 +53,7 @@ def ingest(
     missing: Literal["raise", "fill"] = "raise",
     units: Literal["equal", "ignore"] = "equal",
     convert_units: bool = False,
+    combine_attrs: Rule = "override",
     overlap: Literal["refuse", "first", "last", "newest"] = "refuse",
     tolerance: float | None = None,
     replace: bool = False,
@@ -83,7 +85,8 @@ def ingest(
     files again that changed. With `nulls=True` missing values are null instead of NaN, and integers stay
     integers. `coordinate` gives the coordinate of a file that has none, from its URL. `convert_units=True`
     converts units that differ by a factor and an offset (°C and K, hPa and Pa) to those of the first file, on
-    reading; `units="ignore"` takes the numbers as they are.
+    reading; `units="ignore"` takes the numbers as they are. `combine_attrs` says what becomes of attributes
+    in which files differ, by xarray's words: unless told otherwise, those of the first file stay.
 
     Files may make a cube: name several dimensions, or let `combine="by_coords"` find those whose coordinates
     differ between files. Every file goes where its coordinates say; what no file has is missing. A file that
@@ -122,6 +125,7 @@ def ingest(
         ("missing", missing, ("raise", "fill")),
         ("units", units, ("equal", "ignore")),
         ("overlap", overlap, POLICIES),
+        ("combine_attrs", WORDS[0] if callable(combine_attrs) else combine_attrs, WORDS),
     ):
         if value not in allowed:
             raise IngestError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
@@ -135,7 +139,7 @@ def ingest(
     if not urls:
         raise IngestError(f"no file matches {files!r}")
     placing = PlacingRules(overlap, tolerance, places)
-    rules = Rules(copy, missing, units, convert_units, dtypes, nulls, placing, stacks)
+    rules = Rules(copy, missing, units, convert_units, dtypes, nulls, combine_attrs, placing, stacks)
     ingestion = Ingestion(repo, urls, sources, want, rules, parser, group, branch, errors, replace, told)
     steps = ingestion.parse(coordinate, workers, progress)
     report = ingestion.shown() if dry_run else ingestion.committed(message)

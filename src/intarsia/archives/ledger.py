@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ import zarr
 from zarr.codecs import ZstdCodec
 
 from intarsia.archives.cf import decoded_fill_attribute
+from intarsia.array.attributes import with_floats
 from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
@@ -55,6 +57,9 @@ class Ledger:
 
     members: dict[str, dict[str, str]] = field(default_factory=dict)
     """For every variable: the member that holds an encoding, by the encoding's digest."""
+
+    dropped_attrs: dict[str, list[str]] = field(default_factory=dict)
+    """Attributes in which sources contradict one another, by variable; those of the dataset by ""."""
 
     @classmethod
     def read(cls, group: zarr.Group) -> Ledger:
@@ -105,6 +110,8 @@ class Ledger:
                 name: dict(list(known.items())[-MOST_MEMBERS:]) for name, known in self.members.items()
             },
         }
+        if self.dropped_attrs:
+            document["dropped_attrs"] = self.dropped_attrs
         node = group.require_group(LEDGER)
         node.attrs.put({"version": VERSION, "concat_dims": list(self.dims), "description": DESCRIPTION})
         data = np.frombuffer(json.dumps(document, separators=(",", ":")).encode(), dtype=np.uint8)
@@ -128,6 +135,9 @@ class Dataset:
     plain: dict[str, Any] = field(default_factory=dict)
     """Its coordinates and other loaded arrays."""
 
+    group_attrs: dict[str, Any] = field(default_factory=dict)
+    """The attributes of the group that it is."""
+
     @property
     def is_new(self) -> bool:
         return not self.ledger.locations
@@ -138,7 +148,7 @@ class Dataset:
         group = _group(store, path)
         if group is None:
             return cls()
-        dataset = cls(Ledger.read(group))
+        dataset = cls(Ledger.read(group), group_attrs=dict(group.attrs))
         for name, child in group.members():
             if isinstance(child, zarr.Array):
                 dataset.plain[name] = child
@@ -151,6 +161,14 @@ class Dataset:
         """Only the ledger of the dataset."""
         group = _group(store, path)
         return Ledger() if group is None else Ledger.read(group)
+
+    def all_attrs(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The attributes of everything in it, by name; those of the dataset itself by an empty one."""
+        yield "", with_floats(self.group_attrs)
+        for name, logical in self.logical_groups.items():
+            yield name, with_floats(dict(logical.group.attrs))
+        for name in self.plain:
+            yield name, with_floats(self.attrs(name))
 
     def values(self, name: str) -> np.ndarray[Any, Any]:
         """The stored values of a plain array."""

@@ -21,6 +21,7 @@ from intarsia.archives.parsed import ChunkRanges, read_stored
 from intarsia.archives.parsing import format_of
 from intarsia.archives.sources import Sources
 from intarsia.archives.stretches import GrowingMember, Stretch, Stretches, merged, refined
+from intarsia.array.attributes import RESERVED, with_floats
 from intarsia.array.box import Box, blocks
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
@@ -63,14 +64,16 @@ class Writer:
         for name in (*draft.arrays, *draft.joined, *draft.static):
             if name == LEDGER or "/" in name:
                 raise IngestError(f"a variable of the name {name!r} cannot be part of a dataset")
-        if self.dataset.is_new:
-            group.update_attributes(clean(draft.attrs))
         for array in draft.arrays.values():
             self._array(group, array)
         for name, joined in draft.joined.items():
             _write_joined(group, name, joined)
         for name, variable in draft.static.items():
             _write_plain(group, name, variable.loaded, variable.dims, variable.attrs, variable.loaded.shape)
+        for name, attrs in draft.attrs.items():
+            if self.dataset.is_new:  # the group may have attributes of its own
+                attrs = with_floats(dict(group.attrs)) | attrs
+            _put_attributes(group[name] if name else group, attrs)
         draft.ledger.write(group)
 
     def _array(self, group: zarr.Group, array: ArrayDraft) -> None:
@@ -193,6 +196,17 @@ def _widened(manifest: Manifest, array: ArrayDraft) -> Manifest:
         manifest, data_type=data_type, fill_value=data_type.cast_scalar(array.fill_value), packings=packings,
         regions=replace(regions, packing=numbers),
     )  # fmt: skip
+
+
+def _put_attributes(node: Any, attrs: dict[str, Any]) -> None:
+    """Replace the attributes of a node; those of manifests stay."""
+    known = dict(node.attrs)
+    said = dict(attrs)
+    if "_FillValue" in said:  # of plain arrays it is spelled as xarray spells it
+        said["_FillValue"] = known.get("_FillValue", said["_FillValue"])
+    wanted = {key: value for key, value in known.items() if key in RESERVED} | clean(said)
+    if wanted != known:
+        node.attrs.put(wanted)
 
 
 def _zarr_type(dtype: np.dtype[Any]) -> Any:

@@ -182,6 +182,10 @@ def ingest(
     convert_units: Annotated[
         bool, typer.Option("--convert-units", help="Convert units that differ, such as °C and K.")
     ] = False,
+    combine_attrs: Annotated[
+        str,
+        typer.Option("--combine-attrs", help="Attributes that differ, as in xarray, such as drop_conflicts."),
+    ] = "override",
     replace: Annotated[bool, typer.Option("--replace", help="Take files again that changed.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Write nothing; show where and how the encoding changes.")
@@ -214,6 +218,7 @@ def ingest(
         "errors": "skip" if skip_bad_files else "raise",
         "missing": missing,
         "convert_units": convert_units,
+        "combine_attrs": combine_attrs,
         "replace": replace,
         "storage_options": args.parse_options(source_option or (), "source option") or None,
         "branch": asked.branch or "main",
