@@ -2,6 +2,8 @@
 
 import os
 import tempfile
+import warnings
+from itertools import pairwise, product
 from pathlib import Path
 
 import h5py
@@ -39,17 +41,31 @@ def opened(report):
 
 @st.composite
 def tilings(draw):
-    """Cuts of every axis, and some of the tiles between them; each with its own encoding and directions."""
+    """Some of the tiles that an array is cut into, each with its own encoding and directions.
+
+    The tiles make a grid, or were cut like a sheet of glass, each part in its own place: then they begin and
+    end anywhere, and few pairs of them have an edge in common.
+    """
     rank = draw(st.integers(2, 4))
-    cuts = []
-    for _ in range(rank):
-        sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3 if rank < 4 else 2))
-        cuts.append(np.cumsum([0, *sizes]).tolist())
-    grid = [len(each) - 1 for each in cuts]
-    places = draw(st.sets(st.tuples(*(st.integers(0, n - 1) for n in grid)), min_size=1, max_size=6))
+    if draw(st.booleans()):
+        cuts = []
+        for _ in range(rank):
+            sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3 if rank < 4 else 2))
+            cuts.append(list(pairwise(np.cumsum([0, *sizes]).tolist())))
+        tiles = list(product(*cuts))
+    else:
+        tiles = [tuple((0, draw(st.integers(2, 7))) for _ in range(rank))]
+        for _ in range(draw(st.integers(1, 7))):
+            tile = tiles.pop(draw(st.integers(0, len(tiles) - 1)))
+            axis = draw(st.integers(0, rank - 1))
+            low, high = tile[axis]
+            cut = draw(st.integers(low, high))
+            halves = [(low, cut), (cut, high)]
+            tiles += [tile[:axis] + (half,) + tile[axis + 1 :] for half in halves if half[0] < half[1]]
+    chosen = draw(st.sets(st.integers(0, len(tiles) - 1), min_size=1, max_size=8))
     described = []
-    for place in sorted(places):
-        bounds = [(cuts[d][i], cuts[d][i + 1]) for d, i in enumerate(place)]
+    for i in sorted(chosen):
+        bounds = tiles[i]
         shape = [b - a for a, b in bounds]
         chunks = draw(st.sampled_from([None, tuple(draw(st.integers(1, n)) for n in shape)]))
         filters = draw(st.sampled_from([{}, {"compression": "gzip", "shuffle": True}])) if chunks else {}
@@ -70,25 +86,46 @@ def written(folder, i, dims, described):
     return decoded_by_xarray(numbers.reshape(-1), attrs).reshape(numbers.shape).astype("f8")
 
 
-@settings(max_examples=max(6, settings().max_examples // 4))
-@given(tilings(), st.data())
-def test_any_tiles_in_any_order_and_portions_are_the_outer_join(tiling, data):
+def outer_join(dims, described, made):
+    """The tiles on the axes of all of them, by NumPy."""
+    axes = {
+        dim: np.unique(np.concatenate([np.arange(*each[0][d]) for each in described]))
+        for d, dim in enumerate(dims)
+    }
+    values = np.full([len(axis) for axis in axes.values()], np.nan)
+    for (bounds, *_), own in zip(described, made, strict=True):
+        where = [
+            np.searchsorted(axis, np.arange(a, b)) for axis, (a, b) in zip(axes.values(), bounds, strict=True)
+        ]
+        values[np.ix_(*where)] = own
+    return xr.Dataset({"v": (dims, values)}, {dim: axis * 10.5 for dim, axis in axes.items()})
+
+
+def combined_by_xarray(paths, dims):
+    """What xarray makes of the files, with their axes in rising order; None if it cannot combine them."""
+    parts = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", xr.SerializationWarning)  # of several missing values
+        for path in paths:
+            with xr.open_dataset(path, engine="h5netcdf") as part:
+                parts.append(part.load().astype("f8").sortby(list(dims)))
+    try:
+        combined = xr.combine_by_coords(parts, join="outer", data_vars="all")
+    except ValueError:  # no dimension to go by, or tiles that begin within one another
+        return None
+    # of tiles that begin within one another it may also repeat steps
+    return combined if all(combined.indexes[dim].is_unique for dim in dims) else None
+
+
+def check_tiles(tiling, data):
+    """Any tiles, in any order and portions, are the outer join. Returns whether xarray could be asked."""
     rank, described = tiling
     dims = NAMES[:rank]
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         made = [written(folder, i, dims, each) for i, each in enumerate(described)]
-        axes = [
-            np.unique(np.concatenate([np.arange(*each[0][d]) for each in described])) for d in range(rank)
-        ]
-        expected = np.full([len(axis) for axis in axes], np.nan)
-        for (bounds, *_), values in zip(described, made, strict=True):
-            where = [
-                np.searchsorted(axis, np.arange(a, b)) for axis, (a, b) in zip(axes, bounds, strict=True)
-            ]
-            expected[np.ix_(*where)] = values
         order = data.draw(st.permutations(range(len(described))))
-        cuts = sorted(data.draw(st.sets(st.integers(1, 5), max_size=2)) & set(range(1, len(order))))
+        cuts = sorted(data.draw(st.sets(st.integers(1, 7), max_size=2)) & set(range(1, len(order))))
         repo = "memory://"
         for a, b in zip([0, *cuts], [*cuts, len(order)], strict=True):
             names = [folder / f"{i}.h5" for i in order[a:b]]
@@ -96,12 +133,35 @@ def test_any_tiles_in_any_order_and_portions_are_the_outer_join(tiling, data):
             repo = report.repository
         found = opened(report)
         found = found.sortby(list(dims))  # an axis falls if the first files that have a direction do
-        np.testing.assert_array_equal(found.v.values, expected)
-        for dim, axis in zip(dims, axes, strict=True):
-            assert found[dim].values.tolist() == (axis * 10.5).tolist()
+        xr.testing.assert_equal(found, outer_join(dims, described, made))
+        theirs = combined_by_xarray([folder / f"{i}.h5" for i in range(len(described))], dims)
+        if theirs is not None:
+            xr.testing.assert_equal(found, theirs.transpose(*dims))
         assert not intarsia.verify(intarsia.open(repo, "v"))
         again = intarsia.ingest(folder / "*.h5", repo, concat_dim=dims)
         assert again.snapshot_id is None
+    return theirs is not None
+
+
+@settings(max_examples=max(6, settings().max_examples // 4))
+@given(tilings(), st.data())
+def test_any_tiles_in_any_order_and_portions_are_the_outer_join(tiling, data):
+    check_tiles(tiling, data)
+
+
+@pytest.mark.torture
+def test_five_hundred_tilings_are_what_xarray_combines():
+    asked = []
+
+    @settings(max_examples=1000)
+    @given(tilings(), st.data())
+    def check(tiling, data):
+        if sum(asked) < 500:
+            asked.append(check_tiles(tiling, data))
+
+    check()
+    print(f"{len(asked)} tilings, {sum(asked)} of them combined by xarray too")
+    assert sum(asked) == 500
 
 
 def tile(folder, label, y, x, value=None, **options):
