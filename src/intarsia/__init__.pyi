@@ -1,5 +1,5 @@
 from . import codecs, errors, nullable, shards, types
-from .archives import authorize, containers, ingest
+from .archives import authorize, containers, ingest, lint, sources
 from .array import LogicalArray, Region, create
 from .array.explain import explain
 from .array.orientation import View
@@ -66,6 +66,7 @@ __all__ = [
     "fused_view",
     "history",
     "ingest",
+    "lint",
     "masks",
     "nullable",
     "open",
@@ -81,6 +82,7 @@ __all__ = [
     "shards",
     "slot_stats",
     "slotted",
+    "sources",
     "split",
     "store_dask",
     "tensorstore_spec",

@@ -1,6 +1,16 @@
 """Types of what functions return and take, for annotations and `isinstance`; nobody needs them to begin."""
 
-from intarsia.archives import FileReport, IngestReport, Run, Runs
+from intarsia.archives import (
+    Drift,
+    FileReport,
+    IngestReport,
+    Run,
+    Runs,
+    SourceChunk,
+    SourceFile,
+    SourceFiles,
+    SourcePart,
+)
 from intarsia.array import LogicalConfig, Manifest
 from intarsia.array.explain import Explanation, PartExplanation
 from intarsia.array.upkeep import Problem
@@ -17,7 +27,8 @@ from intarsia.versions.housekeeping import Collected
 from intarsia.versions.transaction import Transaction
 
 __all__ = [
-    "Advice", "ArrayChange", "Backoff", "Change", "Collected", "Compaction", "Explanation", "FileReport",
-    "HistoryEntry", "IngestReport", "LogicalConfig", "Manifest", "PartExplanation", "Problem", "Progress",
-    "RegionChange", "Rewritten", "Run", "Runs", "ShardProblem", "Share", "SlotStats", "Transaction",
+    "Advice", "ArrayChange", "Backoff", "Change", "Collected", "Compaction", "Drift", "Explanation",
+    "FileReport", "HistoryEntry", "IngestReport", "LogicalConfig", "Manifest", "PartExplanation", "Problem",
+    "Progress", "RegionChange", "Rewritten", "Run", "Runs", "ShardProblem", "Share", "SlotStats",
+    "SourceChunk", "SourceFile", "SourceFiles", "SourcePart", "Transaction",
 ]  # fmt: skip

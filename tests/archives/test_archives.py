@@ -12,7 +12,7 @@ from examples.archives import ERAS, aodn_like, mur_day, mur_like, open_mur, temp
 from virtualizarr.parsers import HDFParser
 
 import intarsia
-from intarsia.archives.sources import Sources, url_of
+from intarsia.archives.locations import Sources, url_of
 
 
 def virtual_concat(paths):

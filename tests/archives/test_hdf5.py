@@ -13,8 +13,8 @@ from virtualizarr.parsers import HDFParser
 
 import intarsia
 from intarsia.archives.hdf5 import HDF5
+from intarsia.archives.locations import Sources, url_of
 from intarsia.archives.parsed import Want
-from intarsia.archives.sources import Sources, url_of
 from intarsia.errors import IngestError
 from tests.archives.files import hdf5, netcdf
 

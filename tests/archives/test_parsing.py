@@ -13,9 +13,9 @@ import xarray as xr
 import zarr
 
 import intarsia
+from intarsia.archives.locations import Sources, url_of
 from intarsia.archives.parsed import Want
 from intarsia.archives.parsing import format_of, parse_all
-from intarsia.archives.sources import Sources, url_of
 from intarsia.errors import ForkedProcessError, IngestError
 from tests.archives.files import hdf5, netcdf
 

@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 
 import icechunk
 
-from intarsia.archives.sources import FILE, scheme_of, source_options
+from intarsia.archives.locations import FILE, scheme_of, source_options
 from intarsia.errors import IngestError
 from intarsia.versions.repository import RepositoryLike, open_repository
 

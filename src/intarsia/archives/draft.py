@@ -288,6 +288,7 @@ def _assembled(
                 del joined[name]
     held = {name for file in files for name, variable in file.variables.items() if variable.role == "data"}
     stacks = {stack.array: stack for name, stack in rules.stacks.items() if name in held}
+    stacked = {name: (stack.array, stack.parts[name]) for name, stack in rules.stacks.items() if name in held}
     labels_of = {stack.dim: stack.coordinate(dataset) for stack in stacks.values()}
     arrays = dict.fromkeys(
         rules.stacks[name].array if name in rules.stacks else name
@@ -308,7 +309,7 @@ def _assembled(
             if variable.role == "static" and name not in dataset.plain and name not in expected.dropped
         }
         | {dim: variable for dim, variable in labels_of.items() if variable is not None},
-        ledger=cube.ledger(dataset.ledger),
+        ledger=replace(cube.ledger(dataset.ledger), stacked=dataset.ledger.stacked | stacked),
         attrs={WHOLE: dict(files[0].attrs)} if files and dataset.is_new else {},
         refused=refused,
         left_out=left_out,

@@ -20,8 +20,8 @@ from intarsia.archives.units import in_units, units_of
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
+    from intarsia.archives.locations import Sources
     from intarsia.archives.parsed import ParsedFile, ParsedVariable, Want
-    from intarsia.archives.sources import Sources
 
 type Told = Callable[[ParsedFile], Any]
 """Gives the coordinate of a file along a dimension that its axes do not have."""

@@ -23,8 +23,8 @@ from intarsia.archives.virtual import arrays_of, parsed_variable
 from intarsia.extras import extra
 
 if TYPE_CHECKING:
+    from intarsia.archives.locations import Sources
     from intarsia.archives.parsed import Want
-    from intarsia.archives.sources import Sources
 
 
 NOT_A_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"

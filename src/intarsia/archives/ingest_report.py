@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from intarsia.archives.coordinates import labels
+from intarsia.archives.drifts import Drift, drifts_text
 from intarsia.words import size_text
 
 if TYPE_CHECKING:
@@ -87,6 +88,9 @@ class Run:
 
     copied: str = ""
     """Why the data are copied; empty when they are referenced."""
+
+    url: str = ""
+    """The first of its files."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +180,9 @@ class IngestReport:
     copied: int = 0
     """Bytes of data that were copied, before compression, because they cannot be read where they are."""
 
+    drifts: tuple[Drift, ...] = ()
+    """Of a dry run: what differs between files, and what would be done about it."""
+
     def of(self, status: Status) -> tuple[FileReport, ...]:
         """The files of one fate."""
         return tuple(file for file in self.files if file.status == status)
@@ -202,6 +209,9 @@ class IngestReport:
         lines = [self.summary]
         if self.runs.rows:
             lines += ["", str(self.runs)]
+        taken = [drift for drift in self.drifts if not drift.refused]
+        if taken:
+            lines += ["", drifts_text(taken)]
         if self.failed:
             lines += ["", *map(str, self.failed[:SHOWN_FILES])]
             if len(self.failed) > SHOWN_FILES:
@@ -240,5 +250,5 @@ def _run(contribution: Contribution, start: int, stop: int) -> Run:
         codecs += f" (some chunks: {', '.join(sorted({other.short_codecs for other in others}))})"
     return Run(
         contribution.variable.name, start, stop, "", "", 1, main.chunks, codecs, str(decoding.numbers),
-        str(decoding), main.copy_reason,
+        str(decoding), main.copy_reason, contribution.file.url,
     )  # fmt: skip

@@ -4,9 +4,10 @@ Every file is parsed once. What was found is drafted against the newest state of
 committed; if another writer was faster, drafted again.
 """
 
+import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from typing import Any, Literal
@@ -20,13 +21,14 @@ from intarsia.archives.combined_attrs import WORDS, Rule
 from intarsia.archives.containers import with_containers
 from intarsia.archives.cube import PlacingRules
 from intarsia.archives.draft import Draft, make_draft
+from intarsia.archives.drifts import drifts_of
 from intarsia.archives.expected import Rules
 from intarsia.archives.given import Told, as_wanted, differing, listed
 from intarsia.archives.ingest_report import FileReport, IngestReport, Runs, runs_of
 from intarsia.archives.ledger import Dataset
+from intarsia.archives.locations import Sources
 from intarsia.archives.parsed import Failure, ParsedFile, Want
-from intarsia.archives.parsing import REMOTE_THREADS, made_alike, parse_all, parse_one
-from intarsia.archives.sources import Sources
+from intarsia.archives.parsing import made_alike, parse_all, parse_one
 from intarsia.archives.stacking import stacks_of
 from intarsia.archives.writer import Writer
 from intarsia.errors import IngestError, RepositoryNotFoundError
@@ -78,7 +80,8 @@ def ingest(
     loaded. Call it again to add what is new: files that are there already are recognised, and one that
     belongs in the middle is put there.
 
-    A dry run writes nothing and returns the table of runs of equal encoding.
+    A dry run writes nothing and returns the table of runs of equal encoding, and what differs between files
+    (`lint` is a dry run that needs no repository).
 
     `errors="skip"` leaves bad files out and takes the rest; the report says why. `copy` says whether data
     that cannot be referenced are copied. `missing="fill"` lets files lack a variable. `replace=True` takes
@@ -278,19 +281,9 @@ class Ingestion:
             return set(), set()
         ledger = Dataset.read_ledger(repo.readonly_session(self.branch).store, self.group)
         known = dict(zip(ledger.locations, ledger.contents, strict=True))
-        there = [url for url in self.urls if url in known]
-
-        def is_same(url: str) -> bool:
-            try:
-                return self.sources.identity(url).text == known[url]
-            except OSError:
-                return False
-
-        if not there:
-            return set(), set()
-        with ThreadPoolExecutor(max_workers=REMOTE_THREADS) as pool:
-            same = {url for url, equal in zip(there, pool.map(is_same, there), strict=True) if equal}
-        return same, set(there) - same
+        states = self.sources.states({url: known[url] for url in self.urls if url in known})
+        same = {url for url, state in states.items() if state == "present"}
+        return same, set(states) - same
 
     def _opened(self, *, create: bool = False) -> icechunk.Repository | None:
         """The repository; None if it does not exist yet and is not to be made."""
@@ -306,7 +299,9 @@ class Ingestion:
         repo = self._opened()
         dataset = Dataset() if repo is None else self._read(repo.readonly_session(self.branch))
         draft, unchanged = self._drafted(dataset)
-        return self._report(draft, dataset, unchanged, repo)
+        report = self._report(draft, dataset, unchanged, repo)
+        drifts = drifts_of(draft, dataset, self.rules, report.runs, inspect.signature(ingest).parameters)
+        return with_fields(report, drifts=drifts)
 
     def committed(self, message: str | None) -> IngestReport:
         """Write everything in one commit; a repository is made only when something is to go into it."""

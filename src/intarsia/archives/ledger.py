@@ -61,6 +61,13 @@ class Ledger:
     dropped_attrs: dict[str, list[str]] = field(default_factory=dict)
     """Attributes in which sources contradict one another, by variable; those of the dataset by ""."""
 
+    stacked: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """For every variable that is stacked: the array, and the step of its first axis."""
+
+    def array_of(self, variable: str) -> str:
+        """The array that shows a variable."""
+        return self.stacked[variable][0] if variable in self.stacked else variable
+
     @classmethod
     def read(cls, group: zarr.Group) -> Ledger:
         """The ledger of a dataset; an empty one if it has none."""
@@ -106,6 +113,7 @@ class Ledger:
                 "start": claims.start.tolist(),
                 "stop": claims.stop.tolist(),
             },
+            "stacked": self.stacked,
             "members": {
                 name: dict(list(known.items())[-MOST_MEMBERS:]) for name, known in self.members.items()
             },

@@ -11,7 +11,7 @@ import numpy as np
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
-    from intarsia.archives.sources import Identity
+    from intarsia.archives.locations import Identity
 
 
 type Role = Literal["data", "joined", "static"]

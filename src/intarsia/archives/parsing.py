@@ -16,8 +16,8 @@ import numpy as np
 from intarsia.archives.coordinates import counts_time
 from intarsia.archives.encodings import depends_on_axes, with_axis_before
 from intarsia.archives.hdf5 import HDF5
+from intarsia.archives.locations import Sources, local_path, scheme_of
 from intarsia.archives.parsed import Failure, ParsedFile, ParsedVariable, Want, renamed
-from intarsia.archives.sources import Sources, local_path, scheme_of
 from intarsia.archives.tiff import TIFFParser
 from intarsia.archives.virtual import N5_ATTRIBUTES, N5Parser, VirtualFormat, is_n5
 from intarsia.archives.zarr_v2 import ZarrV2Parser

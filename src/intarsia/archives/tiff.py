@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 from intarsia._compat import tiff_parser
-from intarsia.archives.sources import Sources
+from intarsia.archives.locations import Sources
 from intarsia.extras import extra
 
 BITS_PER_SAMPLE = 258

@@ -17,6 +17,7 @@ from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from intarsia._compat import manifest_table, parsed_group
 from intarsia.archives.cf import decoded_fill_attribute
+from intarsia.archives.locations import FILE, Identity, Sources
 from intarsia.archives.parsed import (
     ChunkRanges,
     Description,
@@ -27,7 +28,6 @@ from intarsia.archives.parsed import (
     lacking,
     roles,
 )
-from intarsia.archives.sources import FILE, Identity, Sources
 from intarsia.archives.texts import loaded, with_texts
 from intarsia.array.box import chunk_grid
 from intarsia.extras import extra

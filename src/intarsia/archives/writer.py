@@ -17,9 +17,9 @@ from intarsia.archives.assembled import Assembled
 from intarsia.archives.cf import clean, encoded_fill_attribute, zarr_type
 from intarsia.archives.draft import ArrayDraft, Draft
 from intarsia.archives.ledger import LEDGER, Dataset
+from intarsia.archives.locations import Sources
 from intarsia.archives.parsed import ChunkRanges, read_stored
 from intarsia.archives.parsing import format_of
-from intarsia.archives.sources import Sources
 from intarsia.archives.stretches import GrowingMember, Stretch, Stretches, merged, refined
 from intarsia.array.attributes import RESERVED, with_floats
 from intarsia.array.box import Box, blocks

@@ -22,7 +22,7 @@ from intarsia.errors import IngestError
 from intarsia.extras import extra
 
 if TYPE_CHECKING:
-    from intarsia.archives.sources import Sources
+    from intarsia.archives.locations import Sources
 
 ARRAY, ATTRIBUTES, GROUP, CONSOLIDATED = ".zarray", ".zattrs", ".zgroup", ".zmetadata"
 TEXTS = "vlen-utf8"

@@ -10,8 +10,8 @@ import obstore
 import pytest
 
 import intarsia
-from intarsia.archives import sources
-from intarsia.archives.sources import Identity, Sources, source_options, url_of
+from intarsia.archives import locations
+from intarsia.archives.locations import Identity, Sources, source_options, url_of
 from intarsia.errors import IngestError, ReadError
 from tests.archives.files import netcdf
 
@@ -160,7 +160,7 @@ def test_an_s3_source_that_is_gone_or_changed_is_named_never_filled_in(tmp_path,
 def test_large_objects_are_read_in_blocks(tmp_path, s3, bucket, monkeypatch):
     paths, values = days(tmp_path, 3, grid=(200, 300))
     put(bucket, "large", paths)
-    monkeypatch.setattr(sources, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(locations, "WHOLE_BYTES", 1000)
     options = {"concat_dim": "time", "storage_options": s3, "copy": "all"}
     report = intarsia.ingest("s3://archive/large/*.nc", tmp_path / "r", **options)
     assert np.array_equal(intarsia.open(report.repository, "sst")[...], np.concatenate(values))

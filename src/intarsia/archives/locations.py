@@ -6,21 +6,28 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from glob import glob
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, unquote, urlsplit
 
 from intarsia.errors import IngestError
 from intarsia.extras import extra
+
+type State = Literal["present", "changed", "gone", "unreachable"]
+"""What has become of a source since it was ingested."""
 
 SCHEMES = ("file", "s3", "gs", "http", "https")
 """What virtual references may point to: the stores that Icechunk reads chunks from."""
 
 WHOLE_BYTES = 4 << 20
 """Remote objects up to this size are fetched whole: a second request would cost more than the bytes."""
+
+HEADS_AT_ONCE = 16
+"""Sources of which the identity is asked together."""
 
 WILDCARDS = re.compile(r"[*?\[]")
 FILE = "file://"
@@ -277,6 +284,23 @@ class Sources:
         if not moments:
             raise FileNotFoundError(f"there is nothing at {url}")
         return Identity(sizes, max(moments))
+
+    def states(self, known: Mapping[str, str]) -> dict[str, State]:
+        """Whether sources still have the content that was known of them, by URL."""
+        failures = extra("obstore.exceptions", "virtual").BaseError
+
+        def state(url: str) -> State:
+            try:
+                return "present" if self.identity(url).text == known[url] else "changed"
+            except FileNotFoundError:
+                return "gone"
+            except (OSError, failures):
+                return "unreachable"
+
+        if not known:
+            return {}
+        with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE) as pool:
+            return dict(zip(known, pool.map(state, known), strict=True))
 
     def names_in(self, url: str) -> list[str]:
         """Names of what a directory holds; empty for a file."""

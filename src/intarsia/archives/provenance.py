@@ -1,0 +1,341 @@
+"""`intarsia.sources`: which file holds which part of an ingested dataset, and whether it still does."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia._icechunk import VIRTUAL, chunk_table
+from intarsia.archives.ledger import Dataset
+from intarsia.archives.locations import Sources, State
+from intarsia.array import LogicalArray
+from intarsia.array import open as open_array
+from intarsia.array.box import Box
+from intarsia.array.hierarchy import is_logical, open_group
+from intarsia.array.request import request
+from intarsia.errors import BoundsError, IngestError, NotLogicalArrayError
+from intarsia.versions.version import Version, resolve
+from intarsia.words import aligned, bounds_text
+
+if TYPE_CHECKING:
+    from intarsia.archives.ledger import Ledger
+    from intarsia.array.table import Ints
+
+SHOWN_SOURCES = 40
+COLUMNS = ("state", "file", "shows", "of")
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePart:
+    """A box of an array, or of the axes of a dataset, that a file shows.
+
+    >>> print(SourcePart(("sst",), ((0, 1), (0, 180))))
+    [0:1, 0:180]
+    """
+
+    variables: tuple[str, ...]
+    """What the file calls them, but for renamed ones."""
+
+    bounds: tuple[tuple[int, int], ...]
+    """Of an array, on all its axes; of a dataset, on those along which files follow one another."""
+
+    def __str__(self) -> str:
+        return bounds_text(self.bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChunk:
+    """A chunk, and where its bytes are.
+
+    >>> SourceChunk("file:///a.nc", 8192, 400, ((0, 1), (0, 90)), "m-1", (0, 0)).nbytes
+    400
+    """
+
+    url: str
+    """The file that holds it; empty if it was copied into the repository."""
+
+    offset: int
+    """First byte."""
+
+    nbytes: int
+    """Stored size."""
+
+    bounds: tuple[tuple[int, int], ...]
+    """What a region shows of it."""
+
+    member: str
+    """Name of the array behind that region."""
+
+    index: tuple[int, ...]
+    """Its place in the chunk grid of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file of a dataset.
+
+    >>> print(SourceFile("file:///a.nc", "gone", (SourcePart(("sst",), ((0, 1), (0, 180))),)))
+    gone file:///a.nc: [0:1, 0:180] of sst
+    """
+
+    url: str
+    """Where it is, or was."""
+
+    state: State | None
+    """`present`, `changed`, `gone` or `unreachable`; None if nobody looked."""
+
+    parts: tuple[SourcePart, ...]
+    """What of it is shown; empty where other files lie over all of it."""
+
+    chunks: tuple[SourceChunk, ...] = ()
+    """The chunks that hold what was asked for."""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The row of a table under `COLUMNS`."""
+        names = dict.fromkeys(name for part in self.parts for name in part.variables)
+        shown = list(dict.fromkeys(map(str, self.parts)))
+        more = f" and {len(shown) - 1} more" if len(shown) > 1 else ""
+        return self.state or "", self.url, (shown[0] + more if shown else "nothing"), ", ".join(names)
+
+    def __str__(self) -> str:
+        state, url, shows, names = self.cells
+        return f"{state} {url}: {shows}".strip() + (f" of {names}" if names else "")
+
+
+@dataclass(frozen=True)
+class SourceFiles:
+    """The files of a dataset, in the order in which they came.
+
+    >>> print(SourceFiles((SourceFile("file:///a.nc", "present", (SourcePart(("sst",), ((0, 1),)),)),)))
+    state    file          shows  of
+    present  file:///a.nc  [0:1]  sst
+    """
+
+    files: tuple[SourceFile, ...] = field(repr=False)
+    """All of them."""
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __iter__(self) -> Iterator[SourceFile]:
+        return iter(self.files)
+
+    def __getitem__(self, i: int) -> SourceFile:
+        return self.files[i]
+
+    def of(self, *states: State) -> tuple[SourceFile, ...]:
+        """The files in one of these states."""
+        return tuple(file for file in self.files if file.state in states)
+
+    @property
+    def missing(self) -> tuple[SourceFile, ...]:
+        """Those that do not hold any more what they held."""
+        return self.of("changed", "gone", "unreachable")
+
+    def __str__(self) -> str:
+        rows = [file.cells for file in self.files[:SHOWN_SOURCES]]
+        text = aligned(COLUMNS, rows, right=frozenset())
+        more = len(self.files) - len(rows)
+        return text + (f"\n… and {more} more" if more else "")
+
+
+def sources(
+    repo: Any,
+    path: str = "",
+    *,
+    at: Any = None,
+    check: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    as_of: datetime.datetime | str | None = None,
+) -> SourceFiles:
+    """Which file holds which part of what was ingested, and whether each is still what it was.
+
+    `path` is that of a dataset, or of an array in it. `at` chooses: an index, a selection as between the
+    brackets of the array, or one by dimension, `{"time": 3}`; of an array, the answer then has the chunks
+    that hold it. The axes of a dataset are those along which files follow one another.
+
+    A file is `present` if its size and its mark (its time of change, or its ETag on S3) are those that it was
+    ingested with, otherwise `changed`; or it is `gone`, or `unreachable`. That costs one request for each
+    file, which `check=False` saves.
+
+    >>> import tempfile, h5py, numpy as np, intarsia
+    >>> folder = tempfile.mkdtemp()
+    >>> for day in range(3):
+    ...     with h5py.File(f"{folder}/{day}.h5", "w") as file:
+    ...         file["time"] = np.array([day])
+    ...         _ = file.create_dataset("sst", data=np.ones((1, 4), "f4"), chunks=(1, 2))
+    ...         file["time"].make_scale("time")
+    ...         file["sst"].dims[0].attach_scale(file["time"])
+    >>> report = intarsia.ingest(f"{folder}/*.h5", f"{folder}/repository", concat_dim="time")
+    >>> (file,) = intarsia.sources(report.repository, "sst", at=(2, 3))
+    >>> file.url.endswith("/2.h5"), file.state, [chunk.bounds for chunk in file.chunks]
+    (True, 'present', [((2, 3), (2, 4))])
+    """
+    store = resolve(repo, Version(branch, tag, snapshot_id, as_of)).store
+    path = path.strip("/")
+    array, parent = _array_at(store, path)
+    ledger = Dataset.read_ledger(store, parent)
+    if not ledger.locations:
+        raise IngestError(f"{path or '/'} was not ingested: no files are known")
+    asked = _Asked.of(ledger, array, at)
+    parts = _parts(ledger, array, asked)
+    chunks = _chunks(array, asked) if array is not None and at is not None else []
+    held: dict[int, list[SourceChunk]] = {}
+    for chunk in chunks:
+        held.setdefault(_holder(chunk, ledger, parts), []).append(chunk)
+    numbers = range(len(ledger.locations)) if at is None and array is None else [*parts]
+    states: Mapping[str, State] = {}
+    if check:
+        known = {ledger.locations[i]: ledger.contents[i] for i in numbers}
+        states = Sources(storage_options).states(known)
+    return SourceFiles(
+        tuple(
+            SourceFile(url, states.get(url), tuple(parts.get(i, ())), tuple(held.get(i, ())))
+            for i in numbers
+            for url in [ledger.locations[i]]
+        )
+    )
+
+
+def _array_at(store: Any, path: str) -> tuple[LogicalArray | None, str]:
+    """The array at a path, if it is one; and the path of the dataset."""
+    try:
+        group = open_group(store, path, "r")
+    except FileNotFoundError:
+        raise NotLogicalArrayError(f"there is nothing at {path or '/'}") from None
+    if not is_logical(group):
+        return None, path
+    return open_array(store, path), path.rpartition("/")[0]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A selection as indices of every axis."""
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    indices: tuple[Ints, ...]
+    """In rising order."""
+
+    @classmethod
+    def of(cls, ledger: Ledger, array: LogicalArray | None, at: Any) -> _Asked:
+        if array is None:
+            dims, shape = ledger.dims, tuple(ledger.claims.stop[:, :-1].max(axis=0, initial=0).tolist())
+        else:
+            dims, shape = tuple(str(dim) for dim in array.dimension_names or ()), array.shape
+        if isinstance(at, Mapping):
+            unknown = [dim for dim in at if dim not in dims]
+            if unknown:
+                raise BoundsError(f"there is no dimension {unknown[0]!r}, only {', '.join(dims)}")
+            at = tuple(at.get(dim, slice(None)) for dim in dims)
+        try:
+            axes = request(shape, ... if at is None else at, "orthogonal").axes
+        except IndexError as error:
+            raise BoundsError(f"selection {at!r} of shape {shape}: {error}") from error
+        assert axes is not None  # of an orthogonal selection
+        taken = (
+            a.start + a.step * np.arange(a.count) if a.indices is None else np.asarray(a.indices)
+            for a in axes
+        )
+        return cls(dims, shape, tuple(np.unique(each) for each in taken))
+
+    def touches(self, axis: int, start: Any, stop: Any) -> Any:
+        """Whether something between `start` and `stop` is asked for; of columns, for each row."""
+        own = self.indices[axis]
+        return np.searchsorted(own, start) < np.searchsorted(own, stop)
+
+    @property
+    def box(self) -> Box:
+        """The smallest box around all of it."""
+        ends = [(int(own[0]), int(own[-1]) + 1) if len(own) else (0, 0) for own in self.indices]
+        return Box.of(ends)
+
+
+def _parts(ledger: Ledger, array: LogicalArray | None, asked: _Asked) -> dict[int, list[SourcePart]]:
+    """What of the selection each file shows, by its number in the ledger."""
+    claims, names = ledger.claims, ledger.variables
+    wanted = {
+        number: None if name not in ledger.stacked else ledger.stacked[name][1]
+        for number, name in enumerate(names)
+        if array is None or ledger.array_of(name) == array.path.rpartition("/")[2]
+    }
+    axes = [asked.dims.index(dim) for dim in ledger.dims]
+    hit = np.ones(len(claims), dtype=bool)
+    for k, axis in enumerate(axes):
+        hit &= asked.touches(axis, claims.start[:, k], claims.stop[:, k])
+    found: dict[int, list[SourcePart]] = {}
+    for i in np.flatnonzero(hit).tolist():
+        (*start, first), (*stop, last) = claims.start[i].tolist(), claims.stop[i].tolist()
+        held = [number for number in range(first, last) if number in wanted]
+        if array is None:
+            own = [SourcePart(tuple(names[n] for n in held), tuple(zip(start, stop, strict=True)))]
+        else:
+            own = []
+            for number in held:
+                bounds = [(0, n) for n in asked.shape]
+                for axis, a, b in zip(axes, start, stop, strict=True):
+                    bounds[axis] = a, b
+                step = wanted[number]
+                if step is not None:
+                    bounds[0] = step, step + 1
+                    if not asked.touches(0, step, step + 1):
+                        continue
+                own.append(SourcePart((names[number],), tuple(bounds)))
+        if held and own:
+            found.setdefault(int(claims.member[i]), []).extend(own)
+    return dict(sorted(found.items()))
+
+
+def _chunks(array: LogicalArray, asked: _Asked) -> list[SourceChunk]:
+    """The stored chunks that hold a selection."""
+    manifest, tables, found = array.manifest, {}, []
+    start, stop = manifest.region_bounds()
+    hit = np.ones(len(start), dtype=bool)
+    for axis in range(manifest.ndim):
+        hit &= asked.touches(axis, start[:, axis], stop[:, axis])
+    for i in np.flatnonzero(hit).tolist():
+        row = manifest.regions.row(i)
+        name = manifest.members[row.member]
+        if name not in tables:
+            member = array.members[name]
+            path = f"{array.path}/{name}".strip("/")
+            tables[name] = member.shards or member.chunks, chunk_table(array.store, path, member.ndim)
+        grain, table = tables[name]
+        region = manifest.elements(row.box)
+        part = region.intersect(asked.box)
+        assert part is not None
+        inside = manifest.to_member(row, part)
+        first, last = (np.array(ends) for ends in inside.in_units(grain))
+        rows = np.flatnonzero(((table.index >= first) & (table.index < last)).all(axis=1))
+        for j in rows.tolist():
+            index = tuple(table.index[j].tolist())
+            whole = Box.of((k * c, (k + 1) * c) for k, c in zip(index, grain, strict=True))
+            shown = manifest.from_member(row, whole).intersect(region)
+            if shown is None or not all(asked.touches(d, a, b) for d, (a, b) in enumerate(shown.bounds)):
+                continue
+            virtual = table.kind[j] == VIRTUAL
+            url = table.location[j] if virtual else ""
+            found.append(
+                SourceChunk(url, int(table.offset[j]), int(table.nbytes[j]), shown.bounds, name, index)
+            )
+    return found
+
+
+def _holder(chunk: SourceChunk, ledger: Ledger, parts: Mapping[int, list[SourcePart]]) -> int:
+    """Which of these files a chunk came with: it lies there, or was copied or referenced from there."""
+    for number in parts:
+        if ledger.locations[number] == chunk.url:
+            return number
+    box = Box.of(chunk.bounds)
+    for number, own in parts.items():
+        if any(box.intersect(Box.of(part.bounds)) is not None for part in own):
+            return number
+    return -1
