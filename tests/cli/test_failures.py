@@ -14,6 +14,7 @@ LOOK = {
     "regions": (),
     "read": ("temperature",),
     "explain": ("temperature",),
+    "sources": ("temperature",),
     "log": ("temperature",),
     "diff": ("temperature", "main"),
     "report": ("temperature", "-o", "out.html"),
@@ -40,7 +41,7 @@ def here(tmp_path, monkeypatch):
 
 def test_every_verb_is_tested_here():
     listed = set(NAMES)
-    assert listed - set(EVERY) == {"create", "demo", "ingest"}
+    assert listed - set(EVERY) == {"create", "demo", "ingest", "lint"}
 
 
 @pytest.mark.parametrize("verb", EVERY)

@@ -7,17 +7,18 @@ from typing import Annotated, NoReturn
 import typer
 
 import intarsia
+from intarsia.cli.archive import ingest, lint, sources
 from intarsia.cli.demo import demo
-from intarsia.cli.fill import append, create, ingest
+from intarsia.cli.fill import append, create
 from intarsia.cli.keep import diff, log, restore, vacuum, verify
 from intarsia.cli.look import explain, info, read, regions, report, serve
 from intarsia.cli.reencode import compact, recode, rewrite
 from intarsia.cli.verb import Exit, complain
 
 VERBS = {
-    "Look": (info, regions, read, explain, log, diff, report, serve),
+    "Look": (info, regions, read, explain, sources, log, diff, report, serve),
     "Change": (create, append, ingest, recode, rewrite, compact, restore),
-    "Keep": (verify, vacuum),
+    "Keep": (lint, verify, vacuum),
     "Try": (demo,),
 }
 """Under the headings of the help."""

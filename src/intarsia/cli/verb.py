@@ -57,7 +57,7 @@ class Exit(IntEnum):
     """
 
     OK = 0, "done"
-    PROBLEMS = 1, "`verify` found problems"
+    PROBLEMS = 1, "`verify` found problems, `lint` files that would be refused, `sources` some that are gone"
     USAGE = 2, "the command line is wrong: an option, a selection, a codec that cannot be understood"
     NOT_FOUND = 3, "the store, array, version or file does not exist"
     REFUSED = 4, "it cannot be done as asked: bounds, alignment, overlap, data type, read-only"

@@ -1,0 +1,136 @@
+"""Commands about archives of files: every option of ingest, what lint says, which file holds what."""
+
+import inspect
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import intarsia
+from intarsia.cli.archive import Archive
+from tests.cli.program import document, failure, run, succeed
+from tests.cli.test_change import archive
+
+ELSEWHERE = {"files", "repo", "errors", "branch", "message", "dry_run"}
+"""Told by arguments that only some commands have."""
+
+ONLY_PYTHON = {"parser", "progress"}
+
+
+def test_every_option_of_ingest_is_on_the_command_line():
+    options = Archive(files=[]).options().keys()
+    assert options | ELSEWHERE | ONLY_PYTHON == inspect.signature(intarsia.ingest).parameters.keys()
+
+
+def test_dimensions_in_names_and_attributes_stacked_and_renamed_variables(tmp_path):
+    for member in range(2):
+        for date in ("20020601", "20020602"):
+            bands = {f"b{i}": ("width", np.full(3, 10.0 * member + i)) for i in (1, 2)}
+            ds = xr.Dataset(bands, attrs={"realization": member})
+            ds.to_netcdf(tmp_path / f"x_{date}_{member}.nc")
+    arguments = (
+        "--dim", r"start=date:%Y%m%d:\d{8}", "--dim", "member=attribute:realization",
+        "--stack", "b=band:1=b1,2=b2", "--rename", "width=x", "--workers", "2", "--copy", "never",
+    )  # fmt: skip
+    succeed("ingest", tmp_path / "store", tmp_path / "*.nc", *arguments)
+    ds = xr.open_dataset(intarsia.authorize(intarsia.open_repository(tmp_path / "store")), engine="intarsia")
+    assert ds.b.sizes == {"band": 2, "start": 2, "member": 2, "x": 3}
+    assert ds.band.values.tolist() == [1, 2]
+    assert ds.b.sel(band=2, member=1, start="2002-06-02").values.tolist() == [12, 12, 12]
+    again = ("--dim", r"run=name:_(\d)\.nc", "--concat-dim", "width", "--variable", "b1", "--dtype", "b1=f4")
+    assert "steps of" not in succeed("lint", tmp_path / "x_20020601_*.nc", *again[:2], *again[4:])
+
+
+def test_load_coordinate_nulls_and_units(tmp_path):
+    for i in range(2):
+        numbers = xr.Variable(
+            "t", np.array([i, -1], "i2"), {"_FillValue": np.int16(-1), "units": "m" * (1 + i)}
+        )
+        ds = xr.Dataset({"v": numbers, "w": ("t", [1.0 * i, 2.0])})
+        ds.to_netcdf(tmp_path / f"{i}.nc")
+    arguments = ("--concat-dim", "t", "--load", "w", "--nulls", "--units", "ignore", "--dtype", "v=int32")
+    succeed("ingest", tmp_path / "store", tmp_path / "*.nc", *arguments)
+    opened = intarsia.authorize(intarsia.open_repository(tmp_path / "store"))
+    assert intarsia.open(opened, "v")[...].tolist() == [0, None, 1, None]
+    assert intarsia.open(opened, "v").dtype == "int32"
+    assert xr.open_dataset(opened, engine="intarsia").w.values.tolist() == [0, 2, 1, 2]
+    (tmp_path / "0.nc").rename(tmp_path / "x-7.nc")
+    (tmp_path / "1.nc").rename(tmp_path / "x-3.nc")
+    for path in tmp_path.glob("*.nc"):
+        with xr.open_dataset(path) as ds:
+            one = ds.isel(t=[0]).load()
+        one.to_netcdf(path)
+    arguments = ("--concat-dim", "t", "--coordinate", r"name:-(\d)", "--units", "ignore")
+    succeed("ingest", tmp_path / "other", tmp_path / "x-*.nc", *arguments)
+    opened = intarsia.authorize(intarsia.open_repository(tmp_path / "other"))
+    assert xr.open_dataset(opened, engine="intarsia").t.values.tolist() == [3, 7]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--dim", "member"),
+        ("--dim", "member=nowhere:x"),
+        ("--dim", "member=name:("),
+        ("--dim", "member=date:%Y"),
+        ("--stack", "b=band"),
+        ("--rename", "width"),
+        ("--coordinate", "attribute:x"),
+        ("--dtype", "f4"),
+    ],
+    ids=" ".join,
+)
+def test_options_that_cannot_be_understood(tmp_path, wrong):
+    archive(tmp_path / "archive", [1])
+    said = failure("lint", tmp_path / "archive/*.nc", *wrong, code=2)
+    assert wrong[0].strip("-") in said
+
+
+def test_lint_tells_runs_and_drifts_and_ends_with_1_if_a_file_is_refused(tmp_path):
+    folder = archive(tmp_path / "archive", range(1, 5))
+    said = document("lint", folder / "*.nc")
+    assert [run["files"] for run in said["runs"]] == [2, 2]
+    assert [(drift["kind"], drift["files"]) for drift in said["drifts"]] == [("codecs", 2)]
+    assert said["refused"] == 0
+    printed = succeed("lint", folder / "*.nc", "--concat-dim", "time")
+    assert "shuffle+zlib-4 instead of raw" in printed
+    assert "would be: 4 added" in printed
+    (folder / "05.nc").write_bytes((folder / "04.nc").read_bytes())
+    ran = run("lint", folder / "*.nc", "--concat-dim", "time")
+    assert ran.code == 1
+    assert "05.nc" in ran.out
+    assert "overlap='first'" in ran.out
+    assert run("lint", folder / "*.nc", "--overlap", "last").code == 0
+    ran = run("lint", folder / "*.nc", "--json")
+    assert ran.code == 1
+    assert '"options": ["overlap"]' in ran.out
+    assert not (tmp_path / "store").exists()
+
+
+def test_lint_holds_files_against_a_dataset(tmp_path):
+    folder = archive(tmp_path / "archive", range(1, 5))
+    succeed("ingest", tmp_path / "store", folder / "0[12].nc", "--concat-dim", "time")
+    said = document("lint", folder / "*.nc", "--concat-dim", "time", "--into", tmp_path / "store")
+    assert said["summary"] == "2 added, 2 unchanged"
+    assert document("info", tmp_path / "store", "sst")["shape"] == [2, 4]
+    assert document("lint", folder / "*.nc", "--into", tmp_path / "nowhere")["summary"] == "4 added"
+
+
+def test_sources_lead_from_an_index_to_a_file_and_tell_what_is_gone(tmp_path):
+    folder, store = archive(tmp_path / "archive", range(1, 5)), tmp_path / "store"
+    succeed("ingest", store, folder / "*.nc", "--concat-dim", "time")
+    said = document("sources", store)
+    assert [(file["state"], file["parts"][0]["bounds"]) for file in said["files"]] == [
+        ("present", [[i, i + 1]]) for i in range(4)
+    ]
+    said = document("sources", store, "sst", "2, 0")
+    (file,) = said["files"]
+    assert file["url"].endswith("03.nc")
+    assert [chunk["bounds"] for chunk in file["chunks"]] == [[[2, 3], [0, 4]]]
+    assert "03.nc" in succeed("sources", store, "sst", "2, 0")
+    (folder / "03.nc").unlink()
+    ran = run("sources", store, "sst")
+    assert ran.code == 1
+    assert "1 of them not as they were" in ran.out
+    assert "4 files\n" in succeed("sources", store, "sst", "--no-check")
+    assert "of shape" in failure("sources", store, "sst", "9", code=4)
