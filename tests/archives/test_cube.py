@@ -153,7 +153,7 @@ def test_any_tiles_in_any_order_and_portions_are_the_outer_join(tiling, data):
 def test_five_hundred_tilings_are_what_xarray_combines():
     asked = []
 
-    @settings(max_examples=1000)
+    @settings(max_examples=2000)
     @given(tilings(), st.data())
     def check(tiling, data):
         if sum(asked) < 500:

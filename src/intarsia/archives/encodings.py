@@ -6,7 +6,7 @@ them too before manifests had packings.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -174,8 +174,7 @@ class SourceEncoding:
     @property
     def short_codecs(self) -> str:
         """The source's own codecs in a few words."""
-        own = [codec for codec in self.codecs if codec["name"] != "bytes" and not _is_filter(codec["name"])]
-        return "+".join(_short(codec) for codec in own) or "raw"
+        return source_codecs_text(self.codecs)
 
 
 @lru_cache
@@ -190,7 +189,17 @@ def _digest(parts: dict[str, Any]) -> str:
     return blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def _short(codec: dict[str, Any]) -> str:
+def source_codecs_text(codecs: Iterable[Mapping[str, Any]]) -> str:
+    """Codecs as the runs of a report name them: with their levels, without what the data type tells.
+
+    >>> source_codecs_text([{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 4}}])
+    'gzip-4'
+    """
+    own = [codec for codec in codecs if codec["name"] != "bytes" and not _is_filter(codec["name"])]
+    return "+".join(_short(codec) for codec in own) or "raw"
+
+
+def _short(codec: Mapping[str, Any]) -> str:
     level = codec.get("configuration", {}).get("level")
     name = str(codec["name"]).removeprefix("numcodecs.")
     return name if level is None else f"{name}-{level}"

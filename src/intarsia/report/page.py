@@ -10,6 +10,7 @@ from typing import Any
 
 from intarsia.array.upkeep import Problem
 from intarsia.report.drawing import COLOURS
+from intarsia.report.encodings import Timeline
 from intarsia.report.heat_map import cell_text, draw_heat, heat_cells, heat_scale
 from intarsia.report.region_map import draw_map, html_table, legend_table, region_table
 from intarsia.report.sections import MaskUse, SlotUse
@@ -87,7 +88,9 @@ def _asset(name: str) -> str:
     return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def render_page(title: str, about: str, reports: Sequence[ArrayReport]) -> str:
+def render_page(
+    title: str, about: str, reports: Sequence[ArrayReport], timelines: Sequence[Timeline] = ()
+) -> str:
     """The page. Everything it needs is inside; a policy forbids the browser to load or run anything else."""
     script = _asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -122,7 +125,7 @@ def render_page(title: str, about: str, reports: Sequence[ArrayReport]) -> str:
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
             f"<title>{markup(title)}</title><style>{_asset('page.css')}</style></head><body>",
             f'<header><h1>{markup(title)}</h1><p class="soft">{markup(about)}</p>{navigation}</header>',
-            f"<main>{''.join(sections)}</main>",
+            f"<main>{''.join(timeline.html() for timeline in timelines)}{''.join(sections)}</main>",
             "<noscript><p>Without JavaScript, the newest version is shown.</p></noscript>",
             f'<script type="application/json" id="data">{embedded_json(data)}</script>',
             f"<script>{script}</script></body></html>\n",

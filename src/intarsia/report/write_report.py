@@ -20,6 +20,7 @@ from intarsia.array.hierarchy import logical_arrays
 from intarsia.array.upkeep import Problem, verify
 from intarsia.errors import IntarsiaError, NotLogicalArrayError
 from intarsia.progress import Progress, silent
+from intarsia.report.encodings import timelines
 from intarsia.report.page import ArrayReport, Moment, render_page
 from intarsia.report.sections import mask_uses, slot_uses
 from intarsia.report.survey import harmonised, survey
@@ -53,7 +54,8 @@ def write_report(
 
     The page needs neither server nor network. It shows the map of the regions over at most `versions`
     versions, bytes by codec, the ratio of every chunk, masks of `conditional` members, slots, and what
-    `verify` finds; with `read_data` that reads every stored chunk.
+    `verify` finds; with `read_data` that reads every stored chunk. Of an ingested dataset it shows first
+    where the encoding of each variable changes.
 
     >>> import intarsia, tempfile
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -81,7 +83,7 @@ def write_report(
     now = datetime.datetime.now(datetime.UTC)
     about = f"Written on {now:%Y-%m-%d %H:%M} UTC by intarsia {version('intarsia')}."
     name = title or (str(store) if isinstance(store, str | os.PathLike) else "Logical arrays")
-    page = render_page(name, about, reports)
+    page = render_page(name, about, reports, timelines(place, {each.path: each.now for each in reports}))
     progress(len(paths), len(paths))
     with whole_file(Path(file)) as stream:
         stream.write(page.encode("utf-8", "backslashreplace"))

@@ -1,0 +1,180 @@
+"""The timeline of an ingested dataset: how each variable is encoded along the axis on which files follow."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from intarsia.archives.coordinates import labels
+from intarsia.archives.encodings import source_codecs_text
+from intarsia.archives.ledger import Dataset
+from intarsia.array.hierarchy import open_group
+from intarsia.array.table import NONE, Ints
+from intarsia.report.drawing import COLOURS, PLANE_WIDTH, RIGHT, Cell, project, swatch, text
+from intarsia.report.members import MemberFacts
+from intarsia.report.region_map import html_table
+from intarsia.report.survey import Survey
+from intarsia.words import count_text, markup
+
+MOST_CELLS = 160
+"""Of one variable: longer series are put together."""
+
+BAR, GAP, TOP, NAMES = 18.0, 8.0, 6.0, 130.0
+"""Height of a bar, space between two, above all, and for the names at the left."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The variables of one dataset, side by side.
+
+    >>> Timeline("", "time", (), {}).html()
+    ''
+    """
+
+    path: str
+    """Of the dataset."""
+
+    dim: str
+    """The dimension along which files follow one another."""
+
+    ends: tuple[str, ...]
+    """Coordinates of its first and last step, if it has any."""
+
+    surveys: Mapping[str, Survey]
+    """The variables."""
+
+    def html(self) -> str:
+        """A section of the report."""
+        rows = {name: seen for name, seen in self.surveys.items() if len(seen)}
+        if not rows:
+            return ""
+        encodings = {name: _encodings(seen) for name, seen in rows.items()}
+        names = _ranked(rows, encodings)
+        place = {words: min(i, len(COLOURS) - 1) for i, words in enumerate(names)}
+        drawn = [
+            part
+            for i, (name, seen) in enumerate(rows.items())
+            for part in self._bar(i, name, seen, np.array([place[words] for words in encodings[name]]))
+        ]
+        height = TOP + len(rows) * (BAR + GAP) + 18
+        width = NAMES + PLANE_WIDTH + RIGHT
+        below = height - 6
+        drawn += [text(NAMES, below, self.ends[0] if self.ends else "0", "soft", size=11)]
+        drawn += [text(NAMES + PLANE_WIDTH / 2, below, self.dim, "ink", "middle")]
+        drawn += [text(NAMES + PLANE_WIDTH, below, self.ends[-1] if self.ends else "", "soft", "end", 11)]
+        about = markup(f"Encodings along {self.dim}, a bar for each of {count_text(len(rows), 'variable')}")
+        title = f" of <code>{markup(self.path)}</code>" if self.path else ""
+        legend = [(swatch(i, words), f"{count:,}") for i, (words, count) in enumerate(_legend(names))]
+        return "".join(
+            [
+                f'<section class="encodings"><h2>Encodings{title}</h2>',
+                '<p class="soft">Where files begin to be encoded in another way; where several lie in one '
+                "place, each has its share of the bar.</p>",
+                '<div class="map" tabindex="0" role="group" '
+                'aria-label="Encodings by variable; arrow keys go from one to the next">',
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
+                f'width="{width:g}" height="{height:g}" role="img" aria-label="{about}">',
+                *drawn,
+                "</svg>",
+                '<p class="readout" aria-live="polite"></p></div>',
+                html_table(("Encoding", "Regions"), legend, "encodings"),
+                "</section>",
+            ]
+        )
+
+    def _bar(self, number: int, name: str, seen: Survey, group: Ints) -> Iterator[str]:
+        """One variable: its name, and what it is made of from left to right."""
+        top = TOP + number * (BAR + GAP)
+        yield text(NAMES - 8, top + BAR - 5, name, "ink", "end", longest=20)
+        axis = (seen.manifest.dimension_names or ()).index(self.dim)
+        shape = seen.manifest.shape
+        for cell in project(shape, seen.start, seen.stop, group, (axis,), MOST_CELLS):
+            x = NAMES + cell.start[0] / shape[axis] * PLANE_WIDTH
+            width = max(0.8, (cell.stop[0] - cell.start[0]) / shape[axis] * PLANE_WIDTH - 0.5)
+            y, whole = top, sum(share for _, share in cell.shares)
+            title = markup(self._words(name, seen, cell), 1000)
+            for place, share in cell.shares:
+                height = BAR * share / max(whole, 1.0)
+                yield (
+                    f'<rect class="region" x="{x:.5g}" y="{y:.5g}" width="{width:.4g}" height="{height:.4g}" '
+                    f'fill="{COLOURS[place]}"><title>{title}</title></rect>'
+                )
+                y += height
+
+    def _words(self, name: str, seen: Survey, cell: Cell) -> str:
+        """What there is to know of some steps of a variable."""
+        rows = [seen.row(i) for i in cell.regions[:50].tolist()]
+        packings = list(dict.fromkeys(row.packing for row in rows if row.packing))
+        members = dict.fromkeys(seen.manifest.regions.member[cell.regions].tolist())
+        kinds = list(dict.fromkeys(_words(seen.facts[member]) for member in members))
+        lines = [f"{name}, {self.dim} {cell.start[0]} to {cell.stop[0] - 1}", *kinds[:4]]
+        if packings:
+            more = f" and {len(packings) - 1} more" if len(packings) > 1 else ""
+            lines.append(f"Packing {packings[0]}{more}")
+        return "\n".join(lines)
+
+
+def _words(fact: MemberFacts) -> str:
+    """The encoding of a member, in the words of the runs that a dry run shows."""
+    codecs = fact.names if fact.problem else source_codecs_text(fact.codecs)
+    return f"{codecs}, chunks {'x'.join(map(str, fact.chunks))}"
+
+
+def _encodings(seen: Survey) -> list[str]:
+    """How every region is encoded, in words."""
+    table = seen.manifest.regions
+    of_member = [_words(fact) for fact in seen.facts]
+    packed = (table.packing != NONE).tolist()
+    pairs = zip(table.member.tolist(), packed, strict=True)
+    return [of_member[member] + (", packed" if is_packed else "") for member, is_packed in pairs]
+
+
+def _ranked(rows: Mapping[str, Survey], encodings: Mapping[str, list[str]]) -> dict[str, int]:
+    """The encodings, those first that hold most, and how many regions have each."""
+    weight: dict[str, float] = {}
+    count: dict[str, int] = {}
+    for name, seen in rows.items():
+        for words, nbytes in zip(encodings[name], seen.nbytes.tolist(), strict=True):
+            weight[words] = weight.get(words, 0.0) + nbytes
+            count[words] = count.get(words, 0) + 1
+    return {words: count[words] for words in sorted(weight, key=lambda words: (-weight[words], words))}
+
+
+def _legend(names: Mapping[str, int]) -> list[tuple[str, int]]:
+    """An entry for every colour; the last one stands for all others, if they are more."""
+    listed = list(names.items())
+    if len(listed) <= len(COLOURS):
+        return listed
+    rest = listed[len(COLOURS) - 1 :]
+    return [*listed[: len(COLOURS) - 1], (f"{len(rest)} others", sum(count for _, count in rest))]
+
+
+def timelines(store: object, surveys: Mapping[str, Survey]) -> list[Timeline]:
+    """A timeline for every dataset that was ingested, of those of its arrays that are given by their paths.
+
+    >>> timelines({}, {})
+    []
+    """
+    datasets: dict[str, dict[str, Survey]] = {}
+    for path, seen in surveys.items():
+        parent, _, name = path.rpartition("/")
+        datasets.setdefault(parent, {})[name] = seen
+    found = []
+    for parent, arrays in datasets.items():
+        ledger = Dataset.read_ledger(store, parent)
+        if not ledger.dims:
+            continue
+        dim = ledger.dims[0]
+        along = {name: seen for name, seen in arrays.items() if dim in (seen.manifest.dimension_names or ())}
+        found.append(Timeline(parent, dim, _ends(store, parent, dim), along))
+    return found
+
+
+def _ends(store: object, path: str, dim: str) -> tuple[str, ...]:
+    """The first and the last coordinate of a dimension, as people write them."""
+    group = open_group(store, path, "r")
+    if dim not in group:
+        return ()
+    dataset = Dataset(plain={dim: group[dim]})
+    values = dataset.values(dim)
+    return tuple(labels(values[[0, -1]], dataset.attrs(dim))) if len(values) else ()
