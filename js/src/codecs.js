@@ -215,7 +215,7 @@ export async function bytesCodecOrNull(codec) {
 
 /** Names that are not looked for among zarrita's codecs from bytes to bytes. */
 const NOT_BYTES = new Set([
-	...["bytes", "packbits", "optional", "zarrs.optional", "sharding_indexed", "transpose", "vlen-utf8"],
+	...["bytes", "packbits", "optional", "zarrs.optional", "reshape", "sharding_indexed", "transpose", "vlen-utf8"],
 	...[
 		"cast_value",
 		"scale_offset",

@@ -110,6 +110,17 @@ async function arrayToArray(codec, spec) {
 			}),
 		};
 	}
+	if (name === "reshape") {
+		const shape = reshaped(codec, spec.shape);
+		return {
+			encoded: { ...spec, shape },
+			decode: (chunk) => ({
+				data: inOrder(chunk, allocate(spec.type, sizeOf(shape))),
+				shape: spec.shape,
+				stride: stridesOf(spec.shape),
+			}),
+		};
+	}
 	const theirs = await registry.get(/** @type {any} */ (name))?.();
 	valid(
 		theirs && typeof spec.type === "string" && spec.type !== "float16",
@@ -125,6 +136,46 @@ async function arrayToArray(codec, spec) {
 	valid(made.kind === "array_to_array", `codec ${name}: it cannot stand here`);
 	const { dataType, fillValue } = made.getEncodedMeta?.(told) ?? told;
 	return { decode: (chunk) => made.decode(chunk), encoded: { ...spec, type: dataType, fill: fillValue } };
+}
+
+/**
+ * What the codec `reshape` makes of a chunk.
+ *
+ * @param {CodecObject} codec
+ * @param {number[]} shape
+ * @returns {number[]}
+ */
+function reshaped(codec, shape) {
+	checkFields(codec, ["shape"]);
+	/** @type {any[]} */
+	const asked = codec.configuration.shape;
+	const text = `codec reshape: ${JSON.stringify(asked)}`;
+	const isSize = (/** @type {any} */ size) => size === -1 || (Number.isInteger(size) && size > 0);
+	valid(
+		Array.isArray(asked) && asked.every((size) => Array.isArray(size) || isSize(size)),
+		`${text} is no shape`,
+	);
+	const axes = asked.filter(Array.isArray).flat();
+	valid(
+		axes.every((axis, i) => Number.isInteger(axis) && axis < shape.length && axis > (i ? axes[i - 1] : -1)),
+		`${text}: the axes do not increase, or there are no such axes in a chunk of ${shape}`,
+	);
+	const made = asked.map((size) =>
+		Array.isArray(size) ? sizeOf(size.map((/** @type {number} */ axis) => shape[axis])) : size,
+	);
+	const open = made.indexOf(-1);
+	if (open >= 0) made[open] = sizeOf(shape) / sizeOf(made.filter((size) => size !== -1));
+	valid(
+		made.every(Number.isInteger) && !made.includes(-1) && sizeOf(made) === sizeOf(shape),
+		`${text} does not fit chunks of ${shape}`,
+	);
+	asked.forEach((size, i) => {
+		if (!Array.isArray(size) || !size.length) return;
+		const before = sizeOf(made.slice(0, i)) === sizeOf(shape.slice(0, size[0]));
+		const behind = sizeOf(made.slice(i + 1)) === sizeOf(shape.slice(size[size.length - 1] + 1));
+		valid(before && behind, `${text}: axis ${i} is not made of the axes ${size}`);
+	});
+	return made;
 }
 
 /**

@@ -25,5 +25,6 @@ KNOWN = {
             ["packbits/refused-padding-bits", "optional/refused-mask-of-two", "optional/refused-null-data"],
         ),
         5: ("an inner data type without a `configuration` is not read.", ["optional/unsaid"]),
+        6: ("axes in a list behind an axis that became two are refused.", ["reshape/split"]),
     }
 }

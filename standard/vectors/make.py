@@ -12,6 +12,7 @@ from standard.vectors.generate import (
     packbits,
     packings,
     refused,
+    reshape,
     views,
 )
 
@@ -39,6 +40,7 @@ FAMILIES = (
     headers.pads,
     headers.offsets,
     headers.shuffles,
+    reshape.reshapes,
     packbits.packbits,
     optional.optionals,
     layouts.version_1,

@@ -18,7 +18,7 @@ from standard.vectors.vectors import Vector, difference, vectors
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "spec" / "vectors.md"
 JAVASCRIPT = "JavaScript"
-CODECS = ("conditional", "pad", "offset", "shuffle", "packbits", "optional")
+CODECS = ("conditional", "pad", "offset", "shuffle", "reshape", "packbits", "optional")
 FAMILIES = (*CODECS, "manifest-1", "manifest-2", "members")
 
 TITLES = {

@@ -15,7 +15,7 @@ from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.dtype import ZDType, parse_dtype
 
 from intarsia.casting import Casting, cast_values
-from intarsia.codecs import CodecLike, PackBitsCodec, parse_codecs
+from intarsia.codecs import CodecLike, PackBitsCodec, ReshapeCodec, parse_codecs
 from intarsia.errors import NullsPresentError, ShapeError
 from intarsia.nullable import (
     NullableArray,
@@ -248,9 +248,9 @@ def codecs_for(data_type: ZDType[Any, Any], codecs: Iterable[CodecLike] | None) 
     parsed = parse_codecs(codecs, default_serializer(data_type.innermost))
     if any(isinstance(codec, NullableCodec | ShardingCodec) for codec in parsed):
         return tuple(on_present_values(codec) for codec in parsed)
-    # Values lie in a row among the data_codecs, so what turns the axes around stays in front.
-    turning = [codec for codec in parsed if isinstance(codec, TransposeCodec)]
-    values = [codec for codec in parsed if not isinstance(codec, TransposeCodec)]
+    # Values lie in a row among the data_codecs, so what moves the axes stays in front.
+    turning = [codec for codec in parsed if isinstance(codec, TransposeCodec | ReshapeCodec)]
+    values = [codec for codec in parsed if codec not in turning]
     compressed = any(isinstance(codec, BytesBytesCodec) for codec in values)
     masks: list[CodecLike] = [PackBitsCodec(), ZstdCodec()] if compressed else [PackBitsCodec()]
     return (*turning, optional_codec(data_type, mask_codecs=masks, data_codecs=values))

@@ -9,6 +9,7 @@ from .decide.rewrite import rewrite
 from .decide.trials import Sampled, Smallest
 from .header import OffsetCodec, PadCodec
 from .packbits import PackBitsCodec
+from .reshape import ReshapeCodec
 from .runtime import PaddingFunction
 from .shuffle import ShuffleCodec
 
@@ -24,6 +25,7 @@ __all__ = [
     "PackBitsCodec",
     "PadCodec",
     "PaddingFunction",
+    "ReshapeCodec",
     "Sampled",
     "ShuffleCodec",
     "Smallest",

@@ -23,8 +23,8 @@ from intarsia.errors import ChunkIndexUnknownError
 
 type Index = tuple[int, ...]
 
-SMALLEST_PROBE = 2
-"""Sizes of the axes of a probe start here: 1 and 0 are sizes that a codec may treat specially."""
+SMALLEST_PROBE = 1009
+"""Sizes of the axes of a probe start here: no codec names such a size, which could look as if axes moved."""
 
 
 class ChunkPlace(ABC):

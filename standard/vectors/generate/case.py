@@ -19,6 +19,10 @@ def transposed(*order):
     return {"name": "transpose", "configuration": {"order": list(order)}}
 
 
+def reshaped(*shape):
+    return {"name": "reshape", "configuration": {"shape": list(shape)}}
+
+
 def sharded(chunk_shape, codecs, location="end", index_codecs=(LITTLE, CRC)):
     configuration = {"chunk_shape": list(chunk_shape), "codecs": codecs, "index_codecs": list(index_codecs)}
     return {"name": "sharding_indexed", "configuration": {**configuration, "index_location": location}}

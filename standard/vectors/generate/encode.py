@@ -186,6 +186,10 @@ def _filtered(values, codec):
     configuration = codec["configuration"]
     if codec["name"] == "transpose":
         return values.transpose(configuration["order"])
+    if codec["name"] == "reshape":
+        sizes = configuration["shape"]
+        shape = [prod(values.shape[axis] for axis in s) if isinstance(s, list) else s for s in sizes]
+        return np.ascontiguousarray(values).reshape(shape)
     if codec["name"] == "scale_offset":
         return (values - values.dtype.type(configuration["offset"])) * values.dtype.type(
             configuration["scale"]

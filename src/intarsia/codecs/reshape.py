@@ -1,0 +1,121 @@
+"""The `reshape` codec: the same elements in the same order, as an array of another shape."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, NoReturn, Self
+
+from zarr.abc.codec import ArrayArrayCodec
+from zarr.core.buffer import NDBuffer
+from zarr.core.metadata.v3 import ChunkGridMetadata
+from zarr.dtype import ZDType
+
+from intarsia._compat import JSON, ArraySpec, RegularChunkGridMetadata
+from intarsia.codecs.base import ChunkNamingCodec, as_int, check_configuration, read_configuration
+from intarsia.errors import CodecConfigurationError
+
+type Size = int | tuple[int, ...]
+
+
+@dataclass(frozen=True, init=False)
+class ReshapeCodec(ChunkNamingCodec, ArrayArrayCodec):
+    """array -> array: the elements of a chunk in C order, in another shape; as registered in zarr-extensions.
+
+    >>> import zarr
+    >>> z = zarr.create_array({}, shape=(4, 3, 5), dtype="i2", filters=ReshapeCodec(shape=[[0, 1], -1]))
+    >>> z[...] = 7
+    >>> ReshapeCodec(shape=[[0, 1], -1]).encoded_shape((4, 3, 5))
+    (12, 5)
+    """
+
+    is_fixed_size = True
+
+    shape: tuple[Size, ...]
+    """For each axis of the result: a size, the axes of the chunk that it is made of, or -1 for the rest."""
+
+    def __init__(self, *, shape: Iterable[int | Iterable[int]]) -> None:
+        sizes: list[Any] = [
+            [as_int("reshape", "shape", axis) for axis in size]
+            if isinstance(size, Iterable)
+            else as_int("reshape", "shape", size)
+            for size in shape
+        ]
+        check_configuration("reshape", {"shape": sizes})
+        axes = [axis for size in sizes if isinstance(size, list) for axis in size]
+        if axes != sorted(set(axes)):
+            raise CodecConfigurationError(
+                f"codec 'reshape': shape: {sizes} names the axes {axes}, and they have to increase: elements "
+                "stay in their order. To turn axes around, put 'transpose' before it"
+            )
+        if sizes.count(-1) > 1:
+            raise CodecConfigurationError(f"codec 'reshape': shape: {sizes} leaves more than one size open")
+        frozen = tuple(tuple(size) if isinstance(size, list) else size for size in sizes)
+        object.__setattr__(self, "shape", frozen)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, JSON]) -> Self:
+        return cls(**read_configuration("reshape", data))
+
+    def to_dict(self) -> dict[str, JSON]:
+        sizes: list[JSON] = [list(size) if isinstance(size, tuple) else size for size in self.shape]
+        return {"name": "reshape", "configuration": {"shape": sizes}}
+
+    def encoded_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """What becomes of a chunk of `shape`; an error if it cannot become that."""
+        if any(axis >= len(shape) for size in self.shape if isinstance(size, tuple) for axis in size):
+            self._refuse(shape, f"it has {len(shape)} axes")
+        made = [prod(shape[axis] for axis in s) if isinstance(s, tuple) else s for s in self.shape]
+        elements, known = prod(shape), prod(size for size in made if size != -1)
+        if -1 in made and known:
+            made[made.index(-1)] = elements // known
+        if prod(made) != elements or -1 in made:
+            self._refuse(shape, f"{elements} elements do not fit")
+        for i, size in enumerate(self.shape):
+            # As many elements must lie before and behind, or the axis would run along others than it names.
+            if isinstance(size, tuple) and size:
+                before, behind = prod(shape[: size[0]]), prod(shape[size[-1] + 1 :])
+                if (prod(made[:i]), prod(made[i + 1 :])) != (before, behind):
+                    self._refuse(shape, f"axis {i} of the result would not be made of the axes {list(size)}")
+        return tuple(made)
+
+    def validate(
+        self, *, shape: tuple[int, ...], dtype: ZDType[Any, Any], chunk_grid: ChunkGridMetadata
+    ) -> None:
+        # Only how many elements there are: in front of this codec there may be others that turn the axes.
+        if isinstance(chunk_grid, RegularChunkGridMetadata):
+            elements = prod(chunk_grid.chunk_shape)
+            said = prod(size for size in self.shape if isinstance(size, int) and size != -1)
+            is_open = any(size == -1 or isinstance(size, tuple) for size in self.shape)
+            if said == 0 or elements % said or not (is_open or elements == said):
+                self._refuse(tuple(chunk_grid.chunk_shape), f"{elements} elements do not fit")
+
+    def _refuse(self, shape: tuple[int, ...], reason: str) -> NoReturn:
+        sizes = [list(size) if isinstance(size, tuple) else size for size in self.shape]
+        raise CodecConfigurationError(
+            f"codec 'reshape': a chunk of the shape {shape} cannot become {sizes}: {reason}"
+        )
+
+    def resolve_metadata(self, chunk_spec: ArraySpec) -> ArraySpec:
+        try:
+            return replace(chunk_spec, shape=self.encoded_shape(chunk_spec.shape))
+        except CodecConfigurationError:
+            # zarr also asks what becomes of the array as a whole, which need not fit. A chunk that does not
+            # is refused when it is encoded or decoded: until then its elements have as many axes.
+            row = (prod(chunk_spec.shape), *(1 for _ in self.shape))
+            return replace(chunk_spec, shape=row[: len(self.shape)])
+
+    def compute_encoded_size(self, input_byte_length: int, _chunk_spec: ArraySpec) -> int:
+        return input_byte_length
+
+    def _encode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+        return chunk_array.reshape(self.encoded_shape(chunk_spec.shape))
+
+    def _decode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+        self.encoded_shape(chunk_spec.shape)
+        return chunk_array.reshape(chunk_spec.shape)
+
+    async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+        return self._encode_sync(chunk_array, chunk_spec)
+
+    async def _decode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+        return self._decode_sync(chunk_array, chunk_spec)
