@@ -104,7 +104,7 @@ def test_other_types_of_arrow(array, expected):
 @pytest.mark.parametrize(
     ("array", "match"),
     [
-        (pa.array([{"a": 1}]), "struct.*cast it first"),
+        (pa.array([{"a": "text"}]), "struct.*cast it first"),
         (pa.array([[1], [2, 3]]), "cast it first"),
         (pa.array([[1, 2], None], pa.list_(pa.int8(), 2)), "whole list"),
         (pa.array([0], pa.timestamp("s", "Europe/Berlin")), "convert to UTC"),

@@ -129,13 +129,6 @@ def test_parts_that_do_not_fit(arguments, match):
         NullableValues(*arguments)
 
 
-def test_masks_of_fields_are_refused():
-    structured = np.ma.zeros(2, dtype=[("a", "i4"), ("b", "i4")])
-    structured.mask = [(True, False), (False, False)]
-    with pytest.raises(DataTypeError, match="masks of their own"):
-        NullableValues.of(structured)
-
-
 def test_equality_is_to_the_bit():
     a = NullableValues(np.array([0.0, np.nan, 1.0]), np.array([False, False, True]))
     for values, same in (([0.0, np.nan, 2.0], True), ([-0.0, np.nan, 1.0], False), ([0.0, 1.0, 1.0], False)):

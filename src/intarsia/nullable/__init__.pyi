@@ -5,6 +5,7 @@ from .convert import as_masked, as_nullable, from_anndata, from_geff
 from .create import create_array, open_array
 from .dtype import NullDType, OptionalDType, optional_dtype
 from .elements import NULL, Null, Some
+from .fields import struct_dtype
 from .lazy_blocks import to_dask
 from .nullable_values import NullableValues
 from .nulls import UNSET, dtype_without_nulls, without_nulls
@@ -34,6 +35,7 @@ __all__ = [
     "from_polars",
     "open_array",
     "optional_dtype",
+    "struct_dtype",
     "to_arrow",
     "to_dask",
     "to_pandas",

@@ -19,6 +19,7 @@ from intarsia.nullable.categories import Categories, is_categorical
 from intarsia.nullable.convert import as_nullable
 from intarsia.nullable.dtype import NullDType, OptionalDType
 from intarsia.nullable.elements import is_string
+from intarsia.nullable.fields import may_have_nulls
 from intarsia.nullable.nullable_values import NullableValues
 from intarsia.nullable.nulls import ATTRIBUTE, UNSET, check_na_object, from_attribute, strings
 from intarsia.words import place_text
@@ -222,7 +223,7 @@ class NullableArray(NDArrayOperatorsMixin):
             if data.null_count == 0:
                 return scalar
             return np.ma.masked if self.na_object is UNSET else self.na_object
-        if data.depth > 1:
+        if data.depth > 1 or may_have_nulls(self.dtype):
             return data
         if self.na_object is not UNSET:
             return strings(data, self.na_object)

@@ -8,7 +8,7 @@ in its nullable columns, GEFF (the graph exchange format of cell tracking) in it
 import array
 import datetime
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from itertools import chain, compress
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ from intarsia._icechunk import safe_store
 from intarsia.casting import Casting, cast, cast_values
 from intarsia.errors import DataTypeError
 from intarsia.nullable.elements import NULL, Null, Some, beneath, tagged, unwrap
+from intarsia.nullable.fields import PAIR, bare, is_pair
 from intarsia.nullable.nullable_values import NullableValues
 
 type _Array = np.ndarray[Any, Any]
@@ -210,6 +211,8 @@ def _array_of(present: list[Any], dtype: np.dtype[Any] | None, casting: Casting)
     """The objects as an array of `dtype`, or of what they have in common."""
     if not present:
         return np.empty(0, dtype=dtype)
+    if dtype is not None and is_pair(dtype):
+        return _pairs(present, dtype, casting)
     kinds = set(map(type, present))
     family, *others = {_family(kind) for kind in kinds}
     named = f"the elements ({', '.join(sorted({kind.__name__ for kind in kinds}))})"
@@ -295,6 +298,17 @@ def _records(present: list[Any], dtype: np.dtype[Any], casting: Casting) -> _Arr
     made = np.empty(len(present), dtype=dtype)
     for i, name in enumerate(names):
         made[name] = _array_of([record[i] for record in present], dtype[name], casting)
+    return made
+
+
+def _pairs(given: list[Any], dtype: np.dtype[Any], casting: Casting) -> _Array:
+    """An optional field, of values and nulls."""
+    whole = [bare(value, value.dtype) if isinstance(value, np.void) else value for value in given]
+    there = [not is_null_type(type(value)) for value in whole]
+    made = np.zeros(len(given), dtype=dtype)
+    made[PAIR[1]] = there
+    present = [value.value if isinstance(value, Some) else value for value in compress(whole, there)]
+    made[PAIR[0]][there] = _array_of(present, dtype[PAIR[0]], casting)
     return made
 
 

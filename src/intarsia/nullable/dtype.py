@@ -177,7 +177,14 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
     def _from_json_resolved(cls, data: DTypeJSON, *, resolver: Resolver) -> Self:
         if resolver.zarr_format != 3:
             return cls._from_json_v2(data)
-        return cls._read(data, resolver.at("configuration").resolve_data_type)
+        where = [key for key in resolver.loc if key != "configuration" or resolver.loc[-1] != key]
+        read: Any = cls._read
+        if "fields" in where[-3:]:  # a field of a struct, or a level of null further in
+            from intarsia.nullable.fields import OptionalField
+
+            read = OptionalField._read
+        made: Self = read(data, resolver.at("configuration").resolve_data_type)
+        return made
 
     @classmethod
     def _read(cls, data: DTypeJSON, resolve: Any) -> Self:
@@ -253,6 +260,8 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
             raise DataTypeError(f"fill_value {data!r} of {self}: {error}") from error
 
     def to_json_scalar(self, data: object, *, zarr_format: int) -> JSON:
+        if isinstance(data, np.generic):  # zarr's Struct asks for its fields, in which nulls have no room
+            raise DataTypeError(f"a field of {self}: make such a struct with nullable.struct_dtype")
         scalar = self.cast_scalar(data)
         if isinstance(scalar, Null):
             return None
@@ -281,10 +290,10 @@ def optional_dtype(dtype: Any, depth: int = 1, *, name: Spelling | None = None) 
     """
     if isinstance(dtype, str) and (match := re.fullmatch(r"\s*optional\[(.*)\]\s*", dtype)):
         inside = match[1].strip()
-        inner = optional_dtype(inside) if inside.startswith("optional[") else _parse(inside)
+        inner = optional_dtype(inside) if inside.startswith("optional[") else parsed_dtype(inside)
         made = OptionalDType(inner=inner)
     else:
-        parsed = _parse(dtype)
+        parsed = parsed_dtype(dtype)
         if isinstance(parsed, OptionalDType):
             made = parsed
         else:
@@ -298,7 +307,10 @@ def optional_dtype(dtype: Any, depth: int = 1, *, name: Spelling | None = None) 
     return made if name is None else made.with_name(name)
 
 
-def _parse(dtype: Any) -> _ZDType:
+def parsed_dtype(dtype: Any) -> _ZDType:
+    """Anything zarr takes for a dtype, or "optional[float64]", as a data type."""
+    if isinstance(dtype, str) and dtype.strip().startswith("optional["):
+        return optional_dtype(dtype)
     if (element := element_type(dtype)) is not None:
         dtype = element.dtype
     if isinstance(dtype, np.dtypes.StringDType):

@@ -13,7 +13,7 @@ import numpy as np
 
 from intarsia.casting import Casting, cast_values
 from intarsia.errors import DataTypeError, NullsPresentError
-from intarsia.nullable import elements
+from intarsia.nullable import elements, fields
 from intarsia.nullable.computing import Computing
 
 type Array = np.ndarray[Any, Any]
@@ -114,9 +114,7 @@ class NullableValues(Computing):
         if isinstance(array, np.ma.MaskedArray):
             mask = None if array.mask is np.ma.nomask else np.asarray(array.mask)
             if mask is not None and mask.dtype != np.bool_:
-                raise DataTypeError(
-                    "a masked array whose fields have masks of their own is not nullable data"
-                )
+                return cls(*fields.from_masked(array.data, mask)).at_depth(depth)
             plain = cls.of(array.data)  # whose strings may have nulls of their own
             if mask is not None:
                 plain = cls(plain.values, plain.is_null() | mask if plain.null_count else mask)
@@ -209,7 +207,7 @@ class NullableValues(Computing):
         return (part if part.ndim else part.item() for part in (self[i] for i in range(len(self))))
 
     def __repr__(self) -> str:
-        return f"NullableValues({self._shown()}, dtype={self.values.dtype})"
+        return f"NullableValues({self._shown()}, dtype={fields.described(self.values.dtype)})"
 
     def _shown(self) -> str:
         if self.ndim == 0:
@@ -232,7 +230,7 @@ class NullableValues(Computing):
         if self.shape != other.shape or not np.array_equal(self.missing, other.missing):
             return False
         present = self.missing == 0
-        mine, theirs = self.values[present], other.values[present]
+        mine, theirs = fields.settled(self.values[present]), fields.settled(other.values[present])
         if mine.dtype != theirs.dtype or mine.dtype.kind in "OT":
             return bool(np.array_equal(mine, theirs))
         return bool(mine.tobytes() == theirs.tobytes())
@@ -245,11 +243,19 @@ class NullableValues(Computing):
         """
         if self.size != 1:
             raise ValueError(f"item() needs exactly one element; there are {self.size}")
-        return elements.scalar_of(self.values.reshape(-1)[0], int(self.missing.reshape(-1)[0]), self.depth)
+        value = self.values.reshape(-1)[0]
+        if fields.may_have_nulls(self.values.dtype):
+            value = fields.bare(value, self.values.dtype)
+        return elements.scalar_of(value, int(self.missing.reshape(-1)[0]), self.depth)
 
     def tolist(self) -> Any:
         """Nested lists with None for null; levels of null become one."""
-        return self.masked(collapse=True).tolist()
+        if self.values.dtype.names is None:
+            return self.masked(collapse=True).tolist()
+        records = np.full(self.shape, None, dtype=object)
+        for at in np.argwhere(self.missing == 0):
+            records[tuple(at)] = fields.bare(self.values[tuple(at)], self.values.dtype)
+        return records.tolist()
 
     # -- leaving
 
@@ -260,6 +266,13 @@ class NullableValues(Computing):
                 f"a masked array has one kind of null, and this data has {self.depth}: "
                 "look at .missing, or lose the difference with masked(collapse=True)"
             )
+        if fields.may_have_nulls(self.values.dtype):
+            if not collapse:
+                raise DataTypeError(
+                    "a masked array does not tell a null struct from one whose fields are all null: look at "
+                    "the fields, x[name], or lose the difference with masked(collapse=True)"
+                )
+            return fields.masked(self.values, self.is_null())
         return np.ma.MaskedArray(self.values, mask=self.is_null())
 
     def filled(self, value: Any) -> Array:
@@ -285,8 +298,22 @@ class NullableValues(Computing):
     # -- working, as zarr needs it of an array
 
     def __getitem__(self, key: Any) -> NullableValues:
+        if isinstance(key, str):
+            return self._field(key)
         key = _as_view(key)
         return NullableValues(self.values[key], self.missing[key], self.depth)
+
+    def _field(self, name: str) -> NullableValues:
+        """A field of structs: null where it is, and where the struct is."""
+        values, levels = self.values[name], []
+        while fields.is_pair(values.dtype):
+            levels.append(values[fields.PAIR[1]])
+            values = values[fields.PAIR[0]]
+        depth = len(levels) or 1
+        missing = np.zeros(self.shape, dtype=np.uint8)
+        for level, there in reversed([*enumerate([~self.is_null(), *levels])]):
+            missing[~there] = depth - max(level - 1, 0)
+        return NullableValues(values, missing, depth)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(value, elements.Null | elements.Some) or value is None or value is np.ma.masked:
@@ -357,14 +384,20 @@ class NullableValues(Computing):
             return source.copy() if copy else source
         values: Array
         if source.null_count == 0:
-            values = cast_values(source.values, element.dtype, casting=casting)
+            values = self._cast(source.values, element.dtype, casting)
         else:
             # What lies beneath a null need not be convertible, so only the present are.
             values = np.empty(source.shape, dtype=element.dtype)
             values[...] = elements.beneath(element.dtype)
             present = source.missing == 0
-            values[present] = cast_values(source.values[present], element.dtype, casting=casting)
+            values[present] = self._cast(source.values[present], element.dtype, casting)
         return NullableValues(values, source.missing.copy() if copy else source.missing, element.depth)
+
+    @staticmethod
+    def _cast(values: Array, dtype: np.dtype[Any], casting: Casting) -> Array:
+        if fields.may_have_nulls(values.dtype) or fields.may_have_nulls(dtype):
+            return fields.cast_fields(values, dtype, casting)
+        return cast_values(values, dtype, casting=casting)
 
     def view(self, dtype: Any = None) -> NullableValues:
         """Refused: the bytes of the values say nothing about the nulls."""

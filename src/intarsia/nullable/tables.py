@@ -15,6 +15,7 @@ from intarsia._compat import pandas_memory
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.extras import extra
 from intarsia.nullable.elements import is_string
+from intarsia.nullable.fields import cast_fields, pair_of
 from intarsia.nullable.nullable_values import NullableValues
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ def _flat_to_arrow(pa: ModuleType, data: NullableValues) -> Any:
     if missing.any():
         bitmap = pa.py_buffer(np.packbits(~missing, bitorder="little"))
     kind = values.dtype.kind
+    if names := values.dtype.names:
+        parts = [to_arrow(data[name]) for name in names]
+        return pa.StructArray.from_arrays(parts, names, mask=pa.array(missing))
     if is_string(values.dtype) or kind in "USO":
         objects = values.astype(object)
         return pa.array(objects, type=pa.large_binary() if kind in "SO" else pa.large_string(), mask=missing)
@@ -121,6 +125,8 @@ def _flat_from_arrow(pa: ModuleType, array: Any) -> NullableValues:
     missing = np.zeros(size, dtype=np.bool_)
     if bitmap is not None:
         missing = ~_bits(bitmap, offset, size)
+    if pa.types.is_struct(kind):
+        return NullableValues(_records_from_arrow(array, missing), missing)
     if pa.types.is_boolean(kind):
         return NullableValues(_bits(array.buffers()[1], offset, size), missing)
     if any(is_text(kind) for is_text in _texts(pa.types)):
@@ -144,6 +150,24 @@ def _flat_from_arrow(pa: ModuleType, array: Any) -> NullableValues:
     buffer = array.buffers()[1]
     values = np.frombuffer(buffer, dtype=dtype, count=size, offset=offset * dtype.itemsize) if size else None
     return NullableValues(np.empty(0, dtype=dtype) if values is None else values, missing)
+
+
+def _records_from_arrow(array: Any, missing: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Structs; fields that may be null, as Arrow says, are optional ones."""
+    columns = {field.name: (from_arrow(array.field(field.name)), field.nullable) for field in array.type}
+    dtypes = [(name, column.values.dtype, may) for name, (column, may) in columns.items()]
+    if any(dtype.kind in "OT" for _, dtype, _ in dtypes):
+        raise DataTypeError(
+            f"the Arrow type {array.type}: fields of a struct have a fixed size: cast it first"
+        )
+    dtype = np.dtype([(name, pair_of(dtype) if may else dtype) for name, dtype, may in dtypes])
+    made = np.zeros(len(array), dtype=dtype)
+    for name, (column, may) in columns.items():
+        there = ~(column.is_null() | missing)
+        if not may and column.null_count > np.count_nonzero(missing):
+            raise NullsPresentError(f"the field {name!r} holds nulls, although it says that it does not")
+        made[name][there] = cast_fields(column.values[there], dtype[name], "same_kind")
+    return made
 
 
 def _is_time(pa: ModuleType, kind: Any) -> bool:
@@ -287,7 +311,7 @@ def _column(pd: ModuleType, data: NullableValues) -> Any:
         objects = values.astype(object)
         objects[missing] = pd.NA
         return pd.array(objects, dtype=pd.StringDtype(na_value=pd.NA))
-    if kind in "OS" or dtype == np.float16:
+    if kind in "OS" or dtype.names or dtype == np.float16:
         return pd.arrays.ArrowExtensionArray(to_arrow(data))
     if kind in "mM":
         values = in_common_unit(values)

@@ -1,0 +1,228 @@
+"""Fields of structs that may be null: an experiment, since nobody has specified how they are stored.
+
+The registered `struct` wants fields of a fixed size, and `bytes` says nothing about `optional`. Here such a
+field is a pair, in memory and in the bytes: the value, zeros where there is none, and a byte that is 1 where
+there is one. So it is a struct like any other to whoever selects, copies, shards or compresses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.dtype import Struct
+
+from intarsia._compat import JSON
+from intarsia.casting import Casting, cast_values
+from intarsia.errors import DataTypeError, NullsPresentError
+from intarsia.nullable.dtype import EXPERIMENTAL, OptionalDType, parsed_dtype
+
+type _Array = np.ndarray[Any, Any]
+type _DType = np.dtype[Any]
+
+PAIR = ("value", "not null")
+"""Names of the parts of an optional field; nobody's own fields are called so."""
+
+
+def pair_of(dtype: _DType) -> _DType:
+    """What an optional field of values of `dtype` is to NumPy."""
+    return np.dtype([(PAIR[0], dtype), (PAIR[1], np.bool_)])
+
+
+def is_pair(dtype: _DType) -> bool:
+    """Whether `dtype` is that of an optional field."""
+    return dtype.names == PAIR
+
+
+def may_have_nulls(dtype: _DType) -> bool:
+    """Whether a struct of this dtype has optional fields, at any depth.
+
+    >>> may_have_nulls(np.dtype([("x", pair_of(np.dtype("f4")))])), may_have_nulls(np.dtype("f4"))
+    (True, False)
+    """
+    return any(is_pair(dtype[name]) or may_have_nulls(dtype[name]) for name in dtype.names or ())
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class OptionalField(OptionalDType):
+    """The data type `optional` as that of a field in a struct."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not zarr.config.get(EXPERIMENTAL, False):
+            raise DataTypeError(
+                f"a field of {self}: how structs with optional fields are stored is experimental, and other "
+                f"programs cannot read them.\n  To use them: zarr.config.set({{{EXPERIMENTAL!r}: True}})"
+            )
+        if self.inner.to_native_dtype().kind in "OT":
+            raise DataTypeError(f"a field of {self}: fields of a struct have a fixed size")
+
+    @property
+    def item_size(self) -> int:
+        """That of the value: zarr asks whether byte order matters."""
+        return int(self.inner.to_native_dtype().itemsize)
+
+    def has_multi_byte_fields(self) -> bool:
+        """Likewise."""
+        return self.item_size > 1
+
+    def to_native_dtype(self) -> _DType:
+        return pair_of(self.inner.to_native_dtype())
+
+    def default_scalar(self) -> Any:
+        return np.zeros((), self.to_native_dtype())[()]
+
+    def from_json_scalar(self, data: JSON, *, zarr_format: int) -> Any:
+        scalar = super().from_json_scalar(data, zarr_format=zarr_format)
+        made = np.zeros((), self.to_native_dtype())
+        if data is not None:
+            made[()] = (scalar.value, True)  # type: ignore[union-attr]  # it is Some
+        return made[()]
+
+    def to_json_scalar(self, data: Any, *, zarr_format: int) -> JSON:
+        return [self.inner.to_json_scalar(data[PAIR[0]], zarr_format=3)] if data[PAIR[1]] else None
+
+
+def struct_dtype(fields: Mapping[str, Any] | Struct) -> Struct:
+    """A struct whose fields may be optional: by name, whatever `optional_dtype` and zarr take for a type.
+
+    Needs `zarr.config.set({"intarsia.experimental": True})` where a field is optional.
+
+    >>> with zarr.config.set({"intarsia.experimental": True}):
+    ...     point = struct_dtype({"x": "optional[float32]", "n": "int32"})
+    ...     data = [(0.5, 1), None, (None, 3)]
+    ...     from intarsia import nullable
+    ...     a = nullable.create_array({}, data=data, dtype=point)
+    ...     a[:], a[:]["x"]  # doctest: +NORMALIZE_WHITESPACE
+    (NullableValues([(0.5, 1), NULL, (None, 3)], dtype=[('x', '<f4', 'optional'), ('n', '<i4')]),
+     NullableValues([0.5, NULL, NULL], dtype=float32))
+    """
+    listed = fields.items() if isinstance(fields, Mapping) else fields.fields
+    return Struct(fields=tuple((name, _field_type(dtype)) for name, dtype in listed))
+
+
+def _field_type(dtype: Any) -> Any:
+    parsed = parsed_dtype(dtype)
+    if type(parsed) is OptionalDType:
+        return OptionalField(inner=_field_type(parsed.inner), name=parsed.name)
+    return struct_dtype(parsed) if type(parsed) is Struct else parsed
+
+
+def bare(value: Any, dtype: _DType) -> Any:
+    """An element of a struct, or what `item` makes of one, as a tuple with None for fields that are null."""
+    if is_pair(dtype):
+        return bare(value[0], dtype[PAIR[0]]) if value[1] else None
+    if dtype.names is None:
+        return value.item() if isinstance(value, np.generic) else value
+    return tuple(bare(part, dtype[name]) for part, name in zip(value, dtype.names, strict=True))
+
+
+def described(dtype: _DType) -> str:
+    """A dtype in words; in those of NumPy where no field is optional.
+
+    >>> described(np.dtype([("x", pair_of(np.dtype("<f4"))), ("n", "<i4")]))
+    "[('x', '<f4', 'optional'), ('n', '<i4')]"
+    """
+    if not may_have_nulls(dtype):
+        return str(dtype)
+    return f"[{', '.join(_described(name, dtype[name]) for name in dtype.names or ())}]"
+
+
+def _described(name: str, dtype: _DType) -> str:
+    optional = ""
+    while is_pair(dtype):
+        dtype, optional = dtype[PAIR[0]], f"{optional}, 'optional'"
+    return f"({name!r}, {described(dtype) if dtype.names else repr(dtype.str)}{optional})"
+
+
+def settled(values: _Array) -> _Array:
+    """A copy with zeros beneath every null, so that equal elements are equal to the bit."""
+    made = values.copy()
+    for name in made.dtype.names or ():
+        if is_pair(made.dtype[name]):
+            value = made[name][PAIR[0]]
+            value[...] = settled(value)
+            value[~made[name][PAIR[1]]] = np.zeros((), value.dtype)
+        elif made.dtype[name].names:
+            made[name] = settled(made[name])
+    return made
+
+
+def cast_fields(values: _Array, dtype: _DType, casting: Casting, what: str = "the values") -> _Array:
+    """Values of a struct with other fields of the same names, of which some may be null or no longer."""
+    if is_pair(dtype):
+        made = np.zeros(values.shape, dtype)
+        there, inner = np.ones(values.shape, np.bool_), values
+        if is_pair(values.dtype):
+            there, inner = values[PAIR[1]], values[PAIR[0]]
+        made[PAIR[1]] = there
+        made[PAIR[0]][there] = cast_fields(inner[there], dtype[PAIR[0]], casting, what)
+        return made
+    if is_pair(values.dtype):
+        if count := int(np.count_nonzero(~values[PAIR[1]])):
+            raise NullsPresentError(f"{count} of {what} are null, and {dtype} has no null")
+        return cast_fields(values[PAIR[0]], dtype, casting, what)
+    if not dtype.names or values.dtype.names != dtype.names:
+        return cast_values(values, dtype, casting=casting, what=what)
+    made = np.zeros(values.shape, dtype)
+    for name in dtype.names:
+        made[name] = cast_fields(values[name], dtype[name], casting, f"the field {name!r} of {what}")
+    return made
+
+
+def from_masked(values: _Array, mask: _Array) -> tuple[_Array, _Array]:
+    """Structs of a masked array, and where all of one is masked; where only a part is, with optional fields.
+
+    NumPy's masks of structs always are masks of their fields.
+    """
+    made = np.zeros(values.shape, _with_pairs(values.dtype))
+    hidden = _hide(made, values, mask)
+    in_part = mask.view(np.bool_).reshape(*mask.shape, -1) & ~hidden[..., None]
+    return (made if in_part.any() else values), hidden
+
+
+def _with_pairs(dtype: _DType) -> _DType:
+    if dtype.names is None:
+        return pair_of(dtype)
+    return np.dtype([(name, _with_pairs(dtype[name])) for name in dtype.names])
+
+
+def _hide(made: _Array, values: _Array, mask: _Array) -> _Array:
+    hidden: _Array = np.ones(values.shape, np.bool_)
+    for name in values.dtype.names or ():
+        if values.dtype[name].names:
+            hidden &= _hide(made[name], values[name], mask[name])
+            continue
+        made[name][PAIR[1]] = ~mask[name]
+        made[name][PAIR[0]][~mask[name]] = values[name][~mask[name]]
+        hidden &= mask[name]
+    return hidden
+
+
+def masked(values: _Array, missing: _Array) -> np.ma.MaskedArray[Any, Any]:
+    """As NumPy has it: fields with masks of their own."""
+    made: np.ma.MaskedArray[Any, Any] = np.ma.zeros(values.shape, _without_pairs(values.dtype))
+    mask = np.zeros(values.shape, np.ma.make_mask_descr(made.dtype))
+    _show(made.data, mask, values, missing)
+    made.mask = mask
+    return made
+
+
+def _without_pairs(dtype: _DType) -> _DType:
+    if is_pair(dtype):
+        return _without_pairs(dtype[PAIR[0]])
+    return np.dtype([(name, _without_pairs(dtype[name])) for name in dtype.names]) if dtype.names else dtype
+
+
+def _show(made: _Array, mask: _Array, values: _Array, missing: _Array) -> None:
+    for name in made.dtype.names or ():
+        part, hidden = values[name], missing
+        while is_pair(part.dtype):
+            part, hidden = part[PAIR[0]], hidden | ~part[PAIR[1]]
+        if part.dtype.names:
+            _show(made[name], mask[name], part, hidden)
+        else:
+            made[name], mask[name] = part, hidden
