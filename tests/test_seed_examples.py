@@ -340,7 +340,7 @@ def test_strings_with_an_na_object_are_stored_as_optional_strings(tmp_path):
     [
         ({"name": "optional", "configuration": {"base_type": "uint8"}}, "base_type"),
         (UINT8, "cannot be encoded by the codec 'bytes' by itself"),
-        ({"name": "optional", "configuration": {"name": "json", "configuration": {}}}, "'json'"),
+        ({"name": "optional", "configuration": {"name": "json", "configuration": {}}}, "not known.*'json'"),
         (
             {"name": "enum", "configuration": {"data_types": [{"name": "uint8"}, {"name": "string"}]}},
             "No Zarr data type found that matches {'name': 'enum'",
@@ -354,6 +354,19 @@ def test_documents_that_nobody_has_specified_are_refused_in_words(data_type, mat
     (tmp_path / "zarr.json").write_text(json.dumps(document))
     with pytest.raises((DataTypeError, ValueError), match=match):
         zarr.open_array(tmp_path)[:]
+
+
+@pytest.mark.parametrize("fill", [None, [None], [{"a": 1}], [[1, 2]], {"a": 1}, "text"])
+def test_fill_values_that_only_json_would_have_are_refused_in_words(fill, tmp_path):
+    codecs = [{"name": "optional", "configuration": {"mask_codecs": ["packbits"], "data_codecs": ["bytes"]}}]
+    for inner, match in (("json", "its inner data type is not known.*'json'"), ("uint8", "fill_value")):
+        if inner == "uint8" and fill is None:
+            continue  # null, and nothing to refuse
+        data_type = {"name": "optional", "configuration": {"name": inner, "configuration": {}}}
+        document = array_document((4,), (4,), data_type, fill, codecs)
+        (tmp_path / "zarr.json").write_text(json.dumps(document))
+        with pytest.raises(DataTypeError, match=match):
+            zarr.open_array(tmp_path)
 
 
 def test_a_struct_is_null_as_a_whole(tmp_path):

@@ -3,6 +3,7 @@
 import icechunk
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 import zarr
@@ -124,3 +125,31 @@ def test_plain_zarr_says_how_data_with_nulls_is_stored():
             group["x"] = values
     create_array(group, "inner/x", data=data)
     assert group["inner/x"][:].tolist() == open_array(group, "inner/x")[:].tolist() == [1, None]
+
+
+STRINGS = np.array(["x", np.nan], dtype=np.dtypes.StringDType(na_object=np.nan))
+HANDED_OVER = {
+    "NullableValues": as_nullable([1, None]),
+    "pandas": pd.Series([1, None], dtype="Int64"),
+    "arrow": pa.array([1, None]),
+    "polars": pl.Series([1, None]),
+    "list": [1, None],
+    "strings": STRINGS,
+}
+
+
+@pytest.mark.parametrize("what", HANDED_OVER)
+def test_what_zarr_itself_creates_of_nulls_is_an_error_and_the_call_to_use_works(what):
+    group, data = zarr.group({}), HANDED_OVER[what]
+    # Where our data type is asked, the error says what to call; the other errors are zarr's own.
+    match = r"nullable\.create_array\(group, name, data=" if what == "NullableValues" else None
+    for create in (
+        group.__setitem__,
+        lambda name, data: group.create_array(name, data=data),
+    ):
+        with pytest.raises((DataTypeError, TypeError, ValueError, AttributeError), match=match):
+            create("a", data)
+    array = create_array(group, "a", data=data)
+    assert array.read_nullable().is_null().tolist() == [False, True]
+    group["a"][:] = np.ma.masked_all(2, dtype=array.dtype)  # into an array that exists, zarr writes nulls
+    assert array.read_nullable().null_count == 2

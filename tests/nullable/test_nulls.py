@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 from intarsia.errors import DataTypeError, NullsPresentError
@@ -144,3 +146,45 @@ def test_only_three_can_be_kept():
         create_array({}, data=STRINGS, na_object=object())
     with pytest.raises(DataTypeError, match="the attribute 'na_object' is 'nil'"):
         from_attribute("nil")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("pandas.Series", pd.Series),
+        ("pd.DataFrame", pd.Series),
+        ("polars.Series", pl.Series),
+        ("pa.Array", pa.Array),
+    ],
+)
+def test_an_attribute_may_name_the_library(name, kind, tmp_path):
+    def create(path, **options):
+        create_array(tmp_path / path, attributes={"py_array_representation": name}, **options)
+        return open_array(tmp_path / path)
+
+    a = create("a", data=[1, None, 3])
+    assert isinstance(a[1:], kind)
+    assert as_nullable(a[1:]).tolist() == [None, 3]
+    assert a[0] == 1
+    assert a.read_nullable().tolist() == [1, None, 3]
+    a[1:] = a[:2]
+    assert a.read_nullable().tolist() == [1, 1, None]
+    assert isinstance(create("codes", data=pd.Categorical(["x", None]), categories=True)[:], kind)
+    for data in (np.array([1j]), np.array(["NaT"], "M8[s]")):  # not to be had there, or not apart from null
+        assert isinstance(create(data.dtype.kind, data=data)[:], np.ma.MaskedArray)
+    cube = create("cube", data=np.zeros((1, 1, 1)))[:]
+    assert isinstance(cube, np.ma.MaskedArray if kind is pd.Series else kind)
+
+
+def test_an_attribute_may_name_strings_or_masked_arrays():
+    def read(data, name, **options):
+        attributes = {"py_array_representation": name}
+        return create_array({}, data=data, attributes=attributes, **options)[:]
+
+    text = "np.typing.NDArray[np.dtypes.StringDType(na_object={})]"
+    assert np.isnan(read(["a", None], text.format("np.nan")).dtype.na_object)
+    assert read(["a", None], text.format("None")).dtype.na_object is None
+    assert read(["a", None], text.format("pd.NA")).dtype.na_object is pd.NA
+    assert read(["a", None], text.format("np.nan"), na_object=None).dtype.na_object is None
+    for name in ("np.ma.MaskedArray", "torch.Tensor", 3, text.format("'x'"), text.format("np.nan")):
+        assert isinstance(read([1, None], name), np.ma.MaskedArray)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from zarr.core.attributes import Attributes
 
 from intarsia._compat import is_pure_fancy_indexing
 from intarsia.codecs import with_decision, with_padding
-from intarsia.errors import DataTypeError
+from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.nullable.buffer import OptionalNDBuffer
 from intarsia.nullable.categories import ATTRIBUTE as CATEGORIES
 from intarsia.nullable.categories import Categories, is_categorical
@@ -21,7 +22,15 @@ from intarsia.nullable.dtype import NullDType, OptionalDType
 from intarsia.nullable.elements import is_string
 from intarsia.nullable.fields import may_have_nulls
 from intarsia.nullable.nullable_values import NullableValues
-from intarsia.nullable.nulls import ATTRIBUTE, UNSET, check_na_object, from_attribute, strings
+from intarsia.nullable.nulls import (
+    ATTRIBUTE,
+    REPRESENTATION,
+    UNSET,
+    check_na_object,
+    from_attribute,
+    representation_of,
+    strings,
+)
 from intarsia.words import place_text
 
 if TYPE_CHECKING:
@@ -125,7 +134,7 @@ class NullableArray(NDArrayOperatorsMixin):
             return self._na_object
         if is_string(self.dtype) and ATTRIBUTE in self.attrs:
             return from_attribute(self.attrs[ATTRIBUTE])
-        return UNSET
+        return representation_of(self.attrs.get(REPRESENTATION))[1] if is_string(self.dtype) else UNSET
 
     @property
     def categories(self) -> Categories | None:
@@ -227,6 +236,10 @@ class NullableArray(NDArrayOperatorsMixin):
             return data
         if self.na_object is not UNSET:
             return strings(data, self.na_object)
+        library, _ = representation_of(self.attrs.get(REPRESENTATION))
+        if library is not None:
+            with suppress(DataTypeError, NullsPresentError):  # as far as the library has such data
+                return self._given_as(library, data)
         return data.masked()
 
     def _read_points(self, selection: Any) -> NullableValues:
@@ -316,27 +329,27 @@ class NullableArray(NDArrayOperatorsMixin):
         1    <NA>
         dtype: Int64
         """
-        from intarsia.nullable.tables import to_pandas
-
-        if (categories := self.categories) is not None:
-            return categories.to_pandas(self.read_nullable(), name)
-        return to_pandas(self.read_nullable(), name=name, nat_as_null=nat_as_null)
+        return self._given_as("pandas", self.read_nullable(), name=name, nat_as_null=nat_as_null)
 
     def to_arrow(self, *, nat_as_null: bool = False) -> pyarrow.Array[Any]:
         """Everything as an Arrow array; more dimensions become lists of fixed size."""
-        from intarsia.nullable.tables import to_arrow
-
-        if (categories := self.categories) is not None:
-            return categories.to_arrow(self.read_nullable())
-        return to_arrow(self.read_nullable(), nat_as_null=nat_as_null)
+        return self._given_as("arrow", self.read_nullable(), nat_as_null=nat_as_null)
 
     def to_polars(self, *, name: str = "", nat_as_null: bool = False) -> polars.Series:
         """Everything as a Polars series."""
-        from intarsia.nullable.tables import to_polars
+        series: polars.Series = self._given_as(
+            "polars", self.read_nullable(), name=name, nat_as_null=nat_as_null
+        )
+        return series
 
+    def _given_as(self, library: str, data: NullableValues, **options: Any) -> Any:
+        """Data of this array as another library has it, with the categories that its codes stand for."""
         if (categories := self.categories) is not None:
-            return categories.to_polars(self.read_nullable(), name)
-        return to_polars(self.read_nullable(), name=name, nat_as_null=nat_as_null)
+            options.pop("nat_as_null", None)
+            return getattr(categories, f"to_{library}")(data, **options)
+        from intarsia.nullable import tables  # which needs those libraries
+
+        return getattr(tables, f"to_{library}")(data, **options)
 
 
 @dataclass(frozen=True, slots=True)

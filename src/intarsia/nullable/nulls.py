@@ -3,6 +3,7 @@
 `na_object` is what stands for null in NumPy's string arrays: a choice of the reader, never of the format.
 """
 
+import re
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -95,6 +96,18 @@ ATTRIBUTE: Final = "na_object"
 
 _NONE, _NAN, _NA = "None", "numpy.nan", "pandas.NA"
 
+REPRESENTATION: Final = "py_array_representation"
+"""The attribute of an array that names what its selections are in Python, as the proposal writes it."""
+
+_IN_LIBRARIES = {
+    "pandas.Series": "pandas",
+    "pandas.DataFrame": "pandas",
+    "polars.Series": "polars",
+    "pyarrow.Array": "arrow",
+}
+_SHORT = (("np", "numpy"), ("pd", "pandas"), ("pl", "polars"), ("pa", "pyarrow"))
+_STRINGS = re.compile(r"numpy\.typing\.NDArray\[numpy\.dtypes\.StringDType\(na_object=(.*)\)\]")
+
 
 class Unset:
     """The type of `UNSET`: no `na_object` was chosen; None is one that can be.
@@ -150,6 +163,24 @@ def from_attribute(name: Any) -> Any:
         f"the attribute {ATTRIBUTE!r} is {name!r}; it may be {_NONE!r}, {_NAN!r} or {_NA!r}.\n"
         "  Override it: open_array(…, na_object=…)"
     )
+
+
+def representation_of(attribute: Any) -> tuple[str | None, Any]:
+    """The library whose arrays an attribute names, and the `na_object`; what is not known here says nothing.
+
+    >>> representation_of("pd.Series")
+    ('pandas', UNSET)
+    >>> representation_of("np.typing.NDArray[np.dtypes.StringDType(na_object=np.nan)]")
+    (None, nan)
+    >>> representation_of("np.ma.MaskedArray"), representation_of("xarray.Variable")
+    ((None, UNSET), (None, UNSET))
+    """
+    name = str(attribute)
+    for short, module in _SHORT:
+        name = re.sub(rf"\b{short}\.", f"{module}.", name)
+    if (match := _STRINGS.fullmatch(name)) and match[1] in (_NONE, _NAN, _NA):
+        return None, from_attribute(match[1])
+    return _IN_LIBRARIES.get(name), UNSET
 
 
 def strings(data: NullableValues, na_object: Any) -> np.ndarray[Any, Any]:
