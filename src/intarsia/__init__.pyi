@@ -1,6 +1,6 @@
 from . import codecs, errors, nullable, shards, types
 from .archives import authorize, containers, ingest, lint, sources
-from .array import LogicalArray, Region, create
+from .array import LogicalArray, Reader, Region, create
 from .array.explain import explain
 from .array.orientation import View
 from .array.upkeep import vacuum
@@ -34,7 +34,7 @@ from .versions.locking import commit_lock
 from .versions.repository import open_repository
 from .versions.transaction import retry, transaction, write
 from .versions.uploads import append, recode
-from .versions.version import open
+from .versions.version import open, reader
 
 __version__: str
 
@@ -46,6 +46,7 @@ __all__ = [
     "PackBitsCodec",
     "Packing",
     "PadCodec",
+    "Reader",
     "Region",
     "View",
     "advise",
@@ -72,6 +73,7 @@ __all__ = [
     "open",
     "open_repository",
     "progress_bar",
+    "reader",
     "recode",
     "region_map",
     "restore",

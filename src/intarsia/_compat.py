@@ -21,6 +21,7 @@ from zarr.abc.store import Store, SyncByteSetter
 from zarr.abc.store import _store_supports_sync_io as store_supports_sync_io
 from zarr.buffer.cpu import NDBuffer
 from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec
+from zarr.codecs._v2 import V2Codec
 from zarr.codecs.sharding import _ShardingByteGetter as ShardingByteGetter
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer.cpu import as_numpy_array_wrapper
@@ -43,7 +44,12 @@ from zarr.core.common import JSON, concurrent_map
 from zarr.core.context import Resolver
 from zarr.core.dtype.common import DTypeJSON, HasItemSize
 from zarr.core.indexing import get_indexer, is_pure_fancy_indexing, morton_order_coords
-from zarr.core.metadata.v3 import ArrayV3Metadata, RegularChunkGridMetadata
+from zarr.core.metadata.v2 import ArrayV2Metadata
+from zarr.core.metadata.v3 import (
+    ArrayV3Metadata,
+    RectilinearChunksDisabledError,
+    RegularChunkGridMetadata,
+)
 from zarr.core.sync import _get_loop as event_loop
 from zarr.core.sync import sync
 
@@ -54,6 +60,7 @@ if TYPE_CHECKING:
 
 # ArrayConfig: our subclass of it carries a decision to every codec of one array, as `chunk_spec.config`.
 # ArraySpec: what every codec method takes; the read engine and rewriting chunks call codecs directly.
+# ArrayV2Metadata, V2Codec: how arrays of format 2 are stored, and how zarr undoes their filters.
 # ArrayV3Metadata: tells format 3 arrays from format 2 ones, which have none of our codecs.
 # BatchedCodecPipeline, FusedCodecPipeline: zarr's two pipelines, which we extend by the chunk index.
 # ChunkGrid: where each chunk starts, for regular and rectilinear grids alike.
@@ -61,6 +68,7 @@ if TYPE_CHECKING:
 # DTypeJSON: the type that `ZDType` methods are annotated with; zarr exports no public alias.
 # HasItemSize: a data type that has it gets chunk shapes by bytes rather than by elements.
 # JSON: the type that `Metadata.to_dict` and `from_dict` are annotated with; zarr exports no public alias.
+# RectilinearChunksDisabledError: what zarr answers of such grids while it is not told to read them.
 # RegularChunkGridMetadata: the read engine plans regular grids and leaves others to zarr.
 # Resolver: how zarr tells a data type that contains another one where to look that one up.
 # ShardingByteGetter: how a pipeline inside a shard learns which inner chunk it works on.

@@ -1,4 +1,4 @@
-"""Methods of `LogicalArray` that rooms above this one provide: found by name when they are called.
+"""Methods of arrays that rooms above this one provide: found by name when they are called.
 
 Nothing here imports those rooms, so whoever only reads an array never loads them, and imports point one way.
 """
@@ -45,8 +45,8 @@ def _provided(name: str, /, *args: Any, **options: Any) -> Any:
     return resolve_name(PROVIDERS[name])(*args, **options)
 
 
-class Accessors(NDArrayOperatorsMixin):
-    """What a logical array offers beside reading and writing.
+class Computing(NDArrayOperatorsMixin):
+    """Computing with an array that lies in a store.
 
     Operators, NumPy's ufuncs and methods such as `mean` compute lazily: they answer with dask arrays.
 
@@ -75,12 +75,23 @@ class Accessors(NDArrayOperatorsMixin):
             )
 
     def to_dask(self, chunks: Any = None) -> Any:
-        """A `dask.array.Array` that reads this array, one task for a chunk of a member.
+        """A `dask.array.Array` that reads this array, one task for a chunk.
 
-        No block reaches over the bounds of a region. `chunks` asks for other blocks, as dask does: `"auto"`
-        for larger ones, or their sizes. Arrays of one snapshot have one name, so that dask shares work.
+        Those of a logical array are its members': no block reaches over the bounds of a region. `chunks`
+        asks for other blocks, as dask does: `"auto"` for larger ones, or their sizes. Arrays of one snapshot
+        have one name, so that dask shares work.
         """
         return _provided("to_dask", self, chunks)
+
+
+class Accessors:
+    """What rooms above provide for a logical array.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4", dimension_names=["x"])
+    >>> array.to_xarray().dims
+    ('x',)
+    """
 
     def to_xarray(self, **options: Any) -> Any:
         """An `xarray.DataArray` that reads this array when asked, with the coordinates beside it.

@@ -1,4 +1,4 @@
-"""A logical array explained to people: what it is, and what a read of it takes, and how."""
+"""An array explained to people: what it is, and what a read of it takes, and how."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from intarsia.array.work import threads_for
 from intarsia.words import EXPLAIN_COLUMNS, aligned, bounds_text, count_text, size_text
 
 if TYPE_CHECKING:
+    from intarsia.array.layout import Ground
     from intarsia.array.logical import LogicalArray
-    from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.plan import Part
     from intarsia.array.request import Mode
     from intarsia.array.source import Source, ZarrSource
+    from intarsia.array.stored_array import StoredArray
     from intarsia.array.work import Work
 
 
@@ -156,7 +157,7 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(array: LogicalArray, selection: Any = ..., *, mode: Mode | None = None) -> Explanation:
+def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = None) -> Explanation:
     """What reading `array[selection]` does: members, chunks, bytes, how they are fetched and copied.
 
     No chunk is read; references of chunks and indexes of shards may be. `mode` is `"orthogonal"` or
@@ -171,11 +172,11 @@ def explain(array: LogicalArray, selection: Any = ..., *, mode: Mode | None = No
     Region      Codecs  Chunks  Fetched  Stored  Copied  Member  Fetcher
     [0:4, 0:4]  gzip         2        2       ?       2  m-...   MemoryStore, in threads
     """
-    logical, config = array._logical, array.config
+    ground, config = array._ground, array.config
     asked = request(array.shape, selection, mode)
-    prepared = prepare(logical, logical.layout, asked)
-    explained = {id(work.part): _explain_work(logical, work) for work in prepared.works}
-    explained |= {id(part): _explain_by_zarr(logical, part, source) for part, source in prepared.by_zarr}
+    prepared = prepare(ground, ground.layout, asked)
+    explained = {id(work.part): _explain_work(ground, work) for work in prepared.works}
+    explained |= {id(part): _explain_by_zarr(ground, part, source) for part, source in prepared.by_zarr}
     busy = [work for work in prepared.works if work.present.size]
     return Explanation(
         asked.shape,
@@ -187,10 +188,10 @@ def explain(array: LogicalArray, selection: Any = ..., *, mode: Mode | None = No
     )
 
 
-def _explain_work(logical: LogicalGroup, work: Work) -> PartExplanation:
+def _explain_work(ground: Ground[Any], work: Work) -> PartExplanation:
     known = work.stored_sizes_are_known
     return replace(
-        _region(logical, work.part, work.source),
+        _region(ground, work.part, work.source),
         chunks=int(work.chunks.size),
         fetched=int(work.present.size),
         stored_bytes=int(work.nbytes[work.present].sum()) if known else None,
@@ -199,12 +200,12 @@ def _explain_work(logical: LogicalGroup, work: Work) -> PartExplanation:
     )
 
 
-def _explain_by_zarr(logical: LogicalGroup, part: Part, source: ZarrSource) -> PartExplanation:
-    return replace(_region(logical, part, source), fetcher=f"zarr itself: {source.obstacle}")
+def _explain_by_zarr(ground: Ground[Any], part: Part, source: ZarrSource) -> PartExplanation:
+    return replace(_region(ground, part, source), fetcher=f"zarr itself: {source.obstacle}")
 
 
-def _region(logical: LogicalGroup, part: Part, source: Source) -> PartExplanation:
-    manifest, row = logical.manifest, logical.manifest.regions.row(part.row)
+def _region(ground: Ground[Any], part: Part, source: Source) -> PartExplanation:
+    manifest, row = ground.manifest, ground.manifest.regions.row(part.row)
     packing, view = manifest.packing_of(row), manifest.view_of(row)
     return PartExplanation(
         manifest.elements(row.box).bounds,

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import zarr
 
 from intarsia.array import edit
@@ -22,42 +19,25 @@ from intarsia.array.explain import ArrayInfo
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
 from intarsia.array.orientation import View
-from intarsia.array.read import read_request
 from intarsia.array.recode import StoredNumbers, recode
 from intarsia.array.region import Region
-from intarsia.array.request import Mode, Request, lazy_view, request
+from intarsia.array.request import Request
 from intarsia.array.reserve import lattice_box
-from intarsia.array.values import shown, type_text, values_dtype
+from intarsia.array.stored_array import StoredArray
 from intarsia.array.write import write_request
 from intarsia.casting import Casting
 from intarsia.errors import BoundsError
 from intarsia.packing import Packing
-from intarsia.parallel import Client, check_travels, snapshot_of
+from intarsia.parallel import Client, check_travels
 from intarsia.progress import Progress, silent
-from intarsia.words import place_text
 
 if TYPE_CHECKING:
-    from zarr_indexing import LazyArray
-
     from intarsia.array.manifest import Manifest
     from intarsia.array.member import Live, Members
     from intarsia.codecs import CodecLike
 
 
-class _Indexer:
-    """`array.oindex` and `array.vindex`: one dialect of selections, for reading and writing."""
-
-    def __init__(self, array: LogicalArray, mode: Mode) -> None:
-        self._array, self._mode = array, mode
-
-    def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
-        return self._array.read_request(request(self._array.shape, selection, self._mode))
-
-    def __setitem__(self, selection: Any, value: Any) -> None:
-        self._array.write_request(request(self._array.shape, selection, self._mode), value)
-
-
-class LogicalArray(Accessors):
+class LogicalArray(Accessors, StoredArray):
     """One array assembled from several Zarr arrays, each with its own codecs.
 
     Make one with `intarsia.create` or `intarsia.open`. Reading is eager and takes every selection that zarr
@@ -75,54 +55,15 @@ class LogicalArray(Accessors):
     """
 
     def __init__(self, logical: LogicalGroup, config: LogicalConfig | None = None) -> None:
+        super().__init__(logical, config)
         self._logical = logical
-        self._config = config or LogicalConfig()
 
     # What it is
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Size of every axis."""
-        return self._logical.manifest.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """NumPy data type of what a read returns; of nullable arrays, that of the values."""
-        return values_dtype(self._logical.manifest.data_type)
-
-    @property
-    def _dtype_text(self) -> str:
-        return type_text(self._logical.manifest.data_type)
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Size in memory when read as a whole."""
-        return self.size * self.dtype.itemsize
 
     @property
     def chunks(self) -> tuple[int, ...]:
         """The logical chunk shape: the lattice that regions align to."""
         return self._logical.manifest.chunk_shape
-
-    @property
-    def fill_value(self) -> Any:
-        """What reads where no region is."""
-        return self._logical.manifest.fill_value
-
-    @property
-    def dimension_names(self) -> tuple[str | None, ...] | None:
-        """A name or None for every axis."""
-        return self._logical.manifest.dimension_names
 
     @property
     def generation(self) -> int:
@@ -135,34 +76,14 @@ class LogicalArray(Accessors):
         return Attributes(self._logical)
 
     @property
-    def path(self) -> str:
-        """Path of the group within its store."""
-        return self._logical.group.path
-
-    @property
-    def store(self) -> Any:
-        """The zarr store that holds it."""
-        return self._logical.group.store
-
-    @property
     def group(self) -> zarr.Group:
         """The Zarr group that holds manifest and members."""
         return self._logical.group
 
     @property
-    def manifest(self) -> Manifest:
-        """The region table and what belongs to it, as last read or written."""
-        return self._logical.manifest
-
-    @property
     def read_only(self) -> bool:
         """Whether this handle refuses writes."""
         return self._logical.read_only
-
-    @property
-    def config(self) -> LogicalConfig:
-        """Run-time settings; change them with `with_config`."""
-        return self._config
 
     @property
     def members(self) -> Members:
@@ -183,61 +104,11 @@ class LogicalArray(Accessors):
         rows = self._logical.manifest.regions.touching(Box(cell, tuple(i + 1 for i in cell)))
         return Region.of(self._logical, int(rows[0])) if rows.size else None
 
-    # Reading
-
-    def read_request(self, asked: Request) -> np.ndarray[Any, Any]:
-        """The values of a selection that is resolved already."""
-        values: np.ndarray[Any, Any] = shown(read_request(self._logical, asked, self._config))
-        return values
-
-    def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
-        return self.read_request(request(self.shape, selection))
-
-    @property
-    def oindex(self) -> _Indexer:
-        """Outer (orthogonal) indexing: an index array an axis."""
-        return _Indexer(self, "orthogonal")
-
-    @property
-    def vindex(self) -> _Indexer:
-        """Indexing by points: coordinate arrays, or a mask."""
-        return _Indexer(self, "vectorized")
-
-    @property
-    def lazy(self) -> LazyArray:
-        """A view that is indexed without reading; `.result()` reads."""
-        return lazy_view(self)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        if copy is False:
-            raise ValueError(
-                "a logical array is read from its store: it has no memory to share, so copy=False fails"
-            )
-        # Nullable data refuses here to make numbers of nulls.
-        everything = read_request(self._logical, request(self.shape, ...), self._config)
-        values: np.ndarray[Any, Any] = np.asarray(everything)
-        return values if dtype is None else values.astype(dtype, copy=False)
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of an array without dimensions")
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[np.ndarray[Any, Any]]:
-        if not self.shape:
-            raise TypeError("iteration over an array without dimensions")
-        step = self.chunks[0]
-        for start in range(0, self.shape[0], step):  # a slab of chunks at a time, not a read an item
-            yield from self[start : start + step]
-
     # Writing
 
     def write_request(self, asked: Request, value: Any) -> None:
         """Write where a selection that is resolved already says."""
         write_request(self._logical, self._config, asked, value)
-
-    def __setitem__(self, selection: Any, value: Any) -> None:
-        self.write_request(request(self.shape, selection), value)
 
     def append(
         self,
@@ -417,10 +288,6 @@ class LogicalArray(Accessors):
         """
         return LogicalArray(self._logical, replace(self._config, **settings))
 
-    def refresh(self) -> None:
-        """Take in what other handles changed since this one was opened."""
-        self._logical.reload()
-
     # What Python asks of it
 
     @property
@@ -428,12 +295,12 @@ class LogicalArray(Accessors):
         """What there is to know about the array, to print."""
         return ArrayInfo.of(self)
 
-    def __repr__(self) -> str:
-        place = place_text(self._logical.group.store_path)
-        return (
-            f"<LogicalArray {place} shape={self.shape} dtype={self._dtype_text} "
-            f"chunks={self.chunks} regions={len(self._logical.manifest.regions)}>"
-        )
+    def _slabs(self) -> Iterator[int]:
+        step, size = self.chunks[0], self.shape[0]
+        return (min(step, size - start) for start in range(0, size, step))
+
+    def _repr_fields(self) -> str:
+        return f"{super()._repr_fields()} chunks={self.chunks} regions={len(self.manifest.regions)}"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LogicalArray):
@@ -446,10 +313,6 @@ class LogicalArray(Accessors):
         return equal if equal is NotImplemented else not equal
 
     __hash__ = None  # type: ignore[assignment]  # as zarr arrays: equal ones may become unequal
-
-    def __dask_tokenize__(self) -> tuple[str, str, str, int]:
-        """What tells its values apart from others: equal for equal snapshots, unique where nobody knows."""
-        return "intarsia", snapshot_of(self.store) or uuid.uuid4().hex, self.path, self.generation
 
     def __reduce__(self) -> tuple[Any, ...]:
         check_travels(self.store, f"the logical array {self.path or '/'!r}")

@@ -2,122 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import zarr
 from zarr.codecs import BytesCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import sync
 from intarsia.array.document import CONVENTIONS_KEY, MANIFEST_KEY, NAME, convention
-from intarsia.array.fetch import fetcher_for, is_lasting
+from intarsia.array.fetch import is_lasting
 from intarsia.array.hierarchy import open_group, read_key
+from intarsia.array.layout import Ground, Layout, Told
 from intarsia.array.manifest import INLINE_REGIONS, Manifest
 from intarsia.array.member import Members, checked_member, create_member, new_name, short_codecs
 from intarsia.array.routing import keeps_routing
-from intarsia.array.source import Source
-from intarsia.array.table import NONE
-from intarsia.array.values import type_text
 from intarsia.codecs.runtime import NO_OPTIONS, Luggage, Options, remembered_decision
-from intarsia.errors import (
-    DataTypeError,
-    ManifestError,
-    MemberError,
-    NotLogicalArrayError,
-    ReadError,
-    ReadOnlyError,
-)
+from intarsia.errors import ManifestError, MemberError, NotLogicalArrayError, ReadOnlyError
 from intarsia.words import one_line, place_text
 
 if TYPE_CHECKING:
+    from zarr.storage import StorePath
+
     from intarsia.array.box import Box
-    from intarsia.array.fetch import Fetcher
     from intarsia.array.member import Encoding, Live
-    from intarsia.array.packings import Packings
     from intarsia.array.plan import Part
-    from intarsia.array.source import AnySource
+    from intarsia.array.source import AnySource, Source
     from intarsia.array.table import Row
     from intarsia.codecs import Decision
-    from intarsia.packing import Packing
 
 
 TABLE_ROWS_PER_CHUNK = 1 << 16
 
-MOST_CHANGES = 100
-"""So many times in a row something is read or written again because the layout has changed."""
 
+class GroupLayout(Layout):
+    """One state of a logical array."""
 
-class Told(NamedTuple):
-    """What a store answered when it was asked for the metadata of a logical array's group."""
-
-    document: bytes | None
-    """None if there is none any more."""
-
-
-class Layout:
-    """One state of a logical array: its manifest, and the members, prepared for the engine.
-
-    Reads and writes work on one layout from beginning to end, whatever other threads do to the group.
-    """
+    members: Members
 
     def __init__(self, manifest: Manifest, members: Members) -> None:
-        self.manifest, self.members = manifest, members
-        self._sources: dict[str, AnySource] = {}
-        self._fitting: dict[int, AnySource] = {}  # by row: what was found to fit the region
-        self._packings: dict[int, Packing] = {}  # by number
+        super().__init__(manifest, members)
 
-    def changed(self, manifest: Manifest) -> Layout:
+    def changed(self, manifest: Manifest) -> GroupLayout:
         """The next state; members that stay are not prepared again."""
-        layout = Layout(manifest, self.members.renamed(manifest.members))
+        layout = GroupLayout(manifest, self.members.renamed(manifest.members))
         layout._sources = {name: self._sources[name] for name in manifest.members if name in self._sources}
         return layout
 
-    def source_of(self, part: Part) -> AnySource:
-        """The member behind a part of a plan, checked, and prepared for the engine."""
+    def open_together(self, parts: Sequence[Part]) -> None:
         manifest = self.manifest
-        name = manifest.members[manifest.regions.member[part.row]]
-        source = self.source(name)
-        rows = (part.row,)
-        if part.strip is not None:
-            # Those that need most of the member lie at the ends; one of each kind stands for its type.
-            rows = part.strip.rows.tolist()
-            kinds = manifest.packings.kind[manifest.regions.packing[part.strip.rows]]
-            rows = (rows[0], rows[-1], *(rows[k] for k in np.unique(kinds, return_index=True)[1].tolist()))
-        for i in rows:
-            if self._fitting.get(i) is not source:
-                checked_member(self.members, name, manifest, manifest.regions.row(i))
-                self._fitting[i] = source
-        return source
-
-    def packing_of(self, i: int) -> Packing | None:
-        """How the stored numbers behind row `i` become values; None if they are values."""
-        packings = self.manifest.packings
-        number = int(self.manifest.regions.packing[i]) if len(packings) else NONE
-        if number == NONE:
-            return None
-        packing = self._packings.get(number)
-        if packing is None:
-            packing = self._packings[number] = packings[number]
-        return packing
-
-    def packings_of(self, part: Part) -> Packing | Packings | None:
-        """How the stored numbers behind a part become values; one for each region, where it is a strip."""
-        if part.strip is None:
-            return self.packing_of(part.row)
-        numbers = self.manifest.regions.packing[part.strip.rows]
-        return None if numbers[0] == NONE else self.manifest.packings.take(numbers)
-
-    def source(self, name: str) -> AnySource:
-        """A member, prepared for the engine."""
-        member = self.members[name]
-        source = self._sources.get(name)
-        if source is None or source.array is not member or not source.is_current:
-            source = self._sources[name] = Source.of(name, member)
-        return source
+        owner = manifest.regions.member
+        self.members.open_together(manifest.members[owner[part.row]] for part in parts)
 
     def bounds_text(self, box: Box) -> str:
         """A box of logical chunks as elements: [0:500, 0:1000]."""
@@ -132,6 +69,10 @@ class Layout:
             codecs = ""
         return f"{self.bounds_text(row.box)} ({name[:6]}{codecs})"
 
+    def chunk_text(self, row: int, source: Source, index: tuple[int, ...] | None) -> str:
+        region = self.region_text(self.manifest.regions.row(row))
+        return f"region {region}, member {source.name}" + ("" if index is None else f", chunk {index}")
+
 
 @contextmanager
 def _named(group: zarr.Group) -> Iterator[None]:
@@ -143,7 +84,7 @@ def _named(group: zarr.Group) -> Iterator[None]:
         raise
 
 
-class LogicalGroup:
+class LogicalGroup(Ground[GroupLayout]):
     """A logical array's group, its layout as last read or written, and how to change it."""
 
     def __init__(
@@ -154,16 +95,15 @@ class LogicalGroup:
         default: Decision | None = None,
     ) -> None:
         self.group = group
-        self.layout = Layout(manifest, Members(group, manifest.members, live))
+        self.layout = GroupLayout(manifest, Members(group, manifest.members, live))
         self.default = default
         """What decides where nothing else does: the default of the process that gave this work out."""
         self._drafts: dict[str, zarr.Array[Any]] = {}
-        self._fetcher: Fetcher | None = None
         self._known: tuple[bytes, Manifest] = b"", manifest
 
     @property
-    def manifest(self) -> Manifest:
-        return self.layout.manifest
+    def store_path(self) -> StorePath:
+        return self.group.store_path
 
     @property
     def members(self) -> Members:
@@ -214,11 +154,6 @@ class LogicalGroup:
             problem = f"regions: the table {name!r} cannot be opened: {one_line(error)}"
             raise ManifestError([problem]) from error
 
-    @property
-    def read_only(self) -> bool:
-        store = self.group.store
-        return bool(store.read_only) or is_lasting(store)
-
     def reload(self) -> None:
         """Take in what other handles changed."""
         try:
@@ -233,7 +168,7 @@ class LogicalGroup:
             members = Members(fresh, manifest.members, self.members.live)
             for name, member in self._drafts.items():
                 members.adopt(name, member)
-            self.layout = Layout(manifest, members)
+            self.layout = GroupLayout(manifest, members)
         self._fetcher = None
 
     @property
@@ -245,9 +180,7 @@ class LogicalGroup:
         document = await self.group.store.get(self._document_key, default_buffer_prototype())
         return Told(None if document is None else document.to_bytes())
 
-    def is_current(self, layout: Layout, told: Told | None = None) -> bool:
-        """Whether the store says what the layout says; costs one small read, where anything may change and
-        nobody has looked yet."""
+    def is_current(self, layout: GroupLayout, told: Told | None = None) -> bool:
         if self.fetcher().lasting:
             return True
         document = (told or Told(read_key(self.group.store, self._document_key))).document
@@ -260,51 +193,9 @@ class LogicalGroup:
             self._known = document, layout.manifest
         return True
 
-    def settled[T](self, work: Callable[[Layout], tuple[T, Sequence[int], Told | None]]) -> T:
-        """Do some work on the layout, and again if that turns out to be somebody's old one.
-
-        The work returns its result; the rows of the regions for which it counts only if they are still backed
-        as they were; and what the store told after all was done, if it was asked. For a read they are
-        those in which chunks are missing: chunks of a member that is gone look as if they had never been
-        written. For a write they are all it touched: what goes to a member that is gone is lost.
-        """
-        for _ in range(MOST_CHANGES):
-            layout = self.layout
-            try:
-                result, doubtful, told = work(layout)
-            except Exception:
-                if not self._was_replaced(layout):
-                    raise
-                self._catch_up(layout)
-                continue
-            if not doubtful or self.is_current(layout, told):
-                return result
-            self._catch_up(layout)
-            regions = layout.manifest.regions
-            if all(keeps_routing(layout.manifest, self.manifest, regions.row(i)) for i in doubtful):
-                return result
-        raise ReadError(
-            f"the layout of the array at {place_text(self.group.store_path)} was changed {MOST_CHANGES} "
-            "times while it was read or written"
-        )
-
-    def _was_replaced(self, layout: Layout) -> bool:
-        """Whether a failure may come from a layout that is not current any more."""
-        try:
-            return not self.is_current(layout)
-        except Exception:  # the store does not answer at all: what failed first says more
-            return False
-
-    def _catch_up(self, layout: Layout) -> None:
-        """Take in the layout that somebody put in the place of this one."""
-        self.reload()
-        before, now = layout.manifest, self.manifest
-        if before.data_type != now.data_type or before.ndim != now.ndim:
-            raise DataTypeError(
-                f"the array at {place_text(self.group.store_path)} was replaced by another one: it is "
-                f"{type_text(now.data_type)} of shape {now.shape} now, and was "
-                f"{type_text(before.data_type)} of shape {before.shape}.\n  Open it again"
-            )
+    def keeps(self, layout: GroupLayout, rows: Sequence[int]) -> bool:
+        before = layout.manifest
+        return all(keeps_routing(before, self.manifest, before.regions.row(i)) for i in rows)
 
     def begin_edit(self) -> None:
         """Before every change of the layout: writable, and up to date."""
@@ -400,13 +291,6 @@ class LogicalGroup:
     def luggage(self, name: str, given: Options = NO_OPTIONS) -> Luggage:
         """What somebody else needs to write into a member as this group would."""
         return Luggage.of(self.members.live.get(name), self.options(given))
-
-    def fetcher(self) -> Fetcher:
-        """The way to read from the store, as it is now."""
-        store, fetcher = self.group.store, self._fetcher
-        if fetcher is None or fetcher.lasting != is_lasting(store):
-            fetcher = self._fetcher = fetcher_for(store)
-        return fetcher
 
     def bounds_text(self, box: Box) -> str:
         """A box of logical chunks as elements: [0:500, 0:1000]."""

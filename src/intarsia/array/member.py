@@ -207,6 +207,9 @@ def short_codecs(member: AnyArray) -> str:
     'gzip'
     """
     document: Any = member.metadata.to_dict()
+    if document["zarr_format"] == 2:
+        stored = (*(document["filters"] or ()), document["compressor"])
+        return codecs_text([{"name": codec["id"]} for codec in stored if codec is not None])
     return codecs_text(document["codecs"])
 
 
@@ -226,7 +229,7 @@ def member_problem(
     return None
 
 
-def checked_member(members: Members, name: str, manifest: Manifest, row: Row) -> AnyArray:
+def checked_member(members: Mapping[str, AnyArray], name: str, manifest: Manifest, row: Row) -> AnyArray:
     """The member of this name, checked against what a region needs of it."""
     member = members[name]
     problem = member_problem(member, manifest, row)

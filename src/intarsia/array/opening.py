@@ -1,19 +1,24 @@
-"""Creating logical arrays, and opening them."""
+"""Creating logical arrays, opening them, and opening any Zarr array for the engine."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import zarr
 
+from intarsia._icechunk import safe_store
 from intarsia.array.attributes import RESERVED
-from intarsia.array.hierarchy import open_group
+from intarsia.array.hierarchy import is_logical, open_group
 from intarsia.array.logical import LogicalArray
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest, sizes_of
+from intarsia.array.reader import Reader
 from intarsia.array.values import data_type_of, plain_type
 from intarsia.errors import ManifestError, NotLogicalArrayError, ReadOnlyError, ShapeError
+from intarsia.nullable import NullableArray
+from intarsia.parallel import check_store
 from intarsia.words import one_line
 
 
@@ -86,3 +91,47 @@ def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
             raise ReadOnlyError(f"the store of {path!r} can only be read: {one_line(error)}") from error
         raise NotLogicalArrayError(f"there is no logical array at {path!r}: {one_line(error)}") from error
     return LogicalArray(LogicalGroup.load(group))
+
+
+type Readers = dict[str, Reader | LogicalArray]
+"""Every array of a group and of the groups below it, by path."""
+
+
+def reader(source: Any, path: str = "") -> Reader | LogicalArray | Readers:
+    """A Zarr array for the engine: one that is open, or what is at a path of a store or group.
+
+    >>> import zarr
+    >>> group = zarr.create_group({})
+    >>> _ = group.create_array("a/x", shape=4, dtype="u1")
+    >>> reader(group, "a/x").shape, sorted(reader(group))
+    ((4,), ['a/x'])
+    """
+    if isinstance(source, NullableArray):
+        source = source.zarr_array
+    elif isinstance(source, zarr.AsyncArray):
+        source = zarr.Array(source)
+    if isinstance(source, zarr.Array | Reader | LogicalArray):
+        if path:
+            raise TypeError(f"{source!r} is an array: there is nothing at {path!r} below it")
+        return Reader.of(source) if isinstance(source, zarr.Array) else source
+    if isinstance(source, zarr.Group):
+        source, path = source.store_path.store, "/".join(part for part in (source.path, path) if part)
+    check_store(source)
+    return _read_by_engine(zarr.open(safe_store(source), path=path or None, mode="r"))
+
+
+def _read_by_engine(node: zarr.Array[Any] | zarr.Group) -> Reader | LogicalArray | Readers:
+    if isinstance(node, zarr.Array):
+        return Reader.of(node)
+    if is_logical(node):
+        return LogicalArray(LogicalGroup.load(node))
+    return dict(_readers(node))
+
+
+def _readers(group: zarr.Group) -> Iterator[tuple[str, Reader | LogicalArray]]:
+    for name, node in sorted(group.members(), key=itemgetter(0)):
+        found = _read_by_engine(node)
+        if isinstance(found, dict):
+            yield from ((f"{name}/{below}", array) for below, array in found.items())
+        else:
+            yield name, found

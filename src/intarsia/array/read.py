@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import icechunk
 import numpy as np
@@ -26,7 +26,7 @@ from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from intarsia.array.fetch import Pending
-    from intarsia.array.logical_group import Layout, LogicalGroup
+    from intarsia.array.layout import Ground, Layout
     from intarsia.array.plan import Part, SelectionPlan
     from intarsia.array.request import Request
     from intarsia.array.source import Source, ZarrSource
@@ -41,25 +41,25 @@ class PreparedRead(NamedTuple):
     by_zarr: list[tuple[Part, ZarrSource]]
 
 
-def read_request(logical: LogicalGroup, asked: Request, config: LogicalConfig | None = None) -> Values:
+def read_request(ground: Ground[Any], asked: Request, config: LogicalConfig | None = None) -> Values:
     """The values of a request, in its shape."""
     config = config or LogicalConfig()
-    return logical.settled(lambda layout: _read(logical, layout, asked, config))
+    return ground.settled(lambda layout: _read(ground, layout, asked, config))
 
 
 def _read(
-    logical: LogicalGroup, layout: Layout, asked: Request, config: LogicalConfig
+    ground: Ground[Any], layout: Layout, asked: Request, config: LogicalConfig
 ) -> tuple[Values, list[int], None]:
     """The values as one layout has them, and the regions in which chunks are missing."""
     options = config.options if config.verify_header else NO_OPTIONS
-    prepared = prepare(logical, layout, asked, options, by_strips=True)
+    prepared = prepare(ground, layout, asked, options, by_strips=True)
     out = _output(layout, prepared.plan)
     for work in prepared.works:
         work.out = work.part.onto(out)
         _fill_missing(work)
-    _read_chunks(logical, layout, prepared.works, config)
+    _read_chunks(ground, layout, prepared.works, config)
     if prepared.by_zarr:
-        check_store(logical.group.store)
+        check_store(ground.store)
     for part, source in prepared.by_zarr:
         packing = layout.packing_of(part.row)
         try:
@@ -67,14 +67,14 @@ def _read(
                 source, part, out, points=asked.axes is None, window=config.window, packing=packing
             )
         except Exception as error:
-            raise _failure(logical, layout, part.row, source, culprit(source, part), error) from error
+            raise _failure(ground, layout, part.row, source, culprit(source, part), error) from error
     incomplete = [row for work in prepared.works for row in work.incomplete_regions()]
     incomplete += [part.row for part, _ in prepared.by_zarr]  # zarr does not tell
     return out.reshape(asked.shape), incomplete, None
 
 
 def prepare(
-    logical: LogicalGroup,
+    ground: Ground[Any],
     layout: Layout,
     asked: Request,
     options: Options = NO_OPTIONS,
@@ -82,37 +82,33 @@ def prepare(
     by_strips: bool = False,
 ) -> PreparedRead:
     """Find every chunk that a request needs, and where its bytes are; in parts as `plan` makes them."""
-    manifest = layout.manifest
-    planned = plan(manifest, asked, by_strips=by_strips)
+    planned = plan(layout.manifest, asked, by_strips=by_strips)
     works: list[Work] = []
     by_zarr: list[tuple[Part, ZarrSource]] = []
     if len(planned.parts) > 1:
-        owner = manifest.regions.member
-        layout.members.open_together(manifest.members[owner[part.row]] for part in planned.parts)
+        layout.open_together(planned.parts)
     for part in planned.parts:
         source = layout.source_of(part).with_options(options)
         if isinstance(source, EngineSource):
             packing = layout.packings_of(part)
             works.append(Work(part, source, asked.axes is None, asked.working_shape, packing))
         elif part.strip is not None:  # zarr reads for one packing at a time
-            return prepare(logical, layout, asked, options)
+            return prepare(ground, layout, asked, options)
         else:
             by_zarr.append((part, source))
     if works:
-        _locate(logical, layout, works)
+        _locate(ground, layout, works)
     return PreparedRead(planned, works, by_zarr)
 
 
-def _locate(logical: LogicalGroup, layout: Layout, works: list[Work]) -> None:
-    fetcher = logical.fetcher()
+def _locate(ground: Ground[Any], layout: Layout, works: list[Work]) -> None:
+    fetcher = ground.fetcher()
     whole = [work for work in works if work.source.shards is None]
     try:
         sized = fetcher.sizes([(work.source, work.chunks) for work in whole])
     except icechunk.IcechunkError as error:
-        why = reason(error, logical.group.store, logical.group.path, None)
-        raise ReadError(
-            f"cannot tell where the chunks of {logical.group.path!r} are stored: {why}"
-        ) from error
+        why = reason(error, ground.store, ground.path, None)
+        raise ReadError(f"cannot tell where the chunks of {ground.path!r} are stored: {why}") from error
     for work, sizes in zip(whole, sized, strict=True):
         if sizes is not None:
             work.set_sizes(sizes)
@@ -124,7 +120,7 @@ def _locate(logical: LogicalGroup, layout: Layout, works: list[Work]) -> None:
             work, _ = sharded[failure.part]
             index = work.source.index(int(work.chunks[failure.position]))
             row = work.region_of(failure.position)
-            raise _failure(logical, layout, row, work.source, index, failure.cause) from failure.cause
+            raise _failure(ground, layout, row, work.source, index, failure.cause) from failure.cause
         for (work, _), located in zip(sharded, places, strict=True):
             work.located = located
             work.set_sizes(located.nbytes)
@@ -150,7 +146,7 @@ def _fill_missing(work: Work) -> None:
         out[target] = work.fill_value(own)
 
 
-def _read_chunks(logical: LogicalGroup, layout: Layout, works: list[Work], config: LogicalConfig) -> None:
+def _read_chunks(ground: Ground[Any], layout: Layout, works: list[Work], config: LogicalConfig) -> None:
     works = [work for work in works if work.present.size]
     if not works:
         return
@@ -162,12 +158,12 @@ def _read_chunks(logical: LogicalGroup, layout: Layout, works: list[Work], confi
         scratch = getattr(scratches, "own", None)
         if scratch is None:
             scratch = scratches.own = Scratch()
-        _decode(logical, layout, *taken, scratch)
+        _decode(ground, layout, *taken, scratch)
 
     run(queue.take, decode, threads, give_up=lambda _: queue.cancel())
 
 
-def _decode(logical: LogicalGroup, layout: Layout, batch: Batch, pending: Pending, scratch: Scratch) -> None:
+def _decode(ground: Ground[Any], layout: Layout, batch: Batch, pending: Pending, scratch: Scratch) -> None:
     received = iter(pending)
     work, position = batch[0][0], int(batch[0][1][0])
     try:
@@ -186,20 +182,18 @@ def _decode(logical: LogicalGroup, layout: Layout, batch: Batch, pending: Pendin
                     decoder.place(encoded, out, target, inside, scratch, packing)
     except Exception as error:
         index, row = work.source.index(int(work.chunks[position])), work.region_of(position)
-        raise _failure(logical, layout, row, work.source, index, error) from error
+        raise _failure(ground, layout, row, work.source, index, error) from error
     finally:
         received.close()
 
 
 def _failure(
-    logical: LogicalGroup,
+    ground: Ground[Any],
     layout: Layout,
     row: int,
     source: Source,
     index: tuple[int, ...] | None,
     error: Exception,
 ) -> ReadError:
-    chunk = "" if index is None else f", chunk {index}"
-    region = layout.region_text(layout.manifest.regions.row(row))
-    why = reason(error, logical.group.store, source.path, source.stored_as(index))
-    return ReadError(f"cannot read region {region}, member {source.name}{chunk}: {why}")
+    why = reason(error, ground.store, source.path, source.stored_as(index))
+    return ReadError(f"cannot read {layout.chunk_text(row, source, index)}: {why}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +14,7 @@ from zarr.core.buffer import cpu, default_buffer_prototype
 
 from intarsia._compat import (
     ArraySpec,
+    ArrayV2Metadata,
     ArrayV3Metadata,
     ChunkTransform,
     RegularChunkGridMetadata,
@@ -21,6 +23,7 @@ from intarsia._compat import (
 )
 from intarsia.array.box import chunk_grid
 from intarsia.array.decode import Decoder
+from intarsia.array.format2 import codecs_of
 from intarsia.array.member import grain
 from intarsia.array.shards import Shards
 from intarsia.array.values import is_nullable, values_dtype
@@ -122,19 +125,19 @@ class EngineSource(Source):
 
     def __init__(self, name: str, array: zarr.Array[Any]) -> None:
         super().__init__(name, array, is_plain=_is_plain(array))
+        outer_shape, stored_codecs = _stored_form(self.metadata)
         if not array.async_array.config.read_missing_chunks:
             raise _ObstacleError("read_missing_chunks=False")
-        if options_in(array.async_array.config).over(options_of(self.metadata.codecs)).verify_header:
+        if options_in(array.async_array.config).over(options_of(stored_codecs)).verify_header:
             raise _ObstacleError("verify_header=True")
-        self.fill_value = array.fill_value
-        outer_shape: tuple[int, ...] = self.metadata.chunk_grid.chunk_shape
+        self.fill_value = fill_value_of(array)
         self.chunk_shape = outer_shape
         """Of the smallest unit that can be read: of the inner chunks, where there are shards."""
         self.blob_grid = self.grid = chunk_grid(self.metadata.shape, outer_shape)
         """How many objects may be stored along each axis, and how many chunks."""
         self.shards: Shards | None = None
         spec = self._spec(outer_shape)
-        codecs = evolve_codecs(self.metadata.codecs, spec)
+        codecs = evolve_codecs(stored_codecs, spec)
         if isinstance(codecs[0], ShardingCodec) and len(codecs) == 1:
             codec = codecs[0]
             self.chunk_shape = tuple(codec.chunk_shape)
@@ -158,13 +161,10 @@ class EngineSource(Source):
         return prod(self.blob_grid)
 
     def _spec(self, shape: tuple[int, ...]) -> ArraySpec:
-        return ArraySpec(
-            shape,
-            self.metadata.data_type,
-            self.metadata.fill_value,
-            config_of(self.array),
-            default_buffer_prototype(),
-        )
+        config = config_of(self.array)
+        if isinstance(self.metadata, ArrayV2Metadata):  # of format 3 the order is that of results alone
+            config = replace(config, order=self.metadata.order)
+        return ArraySpec(shape, self.metadata.dtype, self.fill_value, config, default_buffer_prototype())
 
     def index(self, chunk: int) -> tuple[int, ...]:
         """The index in the grid of the chunk at a position in C order."""
@@ -183,24 +183,42 @@ class EngineSource(Source):
 type AnySource = EngineSource | ZarrSource
 
 
+def _stored_form(metadata: Any) -> tuple[tuple[int, ...], tuple[Codec, ...]]:
+    """The shape of what is one object in the store, and the codecs that made it."""
+    if isinstance(metadata, ArrayV2Metadata):
+        return metadata.chunks, codecs_of(metadata)
+    return metadata.chunk_grid.chunk_shape, metadata.codecs
+
+
+def fill_value_of(array: zarr.Array[Any]) -> Any:
+    """What chunks read as that are not stored; format 2 may leave it open.
+
+    >>> import zarr
+    >>> fill_value_of(zarr.create_array({}, shape=4, dtype="u1", zarr_format=2, fill_value=None))
+    np.uint8(0)
+    """
+    stored = array.metadata.fill_value
+    return array.metadata.dtype.default_scalar() if stored is None else stored
+
+
 def _memory_obstacle(array: zarr.Array[Any]) -> str:
     """Why chunks of this array do not fit the engine's grid and memory; empty if they do."""
     metadata, prototype = array.metadata, default_buffer_prototype()
-    if not isinstance(metadata, ArrayV3Metadata):
-        return "Zarr format 2"
-    if not isinstance(metadata.chunk_grid, RegularChunkGridMetadata):
+    if isinstance(metadata, ArrayV3Metadata) and not isinstance(
+        metadata.chunk_grid, RegularChunkGridMetadata
+    ):
         return "chunks of different shapes"
-    dtype = values_dtype(metadata.data_type)
+    dtype = values_dtype(metadata.dtype)
     if dtype.kind not in FIXED_SIZE_KINDS or dtype.hasobject or dtype.metadata:
-        return f"the data type {metadata.data_type.to_json(zarr_format=3)!r}"
+        name: Any = metadata.dtype.to_json(zarr_format=metadata.zarr_format)
+        return f"the data type {(name['name'] if metadata.zarr_format == 2 else name)!r}"
     if not (issubclass(prototype.buffer, cpu.Buffer) and issubclass(prototype.nd_buffer, cpu.NDBuffer)):
         return "buffers that are not in main memory"
     return ""
 
 
 def _is_plain(array: zarr.Array[Any]) -> bool:
-    metadata: Any = array.metadata
-    return not is_nullable(metadata.data_type)
+    return not is_nullable(array.metadata.dtype)
 
 
 def _decoder(codecs: tuple[Codec, ...], spec: ArraySpec, what: str) -> Decoder:

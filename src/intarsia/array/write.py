@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from zarr.core.buffer import Buffer
 
     from intarsia.array.fetch import Fetcher, Pending
-    from intarsia.array.logical_group import Layout, LogicalGroup, Told
+    from intarsia.array.layout import Told
+    from intarsia.array.logical_group import GroupLayout, LogicalGroup
     from intarsia.array.plan import AxisSelector, SelectionPlan
     from intarsia.array.request import Request
     from intarsia.array.source import Source
@@ -70,7 +71,7 @@ def write_request(logical: LogicalGroup, config: LogicalConfig, asked: Request, 
     values = values.reshape(asked.working_shape)
     touched: set[str] = set()
 
-    def write(layout: Layout) -> tuple[None, list[int], Told | None]:
+    def write(layout: GroupLayout) -> tuple[None, list[int], Told | None]:
         planned, points = plan(layout.manifest, asked), asked.axes is None
         # Of a region that is taken several times, the last one wins, as in NumPy.
         parts = list({part.row: part for part in planned.parts}.values())
@@ -95,7 +96,7 @@ def write_request(logical: LogicalGroup, config: LogicalConfig, asked: Request, 
         logical.discard(name)
 
 
-def _for_region(layout: Layout, part: Part, values: Values, *, points: bool) -> tuple[Part, Values]:
+def _for_region(layout: GroupLayout, part: Part, values: Values, *, points: bool) -> tuple[Part, Values]:
     """What is written, with the axes of the part's member and as its numbers; and the part for that."""
     packing, turned = layout.packing_of(part.row), part.onto(values)
     part = replace(part, view=None, at={})
@@ -115,7 +116,7 @@ def _for_region(layout: Layout, part: Part, values: Values, *, points: bool) -> 
 
 
 def _refuse(
-    layout: Layout, part: Part, packing: Packing, values: Values, error: PackingError, *, points: bool
+    layout: GroupLayout, part: Part, packing: Packing, values: Values, error: PackingError, *, points: bool
 ) -> NoReturn:
     """Say for which element of the array the value is that the packing of its region cannot hold."""
     manifest, row, index = layout.manifest, layout.manifest.regions.row(part.row), error.index or ()
@@ -132,7 +133,9 @@ def _refuse(
     raise PackingError(f"region {layout.region_text(row)}: {error}") from None
 
 
-def _check_regions(layout: Layout, config: LogicalConfig, planned: SelectionPlan, parts: list[Part]) -> None:
+def _check_regions(
+    layout: GroupLayout, config: LogicalConfig, planned: SelectionPlan, parts: list[Part]
+) -> None:
     asked = planned.request
     if not planned.is_complete:
         raise NoRegionError(
@@ -177,7 +180,7 @@ def write_part(
     Nullable members are left to zarr. Where an event loop stores all of it in one go, it looks in that same
     go what became of the array meanwhile: asking for it afterwards would cost a small write a fifth more.
     """
-    if isinstance(values, NullableValues) and not is_nullable(source.metadata.data_type):
+    if isinstance(values, NullableValues) and not is_nullable(source.metadata.dtype):
         values = values.values  # the caller made sure that no null is among those of this part
     if (
         not isinstance(source, EngineSource)

@@ -16,10 +16,11 @@ from zarr.storage import StorePath
 
 from intarsia import array
 from intarsia._icechunk import safe_store
-from intarsia.array import LogicalArray
+from intarsia.array import LogicalArray, Reader
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
+from intarsia.array.opening import Readers
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryNotFoundError, VersionNotFoundError
 from intarsia.versions.repository import Location, describe, explained, is_repository, is_url, open_repository
 
@@ -163,6 +164,33 @@ def open(
         )
     with explained(describe(opened.repo)):
         return array.open(opened.store, path)
+
+
+def reader(
+    source: Any,
+    path: str = "",
+    *,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    as_of: datetime.datetime | str | None = None,
+) -> Reader | LogicalArray | Readers:
+    """Any Zarr array, read by the engine of logical arrays: in threads, with few steps a chunk.
+
+    `source` is a zarr array, or a store, group, path or URL with the array at `path`; a group gives a dict of
+    all arrays in it and below, by path. Of a repository, `branch`, `tag`, `snapshot_id` or `as_of` choose the
+    version, as in `intarsia.open`. Formats 3 and 2, shards, nullable data and every store of zarr's are read;
+    what the engine does not do itself is left to zarr, and `intarsia.explain` says so. A logical array comes
+    as what it is.
+
+    >>> import numpy as np, zarr, intarsia
+    >>> z = zarr.create_array({}, shape=(4, 6), chunks=(2, 3), dtype="int32", zarr_format=2)
+    >>> z[...] = np.arange(24).reshape(4, 6)
+    >>> intarsia.reader(z)[1:3, ::4].tolist()
+    [[6, 10], [12, 16]]
+    """
+    opened = resolve(source, Version(branch, tag, snapshot_id, as_of))
+    return array.reader(opened.store, path)
 
 
 def as_repository(store: Any) -> icechunk.Repository | None:

@@ -7,13 +7,13 @@ from functools import cache, wraps
 from types import ModuleType
 from typing import Any
 
-from intarsia.array import LogicalArray
+from intarsia.array import StoredArray
 from intarsia.extras import extra
 
 
 def as_dask(value: Any) -> Any:
     """What stands for an argument in a call of dask's: the dask array of a logical array, also in lists."""
-    if isinstance(value, LogicalArray):
+    if isinstance(value, StoredArray):
         return value.to_dask()
     if isinstance(value, list | tuple):
         return type(value)(map(as_dask, value))
@@ -67,9 +67,9 @@ def array_namespace(api_version: str | None) -> Namespace:
 
 def apply_ufunc(ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
     """What NumPy's ufunc makes of these, as a dask array."""
-    if any(isinstance(out, LogicalArray) for out in options.get("out", ())):
+    if any(isinstance(out, StoredArray) for out in options.get("out", ())):
         raise TypeError(
-            f"{ufunc.__name__} cannot write into a logical array in place: that would read and rewrite "
+            f"{ufunc.__name__} cannot write into a stored array in place: that would read and rewrite "
             "all of it.\n  Write what you mean: array[selection] = array[selection] + 1"
         )
     return getattr(ufunc, method)(*map(as_dask, inputs), **options)

@@ -1,4 +1,4 @@
-"""dask reads a logical array: `to_dask`, and how the array is cut into blocks.
+"""dask reads an array: `to_dask`, and how the array is cut into blocks.
 
 A dask array is a grid: its cuts go through the whole array. They are made at every bound of every region, so
 that no block reads from two members, and between those at the chunk bounds of the members, so that no chunk
@@ -16,7 +16,7 @@ import numpy as np
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from intarsia.array import LogicalArray, Manifest
+from intarsia.array import LogicalArray, Manifest, Reader, StoredArray
 from intarsia.array.table import NONE, Ints
 from intarsia.errors import DataTypeError
 from intarsia.extras import extra
@@ -36,8 +36,8 @@ ALWAYS_ALLOWED_BLOCKS = 10_000
 """A grid of up to this many blocks is never too fine."""
 
 
-def to_dask(array: LogicalArray, chunks: Any = None) -> Any:
-    """A `dask.array.Array` that reads a logical array; see `LogicalArray.to_dask`.
+def to_dask(array: StoredArray, chunks: Any = None) -> Any:
+    """A `dask.array.Array` that reads a logical array, or a reader; see `LogicalArray.to_dask`.
 
     >>> import numpy as np, intarsia
     >>> array = intarsia.create({}, "a", shape=(0,), chunks=(1,), dtype="i4")
@@ -54,7 +54,7 @@ def to_dask(array: LogicalArray, chunks: Any = None) -> Any:
     wanted = previous if chunks is None else chunks
     sizes = da.core.normalize_chunks(wanted, array.shape, dtype=array.dtype, previous_chunks=previous)
     nothing: Any = np.empty((0,) * array.ndim, dtype=array.dtype)
-    data_type = array.manifest.data_type
+    data_type = array.data_type
     if isinstance(data_type, OptionalDType):
         if data_type.depth > 1:
             raise DataTypeError(
@@ -70,7 +70,7 @@ def to_dask(array: LogicalArray, chunks: Any = None) -> Any:
     )
 
 
-def block_sizes(array: LogicalArray) -> tuple[Sizes, ...]:
+def block_sizes(array: StoredArray) -> tuple[Sizes, ...]:
     """The sizes of the blocks on every axis, as dask's `chunks`.
 
     >>> import numpy as np, intarsia
@@ -80,6 +80,9 @@ def block_sizes(array: LogicalArray) -> tuple[Sizes, ...]:
     >>> block_sizes(array)
     ((2, 2, 1, 3, 1), (3, 3))
     """
+    if isinstance(array, Reader):
+        return tuple(sizes or (0,) for sizes in array.read_chunk_sizes)
+    assert isinstance(array, LogicalArray)
     return grid_of(array.manifest, member_chunks(array))
 
 

@@ -1,0 +1,201 @@
+"""What a handle reads: a layout, as it was last seen, and the store that it lies in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from intarsia.array.fetch import fetcher_for, is_lasting
+from intarsia.array.member import checked_member
+from intarsia.array.source import Source
+from intarsia.array.table import NONE
+from intarsia.array.values import type_text
+from intarsia.errors import DataTypeError, ReadError
+from intarsia.words import place_text
+
+if TYPE_CHECKING:
+    from zarr.storage import StorePath
+
+    from intarsia.array.fetch import Fetcher
+    from intarsia.array.manifest import Manifest
+    from intarsia.array.member import AnyArray
+    from intarsia.array.packings import Packings
+    from intarsia.array.plan import Part
+    from intarsia.array.source import AnySource
+    from intarsia.packing import Packing
+
+
+MOST_CHANGES = 100
+"""So many times in a row something is read or written again because the layout has changed."""
+
+
+class Told(NamedTuple):
+    """What a store answered when it was asked for the metadata of a logical array's group."""
+
+    document: bytes | None
+    """None if there is none any more."""
+
+
+class Layout(ABC):
+    """One state of an array: its manifest, and the members, prepared for the engine.
+
+    Reads and writes work on one layout from beginning to end, whatever other threads do to the array.
+    """
+
+    def __init__(self, manifest: Manifest, members: Mapping[str, AnyArray]) -> None:
+        self.manifest = manifest
+        self.members = members
+        """The arrays behind its regions, by name."""
+        self._sources: dict[str, AnySource] = {}
+        self._fitting: dict[int, AnySource] = {}  # by row: what was found to fit the region
+        self._packings: dict[int, Packing] = {}  # by number
+
+    def source_of(self, part: Part) -> AnySource:
+        """The member behind a part of a plan, checked, and prepared for the engine."""
+        manifest = self.manifest
+        name = manifest.members[manifest.regions.member[part.row]]
+        source = self.source(name)
+        rows = (part.row,)
+        if part.strip is not None:
+            # Those that need most of the member lie at the ends; one of each kind stands for its type.
+            rows = part.strip.rows.tolist()
+            kinds = manifest.packings.kind[manifest.regions.packing[part.strip.rows]]
+            rows = (rows[0], rows[-1], *(rows[k] for k in np.unique(kinds, return_index=True)[1].tolist()))
+        for i in rows:
+            if self._fitting.get(i) is not source:
+                checked_member(self.members, name, manifest, manifest.regions.row(i))
+                self._fitting[i] = source
+        return source
+
+    def packing_of(self, i: int) -> Packing | None:
+        """How the stored numbers behind row `i` become values; None if they are values."""
+        packings = self.manifest.packings
+        number = int(self.manifest.regions.packing[i]) if len(packings) else NONE
+        if number == NONE:
+            return None
+        packing = self._packings.get(number)
+        if packing is None:
+            packing = self._packings[number] = packings[number]
+        return packing
+
+    def packings_of(self, part: Part) -> Packing | Packings | None:
+        """How the stored numbers behind a part become values; one for each region, where it is a strip."""
+        if part.strip is None:
+            return self.packing_of(part.row)
+        numbers = self.manifest.regions.packing[part.strip.rows]
+        return None if numbers[0] == NONE else self.manifest.packings.take(numbers)
+
+    def source(self, name: str) -> AnySource:
+        """A member, prepared for the engine."""
+        member = self.members[name]
+        source = self._sources.get(name)
+        if source is None or source.array is not member or not source.is_current:
+            source = self._sources[name] = Source.of(name, member)
+        return source
+
+    def open_together(self, parts: Sequence[Part]) -> None:
+        """Open the members behind several parts: here one by one, at once where that is faster."""
+        for part in parts:
+            self.source_of(part)
+
+    @abstractmethod
+    def chunk_text(self, row: int, source: Source, index: tuple[int, ...] | None) -> str:
+        """A chunk behind a region, as messages name it; None where nobody knows which one it is."""
+
+
+class Ground[L: Layout](ABC):
+    """What a handle stands on: the current layout, its store, and how to find out that it has changed."""
+
+    layout: L
+    """As last read or written."""
+
+    _fetcher: Fetcher | None = None
+
+    @property
+    @abstractmethod
+    def store_path(self) -> StorePath:
+        """Where the array is."""
+
+    @abstractmethod
+    def reload(self) -> None:
+        """Take in what other handles changed."""
+
+    @abstractmethod
+    def is_current(self, layout: L, told: Told | None = None) -> bool:
+        """Whether the store says what the layout says; costs one small read, where anything may change and
+        nobody has looked yet."""
+
+    @abstractmethod
+    def keeps(self, layout: L, rows: Sequence[int]) -> bool:
+        """Whether the current layout shows these regions of an older one from the same places."""
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.layout.manifest
+
+    @property
+    def store(self) -> Any:
+        return self.store_path.store
+
+    @property
+    def path(self) -> str:
+        return self.store_path.path
+
+    @property
+    def read_only(self) -> bool:
+        return bool(self.store.read_only) or is_lasting(self.store)
+
+    def fetcher(self) -> Fetcher:
+        """The way to read from the store, as it is now."""
+        store, fetcher = self.store, self._fetcher
+        if fetcher is None or fetcher.lasting != is_lasting(store):
+            fetcher = self._fetcher = fetcher_for(store)
+        return fetcher
+
+    def settled[T](self, work: Callable[[L], tuple[T, Sequence[int], Told | None]]) -> T:
+        """Do some work on the layout, and again if that turns out to be somebody's old one.
+
+        The work returns its result; the rows of the regions for which it counts only if they are still backed
+        as they were; and what the store told after all was done, if it was asked. For a read they are
+        those in which chunks are missing: chunks of a member that is gone look as if they had never been
+        written. For a write they are all it touched: what goes to a member that is gone is lost.
+        """
+        for _ in range(MOST_CHANGES):
+            layout = self.layout
+            try:
+                result, doubtful, told = work(layout)
+            except Exception:
+                if not self._was_replaced(layout):
+                    raise
+                self._catch_up(layout)
+                continue
+            if not doubtful or self.is_current(layout, told):
+                return result
+            self._catch_up(layout)
+            if self.keeps(layout, doubtful):
+                return result
+        raise ReadError(
+            f"the layout of the array at {place_text(self.store_path)} was changed {MOST_CHANGES} "
+            "times while it was read or written"
+        )
+
+    def _was_replaced(self, layout: L) -> bool:
+        """Whether a failure may come from a layout that is not current any more."""
+        try:
+            return not self.is_current(layout)
+        except Exception:  # the store does not answer at all: what failed first says more
+            return False
+
+    def _catch_up(self, layout: L) -> None:
+        """Take in the layout that somebody put in the place of this one."""
+        self.reload()
+        before, now = layout.manifest, self.manifest
+        if before.data_type != now.data_type or before.ndim != now.ndim:
+            raise DataTypeError(
+                f"the array at {place_text(self.store_path)} was replaced by another one: it is "
+                f"{type_text(now.data_type)} of shape {now.shape} now, and was "
+                f"{type_text(before.data_type)} of shape {before.shape}.\n  Open it again"
+            )

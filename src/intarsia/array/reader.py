@@ -1,0 +1,276 @@
+"""`Reader`: any Zarr array, read by the engine of logical arrays. It is one region over one member."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from itertools import accumulate
+from types import EllipsisType, MappingProxyType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import zarr
+
+from intarsia._compat import ArrayV2Metadata, ArrayV3Metadata, RectilinearChunksDisabledError
+from intarsia._icechunk import safe_store
+from intarsia.array.box import Box
+from intarsia.array.hierarchy import read_key
+from intarsia.array.layout import Ground, Layout, Told
+from intarsia.array.manifest import Manifest
+from intarsia.array.source import Source, fill_value_of
+from intarsia.array.stored_array import StoredArray
+from intarsia.array.table import RegionTable, Row
+from intarsia.codecs.runtime import with_codecs
+from intarsia.errors import ReadError, ReadOnlyError
+from intarsia.parallel import check_travels
+from intarsia.words import one_line, place_text
+
+if TYPE_CHECKING:
+    from zarr.storage import StorePath
+
+    from intarsia.array.config import LogicalConfig
+    from intarsia.array.member import AnyArray
+    from intarsia.array.request import Request
+
+SETTINGS = frozenset(("threads", "window_bytes"))
+"""Those of `LogicalConfig` that matter to whoever only reads."""
+
+
+class ArrayLayout(Layout):
+    """One state of a Zarr array: its metadata, as a region over all of it."""
+
+    def __init__(self, array: AnyArray) -> None:
+        self.array = array
+        name, corner = array.path or "/", (0,) * array.ndim
+        row = Row(0, Box(corner, (1,) * array.ndim), corner)
+        manifest = Manifest(
+            0,
+            array.shape,
+            tuple(max(n, 1) for n in array.shape),
+            array.metadata.dtype,
+            fill_value_of(array),
+            getattr(array.metadata, "dimension_names", None),
+            (name,),
+            RegionTable.from_rows([row], array.ndim),
+        )
+        super().__init__(manifest, {name: array})
+
+    def chunk_text(self, row: int, source: Source, index: tuple[int, ...] | None) -> str:
+        chunk = "" if index is None else f"chunk {index} of "
+        return f"{chunk}the array at {place_text(self.array.store_path)}"
+
+    def is_told_by(self, document: bytes) -> bool:
+        """Whether a metadata document describes this array, and not a later or another one."""
+        metadata: Any = self.array.metadata
+        kind = ArrayV3Metadata if metadata.zarr_format == 3 else ArrayV2Metadata
+        try:
+            described = json.loads(document)
+            told = kind.from_dict(described)
+        except RectilinearChunksDisabledError:  # zarr reads such metadata only while it is told to
+            return bool(described == json.loads(json.dumps(metadata.to_dict())))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return False
+        return _description(told) == _description(metadata)
+
+
+def _description(metadata: Any) -> dict[str, Any]:
+    """All that the metadata says of how values are stored."""
+    kept = (field.name for field in fields(metadata) if not field.name.startswith(("_", "attributes")))
+    # A fill value of NaN equals none but as text.
+    return {name: getattr(metadata, name) for name in kept} | {"fill_value": repr(metadata.fill_value)}
+
+
+class OneArray(Ground[ArrayLayout]):
+    """A Zarr array that stands for itself."""
+
+    def __init__(self, array: AnyArray) -> None:
+        self.layout = ArrayLayout(_on_safe_store(array))
+        self._known: tuple[bytes, ArrayLayout] = b"", self.layout
+
+    @property
+    def store_path(self) -> StorePath:
+        return self.layout.array.store_path
+
+    def is_current(self, layout: ArrayLayout, told: Told | None = None) -> bool:
+        if self.fetcher().lasting:
+            return True
+        name = "zarr.json" if layout.array.metadata.zarr_format == 3 else ".zarray"
+        document = read_key(self.store, f"{self.path}/{name}".lstrip("/"))
+        if document is None:
+            return False
+        if self._known != (document, layout):
+            if not layout.is_told_by(document):
+                return False
+            self._known = document, layout
+        return True
+
+    def keeps(self, layout: ArrayLayout, rows: Sequence[int]) -> bool:
+        return _description(layout.array.metadata) == _description(self.layout.array.metadata)
+
+    def reload(self) -> None:
+        array: Any = self.layout.array
+        try:
+            fresh: Any = zarr.open_array(self.store_path, mode="r")
+        except FileNotFoundError as error:
+            place = place_text(self.store_path)
+            raise ReadError(f"the array at {place} is gone: {one_line(error)}") from error
+        config = array.async_array.config
+        again: AnyArray = zarr.Array(
+            zarr.AsyncArray(metadata=fresh.metadata, store_path=self.store_path, config=config)
+        )
+        if _description(fresh.metadata).get("codecs") == _description(array.metadata).get("codecs", ()):
+            again = with_codecs(again, array.metadata.codecs)  # with the options that they carry
+        self.layout = ArrayLayout(again)
+        self._fetcher = None
+
+
+def _on_safe_store(array: AnyArray) -> AnyArray:
+    """The array, of which nothing changes when somebody else changes their handle."""
+    metadata: Any = array.metadata
+    place, config = safe_store(array.store_path), array.async_array.config
+    return zarr.Array(zarr.AsyncArray(metadata=metadata, store_path=place, config=config))
+
+
+class Reader(StoredArray):
+    """Any Zarr array, read as fast as a logical array is. Make one with `intarsia.reader`.
+
+    Takes every selection that zarr takes, and negative steps; `lazy` defers the read. What the engine does
+    not know, it leaves to zarr: `intarsia.explain(reader)` tells. A reader keeps shape and codecs as they
+    were when it was made, until it finds that chunks are missing and that the array is another one by now, or
+    until `refresh`; the values are those that the store holds when they are read.
+
+    >>> import numpy as np, zarr, intarsia
+    >>> z = zarr.create_array({}, shape=(4, 6), chunks=(2, 3), dtype="int32")
+    >>> z[...] = np.arange(24).reshape(4, 6)
+    >>> reader = intarsia.reader(z)
+    >>> reader[::-2, 1], reader.blocks[1, 0].tolist()
+    (array([19,  7], dtype=int32), [[12, 13, 14], [18, 19, 20]])
+    >>> reader.to_dask().sum().compute().item()
+    276
+    """
+
+    __eq__ = object.__eq__  # which array it is, not what is in it
+    __ne__ = object.__ne__
+    __hash__ = object.__hash__
+
+    _ground: OneArray
+
+    def __init__(self, ground: OneArray, config: LogicalConfig | None = None) -> None:
+        super().__init__(ground, config)
+
+    @classmethod
+    def of(cls, array: AnyArray, config: LogicalConfig | None = None) -> Reader:
+        """The reader of a zarr array, as it is now."""
+        return cls(OneArray(array), config)
+
+    @property
+    def zarr_array(self) -> AnyArray:
+        """The zarr array, as zarr reads it."""
+        return self._ground.layout.array
+
+    @property
+    def metadata(self) -> Any:
+        """As of a zarr array."""
+        return self.zarr_array.metadata
+
+    @property
+    def chunks(self) -> tuple[Any, ...]:
+        """The shape of a chunk, in shards that of the inner ones; where chunks differ, all sizes along each
+        axis, as dask has it."""
+        try:
+            return self.zarr_array.chunks
+        except NotImplementedError:
+            return self.read_chunk_sizes
+
+    @property
+    def shards(self) -> tuple[Any, ...] | None:
+        """The shape of a shard; None where there are none. The same of shards that differ."""
+        try:
+            return self.zarr_array.shards
+        except NotImplementedError:
+            return self.write_chunk_sizes
+
+    @property
+    def read_chunk_sizes(self) -> tuple[tuple[int, ...], ...]:
+        """As of a zarr array: the sizes of all chunks along each axis, also where they differ."""
+        return self.zarr_array.read_chunk_sizes
+
+    @property
+    def write_chunk_sizes(self) -> tuple[tuple[int, ...], ...]:
+        """As of a zarr array: the same of what is stored as one object."""
+        return self.zarr_array.write_chunk_sizes
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """The attributes, to look at."""
+        return MappingProxyType(dict(self.metadata.attributes))
+
+    @property
+    def blocks(self) -> _Blocks:
+        """Indexing by chunks (or shards), as of a zarr array: `reader.blocks[0, 1:3]`."""
+        return _Blocks(self)
+
+    def with_config(self, **settings: Any) -> Reader:
+        """A new handle with other settings: `threads` and `window_bytes` of `LogicalConfig`.
+
+        >>> import zarr, intarsia
+        >>> reader = intarsia.reader(zarr.create_array({}, shape=4, dtype="u1"))
+        >>> reader.with_config(threads=1).config.threads
+        1
+        """
+        unknown = sorted(settings.keys() - SETTINGS)
+        if unknown:
+            raise TypeError(
+                f"{unknown[0]!r} is no setting of a reader: there are {', '.join(sorted(SETTINGS))}"
+            )
+        return Reader(self._ground, replace(self._config, **settings))
+
+    def write_request(self, asked: Request, value: Any) -> NoReturn:
+        """Refused."""
+        raise ReadOnlyError(
+            f"a reader only reads: write to the array at {place_text(self._ground.store_path)} through zarr"
+        )
+
+    def _slabs(self) -> Iterator[int]:
+        return iter(self.read_chunk_sizes[0])
+
+    def _repr_fields(self) -> str:
+        return f"{super()._repr_fields()} chunks={self.chunks}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        check_travels(self.store, f"the reader of {self.path or '/'!r}")
+        return Reader.of, (self.zarr_array, self._config.for_reading)
+
+
+class _Blocks:
+    """`reader.blocks`: whole chunks by their position in the grid."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
+        sizes = self._reader.write_chunk_sizes
+        entries = selection if isinstance(selection, tuple) else (selection,)
+        given = len(entries) - sum(isinstance(entry, EllipsisType) for entry in entries)
+        if given > len(sizes) or len(entries) > given + 1:
+            raise IndexError(f"blocks of {len(sizes)} axes cannot be chosen by {selection!r}")
+        rest = (slice(None),) * (len(sizes) - given)
+        at = next((i for i, entry in enumerate(entries) if isinstance(entry, EllipsisType)), None)
+        entries = (*entries, *rest) if at is None else (*entries[:at], *rest, *entries[at + 1 :])
+        return self._reader[tuple(map(_elements, entries, sizes)) or ...]
+
+
+def _elements(entry: Any, sizes: tuple[int, ...]) -> slice:
+    """The elements of an axis that lie in some of its blocks."""
+    borders = (0, *accumulate(sizes))
+    if isinstance(entry, slice) and entry.step in (None, 1):
+        start, stop, _ = entry.indices(len(sizes))
+    elif isinstance(entry, int | np.integer):
+        start = int(entry) + (len(sizes) if entry < 0 else 0)
+        stop = start + 1
+        if not 0 <= start < len(sizes):
+            raise IndexError(f"there is no block {entry}: the axis has {len(sizes)}")
+    else:
+        raise IndexError(f"blocks are chosen by whole numbers and slices without a step, not by {entry!r}")
+    return slice(borders[start], borders[max(start, stop)])
