@@ -21,15 +21,21 @@ OURS = re.compile(r"[mt]-[0-9a-f]{32}\Z")
 """Names that `new_name` makes: what they belong to is a part of a logical array."""
 
 
-def open_group(store: Any, path: str, mode: Any) -> zarr.Group:
-    """The group at `path` of anything that zarr takes as a store, or of another group."""
+def open_group(store: Any, path: str, mode: Any, *, formats: tuple[Any, ...] = (3,)) -> zarr.Group:
+    """The group at `path` of anything that zarr takes as a store, or of another group; of the first of these
+    formats that there is."""
     if isinstance(store, zarr.Group):
         store, path = store.store_path.store, "/".join(part for part in (store.path, path) if part)
     check_store(store)
+    form, *others = formats
     try:
         return zarr.open_group(
-            safe_store(store), path=path or None, mode=mode, zarr_format=3, use_consolidated=False
+            safe_store(store), path=path or None, mode=mode, zarr_format=form, use_consolidated=False
         )
+    except FileNotFoundError:
+        if not others:
+            raise
+        return open_group(store, path, mode, formats=tuple(others))
     except RecursionError:
         raise ManifestError([f"the metadata of {path or '/'!r} is nested too deeply to be read"]) from None
 

@@ -122,7 +122,7 @@ def _group(source: Any, path: str | None, version: Version) -> zarr.Group:
         return source.group
     store = resolve(source, version).store
     try:
-        return open_group(store, (path or "").strip("/"), "r")
+        return open_group(store, (path or "").strip("/"), "r", formats=(3, 2))
     except (FileNotFoundError, ContainsArrayError) as error:
         raise NotLogicalArrayError(
             f"there is no Zarr group at {path or '/'!r} of {store}: {error}"
@@ -222,8 +222,9 @@ class GroupStore(AbstractDataStore):
         """The dataset's own attributes."""
         if self._alone:
             return {}
-        attributes = self._group.attrs.asdict()
-        return with_floats({key: value for key, value in attributes.items() if key != UNLIMITED_KEY})
+        hidden = UNLIMITED_KEY, "_nc"  # the second as NCZarr has them, and xarray's own engine hides them
+        attributes = self._group.attrs.asdict().items()
+        return with_floats({key: value for key, value in attributes if not key.lower().startswith(hidden)})
 
     def get_encoding(self) -> dict[str, Any]:
         """Which dimensions grow, where that was written down."""

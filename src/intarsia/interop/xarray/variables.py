@@ -1,4 +1,4 @@
-"""A logical array as an xarray variable: lazy values, dimension names, attributes, preferred chunks.
+"""Arrays as xarray variables: lazy values, dimension names, attributes, preferred chunks.
 
 xarray has no null: nullable arrays become NaN, NaT, a second variable, or an error.
 """
@@ -15,13 +15,17 @@ from xarray.backends import BackendArray
 from xarray.backends.zarr import FillValueCoder
 from xarray.core import indexing
 
-from intarsia.array import LogicalArray
+from intarsia.array import LogicalArray, Reader
 from intarsia.array.attributes import with_floats
 from intarsia.array.table import NONE
+from intarsia.array.values import is_nullable
 from intarsia.interop.dask.to_dask import block_sizes, compact
-from intarsia.nullable import NullableArray, OptionalDType, as_nullable, dtype_without_nulls, without_nulls
+from intarsia.nullable import as_nullable, dtype_without_nulls, without_nulls
 from intarsia.nullable.nulls import NullsChoice
 from intarsia.parallel import check_travels
+
+DIMENSIONS_2 = "_ARRAY_DIMENSIONS"
+"""The attribute that holds the names of dimensions, in format 2."""
 
 UNPACKING_FILTERS = frozenset(("scale_offset", "cast_value"))
 PACKING_ATTRIBUTES = frozenset(("scale_factor", "add_offset"))
@@ -29,7 +33,7 @@ MASKING_ATTRIBUTES = frozenset(("_FillValue", "missing_value", "_Unsigned"))
 
 
 class LazyValues(BackendArray):
-    """What xarray indexes before it reads: a logical array, or a plain Zarr array beside one."""
+    """What xarray indexes before it reads: a logical array, or the reader of a plain one."""
 
     __slots__ = ("_array", "dtype", "shape")
 
@@ -45,13 +49,7 @@ class LazyValues(BackendArray):
             read = self._array.oindex.__getitem__
         else:
             read = self._array.__getitem__
-        if isinstance(self._array, LogicalArray):
-            return read(key.tuple)
-        # Zarr arrays take no negative steps; xarray turns them round, but not where nothing is selected.
-        tamed = type(key)(tuple(_tamed(k, n) for k, n in zip(key.tuple, self.shape, strict=True)))
-        support = indexing.IndexingSupport.VECTORIZED
-        values = indexing.explicit_indexing_adapter(tamed, self.shape, support, read)
-        return values if hasattr(values, "dtype") else np.asarray(values, dtype=self.dtype)  # a single string
+        return read(key.tuple)
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
         """For `Dataset.load_async`: several variables are read at once."""
@@ -63,11 +61,6 @@ class LazyValues(BackendArray):
     def __reduce__(self) -> tuple[Any, ...]:
         check_travels(self._array.store, "the dataset")
         return LazyValues, (self._array,)
-
-
-def _tamed(key: Any, size: int) -> Any:
-    """The key of one axis, where an empty slice is written plainly."""
-    return slice(0, 0) if isinstance(key, slice) and not len(range(*key.indices(size))) else key
 
 
 class PreferredChunks(Mapping[str, int | tuple[int, ...]]):
@@ -121,7 +114,7 @@ def variables_of(array: LogicalArray, name: str, nulls: NullsChoice | None) -> d
     """The array as a variable that is not decoded yet; with `nulls="masked"`, also which ones are null."""
     dims = dimensions(name, array.ndim, array.dimension_names)
     encoding: dict[str, Any] = {"preferred_chunks": PreferredChunks(array, dims)}
-    if _is_nullable(array):
+    if is_nullable(array.data_type):
         return _nullable_variables(array, name, dims, _attributes(array), encoding, nulls)
     encoding |= {"fill_value": array.fill_value} | _packed_encoding(array)
     if array.dtype.kind == "T":
@@ -152,28 +145,35 @@ def _packed_encoding(array: LogicalArray) -> dict[str, Any]:
 
 def plain_variables(array: zarr.Array[Any], name: str, nulls: NullsChoice | None) -> dict[str, Variable]:
     """An ordinary Zarr array, as xarray's own engine has it; axes without a name get one."""
-    dims = dimensions(name, array.ndim, getattr(array.metadata, "dimension_names", None))
-    attributes = with_floats(dict(array.attrs))
-    try:
-        chunks: tuple[Any, ...] = tuple(array.chunks)
-    except NotImplementedError:  # a grid of chunks of different sizes
-        chunks = compact(array.read_chunk_sizes)
+    reader, attributes = Reader.of(array), with_floats(dict(array.attrs))
+    in_format_2 = array.metadata.zarr_format == 2
+    names = attributes.pop(DIMENSIONS_2, None) if in_format_2 else reader.dimension_names
+    dims = dimensions(name, reader.ndim, names)
+    chunks, shards = _sizes(reader.chunks), None if reader.shards is None else _sizes(reader.shards)
     encoding: dict[str, Any] = {"preferred_chunks": dict(zip(dims, chunks, strict=True))}
-    if _is_nullable(array):
-        return _nullable_variables(array, name, dims, attributes, encoding, nulls)
+    if is_nullable(reader.data_type):
+        return _nullable_variables(reader, name, dims, attributes, encoding, nulls)
     encoding |= {
         "chunks": chunks,
         "compressors": array.compressors,
         "filters": array.filters,
-        "shards": array.shards,
-        "serializer": array.serializer,
-        "fill_value": array.fill_value,
+        "shards": shards,
     }
-    if array.dtype.kind == "T":
-        encoding["dtype"] = array.dtype
+    if reader.dtype.kind == "T":
+        encoding["dtype"] = reader.dtype
+    if in_format_2:  # where the fill value means what is missing
+        if array.fill_value is not None:
+            attributes["_FillValue"] = array.fill_value
+        return {name: _lazy_variable(reader, dims, attributes, encoding)}
+    encoding |= {"serializer": array.serializer, "fill_value": array.fill_value}
     if "_FillValue" in attributes:
         attributes["_FillValue"] = _fill_value(attributes["_FillValue"], array.dtype)
-    return {name: _lazy_variable(array, dims, attributes, encoding)}
+    return {name: _lazy_variable(reader, dims, attributes, encoding)}
+
+
+def _sizes(chunks: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Sizes of chunks as xarray has them: a number on axes where all are of one size."""
+    return compact(tuple(sizes if isinstance(sizes, tuple) else (sizes,) for sizes in chunks))
 
 
 def _lazy_variable(
@@ -203,14 +203,6 @@ def _nullable_variables(
     }
 
 
-def _data_type(array: Any) -> Any:
-    return array.manifest.data_type if isinstance(array, LogicalArray) else array.metadata.dtype
-
-
-def _is_nullable(array: LogicalArray | zarr.Array[Any]) -> bool:
-    return isinstance(_data_type(array), OptionalDType)
-
-
 class _Converted:
     """An array whose reads pass through a function."""
 
@@ -220,8 +212,7 @@ class _Converted:
 
     @property
     def store(self) -> Any:
-        array = self._array.zarr_array if isinstance(self._array, NullableArray) else self._array
-        return array.store
+        return self._array.store
 
     def convert(self, values: Any) -> np.ndarray[Any, Any]:
         raise NotImplementedError
@@ -246,17 +237,12 @@ class _ConvertedIndexer:
         return self._converted.convert(self._read(key))
 
 
-def _reader(array: Any) -> Any:
-    """Something whose every read keeps the nulls."""
-    return NullableArray(array) if isinstance(array, zarr.Array) else array
-
-
 class _WithoutNulls(_Converted):
     """The values of a nullable array, nulls as `nulls` says."""
 
     def __init__(self, array: Any, name: str, nulls: NullsChoice | None) -> None:
         # With a second variable to say which are missing, the values stay as they are.
-        super().__init__(_reader(array), name, dtype_without_nulls(_data_type(array).element.dtype, nulls))
+        super().__init__(array, name, dtype_without_nulls(array.data_type.element.dtype, nulls))
         self._nulls = nulls
 
     def convert(self, values: Any) -> np.ndarray[Any, Any]:
@@ -270,7 +256,7 @@ class _Missing(_Converted):
     """Which elements of a nullable array are null."""
 
     def __init__(self, array: Any, name: str) -> None:
-        super().__init__(_reader(array), name, np.dtype(bool))
+        super().__init__(array, name, np.dtype(bool))
 
     def convert(self, values: Any) -> np.ndarray[Any, Any]:
         return np.asarray(as_nullable(values).is_null())
