@@ -379,9 +379,10 @@ def test_two_that_ingest_at_once_both_succeed(tmp_path, monkeypatch):
     original, meanwhile = Writer.write, iter([paths[2:]])
 
     def interrupted(writer):
-        original(writer)
+        problems = original(writer)
         for others in meanwhile:  # another process is faster
             intarsia.ingest(others, tmp_path / "r", concat_dim="time")
+        return problems
 
     monkeypatch.setattr(Writer, "write", interrupted)
     report = intarsia.ingest([paths[1], paths[3]], repo, concat_dim="time")

@@ -2,6 +2,10 @@
 
 import os
 import pickle
+import threading
+from contextlib import suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import h5py
@@ -246,3 +250,27 @@ def test_options_of_sources_are_those_of_repositories_and_others_are_refused():
         Sources({"key": "k"})
     with pytest.raises(IngestError, match="cannot be opened with the options given"):
         Sources({"region": 3}).resolve("s3://bucket/a.nc")
+
+
+class Whole(SimpleHTTPRequestHandler):
+    """A web server that knows no ranges."""
+
+    def log_message(self, *_):
+        pass
+
+    def copyfile(self, source, outputfile):
+        with suppress(ConnectionError):
+            super().copyfile(source, outputfile)
+
+
+@pytest.mark.parametrize("limit", [locations.WHOLE_BYTES, 10], ids=["small", "large"])
+def test_a_web_server_without_ranges_is_refused_before_anything_is_committed(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(locations, "WHOLE_BYTES", limit)
+    netcdf(tmp_path / "0.nc", 0)
+    handler = partial(Whole, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/0.nc"
+        with pytest.raises(IngestError, match=r"0\.nc: its web server ignores the header Range"):
+            intarsia.ingest(url, "memory://", concat_dim="time")
+        server.shutdown()

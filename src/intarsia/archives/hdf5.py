@@ -61,13 +61,23 @@ class HDF5:
                 for name, role in taken.items():
                     if role == "data":
                         storages[name] = _Storage(datasets[name], reader)
-                    else:
+                        continue
+                    try:
                         variables[name] = _loaded(name, role, datasets[name], described[name])
+                    except OSError as error:
+                        if name in want.in_file(described).dims:
+                            raise
+                        left_out[name] = f"it cannot be read: {error}"
                 attrs = _attributes(group)
                 others = [name for name in group if name not in storages]
             parsed, reasons = self._virtual(url, sources, reader, list(storages), others)
         for name, storage in storages.items():
-            variables[name] = storage.variable(name, described[name], parsed.get(name), reasons.get(name, ""))
+            variable = storage.variable(name, described[name], parsed.get(name), reasons.get(name, ""))
+            problem = self._unreadable(url, sources, variable) if variable.ranges is None else ""
+            if problem:
+                left_out[name] = problem
+            else:
+                variables[name] = variable
         new_dims = lacking(described, want)
         return ParsedFile(url, sources.identity(url), self.name, variables, attrs, left_out, new_dims)
 
@@ -81,19 +91,31 @@ class HDF5:
             parser = parse(group=self.group, drop_variables=dropped, reader_factory=lambda *_: reader)
             return dict(arrays_of(parser(url, sources.registry)))
 
-        if not names:
-            return {}, {}
+        good: dict[str, Any] = {}
+        reasons: dict[str, str] = {}
+        parts = [names] if names else []
+        while parts:  # where one cannot be parsed, halves tell which
+            part = parts.pop()
+            wanted = set(part)
+            try:
+                good |= arrays([*others, *(name for name in names if name not in wanted)])
+            except Exception as error:
+                if len(part) == 1:
+                    reasons[part[0]] = f"it cannot be referenced: {error}"
+                else:
+                    parts += [part[: len(part) // 2], part[len(part) // 2 :]]
+        return good, reasons
+
+    def _unreadable(self, url: str, sources: Sources, variable: ParsedVariable) -> str:
+        """Why a variable that has to be copied cannot be: a filter or an external file is not there."""
+        if 0 in variable.shape:
+            return ""
         try:
-            return arrays(others), {}
-        except Exception:  # one of them cannot be parsed: find out which
-            good: dict[str, Any] = {}
-            reasons: dict[str, str] = {}
-            for name in names:
-                try:
-                    good |= arrays([*others, *(other for other in names if other != name)])
-                except Exception as error:
-                    reasons[name] = f"it cannot be referenced: {error}"
-            return good, reasons
+            with self.opened(url, sources, variable.name) as dataset:
+                dataset[(0,) * len(variable.shape)]
+        except OSError as error:
+            return f"it cannot be read: {error} ({variable.reason})"
+        return ""
 
     @contextmanager
     def opened(self, url: str, sources: Sources, name: str) -> Iterator[Any]:

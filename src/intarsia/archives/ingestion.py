@@ -29,6 +29,7 @@ from intarsia.archives.ledger import Dataset
 from intarsia.archives.locations import Sources
 from intarsia.archives.parsed import Failure, ParsedFile, Want
 from intarsia.archives.parsing import made_alike, parse_all, parse_one
+from intarsia.archives.proof import unopened
 from intarsia.archives.stacking import stacks_of
 from intarsia.archives.writer import Writer
 from intarsia.errors import IngestError, RepositoryNotFoundError
@@ -355,9 +356,29 @@ class Ingestion:
                 if session.snapshot_id != drafted_at:
                     continue
                 dataset = self._read(session)
-            store = safe_store(session.store)
-            Writer(store, self.group, draft, dataset, self.sources, self.parser).write()
-            return report, _Written(session)
+            if not self._unfit(safe_store(session.store), draft, dataset):
+                return report, _Written(session)
+            ready = None  # with what was left out, everything may be different
+
+    def _unfit(self, store: Any, draft: Draft, dataset: Dataset) -> bool:
+        """Write a draft; whether that left something that does not open. It is not to be taken, then."""
+        problems = Writer(store, self.group, draft, dataset, self.sources, self.parser).write()
+        before = [*dataset.plain, *dataset.logical_groups]
+        written = [*draft.joined, *draft.static, *draft.arrays]
+        problems |= unopened(store, self.group, before, written) if not problems else {}
+        problems = {name: why for name, why in problems.items() if name in set(written)}
+        for name, why in problems.items():
+            if name in before:
+                raise IngestError(
+                    f"with these files {name!r} of the dataset could not be opened any more, and nothing was "
+                    f"written: {why}"
+                )
+            parts = [part for part, stack in self.rules.stacks.items() if stack.array == name] or [name]
+            for file in self.parsed:
+                for part in parts:
+                    if file.variables.pop(part, None) is not None:
+                        file.left_out[part] = why
+        return bool(problems)
 
     def _read(self, session: icechunk.Session) -> Dataset:
         return Dataset.read(session.store, self.group)

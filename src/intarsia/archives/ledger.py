@@ -12,7 +12,7 @@ import zarr
 from zarr.codecs import ZstdCodec
 
 from intarsia.archives.cf import decoded_fill_attribute
-from intarsia.array.attributes import with_floats
+from intarsia.array.attributes import UNLIMITED_KEY, with_floats
 from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
@@ -146,6 +146,9 @@ class Dataset:
     group_attrs: dict[str, Any] = field(default_factory=dict)
     """The attributes of the group that it is."""
 
+    groups: set[str] = field(default_factory=set)
+    """Names of other groups, such as datasets below this one."""
+
     @property
     def is_new(self) -> bool:
         return not self.ledger.locations
@@ -156,12 +159,14 @@ class Dataset:
         group = _group(store, path)
         if group is None:
             return cls()
-        dataset = cls(Ledger.read(group), group_attrs=dict(group.attrs))
+        dataset = cls(Ledger.read(group), group_attrs=_own_attributes(group))
         for name, child in group.members():
             if isinstance(child, zarr.Array):
                 dataset.plain[name] = child
             elif MANIFEST_KEY in child.attrs:
                 dataset.logical_groups[name] = LogicalGroup.load(child)
+            else:
+                dataset.groups.add(name)
         return dataset
 
     @staticmethod
@@ -193,6 +198,11 @@ class Dataset:
         if "_FillValue" in attrs:
             attrs["_FillValue"] = decoded_fill_attribute(attrs["_FillValue"], array.dtype)
         return attrs
+
+
+def _own_attributes(group: zarr.Group) -> dict[str, Any]:
+    """What files said of the dataset."""
+    return {key: value for key, value in group.attrs.items() if key != UNLIMITED_KEY}
 
 
 def _group(store: Any, path: str) -> zarr.Group | None:

@@ -204,8 +204,11 @@ class Sources:
         return self._stores[root], unquote(parts.path).lstrip("/")
 
     def _remote_store(self, stores: Any, root: str) -> Any:
+        options = self.options
+        if root.startswith("http://"):  # whoever names a URL of this kind knows that nothing is encrypted
+            options = options | {"client_options": {"allow_http": True} | options.get("client_options", {})}
         try:
-            return stores.from_url(root, **self.options)
+            return stores.from_url(root, **options)
         except BaseException as error:  # an option of the wrong type is a panic in Rust: no Exception
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
@@ -252,9 +255,22 @@ class Sources:
         """The whole of a small object, in one request; of a large one a reader that fetches blocks."""
         store, inside = self.resolve(url)
         obstore = extra("obstore", "virtual")
+        if scheme_of(url) in ("http", "https"):
+            self._check_ranges(obstore, store, inside)
         if obstore.head(store, inside)["size"] <= WHOLE_BYTES:
             return bytes(obstore.get(store, inside).bytes())
         return extra("obspec_utils.readers", "virtual").BlockStoreReader(store, inside)
+
+    @staticmethod
+    def _check_ranges(obstore: Any, store: Any, inside: str) -> None:
+        """Refuse a web server that gives whole files only: no chunk could be read where it is."""
+        try:
+            obstore.get_range(store, inside, start=0, length=1)
+        except extra("obstore.exceptions", "virtual").NotSupportedError:
+            raise IngestError(
+                "its web server ignores the header Range, so that no chunk can be read where it is: "
+                "download the file, or use a server that answers with 206 Partial Content"
+            ) from None
 
     def identity(self, url: str) -> Identity:
         """What identifies the content of a file, or of everything under a directory."""

@@ -254,6 +254,11 @@ def read_stored(source: Any, selection: Any, dtype: np.dtype[Any]) -> np.ndarray
     return values if values.dtype.kind == "T" else values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
+def _is_supported(dtype: np.dtype[Any]) -> bool:
+    """Numbers that Zarr has a type for, bools and texts; C's long double is none of them."""
+    return dtype.kind in SUPPORTED_KINDS and dtype.itemsize <= (8 if dtype.kind == "f" else 16)
+
+
 def lacking(described: Mapping[str, Description], want: Want) -> tuple[str, ...]:
     """Dimensions along which files follow one another that this file lacks: it is one step of each."""
     known = {dim for variable in described.values() for dim in variable.dims}
@@ -278,7 +283,7 @@ def roles(described: Mapping[str, Description], want: Want) -> tuple[dict[str, R
         data = [name for name in data if name in want.variables]
     left_out = {
         name: f"values of the type {described[name].dtype} are not supported"
-        for name, variable in described.items() if variable.dtype.kind not in SUPPORTED_KINDS
+        for name, variable in described.items() if not _is_supported(variable.dtype)
     }  # fmt: skip
     data = [name for name in data if name not in left_out]
     needed = described.keys() if want.variables is None else _needed(described, data, want)

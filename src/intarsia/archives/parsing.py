@@ -127,7 +127,8 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
     except IngestError as error:
         return Failure(url, str(error))
     except Exception as error:
-        return Failure(url, f"{type(error).__name__}: {' '.join(str(error).split())}")
+        text = str(error).split("Debug source:")[0]  # of obstore, for those who mend it
+        return Failure(url, f"{type(error).__name__}: {' '.join(text.split())}")
 
 
 def _beyond_the_end(parsed: ParsedFile) -> str:

@@ -2,15 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import icechunk
 import numpy as np
 import zarr
 from zarr.codecs import ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
-from zarr.core.metadata.v3 import ArrayV3Metadata
+from zarr.core.group import GroupMetadata
 
 from intarsia._compat import sync
 from intarsia.archives.assembled import Assembled
@@ -21,17 +23,18 @@ from intarsia.archives.locations import Sources
 from intarsia.archives.parsed import ChunkRanges, read_stored
 from intarsia.archives.parsing import format_of
 from intarsia.archives.stretches import GrowingMember, Stretch, Stretches, merged, refined
-from intarsia.array.attributes import RESERVED, with_floats
+from intarsia.array.attributes import RESERVED, UNLIMITED_KEY, with_floats
 from intarsia.array.box import Box, blocks
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
-from intarsia.array.opening import create
 from intarsia.array.table import NONE, RegionTable
+from intarsia.array.upkeep import member_problems
 from intarsia.array.values import values_dtype
-from intarsia.errors import IngestError
+from intarsia.errors import IngestError, IntarsiaError
 from intarsia.nullable import optional_dtype
 from intarsia.packing import Packing
+from intarsia.words import one_line
 
 COORDINATE_CHUNK = 1 << 16
 """Elements of a chunk of a coordinate array, at most: small enough to append to, few enough to open fast."""
@@ -58,33 +61,71 @@ class Writer:
     parser: Any = None
     """The caller's own parser, if he gave one."""
 
-    def write(self) -> None:
-        """Arrays first, then coordinates, then the ledger: in a session it is all one."""
+    def write(self) -> dict[str, str]:
+        """Arrays first, then coordinates, then the ledger: in a session it is all one.
+
+        Returns what cannot be written or would not be readable, and why: that must not be committed.
+        """
         draft, group = self.draft, open_group(self.store, self.path, "a")
         for name in (*draft.arrays, *draft.joined, *draft.static):
             if name == LEDGER or "/" in name:
                 raise IngestError(f"a variable of the name {name!r} cannot be part of a dataset")
-        for array in draft.arrays.values():
-            self._array(group, array)
+        if self.dataset.is_new:
+            group.update_attributes({UNLIMITED_KEY: list(draft.cube.dims)})
+        problems: dict[str, str] = {}
+        begun = {}
+        documents: list[tuple[str, Any]] = []
+        for name, array in draft.arrays.items():
+            with _noted(problems, name):
+                begun[name] = self._begun(group, array, documents)
+        _put(self.store, documents)
+        for name, (logical, stretches) in begun.items():
+            with _noted(problems, name):
+                self._array(draft.arrays[name], logical, stretches)
+                for problem in member_problems(logical):
+                    problems[name] = problem.what
         for name, joined in draft.joined.items():
-            _write_joined(group, name, joined)
+            with _noted(problems, name):
+                _write_joined(group, name, joined)
         for name, variable in draft.static.items():
-            _write_plain(group, name, variable.loaded, variable.dims, variable.attrs, variable.loaded.shape)
+            with _noted(problems, name):
+                shape = variable.loaded.shape
+                _write_plain(group, name, variable.loaded, variable.dims, variable.attrs, shape)
         for name, attrs in draft.attrs.items():
             if self.dataset.is_new:  # the group may have attributes of its own
                 attrs = with_floats(dict(group.attrs)) | attrs
-            _put_attributes(group[name] if name else group, attrs)
+            if name not in problems:
+                _put_attributes(group[name] if name else group, attrs)
         draft.ledger.write(group)
+        return problems
 
-    def _array(self, group: zarr.Group, array: ArrayDraft) -> None:
-        draft, is_new = self.draft, array.name not in self.dataset.logical_groups
-        logical = (
-            self._created(group, array) if is_new else LogicalGroup.load(open_group(group, array.name, "r+"))
-        )
+    def _begun(
+        self, group: zarr.Group, array: ArrayDraft, documents: list[tuple[str, Any]]
+    ) -> tuple[LogicalGroup, Stretches]:
+        """Where everything of one array goes; documents of new members are added to those to be written."""
+        logical = self.dataset.logical_groups.get(array.name) or self._created(group, array)
+        stretches = Stretches(array, self.draft.ledger.members.get(array.name, {}), logical)
+        for member in stretches.members.values():
+            if member.is_new:
+                made = self._member(f"{logical.group.path}/{member.name}", member)
+                logical.members.adopt(member.name, made)
+                document = made.metadata.to_buffer_dict(default_buffer_prototype())["zarr.json"]
+                documents.append((f"{made.path}/zarr.json", document))
+            else:
+                logical.members[member.name].resize(tuple(member.shape))
+        return logical, stretches
+
+    def _member(self, path: str, member: GrowingMember) -> zarr.Array[Any]:
+        """A new member, which is not stored yet; by way of zarr, so that nothing invalid is."""
+        try:
+            document = json.loads(json.dumps(member.encoding.document(tuple(member.shape), member.dims)))
+            return zarr.Array.from_dict(zarr.storage.StorePath(self.store, path), document)
+        except (ValueError, TypeError, KeyError) as error:
+            raise IngestError(f"zarr refuses the encoding {member.encoding.short_codecs}: {error}") from error
+
+    def _array(self, array: ArrayDraft, logical: LogicalGroup, stretches: Stretches) -> None:
+        draft, path = self.draft, logical.group.path
         known = draft.ledger.members.get(array.name, {})
-        stretches = Stretches(array, known, logical)
-        path = "/".join(part for part in (group.path, array.name) if part)
-        _create_members(self.store, path, stretches.members.values(), logical)
         for member in stretches.members.values():
             for stretch in member.stretches:
                 self._stretch(f"{path}/{member.name}", member, stretch)
@@ -94,7 +135,7 @@ class Writer:
         if manifest.chunk_shape != array.lattice:
             manifest = refined(manifest, array.lattice)
         table = manifest.regions
-        if not is_new:
+        if array.name in self.dataset.logical_groups:
             table = self._made_room(array, table)
         fresh, names, packings, views = stretches.table(manifest)
         table = merged(table.joined(fresh), array.growing[0])
@@ -119,12 +160,13 @@ class Writer:
         """A logical array for a new variable, without regions."""
         if array.name in self.dataset.plain:
             raise IngestError(f"{array.name!r} is a plain array of the dataset: it cannot become logical")
+        if array.name in self.dataset.groups:
+            raise IngestError(f"{array.name!r} is a group of the dataset: it cannot become an array")
         data_type = optional_dtype(array.dtype) if array.nulls else _zarr_type(array.dtype)
-        made = create(
-            group, array.name, shape=array.shape, chunks=array.lattice, dtype=data_type,
-            fill_value=array.fill_value, dimension_names=array.dims, attributes=clean(array.attrs),
-        )  # fmt: skip
-        return LogicalGroup.load(made.group)
+        manifest = Manifest.empty(array.shape, array.lattice, data_type, array.fill_value, array.dims)
+        # Nothing is written yet: attributes and manifest are one document, and stored once.
+        metadata = GroupMetadata(attributes=clean(array.attrs))
+        return LogicalGroup(zarr.Group(zarr.AsyncGroup(metadata, group.store_path / array.name)), manifest)
 
     def _stretch(self, path: str, member: GrowingMember, stretch: Stretch) -> None:
         """Fill one stretch of a member: with references, with chunks that the parser made, or with a copy."""
@@ -173,7 +215,10 @@ class Writer:
         target = target.with_config({"write_empty_chunks": True})
         whole = Box.sized(variable.shape)
         format = format_of(file.url, self.sources, self.parser)
-        with format.opened(file.url, self.sources, variable.name) as source:
+        with (
+            _reading(file.url, variable.name),
+            format.opened(file.url, self.sources, variable.name) as source,
+        ):
             for block in blocks(whole, plain.chunks, max(plain.stored.itemsize, 1)):
                 taken = block.slices
                 put = list(taken)
@@ -204,7 +249,8 @@ def _put_attributes(node: Any, attrs: dict[str, Any]) -> None:
     said = dict(attrs)
     if "_FillValue" in said:  # of plain arrays it is spelled as xarray spells it
         said["_FillValue"] = known.get("_FillValue", said["_FillValue"])
-    wanted = {key: value for key, value in known.items() if key in RESERVED} | clean(said)
+    ours = RESERVED | {UNLIMITED_KEY}
+    wanted = {key: value for key, value in known.items() if key in ours} | clean(said)
     if wanted != known:
         node.attrs.put(wanted)
 
@@ -213,15 +259,28 @@ def _zarr_type(dtype: np.dtype[Any]) -> Any:
     return "string" if isinstance(dtype, np.dtypes.StringDType) else dtype
 
 
-def _create_members(store: Any, path: str, members: Iterable[GrowingMember], logical: LogicalGroup) -> None:
-    """Create new members, and let old ones grow; their documents are written many at a time."""
-    documents: list[tuple[str, Any]] = []
-    for member in members:
-        shape = tuple(member.shape)
-        if member.is_new:
-            documents.append((f"{path}/{member.name}/zarr.json", _document(member, shape, member.dims)))
-        else:
-            logical.members[member.name].resize(shape)
+@contextmanager
+def _reading(url: str, name: str) -> Iterator[None]:
+    """Name the source of what cannot be read from it."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        raise IngestError(f"{url}: {name!r} cannot be copied, and nothing was committed: {error}") from error
+
+
+@contextmanager
+def _noted(problems: dict[str, str], name: str) -> Iterator[None]:
+    """Note why a variable cannot be written, instead of raising it; what concerns the whole is raised."""
+    try:
+        yield
+    except (IntarsiaError, icechunk.IcechunkError):
+        raise
+    except Exception as error:
+        problems[name] = f"it cannot be written: {one_line(error)}"
+
+
+def _put(store: Any, documents: Sequence[tuple[str, Any]]) -> None:
+    """Write documents, many at a time."""
 
     async def put() -> None:
         for i in range(0, len(documents), AT_ONCE):
@@ -229,16 +288,6 @@ def _create_members(store: Any, path: str, members: Iterable[GrowingMember], log
 
     if documents:
         sync(put())
-
-
-def _document(member: GrowingMember, shape: tuple[int, ...], dims: tuple[str, ...]) -> Any:
-    """The zarr.json of a member."""
-    try:
-        document = json.loads(json.dumps(member.encoding.document(shape, dims)))
-        # By way of zarr, so that nothing invalid is stored.
-        return ArrayV3Metadata.from_dict(document).to_buffer_dict(default_buffer_prototype())["zarr.json"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise IngestError(f"zarr refuses the encoding {member.encoding.short_codecs}: {error}") from error
 
 
 def _put_chunks(store: Any, path: str, chunks: Any, offset: list[int]) -> None:

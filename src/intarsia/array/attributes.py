@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 RESERVED = frozenset((MANIFEST_KEY, CONVENTIONS_KEY))
 
+UNLIMITED_KEY = "intarsia_unlimited_dims"
+"""Attribute of a dataset's group: the dimensions that grow."""
+
 NONFINITE_KEY = "intarsia_nonfinite"
 """Names the attributes in which "NaN", "Infinity" and "-Infinity" stand for numbers, which JSON has not."""
 

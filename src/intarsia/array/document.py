@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -81,7 +83,7 @@ def problems_of_fields(document: object) -> list[str]:
     for name in ("members", "views"):
         if isinstance(fields.get(name), list):
             fields[name] = []
-    found = schemas.problems("manifest-2" if version == 2 else "manifest", fields)
+    found = _problems_by_schema("manifest-2" if version == 2 else "manifest", fields)
     # To JSON Schema 8.0 is an integer; to whoever counts with it, it is not.
     numbers = [("version", version), ("generation", fields.get("generation"))]
     for name in ("shape", "chunk_shape"):
@@ -107,6 +109,20 @@ def problems_of_fields(document: object) -> list[str]:
                 "more elements than can be counted"
             )
     return found[:SHOWN_PROBLEMS]
+
+
+def _problems_by_schema(schema: str, fields: dict[str, Any]) -> list[str]:
+    """Those that the schema tells of; arrays of one dataset are alike, and it takes its time for each."""
+    try:
+        text = json.dumps(fields)
+    except (TypeError, ValueError, RecursionError):  # no JSON: the schema says what is wrong
+        return schemas.problems(schema, fields)
+    return list(_known_problems(schema, text)) if len(text) < 4096 else schemas.problems(schema, fields)
+
+
+@lru_cache(maxsize=256)
+def _known_problems(schema: str, text: str) -> tuple[str, ...]:
+    return tuple(schemas.problems(schema, json.loads(text)))
 
 
 def parse_columns(

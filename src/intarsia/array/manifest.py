@@ -9,6 +9,7 @@ import json
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -331,7 +332,8 @@ class Manifest:
         assert isinstance(document, Mapping)
         columns, problems = parse_columns(document, table, read)
         try:
-            data_type = parse_dtype(document["data_type"], zarr_format=3)
+            named = document["data_type"]
+            data_type = _data_type(named) if isinstance(named, str) else parse_dtype(named, zarr_format=3)
             fill_value = data_type.from_json_scalar(document["fill_value"], zarr_format=3)
         except Exception as error:  # whatever data types raise over what is not theirs
             problems.append(f"data_type, fill_value: {one_line(error)}")
@@ -350,6 +352,12 @@ class Manifest:
             packings=columns.packings,
             views=columns.views,
         )
+
+
+@lru_cache
+def _data_type(name: str) -> ZDType[Any, Any]:
+    """The data type of a name; zarr tries one after the other, which adds up over thousands of arrays."""
+    return parse_dtype(name, zarr_format=3)
 
 
 def _renumbered(numbers: Ints) -> tuple[Ints, Ints]:

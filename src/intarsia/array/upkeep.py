@@ -92,7 +92,7 @@ def verify(target: Any, path: str = "", *, data: bool = True) -> tuple[Problem, 
     except ManifestError as error:
         problems = error.problems or [str(error)]
         return tuple(Problem("manifest", where, problem) for problem in problems)
-    members = (*_packing_problems(logical), *_member_problems(logical))
+    members = (*_packing_problems(logical), *member_problems(logical))
     data_problems = _data_problems(logical, {problem.where for problem in members}) if data else ()
     return (*members, *data_problems, *_leftovers(logical))
 
@@ -111,7 +111,8 @@ def _packing_problems(logical: LogicalGroup) -> Iterator[Problem]:
             yield Problem("manifest", where, what, advice)
 
 
-def _member_problems(logical: LogicalGroup) -> Iterator[Problem]:
+def member_problems(logical: LogicalGroup) -> Iterator[Problem]:
+    """What is wrong with the members of an array: they do not open, or do not hold what regions need."""
     manifest, table = logical.manifest, logical.manifest.regions
     start, stop = manifest.region_bounds()
     lowest = manifest.member_starts()

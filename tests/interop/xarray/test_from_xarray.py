@@ -10,7 +10,7 @@ import xarray as xr
 import zarr
 
 import intarsia
-from intarsia.interop.xarray.backend import UNLIMITED_KEY
+from intarsia.array.attributes import UNLIMITED_KEY
 from tests.interop.datasets import CODECS, stored_in_parts, weather
 
 

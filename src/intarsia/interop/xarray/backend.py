@@ -17,7 +17,7 @@ from xarray.backends import AbstractDataStore, BackendEntrypoint, StoreBackendEn
 from zarr.errors import ContainsArrayError
 
 from intarsia.array import LogicalArray
-from intarsia.array.attributes import with_floats
+from intarsia.array.attributes import UNLIMITED_KEY, with_floats
 from intarsia.array.hierarchy import groups_below, is_logical, open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.errors import NotLogicalArrayError
@@ -26,9 +26,6 @@ from intarsia.nullable.nulls import NullsChoice
 from intarsia.parallel import check_travels, snapshot_of
 from intarsia.versions.repository import is_repository
 from intarsia.versions.version import Version, resolve
-
-UNLIMITED_KEY = "intarsia_unlimited_dims"
-"""Attribute of a dataset's group: the dimensions that grow."""
 
 
 class IntarsiaBackendEntrypoint(BackendEntrypoint):

@@ -14,12 +14,13 @@ from xarray.backends import ZarrStore
 from xarray.backends.zarr import FillValueCoder, encode_zarr_attr_value
 
 from intarsia.array.accessors import chosen_codecs
+from intarsia.array.attributes import UNLIMITED_KEY
 from intarsia.array.hierarchy import is_logical, open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
 from intarsia.errors import DataTypeError, ShapeError
 from intarsia.interop.dask.jobs import Job, carry_out, new_array, onto_axis
-from intarsia.interop.xarray.backend import UNLIMITED_KEY, GroupStore
+from intarsia.interop.xarray.backend import GroupStore
 
 if TYPE_CHECKING:
     import xarray as xr
