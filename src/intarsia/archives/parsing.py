@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from intarsia.archives.cf import PACKING, packing_of
 from intarsia.archives.coordinates import counts_time
 from intarsia.archives.encodings import depends_on_axes, with_axis_before
 from intarsia.archives.hdf5 import HDF5
@@ -204,6 +205,7 @@ def made_alike(
     if isinstance(result, Failure):
         return result
     _name_units_of_bounds(result)
+    _unpack_narrow(result)
     for dim in reversed(dims):
         if dim in result.new_dims:
             for variable in result.variables.values():
@@ -261,3 +263,20 @@ def _name_units_of_bounds(file: ParsedFile) -> None:
         if bounds is not None and bounds.role == "joined" and counts_time(attrs):
             for key in {"units", "calendar"} & attrs.keys():
                 bounds.attrs.setdefault(key, attrs[key])
+
+
+def _unpack_narrow(file: ParsedFile) -> None:
+    """Unpack what was loaded and has a scale or an offset of float32.
+
+    In the attributes of Zarr a number has no type: with the same packing there, the values would be float64.
+    """
+    for variable in file.variables.values():
+        attrs = variable.attrs
+        factors = [np.asarray(attrs[key]).dtype for key in ("scale_factor", "add_offset") if key in attrs]
+        if variable.values is None or not any(kind == np.float32 for kind in factors):
+            continue
+        packing = packing_of(variable.dtype, attrs)
+        if packing is not None:
+            variable.values = packing.decode(variable.values)
+            variable.dtype = variable.values.dtype
+            variable.attrs = {key: value for key, value in attrs.items() if key not in PACKING}
