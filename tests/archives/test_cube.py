@@ -153,15 +153,14 @@ def test_any_tiles_in_any_order_and_portions_are_the_outer_join(tiling, data):
 def test_five_hundred_tilings_are_what_xarray_combines():
     asked = []
 
-    @settings(max_examples=2000)
+    @settings(max_examples=600)  # some of them xarray cannot combine
     @given(tilings(), st.data())
     def check(tiling, data):
-        if sum(asked) < 500:
-            asked.append(check_tiles(tiling, data))
+        asked.append(check_tiles(tiling, data))
 
     check()
     print(f"{len(asked)} tilings, {sum(asked)} of them combined by xarray too")
-    assert sum(asked) == 500
+    assert sum(asked) >= 500
 
 
 def tile(folder, label, y, x, value=None, **options):
