@@ -21,6 +21,7 @@ ROOMS = {
     "archives": "Archives of files",
     "interop": "xarray, dask and others",
     "report": "Pictures and reports",
+    "server": "Over HTTP",
     "progress": "Progress",
     "errors": "Errors",
 }

@@ -19,13 +19,13 @@ from .errors import IntarsiaError
 from .interop.dask.store_dask import store_dask
 from .interop.views.fuse import fuse, split
 from .interop.views.fused_view import fused_view
-from .interop.views.http import serve, serving
 from .interop.views.tensorstore import tensorstore_spec
 from .interop.xarray.from_xarray import from_xarray
 from .packing import Packing
 from .progress import progress_bar
 from .report.region_map import region_map
 from .report.write_report import write_report
+from .server.http import serve, serving
 from .shards import compact, slot_stats, slotted
 from .tune import advise
 from .versions.history import diff, history, restore

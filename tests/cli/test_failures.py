@@ -20,6 +20,7 @@ LOOK = {
     "report": ("temperature", "-o", "out.html"),
     "verify": ("temperature",),
     "serve": (),
+    "view": (),
 }
 CHANGE = {
     "append": ("temperature", "one.npy"),

@@ -1,4 +1,4 @@
-"""`intarsia serve`: what it prints, what others read there, how it ends."""
+"""`intarsia serve` and `view`: what they print, what others read there, how they end."""
 
 import json
 import os
@@ -18,14 +18,18 @@ import intarsia
 from intarsia import schemas
 from tests.cli.program import failure
 
-PROGRAM = [sys.executable, "-m", "intarsia", "serve"]
+PROGRAM = [sys.executable, "-m", "intarsia"]
 
 
 @contextmanager
-def running(*arguments, end=signal.SIGINT, code=130):
+def running(*arguments, verb="serve", end=signal.SIGINT, code=130, env=None):
     """The program, and the lines it prints; ended by Ctrl-C, as people do."""
     process = subprocess.Popen(
-        [*PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*PROGRAM, verb, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(env or {})},
     )
     try:
         yield process
@@ -109,7 +113,7 @@ def test_without_the_package_it_names_the_command(plain, tmp_path):
     )
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     ran = subprocess.run(
-        [*PROGRAM, str(plain)],
+        [*PROGRAM, "serve", str(plain)],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": path},
@@ -128,3 +132,33 @@ def test_what_cannot_be_read_is_said_on_the_error_stream(plain):
             urllib.request.urlopen(f"{said(process)['arrays'][0]['url']}/c/0/0/0")
         answer.value.close()
         assert "cannot read region" in process.stderr.readline()
+
+
+def test_view_says_where_the_page_is_and_knows_the_history(made):
+    with running(made[0], "temperature", "--port", "0", "--no-browser", "--json", verb="view") as process:
+        document = json.loads(process.stdout.readline())
+        assert schemas.problems("cli/view", document) == []
+        with urllib.request.urlopen(document["url"]) as page:
+            assert b"<!doctype html>" in page.read()
+        with urllib.request.urlopen(f"{document['url']}/__view__/versions?path=") as answer:
+            assert len(json.load(answer)["versions"]) == 4
+
+
+def test_view_of_a_version_shows_what_led_to_it(made):
+    with running(made[0], "--tag", "v1", "--port", "0", "--no-browser", verb="view") as process:
+        url = process.stdout.readline().split()[-1]
+        with urllib.request.urlopen(f"{url}/__view__/versions?path=temperature") as answer:
+            assert [entry["message"] for entry in json.load(answer)["versions"]] == ["create", "with gzip"]
+
+
+def test_view_opens_a_browser(plain, tmp_path):
+    browser = tmp_path / "browser"
+    browser.write_text('#!/bin/sh\necho "$1" > "$0.asked"\n')
+    browser.chmod(0o755)
+    with running(plain, "--port", "0", verb="view", env={"BROWSER": str(browser)}) as process:
+        url = process.stdout.readline().split()[-1]
+        assert "Ctrl-C" in process.stdout.readline()
+        asked = tmp_path / "browser.asked"
+        while not (asked.exists() and asked.read_text()):
+            assert process.poll() is None
+        assert asked.read_text().strip() == url

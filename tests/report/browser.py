@@ -122,7 +122,9 @@ class Browser:
         elif method == "Log.entryAdded":
             self.console.append((parameters["entry"]["level"], parameters["entry"]["text"]))
         elif method == "Network.requestWillBeSent":
-            self.requests.append(parameters["request"]["url"])
+            url = parameters["request"]["url"]
+            if not url.startswith("data:"):  # what is in the page already is not asked of the network
+                self.requests.append(url)
         elif method == "Page.lifecycleEvent" and parameters["name"] == "load":
             self._loaded.add(parameters["loaderId"])
 
@@ -153,6 +155,21 @@ class Browser:
             "return [r.x + r.width / 2, r.y + r.height / 2]; })()"
         )
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+
+    def mouse(self, x, y, *kinds):
+        """Move the mouse to a place of the window, and press or release its button there."""
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        for kind in kinds:
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def until(self, expression, seconds=30):
+        """Wait until a JavaScript expression is true in the page, and give what it is then."""
+        return self.run(
+            f"new Promise((resolve, reject) => {{ const end = Date.now() + {seconds * 1000};"
+            f"(function look() {{ let now; try {{ now = ({expression}); }} catch {{ now = null; }}"
+            "if (now) resolve(now); else if (Date.now() < end) setTimeout(look, 10);"
+            f"else reject(new Error('never: ' + {json.dumps(expression)})); }})(); }})"
+        )
 
     def prefer(self, scheme):
         """Light or dark, as the user's system says."""

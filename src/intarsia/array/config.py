@@ -58,6 +58,9 @@ class LogicalConfig:
     verify_header: bool = False
     """Whether reading compares the bytes around a chunk with what `padding`, or the codec, would write."""
 
+    preview: bool = False
+    """Whether a notebook shows a picture of some of the values, which are read for that."""
+
     options: Options = field(init=False, repr=False, compare=False)
     """The three, as codecs get them."""
 

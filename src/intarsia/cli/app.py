@@ -11,12 +11,12 @@ from intarsia.cli.archive import ingest, lint, sources
 from intarsia.cli.demo import demo
 from intarsia.cli.fill import append, create
 from intarsia.cli.keep import diff, log, restore, vacuum, verify
-from intarsia.cli.look import explain, info, read, regions, report, serve
+from intarsia.cli.look import explain, info, read, regions, report, serve, view
 from intarsia.cli.reencode import compact, recode, rewrite
 from intarsia.cli.verb import Exit, complain
 
 VERBS = {
-    "Look": (info, regions, read, explain, sources, log, diff, report, serve),
+    "Look": (info, regions, read, explain, sources, log, diff, report, serve, view),
     "Change": (create, append, ingest, recode, rewrite, compact, restore),
     "Keep": (lint, verify, vacuum),
     "Try": (demo,),

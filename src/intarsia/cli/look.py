@@ -1,7 +1,8 @@
-"""Commands that look at arrays: `info`, `regions`, `read`, `explain`, `report`, `serve`."""
+"""Commands that look at arrays: `info`, `regions`, `read`, `explain`, `report`, `serve`, `view`."""
 
 import sys
 import threading
+import webbrowser
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,15 @@ from intarsia.report.drawing import COLOURS
 from intarsia.report.survey import survey
 from intarsia.report.write_report import MOST_VERSIONS, whole_file, write_report
 from intarsia.words import EXPLAIN_COLUMNS, PIPELINE_COLUMNS, count_text, ratio_text, size_text
+
+ServedPath = Annotated[
+    str,
+    typer.Argument(metavar="PATH", help="One array or group; everything if left out.", show_default=False),
+]
+ServedPort = Annotated[
+    int | None,
+    typer.Option("--port", min=0, max=65535, show_default="8000, or any free port if that is taken"),
+]
 
 
 @verb
@@ -218,19 +228,11 @@ def report(
 @verb
 def serve(
     asked: args.Reading,
-    path: Annotated[
-        str,
-        typer.Argument(
-            metavar="PATH", help="One array or group; everything if left out.", show_default=False
-        ),
-    ] = "",
+    path: ServedPath = "",
     host: Annotated[
         str, typer.Option("--host", help="Where to listen; 0.0.0.0 lets other machines read.")
     ] = "127.0.0.1",
-    port: Annotated[
-        int | None,
-        typer.Option("--port", min=0, max=65535, show_default="8000, or any free port if that is taken"),
-    ] = None,
+    port: ServedPort = None,
     codec: args.Codec = None,
     chunks: Annotated[
         str | None,
@@ -248,32 +250,21 @@ def serve(
 ) -> None:
     """Serve arrays over HTTP until Ctrl-C: every logical array is one ordinary Zarr array there.
 
-    Nothing can be written. Chunks are encoded when they are asked for, with fast zstd unless --codec says
-    otherwise. Of a repository, one version is served; what is committed later does not show.
+    In a browser, the address is a page to look at them, as `intarsia view` has it. Nothing can be written.
+    Chunks are encoded when they are asked for, with fast zstd unless --codec says otherwise. Of a repository,
+    one version is served; what is committed later does not show.
 
     Example: intarsia serve data/store temperature --port 8000
     """
-    opened = NamedStore.find(asked).store()
+    place = NamedStore.find(asked)
+    opened = place.store()
     chosen: Any = args.parse_codec_list(codec)
     if chosen == "auto":
         raise CommandError("codec 'auto' is for data that is stored; name the codecs, or none for fast zstd")
     inside = path.strip("/")
     shown = [intarsia.open(opened, name) for name in logical_arrays(opened, inside)]
-    try:
-        server = intarsia.serving(
-            opened,
-            inside,
-            host=host,
-            port="auto" if port is None else port,
-            codecs=chosen,
-            chunks=args.parse_sizes(chunks, "chunks"),
-            cors_origins=cors or (),
-        )
-    except OSError as error:
-        if isinstance(error, intarsia.IntarsiaError) or error.strerror is None:
-            raise
-        raise CommandError(error.strerror) from error
-    with server:
+    options = {"codecs": chosen, "chunks": args.parse_sizes(chunks, "chunks"), "cors_origins": cors or ()}
+    with _serving(place, inside, host=host, port=port, **options) as server:
         names = [array.path.removeprefix(inside).strip("/") for array in shown]
         urls = [f"{server.url}/{name}".rstrip("/") for name in names]
         if as_json:
@@ -289,9 +280,51 @@ def serve(
                 for array, url in zip(shown, urls, strict=True)
             ]
             show_table(("Array", "Shape", "Data type", "Lattice"), rows)
-            say("Ctrl-C ends it.")
+            say("In a browser it is a page to look at them. Ctrl-C ends it.")
         sys.stdout.flush()  # whoever started it waits for the address
         threading.Event().wait()
+
+
+@verb
+def view(
+    asked: args.Reading,
+    path: ServedPath = "",
+    port: ServedPort = None,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in the browser of this machine.")
+    ] = True,
+    as_json: args.Json = False,
+) -> None:
+    """Look at arrays in a browser until Ctrl-C: slices, values, regions, files, versions, series.
+
+    The page reads what it shows, and no more, from a server on this machine that nobody else can ask.
+
+    Example: intarsia view data/store temperature
+    """
+    place = NamedStore.find(asked)
+    inside = path.strip("/")
+    with _serving(place, inside, port=port) as server:
+        if as_json:
+            print_json(store=asked.store, path=inside, url=server.url)
+        else:
+            say(f"{asked.store} {inside}".strip() + f" is at {server.url}", "Ctrl-C ends it.")
+        sys.stdout.flush()
+        if browser:
+            webbrowser.open(server.url)
+        threading.Event().wait()
+
+
+def _serving(place: NamedStore, path: str, *, port: int | None, **options: Any) -> Any:
+    """The server of a store, with the history of a repository up to the version that is asked for."""
+    shown = place.store() if place.repo is None else place.repo
+    if place.repo is not None:
+        options["snapshot_id"] = place.session().snapshot_id
+    try:
+        return intarsia.serving(shown, path, port="auto" if port is None else port, **options)
+    except OSError as error:
+        if isinstance(error, intarsia.IntarsiaError) or error.strerror is None:
+            raise
+        raise CommandError(error.strerror) from error
 
 
 def _jsonable(values: np.ndarray[Any, Any]) -> object:

@@ -36,6 +36,8 @@ font:13px/1.45 system-ui,sans-serif;max-width:860px}
 .intarsia tbody tr:hover{background:var(--hole)}
 .intarsia summary{cursor:pointer;color:var(--soft)}
 .intarsia .w{overflow-x:auto}
+.intarsia figure{margin:.6em 0}
+.intarsia figcaption{color:var(--soft)}
 """.strip().replace("\n", "")
 """What notebook output needs; everything below the class `intarsia`, so that nothing else changes."""
 

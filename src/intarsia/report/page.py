@@ -77,6 +77,9 @@ class ArrayReport:
     versions_left_out: int = 0
     """Versions between the shown ones."""
 
+    preview: str = ""
+    """The picture of its values, as markup."""
+
     @property
     def now(self) -> Survey:
         """The newest version."""
@@ -96,7 +99,7 @@ def render_page(
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
-        "base-uri 'none'; form-action 'none'"
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )
     heats = [heat_cells(report.now) for report in reports]
     data = {
@@ -165,6 +168,7 @@ def _section(number: int, report: ArrayReport, cells: list[Any]) -> str:
             f'<section id="array-{number}" aria-labelledby="title-{number}">',
             f'<h2 id="title-{number}"><code>{markup(report.path or "/")}</code></h2>',
             f'<dl class="facts">{tiles}</dl>{attributes}',
+            f"<h3>Values</h3>{report.preview}" if report.preview else "",
             _timeline(number, report),
             _heat(number, report, cells),
             "".join(use.html() for use in report.masks),

@@ -9,6 +9,7 @@ from math import prod
 
 from intarsia.array import LogicalArray
 from intarsia.report import drawing
+from intarsia.report.preview import preview_html
 from intarsia.report.survey import Survey, survey
 from intarsia.words import (
     PIPELINE_COLUMNS,
@@ -52,6 +53,8 @@ def region_map(array: LogicalArray) -> str:
 def notebook_html(array: LogicalArray) -> str:
     """The HTML of a logical array; self-contained, and safe whatever names it holds.
 
+    With `array.with_config(preview=True)`, it has a picture of some of the values, too.
+
     >>> import intarsia
     >>> array = intarsia.create({}, "a<b", shape=(4, 4), chunks=(2, 2), dtype="f4")
     >>> html = notebook_html(array)
@@ -72,6 +75,7 @@ def notebook_html(array: LogicalArray) -> str:
             f"{markup(array.shape)} {markup(array.dtype)}</div>",
             draw_map(seen, standalone=False),
             legend_table(seen),
+            preview_html(array, seen) if array.config.preview else "",
             unmeasured,
             f"<details><summary>{count_text(len(seen), 'region')}</summary>{region_table(seen)}</details>",
             "<details><summary>Info</summary>",

@@ -22,6 +22,7 @@ from intarsia.errors import IntarsiaError, NotLogicalArrayError
 from intarsia.progress import Progress, silent
 from intarsia.report.encodings import timelines
 from intarsia.report.page import ArrayReport, Moment, render_page
+from intarsia.report.preview import preview_html
 from intarsia.report.sections import mask_uses, slot_uses
 from intarsia.report.survey import harmonised, survey
 from intarsia.versions.compare import ArrayChange
@@ -52,10 +53,10 @@ def write_report(
 ) -> Path:
     """Write one HTML page about the logical arrays of a store or repository, or about the one at `path`.
 
-    The page needs neither server nor network. It shows the map of the regions over at most `versions`
-    versions, bytes by codec, the ratio of every chunk, masks of `conditional` members, slots, and what
-    `verify` finds; with `read_data` that reads every stored chunk. Of an ingested dataset it shows first
-    where the encoding of each variable changes.
+    The page needs neither server nor network. It shows a picture of some of the values, the map of the
+    regions over at most `versions` versions, bytes by codec, the ratio of every chunk, masks of
+    `conditional` members, slots, and what `verify` finds; with `read_data` that reads every stored chunk. Of
+    an ingested dataset it shows first where the encoding of each variable changes.
 
     >>> import intarsia, tempfile
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -121,7 +122,16 @@ def report_of(
         ", and every stored chunk was read." if read_data else "; stored chunks were not read."
     )
     return ArrayReport(
-        array.path, array.info.fields, attributes, shown, tuple(problems), checked, masks, slots, left_out
+        array.path,
+        array.info.fields,
+        attributes,
+        shown,
+        tuple(problems),
+        checked,
+        masks,
+        slots,
+        left_out,
+        preview_html(array, shown[-1].seen),
     )
 
 

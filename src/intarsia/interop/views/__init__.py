@@ -1,1 +1,1 @@
-"""Logical arrays as other programs see them: one Zarr array, a store of them, over HTTP, in TensorStore."""
+"""Logical arrays as other programs see them: one Zarr array, a store of them, in TensorStore."""

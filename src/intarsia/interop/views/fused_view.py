@@ -125,6 +125,11 @@ class ViewStore(Store):
         self._tree = Tree(self._store, self._root, self._codecs, self._chunks)
         self._cache = ChunkCache()
 
+    @property
+    def place(self) -> StorePath:
+        """What it shows."""
+        return StorePath(self._store, self._root)
+
     # What zarr asks of every store
 
     @property

@@ -148,7 +148,6 @@ def test_a_path_is_the_root_of_the_address_and_nothing_else_is_served(tmp_path):
             "t/c/2/1",  # a hole
             "t/c/6/0",
             "t/c/00/0",
-            "",
         ):
             assert ask(f"{server.url}/{key}")[0] == 404, key
             assert ask(f"{server.url}/{key}", "HEAD")[0] == 404, key

@@ -1,4 +1,4 @@
-"""Logical arrays over HTTP, each as one ordinary Zarr array, for programs in other languages and browsers."""
+"""Logical arrays over HTTP, each as one ordinary Zarr array; and, at the root, a page to look at them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import datetime
 import errno
 import ipaddress
 import logging
+import os
 import socket
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,11 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import icechunk
 import zarr
 
+from intarsia.array import LogicalArray
 from intarsia.codecs import CodecLike
 from intarsia.errors import IntarsiaError
 from intarsia.extras import extra
 from intarsia.interop.views.fused_view import ViewStore, view_store
-from intarsia.versions.version import Version
+from intarsia.server.answers import Answers
+from intarsia.server.viewer import Viewer
+from intarsia.versions.repository import describe
+from intarsia.versions.version import Version, resolve
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -49,8 +54,9 @@ def serve(
 ) -> None:
     """Serve a fused view over HTTP, until Ctrl-C; then it returns.
 
-    Takes what `intarsia.fused_view` takes; what is at `path` is the root of the address. `port="auto"` is
-    8000, or any free port if that is taken; the log says which. Needs the extra `serve`.
+    Takes what `intarsia.fused_view` takes; what is at `path` is the root of the address. There, a browser
+    finds a page to look at the arrays, their regions and, of a repository, their earlier versions.
+    `port="auto"` is 8000, or any free port if that is taken; the log says which. Needs the extra `serve`.
 
     In a browser, no page of another site may read it. `cors_origins` lists sites that may, such as
     `"https://viewer.example.org"`; `"*"` stands for all.
@@ -63,8 +69,7 @@ def serve(
     """
     server = extra("zarr_http_server", "serve")
     version = Version(branch, tag, snapshot_id, as_of)
-    view = view_store(source, path, codecs, chunks, consolidated=True, version=version)
-    app = _app(view, host, cors_origins)
+    app = _app(source, path, host, codecs, chunks, cors_origins, version)
     _check_free(host, port)
     with contextlib.suppress(KeyboardInterrupt):
         server.serve(app, host=host, port=port, uvicorn_options={"access_log": False})
@@ -98,8 +103,7 @@ def serving(
     """
     server = extra("zarr_http_server", "serve")
     version = Version(branch, tag, snapshot_id, as_of)
-    view = view_store(source, path, codecs, chunks, consolidated=True, version=version)
-    app = _app(view, host, cors_origins)
+    app = _app(source, path, host, codecs, chunks, cors_origins, version)
     _check_free(host, port)
     # The program does something else meanwhile: its logging is left as it is, and only failures are told.
     quiet = {"log_level": "warning", "log_config": None, "access_log": False}
@@ -107,13 +111,29 @@ def serving(
     return running
 
 
-def _app(store: ViewStore, host: str, cors_origins: Iterable[str]) -> Any:
-    """The application that answers requests for the keys of a view."""
+def _app(
+    source: Any,
+    path: str,
+    host: str,
+    codecs: Iterable[CodecLike] | None,
+    chunks: Sequence[int] | None,
+    cors_origins: Iterable[str],
+    version: Version,
+) -> Any:
+    """The application: the page at the root, and the keys of a view."""
     server = extra("zarr_http_server", "serve")
+    resolved = resolve(source.group if isinstance(source, LogicalArray) else source, version)
+    store = view_store(resolved.store, path, codecs, chunks, consolidated=True)
     given = [cors_origins] if isinstance(cors_origins, str) else cors_origins
     origins = [origin.rstrip("/") for origin in given]  # as browsers spell them
     zarr.open(store, mode="r", zarr_format=3)  # what cannot be shown is an error now, not for every client
     app = server.store_app(store, cors_options={"allow_origins": origins} if origins else None)
+    shown = store.place
+    title = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
+    if resolved.repo is not None:
+        title = describe(resolved.repo)
+    answers = Answers(shown.store, shown.path, resolved.repo, resolved.snapshot_id, title)
+    app.router.routes[:0] = Viewer(answers, is_open=bool(origins)).routes()
     for failure in (IntarsiaError, OSError, icechunk.IcechunkError):
         app.add_exception_handler(failure, _told)
     app.add_middleware(_Totals, store=store)

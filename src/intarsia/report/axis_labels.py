@@ -1,0 +1,172 @@
+"""Places on an axis in words: by the coordinate array of its name that stands beside the array."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+
+from intarsia.array import LogicalArray
+from intarsia.array import open as open_logical
+from intarsia.array.hierarchy import is_logical
+from intarsia.nullable import NullableArray, NullableValues, OptionalDType
+from intarsia.report.sample import FAILURES
+from intarsia.words import plain
+
+SINCE = re.compile(
+    r"\s*(day|hour|minute|second|millisecond|microsecond|hr|min|sec|[dhs])s?\s+since\s+(\d{1,4}-.*)"
+)
+SECONDS = {
+    "day": 86_400, "d": 86_400, "hour": 3_600, "hr": 3_600, "h": 3_600, "minute": 60, "min": 60,
+    "second": 1, "sec": 1, "s": 1, "millisecond": 1e-3, "microsecond": 1e-6,
+}  # fmt: skip
+CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
+"""Those in which NumPy counts. In the others a number is shown, with its unit."""
+
+LONGEST_TIME = 1e17
+"""In microseconds: three thousand years, beyond which numbers say more than dates."""
+
+LONGEST = 80
+"""Characters of a label."""
+
+
+def dimension_names(array: Any) -> tuple[str | None, ...]:
+    """The names of an array's axes, for every kind of array.
+
+    >>> import intarsia
+    >>> dimension_names(intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4"))
+    (None,)
+    """
+    if isinstance(array, NullableArray):
+        array = array.zarr_array
+    names = array.dimension_names if isinstance(array, LogicalArray) else array.metadata.dimension_names
+    return tuple(names) if names is not None else (None,) * array.ndim
+
+
+def open_array(store: Any, path: str) -> Any:
+    """The logical, nullable or plain array at a path; `FileNotFoundError` if there is none.
+
+    >>> import intarsia
+    >>> store = zarr.storage.MemoryStore()
+    >>> _ = intarsia.create(store, "a", shape=(4,), chunks=(2,), dtype="f4")
+    >>> type(open_array(store, "a")).__name__
+    'LogicalArray'
+    """
+    node = zarr.open(store, path=path or None, mode="r", zarr_format=3)
+    if is_logical(node):
+        return open_logical(store, path)
+    if not isinstance(node, zarr.Array):
+        raise FileNotFoundError(f"{path or '/'} is a group")
+    return NullableArray(node) if isinstance(node.metadata.dtype, OptionalDType) else node
+
+
+@dataclass(frozen=True, eq=False)
+class AxisLabels:
+    """The coordinate of an axis.
+
+    >>> store = zarr.storage.MemoryStore()
+    >>> time = zarr.create_array(store, name="time", data=np.array([0, 36]), attributes={
+    ...     "units": "hours since 2020-01-01"})
+    >>> AxisLabels.beside(store, "temperature", "time", 2).at([0, 1])
+    ['2020-01-01', '2020-01-02 12:00']
+    """
+
+    coordinate: Any
+    """The array: one-dimensional, as long as the axis."""
+
+    @classmethod
+    def beside(cls, store: Any, path: str, name: str | None, size: int) -> AxisLabels | None:
+        """The coordinate of an axis of the array at `path`; None if there is none."""
+        if not name or "/" in name or name in (".", "..") or name.startswith("__"):
+            return None
+        parent = path.rpartition("/")[0]
+        try:
+            coordinate = open_array(store, f"{parent}/{name}".strip("/"))
+        except FAILURES:  # nothing there, or nothing that can be opened
+            return None
+        return cls(coordinate) if tuple(coordinate.shape) == (size,) else None
+
+    @property
+    def units(self) -> str:
+        """What its numbers count; empty where it does not say, and where labels are dates."""
+        units = self.coordinate.attrs.get("units")
+        return plain(units, LONGEST) if isinstance(units, str) and not SINCE.match(units) else ""
+
+    def at(self, places: Sequence[int]) -> list[str]:
+        """What to call places of the axis."""
+        if not len(places):
+            return []
+        first, last = min(places), max(places)
+        step = max(1, np.gcd.reduce(np.array(places) - first)) if len(places) > 1 else 1
+        read = self.coordinate[first : last + 1 : int(step)]
+        return texts_of(read[(np.array(places) - first) // step], dict(self.coordinate.attrs))
+
+
+def texts_of(values: Any, attributes: dict[str, Any]) -> list[str]:
+    """Values in words; numbers of days since a day, as CF has them, as dates.
+
+    >>> texts_of(np.array([1, 2]), {"units": "days since 2000-01-01"})
+    ['2000-01-02', '2000-01-03']
+    >>> texts_of(np.array([0.1], dtype="f4"), {}), texts_of(np.ma.masked_array([1], [True]), {})
+    (['0.1'], ['null'])
+    """
+    null = np.zeros(np.shape(values), dtype=bool)
+    if isinstance(values, NullableValues):
+        null, values = values.is_null(), values.values
+    elif isinstance(values, np.ma.MaskedArray):
+        null, values = np.ma.getmaskarray(values), values.data
+    values = np.atleast_1d(_scaled(np.asarray(values), attributes))
+    dates = _dates(values, attributes)
+    words = [_date_text(v) for v in dates] if dates is not None else [_text(v) for v in values]
+    return ["null" if no else word for no, word in zip(np.atleast_1d(null).tolist(), words, strict=True)]
+
+
+def _scaled(values: Any, attributes: dict[str, Any]) -> Any:
+    """Packed coordinates, as xarray writes them, as what they mean."""
+    scale, offset = attributes.get("scale_factor"), attributes.get("add_offset")
+    if values.dtype.kind not in "iuf" or not all(isinstance(n, int | float | None) for n in (scale, offset)):
+        return values
+    values = values if scale is None else values * scale
+    return values if offset is None else values + offset
+
+
+def _dates(values: Any, attributes: dict[str, Any]) -> Any:
+    if values.dtype.kind == "M":
+        return values
+    units, calendar = attributes.get("units"), attributes.get("calendar", "standard")
+    found = SINCE.match(units) if isinstance(units, str) and values.dtype.kind in "iuf" else None
+    if found is None or calendar not in CALENDARS:
+        return None
+    try:
+        start = np.datetime64(found[2].strip().replace(" ", "T", 1).removesuffix("Z")[:26], "us")
+        counts = np.where(np.isfinite(values), values, 0) * (SECONDS[found[1]] * 1e6)
+        if np.abs(counts).max(initial=0) > LONGEST_TIME:
+            return None
+        dates = start + counts.round().astype(np.int64).astype("m8[us]")
+    except (ValueError, OverflowError):
+        return None
+    return np.where(np.isfinite(values), dates, np.datetime64("NaT", "us"))
+
+
+def _date_text(date: Any) -> str:
+    """A date as short as it can be said."""
+    text = str(date)
+    if text == "NaT":
+        return text
+    text = text.replace("T", " ")
+    whole, _, fraction = text.partition(".")
+    fraction = fraction.rstrip("0")
+    if fraction:
+        return f"{whole}.{fraction}"
+    return whole.removesuffix(":00").removesuffix(" 00:00") if whole.count(":") == 2 else whole
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, np.floating):
+        digits = 7 if value.itemsize <= 4 else 12
+        return f"{float(value):.{digits}g}"
+    return plain(value, LONGEST)

@@ -1,0 +1,195 @@
+"""A small picture of an array's values, drawn as its map of regions is, beside which it stands.
+
+It looks at a bounded number of elements, in a bounded number of chunks.
+"""
+
+import base64
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from intarsia.array import LogicalArray
+from intarsia.report import drawing
+from intarsia.report.axis_labels import AxisLabels, dimension_names, texts_of
+from intarsia.report.colour_maps import colour_table, png
+from intarsia.report.sample import DAMAGED, FAILURES, HOLE, VALUE, Sample, sample
+from intarsia.report.survey import Survey
+from intarsia.words import count_text, markup, plain
+
+COLUMNS, ROWS = 240, 150
+"""Most pixels of the picture: those of a page with twenty arrays are a few hundred kilobytes."""
+
+MAP = "viridis"
+DAMAGED_COLOUR = (179, 38, 30, 255)
+HOLE_COLOUR = (128, 128, 128, 48)
+NOTHING = (0, 0, 0, 0)
+
+LINE_HEIGHT = 120.0
+BAR_WIDTH, BAR_HEIGHT = 160.0, 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class Preview:
+    """What was looked at of an array, and what was seen there.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(4, 6), chunks=(2, 6), dtype="i2")
+    >>> array.add_region([(0, 2), (0, 6)], data=np.arange(12).reshape(2, 6))
+    >>> seen = Preview.of(array)
+    >>> seen.axes, seen.seen.values.shape, seen.caption
+    ((0, 1), (4, 6), 'Values')
+    """
+
+    axes: tuple[int, ...]
+    """The axes that are drawn: two, one or none."""
+
+    seen: Sample
+    """At equal distances on these axes."""
+
+    caption: str
+    """Where the picture lies on the other axes, in words."""
+
+    text: str
+    """The value of an array without axes."""
+
+    @classmethod
+    def of(cls, array: LogicalArray) -> "Preview":
+        """Look at the middle of all axes that are not drawn."""
+        axes = drawing.plane_axes(array.shape)
+        most = dict(zip(axes, (ROWS, COLUMNS) if len(axes) == 2 else (COLUMNS * 2,), strict=False))
+        spans = [
+            range(0, size, -(-size // most[axis])) if axis in most else size // 2
+            for axis, size in enumerate(array.shape)
+        ]
+        fixed = {axis: place for axis, place in enumerate(spans) if isinstance(place, int)}
+        text = ""
+        if not array.shape:
+            try:
+                text = texts_of(array[...], dict(array.attrs))[0]
+            except FAILURES:
+                text = "cannot be read"
+        return cls(axes, sample(array, spans), _caption(array, fixed), text)
+
+
+def _caption(array: LogicalArray, fixed: dict[int, int]) -> str:
+    """Where the picture lies on the axes that it does not show."""
+    names, words = dimension_names(array), []
+    for axis, place in fixed.items():
+        labels = AxisLabels.beside(array.store, array.path, names[axis], array.shape[axis])
+        try:
+            said = f" ({labels.at([place])[0]})" if labels is not None else ""
+        except FAILURES:
+            said = ""
+        words.append(f"{plain(names[axis] or f'axis {axis}', 40)} = {place}{said}")
+    return "Values at " + ", ".join(words) if words else "Values"
+
+
+def preview_html(array: LogicalArray, seen: Survey) -> str:
+    """The picture with its caption; empty where there are no elements.
+
+    >>> import intarsia
+    >>> from intarsia.report.survey import survey
+    >>> array = intarsia.create({}, "a", shape=(4, 6), chunks=(2, 6), dtype="i2")
+    >>> preview_html(array, survey(array)).startswith('<figure class="preview">')
+    True
+    """
+    if not prod(array.shape):
+        return ""
+    preview = Preview.of(array)
+    damaged = np.count_nonzero(preview.seen.status == DAMAGED) / max(1, preview.seen.status.size)
+    notes = [preview.caption]
+    units = array.attrs.get("units")
+    notes += [f"in {plain(units, 40)}"] if isinstance(units, str) and units else []
+    if preview.seen.coarser > 1:
+        notes.append(f"one of {count_text(preview.seen.coarser, 'place')} on each axis")
+    if damaged:
+        notes.append("red: cannot be read")
+    picture = _text(preview) if not preview.axes else _draw(seen, preview)
+    return f'<figure class="preview">{picture}<figcaption>{markup("; ".join(notes))}</figcaption></figure>'
+
+
+def _text(preview: Preview) -> str:
+    return f"<p><strong>{markup(preview.text)}</strong></p>"
+
+
+def _draw(seen: Survey, preview: Preview) -> str:
+    pane = drawing.panes(seen.manifest.shape)[0]
+    if len(preview.axes) == 1:
+        pane = drawing.Pane(pane.x, pane.y, pane.width, LINE_HEIGHT, pane.axes, pane.shape)
+    low, high = preview.seen.limits()
+    parts = [
+        f'<rect x="{pane.x:g}" y="{pane.y:g}" width="{pane.width:g}" height="{pane.height:g}" '
+        'fill="var(--hole,#eef1f4)" stroke="var(--line,#d0d7de)"/>',
+        _picture(preview.seen, pane, low, high) if len(preview.axes) == 2 else _line(preview.seen, pane),
+        *drawing.draw_axes(seen, pane, ()),
+    ]
+    bottom = pane.y + pane.height + 40
+    if len(preview.axes) == 2:
+        parts += _bar(pane, bottom, low, high)
+        bottom += 30
+    width = drawing.LEFT + drawing.PLANE_WIDTH + drawing.RIGHT
+    about = markup(f"Values of an array of shape {seen.manifest.shape}, from {low:.6g} to {high:.6g}")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {bottom:g}" width="{width:g}" '
+        f'height="{bottom:g}" role="img" aria-label="{about}" font-family="system-ui,sans-serif" '
+        f'font-size="12">{"".join(parts)}</svg>'
+    )
+
+
+def _picture(seen: Sample, pane: drawing.Pane, low: float, high: float) -> str:
+    pixels = coloured(seen, low, high)
+    return (
+        f'<image x="{pane.x:g}" y="{pane.y:g}" width="{pane.width:g}" height="{pane.height:g}" '
+        'preserveAspectRatio="none" style="image-rendering:pixelated" '
+        f'href="data:image/png;base64,{base64.b64encode(png(pixels)).decode()}"/>'
+    )
+
+
+def coloured(seen: Sample, low: float, high: float) -> Any:
+    """The values as pixels: red, green, blue, opacity.
+
+    >>> values, status = np.array([[0.0, 1.0, 5.0]]), np.array([[VALUE, VALUE, DAMAGED]], dtype=np.uint8)
+    >>> coloured(Sample(values, status), 0, 1)[0, :, :3].tolist()
+    [[68, 1, 84], [253, 231, 37], [179, 38, 30]]
+    """
+    table = np.concatenate([colour_table(MAP), np.full((256, 1), 255, np.uint8)], axis=1)
+    finite = np.isfinite(seen.values)
+    places = np.where(finite, seen.values - low, 0) / ((high - low) or 1) * 255
+    pixels = table[np.clip(places, 0, 255).astype(np.intp)]
+    pixels[(seen.status != VALUE) | ~finite] = NOTHING
+    pixels[seen.status == HOLE] = HOLE_COLOUR
+    pixels[seen.status == DAMAGED] = DAMAGED_COLOUR
+    return pixels
+
+
+def _line(seen: Sample, pane: drawing.Pane) -> str:
+    """The values as a line, which is broken where there is none."""
+    low, high = seen.limits(0, 100)
+    drawn = (seen.status == VALUE) & np.isfinite(seen.values)
+    x = pane.x + (np.arange(len(drawn)) + 0.5) / len(drawn) * pane.width
+    y = pane.y + pane.height - 6 - (seen.values - low) / ((high - low) or 1) * (pane.height - 12)
+    path, pen = [], "M"
+    for i in range(len(drawn)):
+        if drawn[i]:
+            path.append(f"{pen}{x[i]:.1f} {y[i]:.1f}")
+        pen = "L" if drawn[i] else "M"
+    if len(path) == 1:
+        path.append("h1")
+    line = f'<path d="{"".join(path)}" fill="none" stroke="{drawing.COLOURS[0]}" stroke-width="1.5"/>'
+    ends = ((pane.y + 10, f"{high:.4g}"), (pane.y + pane.height - 2, f"{low:.4g}"))
+    return line + "".join(drawing.text(pane.x - 7, at, words, "soft", "end", 11) for at, words in ends)
+
+
+def _bar(pane: drawing.Pane, y: float, low: float, high: float) -> list[str]:
+    """Which colour means which value."""
+    bar = np.concatenate([colour_table(MAP), np.full((256, 1), 255, np.uint8)], axis=1)[None]
+    data = base64.b64encode(png(bar)).decode()
+    left = pane.x + 60
+    return [
+        f'<image x="{left:g}" y="{y:g}" width="{BAR_WIDTH:g}" height="{BAR_HEIGHT:g}" '
+        f'preserveAspectRatio="none" href="data:image/png;base64,{data}"/>',
+        drawing.text(left - 6, y + 9, f"{low:.4g}", "soft", "end", 11),
+        drawing.text(left + BAR_WIDTH + 6, y + 9, f"{high:.4g}", "soft", size=11),
+    ]
