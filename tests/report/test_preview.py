@@ -69,6 +69,15 @@ def test_holes_and_damage_have_colours_of_their_own(tmp_path):
     assert "red: cannot be read" in html
 
 
+def test_where_nothing_can_be_read_it_says_why(tmp_path):
+    array = intarsia.create(tmp_path, "a", shape=(4, 4), chunks=(4, 4), dtype="f4")
+    array.add_region([(0, 4), (0, 4)], data=np.ones((4, 4)), codecs=["gzip"])
+    (tmp_path / "a" / array.regions[0].name / "c" / "0" / "0").write_bytes(b"x")
+    assert report_of(array).preview.startswith(
+        '<p class="soft">The values cannot be read: cannot read region'
+    )
+
+
 def test_lines_and_single_values_and_nothing():
     html = report_of(made(np.array([1.0, np.nan, 3.0, 4.0]))).preview
     assert re.search(r'd="M[\d. ]+M[\d. ]+L[\d. ]+"', html)  # broken where there is no number

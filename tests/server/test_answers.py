@@ -224,6 +224,19 @@ def test_of_many_regions_the_largest_are_drawn(tmp_path, monkeypatch):
     assert (told["left_out"], [r[0] for r in told["rectangles"]]) == (1, [1, 4])
 
 
+def test_an_array_that_cannot_be_opened_does_not_hide_the_others(tmp_path):
+    for name in "ab":
+        intarsia.create(tmp_path, name, shape=(4,), chunks=(2,), dtype="f4")
+    with intarsia.serving(tmp_path) as server:
+        file = tmp_path / "a" / "zarr.json"
+        document = json.loads(file.read_text())
+        document["attributes"]["intarsia"]["shape"] = None
+        file.write_text(json.dumps(document))
+        first, second = good(server.url, "arrays")["arrays"]
+        assert (first["path"], first["damaged"], second["path"], second["shape"]) == ("a", True, "b", [4])
+        assert told(server.url, "array", path="a")[0] == 500
+
+
 def test_hostile_texts_are_made_plain(kinds):
     about = good(kinds, "array", path="evil<script>alert(1)</script>")
     assert "\x1b" not in json.dumps(about, ensure_ascii=False)

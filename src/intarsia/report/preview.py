@@ -98,6 +98,8 @@ def preview_html(array: LogicalArray, seen: Survey) -> str:
     if not prod(array.shape):
         return ""
     preview = Preview.of(array)
+    if (preview.seen.status == DAMAGED).all():
+        return f'<p class="soft">The values cannot be read: {markup(preview.seen.problem)}</p>'
     damaged = np.count_nonzero(preview.seen.status == DAMAGED) / max(1, preview.seen.status.size)
     notes = [preview.caption]
     units = array.attrs.get("units")

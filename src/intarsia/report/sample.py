@@ -7,6 +7,7 @@ read is marked, and the rest is there.
 from __future__ import annotations
 
 import logging
+import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ MOST_CHUNKS = 1_024
 """Chunks that one answer may decode: each has a price of its own, however small it is."""
 
 MOST_TRIES = 64
-"""Where something is damaged, so many reads find out what."""
+MOST_SECONDS = 5.0
+"""Where something cannot be read, so many reads find out what, and so long: a server may be down."""
 
 VALUE, NULL, DAMAGED, HOLE = range(4)
 """What a sample is: a value, no value, something that cannot be read, the fill value where no region is."""
@@ -159,7 +161,7 @@ class _Reading:
     """A read that goes on where something is damaged: it halves what it reads between chunks."""
 
     def __init__(self, array: Any, values: Any, status: Any) -> None:
-        self._array, self._tries = array, 0
+        self._array, self._tries, self._began = array, 0, time.monotonic()
         self.values, self.status, self.problem = values, status, ""
 
     def read(self, spans: Sequence[Span], where: tuple[slice, ...]) -> None:
@@ -171,7 +173,8 @@ class _Reading:
             if not self.problem:
                 self.problem = str(error) or type(error).__name__
                 LOG.debug("a sample cannot be read: %s", self.problem)
-            halves = self._halves(spans, where) if self._tries < MOST_TRIES else []
+            late = self._tries >= MOST_TRIES or time.monotonic() - self._began > MOST_SECONDS
+            halves = [] if late else self._halves(spans, where)
             if not halves:
                 self.status[where] = DAMAGED
             for part, place in halves:

@@ -6,6 +6,7 @@ Everything that is sent was written by somebody. Texts are made plain here, and 
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -19,7 +20,7 @@ import zarr
 from icechunk import IcechunkStore
 
 from intarsia._compat import sync
-from intarsia._icechunk import INLINE, VIRTUAL, chunk_table, safe_store
+from intarsia._icechunk import INLINE, VIRTUAL, ChunkTable, chunk_table, safe_store
 from intarsia.archives.ledger import LEDGER
 from intarsia.array import LogicalArray
 from intarsia.array.box import Box
@@ -38,6 +39,8 @@ from intarsia.versions.history import history
 from intarsia.versions.version import Version
 from intarsia.words import codecs_text, plain, size_text
 
+LOG = logging.getLogger("uvicorn.error")
+
 MOST_ARRAYS = 2_000
 MOST_ATTRIBUTES = 100
 MOST_VERSIONS = 200
@@ -45,6 +48,9 @@ MOST_VERSIONS = 200
 
 MOST_RECTANGLES = 4_000
 """More regions than these cannot be seen in one picture: the largest ones are drawn."""
+
+MOST_MEASURED = 1_000_000
+"""Of arrays with more logical chunks than this, nobody waits for stored sizes."""
 
 MOST_LABELS = 256
 MOST_CHANGES = 200
@@ -103,7 +109,7 @@ class Answers:
     _stores: Recent = field(default_factory=lambda: Recent(8))
     _opened: Recent = field(default_factory=lambda: Recent(64))
     _surveys: Recent = field(default_factory=lambda: Recent(8))
-    _tables: Recent = field(default_factory=lambda: Recent(16))
+    _tables: Recent = field(default_factory=lambda: Recent(4))
     _once: Recent = field(default_factory=lambda: Recent(64))
 
     # Where things are
@@ -141,11 +147,14 @@ class Answers:
     def arrays(self, at: str = "") -> dict[str, Any]:
         """All arrays, by path."""
         listed: list[dict[str, Any]] = []
-        for array in self._walk(self._store_at(at)):
+        for inside, array in self._walk(self._store_at(at)):
             if len(listed) == MOST_ARRAYS:
                 break
+            path = inside[len(self.root) :].strip("/")
+            if array is None:
+                listed.append({"path": path, "shape": [], "dtype": "?", "logical": True, "damaged": True})
+                continue
             data_type = array.manifest.data_type if isinstance(array, LogicalArray) else array.metadata.dtype
-            path = array.path[len(self.root) :].strip("/") if self.root else array.path
             listed.append(
                 {
                     "path": path,
@@ -156,17 +165,22 @@ class Answers:
             )
         return {"title": plain(self.title), "arrays": listed, "snapshot": self.snapshot_id}
 
-    def _walk(self, store: Any) -> Iterator[Any]:
+    def _walk(self, store: Any) -> Iterator[tuple[str, Any]]:
+        """Path and array; None for a logical array that cannot be opened."""
         node = zarr.open(store, path=self.root or None, mode="r", zarr_format=3)
         if isinstance(node, zarr.Array):
-            yield node
+            yield node.path, node
             return
         for group in groups_below(open_group(store, self.root, "r")):
             if is_logical(group):
-                yield open_array(store, group.path)
+                try:
+                    yield group.path, open_array(store, group.path)
+                except FAILURES as error:
+                    LOG.error("%s: %s", group.path, error)
+                    yield group.path, None
             elif group.path.rpartition("/")[2] != LEDGER:
                 for _, array in sorted(group.arrays()):
-                    yield array
+                    yield array.path, array
 
     def about(self, path: str, at: str = "") -> dict[str, Any]:
         """What an array is."""
@@ -282,14 +296,15 @@ class Answers:
                     "file": plain(key),
                     "nbytes": size_text(sync(store.getsize(key))),
                 }
-            table, rows = self._table(at, store, member)
+            table = self._table(at, store, member)
         except FileNotFoundError:
             return None
         except FAILURES:
             return {"index": list(index), "file": None, "nbytes": "?"}
-        row = rows.get(index)
-        if row is None:
+        found = np.flatnonzero(np.all(table.index == np.array(index, dtype=np.int64), axis=1))
+        if not found.size:
             return None
+        row = int(found[0])
         kind = int(table.kind[row])
         where = table.location[row] if kind == VIRTUAL else None
         return {
@@ -300,10 +315,9 @@ class Answers:
             "file": plain(where) if where else "in the manifest" if kind == INLINE else "in the repository",
         }
 
-    def _table(self, at: str, store: IcechunkStore, member: zarr.Array[Any]) -> Any:
-        def make() -> Any:
-            table = chunk_table(store, member.path, member.ndim)
-            return table, {tuple(index): row for row, index in enumerate(table.index.tolist())}
+    def _table(self, at: str, store: IcechunkStore, member: zarr.Array[Any]) -> ChunkTable:
+        def make() -> ChunkTable:
+            return chunk_table(store, member.path, member.ndim)
 
         lasting = is_lasting(store)
         return self._tables.get((at or self.snapshot_id, member.path), make) if lasting else make()
@@ -322,7 +336,8 @@ class Answers:
         ):
             raise BoundsError(f"axes {tuple(axes)} and index {tuple(index)} of {array.ndim} axes")
         name = (at or self.snapshot_id, path, array.generation, array.manifest.members[:1])
-        seen = self._surveys.get(name, lambda: survey(array, MOST_REQUESTS))
+        most = MOST_REQUESTS if prod(array.manifest.lattice) <= MOST_MEASURED else 0
+        seen = self._surveys.get(name, lambda: survey(array, most))
         others = [axis for axis in range(array.ndim) if axis not in axes]
         fixed = np.array([index[axis] for axis in others], dtype=np.int64)
         cut = np.all((seen.start[:, others] <= fixed) & (seen.stop[:, others] > fixed), axis=1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ PREFIX = "__view__"
 """Below it is what belongs to the page. The Zarr specification reserves names that begin so."""
 
 AT_ONCE = 4
-"""Answers that are worked on; others wait."""
+"""Answers that are worked on, of values and of all else; others wait. A pointer is not behind pictures."""
 
 MOST_WAITING = 64
 """If so many wait already, the next is told to come back."""
@@ -56,6 +57,7 @@ HEADERS = {
 }
 """Of every answer to the page: it loads and runs what is served here, and nothing else."""
 
+INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 NOT_FOUND = (FileNotFoundError, NotLogicalArrayError, VersionNotFoundError)
 
 
@@ -73,7 +75,7 @@ class Viewer:
             for asset in files("intarsia.server").joinpath("assets").iterdir()
             if any(asset.name.endswith(kind) for kind in TYPES)
         }
-        self._limit: asyncio.Semaphore | None = None
+        self._limits: dict[bool, asyncio.Semaphore] = {}
         self._waiting = 0
 
     def endpoints(self) -> list[tuple[str, Callable[[Any], Any]]]:
@@ -130,16 +132,16 @@ class Viewer:
                 return Response(status_code=403, headers=HEADERS)
             if self._waiting >= MOST_WAITING:
                 return Response(status_code=503, headers={**HEADERS, "Retry-After": "1"})
-            self._limit = self._limit or asyncio.Semaphore(AT_ONCE)  # of the loop that runs
+            limit = self._limits.setdefault(answer == self._values, asyncio.Semaphore(AT_ONCE))
             self._waiting += 1
             try:
-                async with self._limit:
+                async with limit:
                     if await request.is_disconnected():
                         return Response(status_code=499, headers=HEADERS)
                     told = await in_thread_for("views", answer, request.query_params)
             except NOT_FOUND:
                 return JSONResponse({"error": "there is no such array or version"}, 404, HEADERS)
-            except (BoundsError, IndexError, ValueError) as error:
+            except BoundsError as error:
                 return JSONResponse({"error": str(error)[:200]}, 400, HEADERS)
             except Exception as error:
                 LOG.error("%s: %s", request.url.path, error)
@@ -160,7 +162,7 @@ class Viewer:
 
     def _labels(self, query: Any) -> dict[str, Any]:
         told: dict[str, Any] = self._answers.labels(
-            *_which(query), int(query.get("axis", "0")), _numbers(query.get("places", ""))
+            *_which(query), _integer(query.get("axis", "0")), _numbers(query.get("places", ""))
         )
         return told
 
@@ -191,7 +193,13 @@ def _which(query: Any) -> tuple[str, str]:
 
 def _numbers(text: str) -> list[int]:
     """Whole numbers between commas."""
-    return [int(part) for part in text.split(",")] if text else []
+    return [_integer(part) for part in text.split(",")] if text else []
+
+
+def _integer(text: str) -> int:
+    if not INTEGER.fullmatch(text):
+        raise BoundsError("give whole numbers")
+    return int(text)
 
 
 def _spans(text: str, shape: tuple[int, ...]) -> Sequence[Span]:
@@ -206,9 +214,10 @@ def _spans(text: str, shape: tuple[int, ...]) -> Sequence[Span]:
     spans: list[Span] = []
     for part, size in zip(parts, shape, strict=True):
         if ":" not in part:
-            spans.append(int(part))
+            spans.append(_integer(part))
             continue
-        start, count, step = map(int, part.split(":"))
+        numbers = [_integer(number) for number in part.split(":")]
+        start, count, step = numbers if len(numbers) == 3 else (-1, 0, 0)
         if start < 0 or count < 0 or step < 1:
             raise BoundsError(f"{part} is not start:count:step")
         spans.append(range(start, size, step)[:count] if start < size else range(0))

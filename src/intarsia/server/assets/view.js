@@ -429,7 +429,7 @@ async function start() {
   try { Object.assign(catalogue, await ask("arrays")); } catch (error) { complain(error.message); return; }
   text($("title"), catalogue.title);
   options($("map"), Object.keys(catalogue.maps).map((name) => [name, name]), state.map);
-  options($("array"), catalogue.arrays.map(({ path, shape }) => [path, `${path || "/"}  (${shape.join(" × ")})`]), "");
+  options($("array"), catalogue.arrays.map(({ path, shape, damaged }) => [path, `${path || "/"}  (${damaged ? "damaged" : shape.join(" × ")})`]), "");
   if (!catalogue.arrays.length) { complain("There are no arrays here."); return; }
   const known = catalogue.arrays.find(({ path }) => path === asked.path);
   const sizes = catalogue.arrays.map(({ shape, logical }) => [shape.length >= 2 || logical ? 1 : 0, shape.reduce((a, b) => a * b, 1)]);
