@@ -27,6 +27,7 @@ from zarr.dtype import Float64, UInt8
 
 from intarsia import ConditionalCodec, PadCodec, with_decision
 from intarsia.codecs import ShuffleCodec
+from intarsia.codecs.base import address_of
 from intarsia.codecs.current_chunk import working_on
 from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 from tests.referees import conditional_format
@@ -431,6 +432,23 @@ def test_raw_chunks_are_aligned_for_codecs_that_care(header_bits):
     decoded = codec._decode_sync(spec.prototype.buffer.from_array_like(stored), spec).as_numpy_array()
     assert decoded.view("f8").flags.aligned
     assert np.shares_memory(decoded, stored) == (header_bits == 64)  # no copy where none is needed
+
+
+@pytest.mark.parametrize("codec", [ConditionalCodec(codecs=["zstd"]), PadCodec(nbytes=3)])
+def test_numbers_at_odd_addresses_are_not_copied_where_nobody_works_on_them(codec, pipeline):
+    z = zarr.create(store={}, shape=10, dtype="f8", codecs=[BytesCodec(), codec])
+    z[:] = data = np.arange(10.0)
+    ours = z._async_array.codec_pipeline.bytes_bytes_codecs[0]
+    spec = replace(spec_of(10), dtype=Float64())
+    stored = codec._encode_sync(spec.prototype.buffer.from_bytes(data.tobytes()), spec).as_numpy_array()
+    odd = np.empty(stored.size + 8, dtype="u1")
+    odd = odd[-address_of(odd) % 8 :][: stored.size]
+    odd[:] = stored
+    decoded = ours._decode_sync(spec.prototype.buffer.from_array_like(odd), spec).as_numpy_array()
+    assert np.shares_memory(decoded, odd) == (not pipeline.startswith("zarr"))
+    np.testing.assert_array_equal(decoded.view("f8"), data)
+    np.testing.assert_array_equal(z[2:7], data[2:7])
+    assert ours == codec
 
 
 def test_a_raw_chunk_behind_an_odd_header_passes_through_cast_value(pipeline):

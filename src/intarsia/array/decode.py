@@ -18,6 +18,7 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import ArraySpec, ChunkTransform, resolve_aa_specs, stages
 from intarsia.array.fetch import Encoded, FileSpan
 from intarsia.array.values import Values, put
+from intarsia.codecs.base import without_copies
 from intarsia.codecs.bounded import Bytes, Unpack, decode, decoded_bounds, unpacker
 from intarsia.errors import ChunkDecodeError, has_panicked
 from intarsia.nullable.buffer import OptionalNDBuffer
@@ -51,7 +52,8 @@ class Decoder:
     """The codec chain of one member, for reading."""
 
     def __init__(self, codecs: tuple[Codec, ...], spec: ArraySpec) -> None:
-        chain = ChunkTransform(codecs=codecs)  # raises TypeError where a codec has no synchronous form
+        # Raises TypeError where a codec has no synchronous form.
+        chain = ChunkTransform(codecs=without_copies(codecs))
         self._array_codecs: tuple[Any, ...]
         self._serializer: Any
         self._array_codecs, self._serializer, after = stages(chain)

@@ -10,6 +10,7 @@ thread, or a new one; how much of it is under way at once is for the caller to l
 """
 
 import asyncio
+import copy
 import operator
 import os
 from abc import abstractmethod
@@ -67,6 +68,9 @@ class SynchronousBytesCodec(ChunkNamingCodec, BytesBytesCodec):
     runs_in_thread = True
     """Whether the work is long enough to leave the event loop for it."""
 
+    aligns: bool = True
+    """Whether what a header shifted is copied to an address that numbers can have; see `aligned`."""
+
     @abstractmethod
     def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer: ...
 
@@ -94,17 +98,33 @@ class SynchronousBytesCodec(ChunkNamingCodec, BytesBytesCodec):
             return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
         return self._decode_sync(chunk_data, chunk_spec)
 
+    def aligned(self, data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        """`data`, copied if a header before it left it at an address that its numbers cannot have.
 
-def aligned(data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-    """`data`, copied if a header before it left it at an address that its numbers cannot have.
+        Some array -> array codecs cannot work on numbers at such addresses: `cast_value` panics.
+        """
+        array = data.as_numpy_array()
+        alignment = chunk_spec.dtype.to_native_dtype().alignment if self.aligns else 1
+        if alignment == 1 or address_of(array) % alignment == 0:
+            return data
+        return chunk_spec.prototype.buffer.from_array_like(array.copy())
 
-    Some array -> array codecs cannot work on numbers at such addresses: `cast_value` panics.
+
+def without_copies(codecs: tuple[Codec, ...]) -> tuple[Codec, ...]:
+    """A chain whose codecs need not align what they decode, if `bytes` gets it and nobody works on it then.
+
+    >>> from intarsia.codecs import PadCodec
+    >>> [codec.aligns for codec in without_copies((BytesCodec(), PadCodec(nbytes=3)))[1:]]
+    [False]
     """
-    array = data.as_numpy_array()
-    alignment = chunk_spec.dtype.to_native_dtype().alignment
-    if alignment == 1 or address_of(array) % alignment == 0:
-        return data
-    return chunk_spec.prototype.buffer.from_array_like(array.copy())
+    if type(codecs[0]) is not BytesCodec:
+        return codecs
+    made = list(codecs)
+    for i, codec in enumerate(codecs):
+        if isinstance(codec, SynchronousBytesCodec) and codec.aligns:
+            made[i] = copy.copy(codec)
+            object.__setattr__(made[i], "aligns", False)
+    return tuple(made)
 
 
 def address_of(array: np.ndarray[Any, Any]) -> int:

@@ -134,7 +134,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
 
     def _with(self, **changes: object) -> Self:
         changed = object.__new__(type(self))
-        for name in ("codecs", "header_bits", "name", "decision", "_spelled_out"):
+        for name in ("codecs", "header_bits", "name", "decision", "_spelled_out", "aligns"):
             object.__setattr__(changed, name, changes.get(name, getattr(self, name)))
         return changed
 
@@ -281,7 +281,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
                     data = nested.decode_at_most(data, chain.spec, bound, see, inside)
                 else:
                     data = chain.decode(position, data, bound)
-        return base.aligned(data, chunk_spec)
+        return self.aligned(data, chunk_spec)
 
     def most_encoded(self, most: int, chunk_spec: ArraySpec) -> int | None:
         """How many bytes may be stored for a chunk of at most so many, whichever nested codecs apply."""

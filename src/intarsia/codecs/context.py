@@ -27,7 +27,7 @@ from zarr.storage import StorePath
 
 from intarsia import _compat, errors
 from intarsia.codecs import current_chunk
-from intarsia.codecs.base import in_own_thread
+from intarsia.codecs.base import in_own_thread, without_copies
 
 if TYPE_CHECKING:
     from intarsia.codecs.decide.decisions import Decision
@@ -77,7 +77,7 @@ class _TellsTheIndex:
         """
         chain = _taken_together(tuple(codecs))
         if any(map(current_chunk.names_chunks, chain)):
-            return super().from_codecs(chain, **options)  # type: ignore[misc]  # of zarr's pipeline
+            return super().from_codecs(without_copies(chain), **options)  # type: ignore[misc]  # of zarr's pipeline
         return cls.zarrs_own.from_codecs(chain, **options)
 
     @property

@@ -181,7 +181,7 @@ class _PaddedCodec(base.SynchronousBytesCodec):
             padding = chunk_data[:nbytes] if at_start else chunk_data[size - nbytes :]
             encoded = data.as_numpy_array().view(np.uint8)
             self._padding.verify(padding.to_bytes(), encoded, chunk_spec)
-        return base.aligned(data, chunk_spec)
+        return self.aligned(data, chunk_spec)
 
 
 @dataclass(frozen=True, init=False)
