@@ -26,6 +26,7 @@ from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 from zarr.codecs import numcodecs as zarr_numcodecs
 
 from intarsia._compat import ArraySpec, numcodec
+from intarsia.codecs import kept_contexts
 
 try:
     from isal.isal_zlib import decompressobj
@@ -153,10 +154,20 @@ def unpacker(codec: Any, nbytes: int) -> Unpack | None:
     if not nbytes or kind not in (ZstdCodec, BloscCodec, GzipCodec):
         return None
 
+    known = b""  # how frames of this size begin: chunks of one array have one header
+
     def unpack(data: Any, memory: Bytes) -> Any:
-        if kind is ZstdCodec and _zstd_content(data) == nbytes:
-            zstd.decompress(data, memory)  # refuses what does not fit
-            return memory
+        nonlocal known
+        if kind is ZstdCodec:
+            header = known  # which other threads may change meanwhile
+            if not (header and type(data) is bytes and data.startswith(header)):
+                head = bytes(memoryview(data)[:18])
+                length, content = _zstd_frame(head)
+                header = head[:length] if content == nbytes else b""
+                known = header or known
+            if header:
+                kept_contexts.decompress(data, memory)  # refuses what does not fit
+                return memory
         if kind is BloscCodec and _blosc_content(data, nbytes) == nbytes:
             blosc.decompress(data, memory)
             return memory
@@ -211,8 +222,12 @@ def _zstd(_codec: Any, data: Any, most: int) -> Any:
 
 def _zstd_content(data: Any) -> int | None:
     """Size of a zstd frame's content, where its header says so."""
-    head = bytes(memoryview(data)[:18])
-    return _zstd_header(head)[1] if len(head) >= 9 and head[:4] == ZSTD_MAGIC else None
+    return _zstd_frame(bytes(memoryview(data)[:18]))[1]
+
+
+def _zstd_frame(head: bytes) -> tuple[int, int | None]:
+    """The same of the first bytes of a frame, and how many of them are its header."""
+    return _zstd_header(head) if len(head) >= 9 and head[:4] == ZSTD_MAGIC else (0, None)
 
 
 def _zstd_header(head: bytes) -> tuple[int, int | None]:

@@ -297,7 +297,7 @@ class FileSpan:
 class _FilesLater:
     """Opens and reads files when it is iterated over."""
 
-    def __init__(self, root: bytes, spans: Sequence[Spans]) -> None:
+    def __init__(self, root: str, spans: Sequence[Spans]) -> None:
         self._root, self._spans = root, spans
 
     def __iter__(self) -> Generator[Encoded | None]:
@@ -306,7 +306,7 @@ class _FilesLater:
             lengths = [None] * blob.size if nbytes is None else nbytes.tolist()
             for key, first, length in zip(source.keys(blob), starts, lengths, strict=True):
                 try:
-                    file = os.open(self._root + os.fsencode(key), os.O_RDONLY)
+                    file = os.open(self._root + key, os.O_RDONLY)
                 except (FileNotFoundError, NotADirectoryError):
                     yield None
                     continue
@@ -328,7 +328,7 @@ class LocalFiles:
     name = "local files"
 
     def __init__(self, store: LocalStore) -> None:
-        self._root = os.fsencode(store.root) + b"/"
+        self._root = f"{os.fspath(store.root)}/"
 
     def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
         return [None] * len(sources)
