@@ -224,18 +224,17 @@ def runs_of(draft: Draft) -> Runs:
     """Consecutive files of equal encoding, along the first dimension that grows."""
     rows: list[Run] = []
     for array in draft.arrays.values():
-        last: tuple[Any, ...] | None = None
+        runs: list[list[Any]] = []  # the first contribution, its key, start, stop, files
         for each in array.contributions:
             own = each.spans[array.growing[0]]
             if not each.chunk_sets or not own:  # an axis of length 0
                 continue
-            start, stop = min(span.start for span in own), max(span.stop for span in own)
-            if each.key == last and rows[-1].start <= start <= rows[-1].stop:
-                stop = max(stop, rows[-1].stop)
-                rows[-1] = replace(rows[-1], stop=stop, files=rows[-1].files + 1)
+            start, stop, key = min(span.start for span in own), max(span.stop for span in own), each.key
+            if runs and runs[-1][1] == key and runs[-1][2] <= start <= runs[-1][3]:
+                runs[-1][3:] = max(stop, runs[-1][3]), runs[-1][4] + 1
             else:
-                rows.append(_run(each, start, stop))
-            last = each.key
+                runs.append([each, key, start, stop, 1])
+        rows += [_run(first, start, stop, files) for first, _, start, stop, files in runs]
     axis = draft.cube.axes[0]
     ends = [end for run in rows for end in (run.start, run.stop - 1)]
     texts = list(map(str, ends)) if axis.values is None or not ends else labels(axis.values[ends], axis.attrs)
@@ -243,12 +242,12 @@ def runs_of(draft: Draft) -> Runs:
     return Runs(tuple(replace(run, first=first, last=last) for run, first, last in named))
 
 
-def _run(contribution: Contribution, start: int, stop: int) -> Run:
+def _run(contribution: Contribution, start: int, stop: int, files: int) -> Run:
     main, *others = (chunks.encoding for chunks in contribution.chunk_sets)
     codecs, decoding = main.short_codecs, contribution.decoding
     if others:
         codecs += f" (some chunks: {', '.join(sorted({other.short_codecs for other in others}))})"
     return Run(
-        contribution.variable.name, start, stop, "", "", 1, main.chunks, codecs, str(decoding.numbers),
+        contribution.variable.name, start, stop, "", "", files, main.chunks, codecs, str(decoding.numbers),
         str(decoding), main.copy_reason, contribution.file.url,
     )  # fmt: skip
