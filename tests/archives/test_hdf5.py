@@ -242,6 +242,60 @@ def test_a_group_of_a_file(tmp_path):
     assert np.array_equal(intarsia.open(report.repository, "sst")[...], sst[...])
 
 
+def grouped(path, day):
+    """A file whose data are in a group two levels below the time that they go along."""
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", None)
+        file.createVariable("time", "f8", ("time",))[:] = [day]
+        group = file.createGroup("PRODUCT")
+        group.product = "sea"
+        group.createDimension("n", 5)
+        group.createVariable("sst", "f4", ("time", "n"))[:] = np.full((1, 5), day)
+        deeper = group.createGroup("DETAILS")
+        deeper.createVariable("error", "i2", ("time", "n"), zlib=True)[:] = np.full((1, 5), 10 * day)
+
+
+def test_coordinates_of_groups_above_hold_for_those_below(tmp_path):
+    for day in (1, 0):  # against the order of the names
+        grouped(tmp_path / f"{1 - day}.nc", day)
+    for place, name in (("PRODUCT", "sst"), ("/PRODUCT/DETAILS/", "error")):
+        report = intarsia.ingest(tmp_path / "*.nc", "memory://", concat_dim="time", source_group=place)
+        opened = xr.open_dataset(report.repository, engine="intarsia")
+        assert opened.time.values.tolist() == [0, 1]
+        with xr.open_dataset(tmp_path / "0.nc", group=place) as one:
+            np.testing.assert_array_equal(opened[name][1], one[name][0])
+            assert opened[name].dims == one[name].dims == ("time", "n")
+            assert opened.attrs == one.attrs
+
+
+def test_data_in_groups_are_told_of(tmp_path):
+    grouped(tmp_path / "0.nc", 0)
+    with pytest.raises(
+        IngestError, match=r"0\.nc: it has no data along 'time', .*'PRODUCT', 'PRODUCT/DETAILS'"
+    ):
+        intarsia.ingest(tmp_path / "0.nc", "memory://", concat_dim="time")
+    with pytest.raises(IngestError, match=r"0\.nc: it has no group 'PRODUKT'"):
+        intarsia.ingest(tmp_path / "0.nc", "memory://", concat_dim="time", source_group="PRODUKT")
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_group_of_a_zarr_hierarchy(tmp_path, zarr_format):
+    values = np.arange(1.0, 7).reshape(2, 3)
+    xr.Dataset({"sst": (("time", "n"), values)}, {"time": [0, 1]}, {"product": "sea"}).to_zarr(
+        tmp_path / "0.zarr", group="PRODUCT", zarr_format=zarr_format, consolidated=False
+    )
+    with pytest.raises(IngestError, match=r"it has no data along 'time', .*'PRODUCT'"):
+        intarsia.ingest(tmp_path / "0.zarr", "memory://", concat_dim="time")
+    report = intarsia.ingest(tmp_path / "0.zarr", "memory://", concat_dim="time", source_group="PRODUCT")
+    opened = xr.open_dataset(report.repository, engine="intarsia")
+    np.testing.assert_array_equal(opened.sst, values)
+    assert opened.attrs == {"product": "sea"}
+    report = intarsia.ingest(
+        tmp_path / "0.zarr", "memory://", concat_dim="time", source_group="PRODUCT", copy="all"
+    )
+    np.testing.assert_array_equal(intarsia.open(report.repository, "sst"), values)
+
+
 @pytest.mark.parametrize("scale", [np.float32, np.float64])
 def test_the_type_of_the_scale_decides_as_in_xarray(tmp_path, scale):
     files = [tmp_path / f"{day}.nc" for day in range(2)]

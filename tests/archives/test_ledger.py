@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import zarr
 
-from intarsia.archives.ledger import DOCUMENT, LEDGER, MOST_MEMBERS, Ledger
+from intarsia.archives.ledger import DOCUMENT, MOST_MEMBERS, Ledger
 from intarsia.array.box import Box
+from intarsia.array.hierarchy import LEDGER
 from intarsia.array.table import RegionTable, Row
 from intarsia.errors import IngestError
 

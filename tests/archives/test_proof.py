@@ -39,14 +39,14 @@ def test_a_variable_with_which_the_dataset_does_not_open_is_left_out(tmp_path):
 
 
 def test_what_zarr_cannot_write_is_left_out(tmp_path, monkeypatch):
-    write = writer._write_plain
+    write = writer.write_plain
 
     def refusing(group, name, *arguments):
         if name == "mask":
             raise TypeError("no such type")
         write(group, name, *arguments)
 
-    monkeypatch.setattr(writer, "_write_plain", refusing)
+    monkeypatch.setattr(writer, "write_plain", refusing)
     with_mask(tmp_path / "0.nc", 0)
     report = intarsia.ingest(tmp_path / "0.nc", "memory://", concat_dim="time")
     assert report.left_out == {"mask": "it cannot be written: no such type"}

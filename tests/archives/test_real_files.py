@@ -121,10 +121,14 @@ def same(a, b):
     if a.dtype.kind == "c" and b.dtype.names:  # netCDF4 makes no complex numbers of pairs
         b = b[b.dtype.names[0]] + 1j * b[b.dtype.names[1]]
     if a.dtype.kind in "TOSU" or b.dtype.kind in "TOSU":
-        return [str(each) for each in a.ravel().tolist()] == [str(each) for each in b.ravel().tolist()]
+        return text(a) == text(b)
     if a.dtype.kind in "fc" or b.dtype.kind in "fc":
         return np.allclose(a, b, rtol=1e-6, atol=0, equal_nan=True)
     return np.array_equal(a, b)
+
+
+def text(values):
+    return [each.decode() if isinstance(each, bytes) else str(each) for each in values.ravel().tolist()]
 
 
 def tried(path):

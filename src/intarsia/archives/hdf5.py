@@ -8,7 +8,7 @@ object header does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from struct import Struct
@@ -20,6 +20,7 @@ from intarsia.archives.cf import FILE_MATTERS
 from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, lacking, roles
 from intarsia.archives.texts import loaded, with_texts
 from intarsia.archives.virtual import arrays_of, parsed_variable
+from intarsia.errors import IngestError
 from intarsia.extras import extra
 
 if TYPE_CHECKING:
@@ -45,10 +46,11 @@ class HDF5:
         sources.resolve(url)
         with sources.reader(url) as reader:
             with extra("h5py", "virtual").File(reader, "r") as file:
-                group = file[self.group]
+                group = self._group(file)
                 datasets = {
                     name: item for name, item in group.items() if name not in self.drop and _is_variable(item)
                 }
+                datasets |= _inherited(datasets, group.name)
                 empty = [name for name, item in datasets.items() if item.shape is None]
                 full = {name: item for name, item in datasets.items() if name not in empty}
                 phony = PhonyDimensions(map(_bare_sizes, full.values()))
@@ -68,6 +70,7 @@ class HDF5:
                         if name in want.in_file(described).dims:
                             raise
                         left_out[name] = f"it cannot be read: {error}"
+                groups = () if storages else tuple(_groups_with_variables(group))
                 attrs = _attributes(group)
                 others = [name for name in group if name not in storages]
             parsed, reasons = self._virtual(url, sources, reader, list(storages), others)
@@ -79,7 +82,22 @@ class HDF5:
             else:
                 variables[name] = variable
         new_dims = lacking(described, want)
-        return ParsedFile(url, sources.identity(url), self.name, variables, attrs, left_out, new_dims)
+        return ParsedFile(url, sources.identity(url), self.name, variables, attrs, left_out, new_dims, groups)
+
+    def groups(self, url: str, sources: Sources) -> list[str]:
+        """Paths of all groups."""
+        h5py = extra("h5py", "virtual")
+        found = [""]
+        with sources.reader(url) as reader, h5py.File(reader, "r") as file:
+            file.visititems(lambda name, item: found.append(name) if isinstance(item, h5py.Group) else None)
+        return found
+
+    def _group(self, file: Any) -> Any:
+        h5py = extra("h5py", "virtual")
+        group = file.get(self.group)
+        if not isinstance(group, h5py.Group):
+            raise IngestError(f"it has no group {self.group.strip('/')!r}")
+        return group
 
     def _virtual(
         self, url: str, sources: Sources, reader: Any, names: list[str], others: list[str]
@@ -229,6 +247,39 @@ def _messages(reader: Any, base: int, address: int) -> Iterator[tuple[int, bytes
             at += length
 
 
+def _groups_with_variables(group: Any) -> list[str]:
+    """Paths of the groups below that hold variables."""
+    found: dict[str, None] = {}
+
+    def note(name: str, item: Any) -> None:
+        above = name.rpartition("/")[0]
+        if above and _is_variable(item):
+            found[f"{group.name}/{above}".lstrip("/")] = None
+
+    group.visititems(note)
+    return sorted(found)
+
+
+def _inherited(datasets: Mapping[str, Any], group: str) -> dict[str, Any]:
+    """Coordinates of axes that stand in groups above, by name: as in NetCDF, they hold for those below."""
+    scales = {
+        _short(str(axis[0].name), group): axis[0]
+        for dataset in datasets.values() if dataset.shape is not None
+        for axis in dataset.dims if len(axis)
+    }  # fmt: skip
+    return {
+        name: scale for name, scale in scales.items()
+        if name not in datasets and "/" not in name and scale.ndim == 1 and _is_variable(scale)
+    }  # fmt: skip
+
+
+def _short(scale: str, group: str) -> str:
+    """The name of a dimension scale as seen from a group: plain, if it stands there or above."""
+    above, _, name = scale.rpartition("/")
+    stands_above = f"{group.rstrip('/')}/".startswith(f"{above}/")
+    return name if stands_above else scale.removeprefix(group).removeprefix("/")
+
+
 def _is_variable(item: Any) -> bool:
     if not isinstance(item, extra("h5py", "virtual").Dataset):
         return False
@@ -304,7 +355,7 @@ def _dims(dataset: Any, group: str, phony: PhonyDimensions) -> Iterator[str]:
     for axis in range(len(dataset.shape)):
         scales = dataset.dims[axis]
         named = str(scales[0].name) if len(scales) else str(dataset.name)
-        yield names.get(axis) or named.removeprefix(group).removeprefix("/")
+        yield names.get(axis) or _short(named, group)
 
 
 def _attributes(item: Any) -> dict[str, Any]:

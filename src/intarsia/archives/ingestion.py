@@ -24,6 +24,7 @@ from intarsia.archives.draft import Draft, make_draft
 from intarsia.archives.drifts import drifts_of
 from intarsia.archives.expected import Rules
 from intarsia.archives.given import Told, as_wanted, differing, listed
+from intarsia.archives.groups import ALL, Bare, Groups, joined_path, merged
 from intarsia.archives.ingest_report import FileReport, IngestReport, Runs, runs_of
 from intarsia.archives.ledger import Dataset
 from intarsia.archives.locations import Sources
@@ -51,6 +52,7 @@ def ingest(
     rename: Mapping[str, str] | None = None,
     variables: Iterable[str] | None = None,
     group: str = "",
+    source_group: str = "",
     copy: Literal["needed", "all", "never"] = "needed",
     errors: Literal["raise", "skip"] = "raise",
     missing: Literal["raise", "fill"] = "raise",
@@ -102,6 +104,10 @@ def ingest(
     one array along a new dimension with `stack={"CMI": ("band", ["CMI_C01", "CMI_C02"])}`. `rename` says how
     variables and dimensions of files are called in the dataset: `{"latitude": "lat"}`.
 
+    `group` is where the dataset goes in the repository. `source_group` is the group of every file that holds
+    the variables, such as "PRODUCT"; "*" takes all groups, each as a dataset of its own at its own path, for
+    `xarray.open_datatree`.
+
     >>> import tempfile, h5py, numpy as np, intarsia
     >>> folder = tempfile.mkdtemp()
     >>> for day in range(3):
@@ -120,7 +126,7 @@ def ingest(
     told = dict(dims or {})
     along = _dims(concat_dim, combine, told)
     chosen = None if variables is None else tuple(variables)
-    want = Want(along, chosen, tuple(load), tuple((rename or {}).items()))
+    want = Want(along, chosen, tuple(load), tuple((rename or {}).items()), source_group.strip("/"))
     if coordinate is not None and len(along) != 1:
         raise IngestError("coordinate= is for one dimension; for several, dims={'name': …} says which")
     for name, value, allowed in (
@@ -145,6 +151,10 @@ def ingest(
     placing = PlacingRules(overlap, tolerance, places)
     rules = Rules(copy, missing, units, convert_units, dtypes, nulls, combine_attrs, placing, stacks)
     ingestion = Ingestion(repo, urls, sources, want, rules, parser, group, branch, errors, replace, told)
+    if want.group == ALL:
+        ingestion.spread()
+    for other in ingestion.beside:
+        other.parse(coordinate, workers, silent)
     steps = ingestion.parse(coordinate, workers, progress)
     report = ingestion.shown() if dry_run else ingestion.committed(message)
     progress(steps, steps)
@@ -219,6 +229,15 @@ class Ingestion:
     told: Mapping[str, Told] = field(default_factory=dict)
     """Where coordinates come from that are not in the files."""
 
+    beside: list["Ingestion"] = field(init=False, default_factory=list)
+    """Datasets of other groups of the files, which are committed together with this one."""
+
+    bare: list[Bare] = field(init=False, default_factory=list)
+    """Groups of the files without data."""
+
+    above: str = field(init=False, default="")
+    """The group that holds the datasets of all groups."""
+
     parsed: list[ParsedFile] = field(init=False, default_factory=list)
     """Files that could be parsed."""
 
@@ -227,6 +246,27 @@ class Ingestion:
 
     unchanged: set[str] = field(init=False, default_factory=set)
     """Files that the dataset holds already."""
+
+    def spread(self) -> None:
+        """Take every group of the files, each as a dataset of its own; this one is that of the first."""
+        if not self.want.dims:
+            raise IngestError("source_group='*' needs concat_dim=: every group has coordinates of its own")
+        groups = Groups.of(self.urls, self.sources, with_fields(self.want, group=""), self.parser)
+        if not groups.with_data:
+            raise IngestError("no group of the files has variables")
+        self.bare, self.above = groups.bare, self.group
+        first, *others = (
+            with_fields(
+                self, want=with_fields(self.want, group=path), group=joined_path(self.group, path), urls=urls
+            )
+            for path, urls in groups.with_data.items()
+        )
+        self.want, self.group, self.urls, self.beside = first.want, first.group, first.urls, others
+
+    @property
+    def parts(self) -> tuple["Ingestion", ...]:
+        """This dataset and those beside it."""
+        return self, *self.beside
 
     def parse(
         self, coordinate: Callable[[str], Any] | None, workers: int | Executor | None, progress: Progress
@@ -297,6 +337,9 @@ class Ingestion:
 
     def shown(self) -> IngestReport:
         """What a commit would do; nothing is written, and nothing raised."""
+        return merged({part.want.group: part._shown_alone() for part in self.parts})
+
+    def _shown_alone(self) -> IngestReport:
         repo = self._opened()
         dataset = Dataset() if repo is None else self._read(repo.readonly_session(self.branch))
         draft, unchanged = self._drafted(dataset)
@@ -308,12 +351,12 @@ class Ingestion:
         """Write everything in one commit; a repository is made only when something is to go into it."""
         repo = self._opened()
         ready: tuple[Draft, set[str]] | None = None
-        if repo is None:
+        if repo is None and not self.beside:
             ready = draft, unchanged = self._drafted(Dataset())
             self._raise_if_asked(draft)
             if not draft.placed:
                 return self._report(draft, Dataset(), unchanged, None)
-            repo = self._opened(create=True)
+        repo = repo or self._opened(create=True)
         assert repo is not None
         commit = Commit(repo, self.branch, message or "ingest")
         attempts: list[tuple[IngestReport, _Written | str]] = []
@@ -339,13 +382,19 @@ class Ingestion:
         """
         while True:
             session = repo.writable_session(self.branch)
-            dataset = self._read(session)
-            draft, unchanged = ready if ready and dataset.is_new else self._drafted(dataset)
-            self._raise_if_asked(draft)
-            reopened, prefixes = with_containers(repo, draft.locations(), self.urls, self.sources.options)
-            report = self._report(draft, dataset, unchanged, reopened)
-            report = with_fields(report, containers=prefixes)
-            if not draft.placed:
+            datasets = [part._read(session) for part in self.parts]
+            drafted = [ready] if ready and datasets[0].is_new else self._drafted_together(datasets)
+            drafts = [draft for draft, _ in drafted]
+            for part, draft in zip(self.parts, drafts, strict=True):
+                part._raise_if_asked(draft)
+            locations = {url for draft in drafts for url in draft.locations()}
+            reopened, prefixes = with_containers(repo, locations, self.urls, self.sources.options)
+            reports = {
+                part.want.group: part._report(draft, dataset, unchanged, reopened)
+                for part, dataset, (draft, unchanged) in zip(self.parts, datasets, drafted, strict=True)
+            }
+            report = with_fields(merged(reports), containers=prefixes)
+            if not any(draft.placed for draft in drafts):
                 return report, session.snapshot_id
             if reopened is not repo:  # a session knows the containers that it began with
                 repo, drafted_at, session = (
@@ -355,14 +404,33 @@ class Ingestion:
                 )
                 if session.snapshot_id != drafted_at:
                     continue
-                dataset = self._read(session)
-            if not self._unfit(safe_store(session.store), draft, dataset):
+                datasets = [part._read(session) for part in self.parts]
+            store, bad = safe_store(session.store), False
+            for part, draft, dataset in zip(self.parts, drafts, datasets, strict=True):
+                bad |= bool(draft.placed) and part._unfit(store, draft, dataset)
+            if not bad:
+                for bare in self.bare:
+                    bare.write(store, self.above, dict(zip(reports, drafts, strict=True)))
                 return report, _Written(session)
             ready = None  # with what was left out, everything may be different
 
+    def _drafted_together(self, datasets: Sequence[Dataset]) -> list[tuple[Draft, set[str]]]:
+        """The drafts of all datasets; a file that one of them refuses goes into none."""
+        while True:
+            drafted = [part._drafted(dataset) for part, dataset in zip(self.parts, datasets, strict=True)]
+            refused = {url: why for draft, _ in drafted for url, why in draft.refused.items()}
+            left = [part for part in self.parts if any(file.url in refused for file in part.parsed)]
+            if len(drafted) == 1 or not left:
+                return drafted
+            for part in left:
+                part.failures |= {file.url: refused[file.url] for file in part.parsed if file.url in refused}
+                part.parsed = [file for file in part.parsed if file.url not in refused]
+
     def _unfit(self, store: Any, draft: Draft, dataset: Dataset) -> bool:
         """Write a draft; whether that left something that does not open. It is not to be taken, then."""
-        problems = Writer(store, self.group, draft, dataset, self.sources, self.parser).write()
+        source_group = self.want.group
+        writer = Writer(store, self.group, draft, dataset, self.sources, self.parser, source_group)
+        problems = writer.write()
         before = [*dataset.plain, *dataset.logical_groups]
         written = [*draft.joined, *draft.static, *draft.arrays]
         problems |= unopened(store, self.group, before, written) if not problems else {}

@@ -14,13 +14,10 @@ from zarr.codecs import ZstdCodec
 from intarsia.archives.cf import decoded_fill_attribute
 from intarsia.array.attributes import UNLIMITED_KEY, with_floats
 from intarsia.array.document import MANIFEST_KEY
-from intarsia.array.hierarchy import open_group
+from intarsia.array.hierarchy import LEDGER, open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.table import RegionTable
 from intarsia.errors import IngestError
-
-LEDGER = "intarsia-sources"
-"""Name of the group; a variable of that name cannot be ingested."""
 
 DOCUMENT = "document"
 """Name of the array in it: JSON, as bytes."""

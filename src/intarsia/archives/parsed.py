@@ -50,6 +50,9 @@ class Want:
     rename: tuple[tuple[str, str], ...] = ()
     """Names in files, of variables and dimensions, and what they are called in the dataset."""
 
+    group: str = ""
+    """The group of every file that holds the variables."""
+
     def in_file(self, described: Mapping[str, Description]) -> Want:
         """The same, in the names that a file has."""
         if not self.rename:
@@ -197,6 +200,9 @@ class ParsedFile:
 
     new_dims: tuple[str, ...] = ()
     """Dimensions that the file lacks although files follow one another along them: it is one step of each."""
+
+    groups: tuple[str, ...] = ()
+    """Groups below that hold variables; listed where there are no data along the dimensions."""
 
     referenced: Identity | None = None
     """Which content the files have that a file of references points to."""

@@ -33,6 +33,8 @@ USER_BLOCKS = (0, 512, 1024, 2048, 4096, 8192)
 
 ZARR_V2_FILES = frozenset((".zgroup", ".zmetadata", ".zarray", ".zattrs"))
 
+SHOWN_GROUPS = 8
+
 REMOTE_THREADS = 16
 """Parsing a remote file is mostly waiting."""
 
@@ -51,13 +53,16 @@ class Format(Protocol):
         """A variable's stored numbers, to be read by slices, for a copy."""
 
 
-def format_of(url: str, sources: Sources, parser: Any = None) -> Format:
-    """The format of a source: the caller's own parser, or what its first bytes or a directory's names say."""
+def format_of(url: str, sources: Sources, parser: Any = None, group: str = "") -> Format:
+    """The format of a source: the caller's own parser, or what its first bytes or a directory's names say.
+
+    What is read is the `group` of it.
+    """
     if parser is not None:
-        return _format_for(parser)
+        return _format_for(parser, group)
     names = sources.names_in(url) if _may_be_directory(url) else []
     if names:
-        return _format_of_directory(url, names, sources)
+        return _format_of_directory(url, names, sources, group)
     with sources.reader(url) as reader:
         head = reader.read(8)
         if not head:
@@ -65,13 +70,13 @@ def format_of(url: str, sources: Sources, parser: Any = None) -> Format:
         for start in USER_BLOCKS:
             reader.seek(start)
             if reader.read(8) == HDF5_MAGIC:
-                return HDF5()
+                return HDF5(group)
     if head[:3] == b"CDF":
-        return VirtualFormat("netcdf3", _virtualizarr("NetCDF3Parser"))
+        return VirtualFormat("netcdf3", _virtualizarr("NetCDF3Parser"), group)
     if head[:4] in TIFF_MAGIC:
-        return VirtualFormat("tiff", TIFFParser(sources))
+        return VirtualFormat("tiff", TIFFParser(sources), group)
     if head.lstrip()[:1] == b"{":
-        return VirtualFormat("kerchunk", _virtualizarr("KerchunkJSONParser"))
+        return VirtualFormat("kerchunk", _virtualizarr("KerchunkJSONParser"), group)
     raise ValueError(
         f"it is none of HDF5, NetCDF, Zarr, N5, TIFF and kerchunk references (it starts with {head!r})"
     )
@@ -88,28 +93,28 @@ def _may_be_directory(url: str) -> bool:
     return url.endswith(("/", ".zarr", ".n5", ".parq", ".parquet")) or "." not in url.rsplit("/", 1)[-1]
 
 
-def _format_of_directory(url: str, names: list[str], sources: Sources) -> Format:
+def _format_of_directory(url: str, names: list[str], sources: Sources, group: str) -> Format:
     if ".zmetadata" in names and url.rstrip("/").endswith((".parq", ".parquet")):
-        return VirtualFormat("kerchunk", _virtualizarr("KerchunkParquetParser"))
+        return VirtualFormat("kerchunk", _virtualizarr("KerchunkParquetParser"), group)
     if "zarr.json" in names:
-        return VirtualFormat("zarr", _virtualizarr("ZarrParser"))
+        return VirtualFormat("zarr", _virtualizarr("ZarrParser"), group)
     if ZARR_V2_FILES & set(names):
-        return VirtualFormat("zarr", ZarrV2Parser(sources))
+        return VirtualFormat("zarr", ZarrV2Parser(sources), group)
     if N5_ATTRIBUTES in names:
         document = json.loads(sources.get(f"{url.rstrip('/')}/{N5_ATTRIBUTES}"))
         if is_n5(document):
-            return VirtualFormat("n5", N5Parser(sources))
+            return VirtualFormat("n5", N5Parser(sources), group)
     raise ValueError(f"the directory is neither Zarr nor N5 (it holds {', '.join(names[:6])})")
 
 
-def _format_for(parser: Any) -> Format:
+def _format_for(parser: Any, group: str) -> Format:
     """The format behind a parser that a caller gave: one of ours, or any of VirtualiZarr's."""
     if hasattr(parser, "parse") and hasattr(parser, "opened"):
         format: Format = parser
         return format
     if type(parser).__name__ == "HDFParser":  # ours reads what it leaves out
-        return HDF5(parser.group or "/", tuple(parser.drop_variables or ()))
-    return VirtualFormat(type(parser).__name__, parser)
+        return HDF5(group or parser.group or "/", tuple(parser.drop_variables or ()))
+    return VirtualFormat(type(parser).__name__, parser, group)
 
 
 def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> ParsedFile | Failure:
@@ -118,7 +123,10 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
         before = sources.identity(url)
         if before.size == 0:
             return Failure(url, "the file is empty")
-        parsed = renamed(format_of(url, sources, parser).parse(url, sources, want), want.rename)
+        found = format_of(url, sources, parser, want.group).parse(url, sources, want)
+        if found.groups:
+            return Failure(url, _words_of_groups(found, want))
+        parsed = renamed(found, want.rename)
         if parsed.identity != before:
             return Failure(url, "the file changed while it was read")
         problem = _beyond_the_end(parsed)
@@ -130,6 +138,17 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
     except Exception as error:
         text = str(error).split("Debug source:")[0]  # of obstore, for those who mend it
         return Failure(url, f"{type(error).__name__}: {' '.join(text.split())}")
+
+
+def _words_of_groups(parsed: ParsedFile, want: Want) -> str:
+    listed, more = ", ".join(map(repr, parsed.groups[:SHOWN_GROUPS])), len(parsed.groups) - SHOWN_GROUPS
+    place = f"its group {want.group!r}" if want.group else "it"
+    along = f" along {' and '.join(map(repr, want.dims))}" if want.dims else ""
+    return (
+        f"{place} has no data{along}, but groups of it have variables: {listed}"
+        f"{f' and {more} more' if more > 0 else ''} "
+        f"(source_group={parsed.groups[0]!r} takes one of them, source_group='*' all)"
+    )
 
 
 def _beyond_the_end(parsed: ParsedFile) -> str:

@@ -30,6 +30,7 @@ from intarsia.archives.parsed import (
 )
 from intarsia.archives.texts import loaded, with_texts
 from intarsia.array.box import chunk_grid
+from intarsia.errors import IngestError
 from intarsia.extras import extra
 
 # The same bytes under the name that is specified for Zarr v3, so that more readers know it. The others stay
@@ -73,12 +74,21 @@ class VirtualFormat:
                 variable.values = loaded(array, described[name])
                 variable.ranges = None
             variables[name] = variable
+        node = group_of(store, self.group)
         if attrs is None:
-            attrs = dict(parsed_group(store).metadata.attributes or {})
+            attrs = dict(node.metadata.attributes or {})
+        has_data = any(variable.role == "data" for variable in variables.values())
+        groups = () if has_data else tuple(_groups_below(node, self.group.strip("/"), with_arrays=True))
         new_dims = lacking(described, want)
-        parsed = ParsedFile(url, sources.identity(url), self.name, variables, attrs, left_out, new_dims)
+        parsed = ParsedFile(
+            url, sources.identity(url), self.name, variables, attrs, left_out, new_dims, groups
+        )
         parsed.referenced = _elsewhere(parsed, sources)
         return parsed
+
+    def groups(self, url: str, sources: Sources) -> list[str]:
+        """Paths of all groups."""
+        return ["", *_groups_below(parsed_group(self._store(url, sources)), "")]
 
     def _unread(self) -> dict[str, str]:
         """Arrays of the group that the parser could not translate, and why."""
@@ -163,11 +173,26 @@ def _rename(variable: ParsedVariable, old: str, new: str) -> None:
 
 def arrays_of(store: Any, group: str = "") -> Mapping[str, Any]:
     """The manifest arrays of one group of a VirtualiZarr `ManifestStore`, by name."""
-    node = parsed_group(store)
-    for part in group.strip("/").split("/") if group.strip("/") else ():
-        node = node.groups[part]
-    arrays: Mapping[str, Any] = node.arrays
+    arrays: Mapping[str, Any] = group_of(store, group).arrays
     return arrays
+
+
+def group_of(store: Any, path: str) -> Any:
+    """A group of a VirtualiZarr `ManifestStore`."""
+    node = parsed_group(store)
+    for part in filter(None, path.split("/")):
+        if part not in node.groups:
+            raise IngestError(f"it has no group {path.strip('/')!r}")
+        node = node.groups[part]
+    return node
+
+
+def _groups_below(node: Any, path: str, *, with_arrays: bool = False) -> Iterator[str]:
+    for name, below in node.groups.items():
+        place = f"{path}/{name}".lstrip("/")
+        if below.arrays or not with_arrays:
+            yield place
+        yield from _groups_below(below, place, with_arrays=with_arrays)
 
 
 def _described(array: Any, attrs: Mapping[str, Any] | None = None) -> Description:

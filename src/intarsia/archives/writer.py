@@ -18,14 +18,14 @@ from intarsia._compat import sync
 from intarsia.archives.assembled import Assembled
 from intarsia.archives.cf import clean, encoded_fill_attribute, zarr_type
 from intarsia.archives.draft import ArrayDraft, Draft
-from intarsia.archives.ledger import LEDGER, Dataset
+from intarsia.archives.ledger import Dataset
 from intarsia.archives.locations import Sources
 from intarsia.archives.parsed import ChunkRanges, read_stored
 from intarsia.archives.parsing import format_of
 from intarsia.archives.stretches import GrowingMember, Stretch, Stretches, merged, refined
 from intarsia.array.attributes import RESERVED, UNLIMITED_KEY, with_floats
 from intarsia.array.box import Box, blocks
-from intarsia.array.hierarchy import open_group
+from intarsia.array.hierarchy import LEDGER, open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
 from intarsia.array.table import NONE, RegionTable
@@ -61,6 +61,9 @@ class Writer:
     parser: Any = None
     """The caller's own parser, if he gave one."""
 
+    source_group: str = ""
+    """The group of every file that holds the variables."""
+
     def write(self) -> dict[str, str]:
         """Arrays first, then coordinates, then the ledger: in a session it is all one.
 
@@ -86,11 +89,11 @@ class Writer:
                     problems[name] = problem.what
         for name, joined in draft.joined.items():
             with _noted(problems, name):
-                _write_joined(group, name, joined)
+                write_joined(group, name, joined)
         for name, variable in draft.static.items():
             with _noted(problems, name):
                 shape = variable.loaded.shape
-                _write_plain(group, name, variable.loaded, variable.dims, variable.attrs, shape)
+                write_plain(group, name, variable.loaded, variable.dims, variable.attrs, shape)
         for name, attrs in draft.attrs.items():
             if self.dataset.is_new:  # the group may have attributes of its own
                 attrs = with_floats(dict(group.attrs)) | attrs
@@ -214,7 +217,7 @@ class Writer:
         target: zarr.Array[Any] = zarr.Array.from_dict(zarr.storage.StorePath(self.store, path), document)
         target = target.with_config({"write_empty_chunks": True})
         whole = Box.sized(variable.shape)
-        format = format_of(file.url, self.sources, self.parser)
+        format = format_of(file.url, self.sources, self.parser, self.source_group)
         with (
             _reading(file.url, variable.name),
             format.opened(file.url, self.sources, variable.name) as source,
@@ -301,7 +304,8 @@ def _put_chunks(store: Any, path: str, chunks: Any, offset: list[int]) -> None:
     sync(put())
 
 
-def _write_joined(group: zarr.Group, name: str, joined: Assembled) -> None:
+def write_joined(group: zarr.Group, name: str, joined: Assembled) -> None:
+    """Write a coordinate along the axes that grow, or what is new of it."""
     axis, values = joined.axis, joined.values
     if joined.kept is not None:
         target: Any = group[name]
@@ -310,7 +314,7 @@ def _write_joined(group: zarr.Group, name: str, joined: Assembled) -> None:
         index[axis] = slice(joined.kept, None)
         target[tuple(index)] = values[tuple(index)]
         return
-    _write_plain(group, name, values, joined.dims, joined.attrs, _coordinate_chunks(values.shape, axis))
+    write_plain(group, name, values, joined.dims, joined.attrs, _coordinate_chunks(values.shape, axis))
 
 
 def _coordinate_chunks(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -319,10 +323,11 @@ def _coordinate_chunks(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return tuple(steps if d == axis else max(n, 1) for d, n in enumerate(shape))
 
 
-def _write_plain(
+def write_plain(
     group: zarr.Group, name: str, values: np.ndarray[Any, Any], dims: tuple[str, ...], attrs: dict[str, Any],
     chunks: tuple[int, ...],
 ) -> None:  # fmt: skip
+    """Write values as a plain array of a dataset."""
     attributes = dict(attrs)
     if "_FillValue" in attributes:
         attributes["_FillValue"] = encoded_fill_attribute(attributes["_FillValue"], values.dtype)

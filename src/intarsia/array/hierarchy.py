@@ -21,6 +21,10 @@ OURS = re.compile(r"[mt]-[0-9a-f]{32}\Z")
 """Names that `new_name` makes: what they belong to is a part of a logical array."""
 
 
+LEDGER = "intarsia-sources"
+"""Name of the group in which an ingested dataset keeps what is known of its sources: no data of anybody's."""
+
+
 def open_group(store: Any, path: str, mode: Any, *, formats: tuple[Any, ...] = (3,)) -> zarr.Group:
     """The group at `path` of anything that zarr takes as a store, or of another group; of the first of these
     formats that there is."""

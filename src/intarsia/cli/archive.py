@@ -79,6 +79,13 @@ class Archive:
     group: Annotated[
         str, typer.Option("--group", help="Group in the repository to put them in.", rich_help_panel=PLACES)
     ] = ""
+    source_group: Annotated[
+        str,
+        typer.Option(
+            "--source-group", help="Group of the files that holds the variables; * takes all groups.",
+            rich_help_panel=PLACES,
+        ),
+    ] = ""  # fmt: skip
     variable: Annotated[
         list[str] | None, _several("--variable", "NAME", "Only this variable; repeated.", TAKING)
     ] = None
@@ -157,6 +164,7 @@ class Archive:
             "overlap": self.overlap,
             "tolerance": self.tolerance,
             "group": self.group,
+            "source_group": self.source_group,
             "variables": self.variable or None,
             "rename": args.parse_pairs(self.rename or (), "rename") or None,
             "stack": args.parse_stacks(self.stack or ()) or None,

@@ -18,7 +18,7 @@ from zarr.errors import ContainsArrayError
 
 from intarsia.array import LogicalArray
 from intarsia.array.attributes import UNLIMITED_KEY, with_floats
-from intarsia.array.hierarchy import groups_below, is_logical, open_group
+from intarsia.array.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.errors import NotLogicalArrayError
 from intarsia.interop.xarray.variables import plain_variables, variables_of
@@ -105,7 +105,7 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
                 below, drop_variables, nulls, **options
             )
             for below in groups_below(root)
-            if below is root or not is_logical(below)
+            if below is root or not (is_logical(below) or below.basename == LEDGER)
         }
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:

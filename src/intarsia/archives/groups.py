@@ -1,0 +1,131 @@
+"""All groups of files as a tree of datasets: which there are, those without data, and one report of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from intarsia.archives.cf import clean
+from intarsia.archives.ingest_report import FileReport, IngestReport, Runs
+from intarsia.archives.parsing import format_of
+from intarsia.archives.writer import write_joined, write_plain
+from intarsia.array.hierarchy import open_group
+from intarsia.errors import IngestError
+
+if TYPE_CHECKING:
+    from intarsia.archives.draft import Draft
+    from intarsia.archives.locations import Sources
+    from intarsia.archives.parsed import ParsedFile, Want
+
+ALL = "*"
+"""As `source_group`: every group that files have."""
+
+
+def joined_path(*parts: str) -> str:
+    """A path of groups.
+
+    >>> joined_path("", "PRODUCT/", "DETAILS")
+    'PRODUCT/DETAILS'
+    """
+    return "/".join(part.strip("/") for part in parts if part.strip("/"))
+
+
+@dataclass(frozen=True)
+class Bare:
+    """A group without data along the dimensions: its attributes, coordinates and the like."""
+
+    path: str
+    """In the files."""
+
+    file: ParsedFile
+    """It, in the first file that has it."""
+
+    def write(self, store: Any, above: str, drafts: Mapping[str, Draft]) -> None:
+        """Write it below the group `above`; axes that grow are those of a dataset below it."""
+        group = open_group(store, joined_path(above, self.path), "a")
+        if not group.attrs:
+            group.update_attributes(clean(self.file.attrs))
+        for name, variable in self.file.variables.items():
+            if variable.role == "joined":
+                below = (
+                    d for path, d in drafts.items() if f"{path}/".startswith(f"{self.path}/".lstrip("/"))
+                )
+                grown = next((draft.joined[name] for draft in below if name in draft.joined), None)
+                if grown is not None:
+                    write_joined(group, name, grown)
+            elif name not in group:
+                values = variable.loaded
+                write_plain(group, name, values, variable.dims, variable.attrs, values.shape)
+
+
+@dataclass
+class Groups:
+    """The groups of files: with data along the dimensions, and without."""
+
+    with_data: dict[str, list[str]]
+    """Files that have it, by the group's path."""
+
+    bare: list[Bare]
+
+    @classmethod
+    def of(cls, urls: Iterable[str], sources: Sources, want: Want, parser: Any) -> Groups:
+        """What these files have."""
+        having: dict[str, list[str]] = {}
+        for url in urls:
+            format: Any = format_of(url, sources, parser)
+            if not hasattr(format, "groups"):
+                raise IngestError(f"the parser {type(format).__name__} does not say which groups {url} has")
+            for path in format.groups(url, sources):
+                having.setdefault(path, []).append(url)
+        firsts = {path: _parsed(files[0], path, sources, want, parser) for path, files in having.items()}
+        along = set(want.dims)
+        has_axes = any(set(file.new_dims) != along for file in firsts.values())
+        with_data: dict[str, list[str]] = {}
+        bare = []
+        for path, file in firsts.items():
+            lacks_axes = has_axes and set(file.new_dims) == along
+            names = [name for name, variable in file.variables.items() if variable.role == "data"]
+            if names and not lacks_axes:
+                with_data[path] = having[path]
+            else:
+                loading = replace(want, load=(*want.load, *names))
+                bare.append(Bare(path, _parsed(file.url, path, sources, loading, parser) if names else file))
+        return cls(with_data, bare)
+
+
+def _parsed(url: str, path: str, sources: Sources, want: Want, parser: Any) -> ParsedFile:
+    found = format_of(url, sources, parser, path).parse(url, sources, replace(want, group=path))
+    for variable in found.variables.values():
+        if variable.role == "joined" and not set(variable.dims) & set(want.dims):
+            variable.role = "static"
+    return found
+
+
+def merged(reports: Mapping[str, IngestReport]) -> IngestReport:
+    """One report of several datasets, whose variables are named by their paths in the files."""
+    first, *others = reports.values()
+    if not others:
+        return first
+    files: dict[str, FileReport] = {}
+    for report in reports.values():
+        for file in report.files:
+            known = files.setdefault(file.url, file)
+            if file.status == "failed" or known.status == "unchanged":
+                files[file.url] = file
+    rows = [
+        replace(run, variable=joined_path(path, run.variable))
+        for path, report in reports.items()
+        for run in report.runs
+    ]
+    return replace(
+        first,
+        runs=Runs(tuple(rows)),
+        files=tuple(files.values()),
+        left_out={
+            joined_path(path, name): why
+            for path, report in reports.items()
+            for name, why in report.left_out.items()
+        },
+        copied=sum(report.copied for report in reports.values()),
+    )
