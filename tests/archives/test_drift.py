@@ -14,7 +14,10 @@ from intarsia.archives.drift import brought, close, difference, located
 from intarsia.errors import IngestError
 from tests.archives.test_parsing import kerchunk_of
 
-FORMATS = ("netcdf4", "netcdf3", "zarr2", "zarr3", "kerchunk")
+FORMATS = {
+    "netcdf4": "NetCDF 4", "netcdf3": "NetCDF 3", "zarr2": "Zarr 2", "zarr3": "Zarr 3", "kerchunk": "kerchunk"
+}  # fmt: skip
+PAGE = Path(__file__).parents[2] / "docs/how-to/one-cube-from-many-files.md"
 
 
 def day(first, steps=2):
@@ -114,6 +117,17 @@ REFUSED = {
     "the same days": (lambda ds: coordinate(ds, "time", [1, 2]), "overlap='first'"),
 }  # fmt: skip
 
+NOTES = {
+    "float64": "the array becomes wider",
+    "coordinates that differ a little": "the message says by how much",
+    "other units": '`units="ignore"` takes the numbers as they are',
+    "a variable more": 'without it; with `missing="fill"`, the variable too',
+    "a variable less": '`missing="fill"` leaves a hole',
+    "the same days": "`overlap=` says which file is shown",
+    "another grid": 'or a dimension of its own: `concat_dim=["time", "lat"]`',
+    "another size": "or a dimension of its own",
+}
+
 
 def ingested(tmp_path, form, drift, **options):
     base, other = day(0), day(2)
@@ -183,6 +197,18 @@ def test_what_runs_along_a_turned_axis_is_turned_with_it(tmp_path):
     np.testing.assert_array_equal(found.v, xr.concat([day(0), day(2)], "time").v)
 
 
+def test_the_first_file_that_is_named_tells_the_axes_wherever_it_lies(tmp_path):
+    first = save(rolled(in_hours(day(2))).isel(lat=[3, 2, 1, 0]), tmp_path / "1", "netcdf4")
+    second = save(day(0), tmp_path / "0", "netcdf4")
+    report = intarsia.ingest([first, second], "memory://", concat_dim="time")
+    found = xr.open_dataset(report.repository, engine="intarsia")
+    assert found.lat.values.tolist() == [30, 10, -10, -30]
+    assert found.lon.values.tolist() == [-180, -120, -60, 0, 60, 120]
+    assert found.time.values.astype("M8[D]").astype(str).tolist() == [f"2000-01-0{i}" for i in (1, 2, 3, 4)]
+    expected = rolled(xr.concat([day(0), day(2)], "time")).isel(lat=[3, 2, 1, 0])
+    np.testing.assert_array_equal(found.v, expected.v)
+
+
 def test_a_roll_that_cuts_chunks_makes_the_lattice_finer(tmp_path):
     def wide(first):
         values = np.random.default_rng(first).normal(size=(2, 4, 10)).astype("f4")
@@ -219,18 +245,27 @@ def test_a_year_of_reversed_files_shares_a_member_and_a_view(tmp_path):
     np.testing.assert_array_equal(array[...], xr.concat([day(first) for first in range(0, 24, 2)], "time").v)
 
 
-def test_the_documentation_lists_every_kind():
-    page = Path(__file__).parents[2] / "docs/how-to/one-cube-from-many-files.md"
-    rows = re.findall(r"^\| (.+?) \| (taken|refused)(.*) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    fates = {kind: (fate, more) for kind, fate, more in rows}
-    assert fates.keys() == TAKEN.keys() | REFUSED.keys()
-    for kind, (_, options) in TAKEN.items():
-        fate, more = fates[kind]
-        assert fate == "taken"
-        assert all(f"`{option}=" in more for option in options)
-    for kind in REFUSED.keys() - TAKEN.keys():
-        fate, more = fates[kind]
-        assert fate == "refused" or "with `" in more
+def table():
+    """The fates of all kinds in all formats, which the tests above have shown; `python -m` writes it."""
+    head = ["a file that has …", *FORMATS.values(), ""]
+    rows = [head, ["---"] * len(head)]
+    for kind in TAKEN | REFUSED:
+        options = TAKEN[kind][1] if kind in TAKEN else {}
+        fate = "taken" if kind in TAKEN and not options else "refused"
+        if options:
+            fate = f"with `{next(iter(options))}=`"
+        rows.append([kind, *[fate] * len(FORMATS), NOTES.get(kind, "")])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows).replace("|  |", "| |")
+
+
+def documented():
+    """The table as it stands in the documentation, and the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    return re.search(r"^\| a file that has … .*\n(?:\|.*\n)+", text, re.MULTILINE)[0], text
+
+
+def test_the_documentation_has_the_table():
+    assert documented()[0] == table(), f"write it anew: python -m {__name__}"
 
 
 def test_values_are_located_wherever_they_stand():
@@ -255,3 +290,8 @@ def test_what_differs_is_said_in_words():
     assert difference(texts, texts[::-1]) == "'a' instead of 'b' at 0"
     assert brought(np.zeros((2, 3)), ("y", "x"), ("x",), {}) is None
     assert not close(a, a[:2], None)
+
+
+if __name__ == "__main__":
+    written, text = documented()
+    PAGE.write_text(text.replace(written, table()), encoding="utf-8")

@@ -31,6 +31,10 @@ TOLD = {
         ("stored type", "v", "int16 instead of float32"),
         ("packing", "v", "* 0.5 + 280 instead of none"),
     },
+    "other units": {
+        ("units", "v", "'degC' instead of 'K'"),
+        ("packing", "v", "* 1 + 273.15 instead of none"),
+    },
     "times counted in other units": {
         ("time units", "time", "'hours since 1999-12-31' instead of 'days since 2000-01-01'")
     },
@@ -46,7 +50,7 @@ TOLD = {
 }
 TAKERS = {
     "another calendar": (),
-    "other units": ("units",),
+    "other units": ("convert_units", "units"),
     "a variable less": ("missing",),
     "coordinates that differ a little": ("tolerance",),
     "another grid": (),

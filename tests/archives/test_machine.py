@@ -1,15 +1,18 @@
 """Random archives, ingested in random order and portions, against the same files joined in memory."""
 
 import tempfile
+import warnings
 from pathlib import Path
 
 import h5py
 import numpy as np
+import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import intarsia
 from tests.archives.test_cf import decoded_by_xarray
+from tests.archives.test_drift import FORMATS, TAKEN, day, save
 
 GRID = (5, 6)
 PACKINGS = (
@@ -77,3 +80,43 @@ def test_any_archive_in_any_order_is_the_files_joined(described, data):
         }
         assert len(array.members) <= len(encodings)
         assert not intarsia.verify(array)
+
+
+OPTIONS = {"missing": "fill"} | {
+    option: value for _, given in TAKEN.values() for option, value in given.items()
+}
+"""What takes every kind of drift that is taken."""
+
+
+def as_meant(report):
+    """A dataset without what the first file decides: directions, units, the order of axes."""
+    ds = xr.open_dataset(report.repository, engine="intarsia").load()
+    ds = ds.assign_coords(lon=ds.lon % 360).sortby(["time", "lat", "lon"]).squeeze("height", drop=True)
+    for name in ("v", "w"):
+        if name in ds and ds[name].attrs.get("units") == "degC":
+            ds[name] = ds[name].astype("f8") + 273.15
+    return ds.transpose("time", "lat", "lon", ...)
+
+
+@settings(max_examples=max(5, settings().max_examples // 6))
+@given(st.data())
+def test_files_of_every_kind_in_any_order_and_portions_are_what_one_call_makes_of_them(data):
+    kinds = data.draw(st.lists(st.sampled_from(sorted(TAKEN)), min_size=2, max_size=5))
+    forms = [data.draw(st.sampled_from(sorted(FORMATS))) for _ in kinds]
+    with tempfile.TemporaryDirectory() as directory, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of parsers
+        folder = Path(directory)
+        plain = day(0).expand_dims("height", 1).assign_coords(height=[2.0])
+        files = [save(plain, folder / "plain", "netcdf4")]
+        for i, (kind, form) in enumerate(zip(kinds, forms, strict=True), start=1):
+            files.append(save(TAKEN[kind][0](day(2 * i)), folder / str(i), form))
+        whole = intarsia.ingest(files, "memory://", concat_dim="time", **OPTIONS)
+        order = data.draw(st.permutations(files))
+        cuts = sorted(data.draw(st.sets(st.integers(1, 5), max_size=3)) & set(range(1, len(order))))
+        repo = "memory://"
+        for a, b in zip([0, *cuts], [*cuts, len(order)], strict=True):
+            report = intarsia.ingest(order[a:b], repo, concat_dim="time", **OPTIONS)
+            repo = report.repository
+        xr.testing.assert_allclose(as_meant(report), as_meant(whole), rtol=3e-7, atol=2e-3)
+        assert not intarsia.verify(intarsia.open(repo, "v"))
+        assert intarsia.ingest(files, repo, concat_dim="time", **OPTIONS).snapshot_id is None

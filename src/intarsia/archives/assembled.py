@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,13 +40,15 @@ def assemble(name: str, joined: Joined, cube: Cube, having: Sequence[Placed]) ->
     growing = [d for d, dim in enumerate(joined.dims) if dim in axes]
     first = axes[joined.dims[growing[0]]]
     before, kept = joined.before, None
+    attrs: Mapping[str, Any] = joined.attrs
     if name == first.dim and first.values is not None:
-        values, problem = first.values, ""
+        # the axis was made of files in another order, so that it may count in other units
+        values, attrs, problem = first.values, first.attrs, ""
     else:
         values, problem = _Mosaic(joined, cube, having).values()
     if before is not None and len(growing) == 1 and first.appends and not joined.rewritten:
         kept = before.shape[growing[0]] if values.dtype == before.dtype else None
-    return Assembled(joined.dims, dict(joined.attrs), values, growing[0], kept), problem
+    return Assembled(joined.dims, dict(attrs), values, growing[0], kept), problem
 
 
 class _Mosaic:

@@ -298,17 +298,20 @@ def _assembled(
     combined = Combining(rules.combine_attrs, dataset, rules.stacks)
     for file in sorted(files, key=lambda file: file.url in expected.conversions):  # the array's units first
         combined.add(file)
+    static = {
+        name: variable
+        for file in reversed(files)
+        for name, variable in file.variables.items()
+        if variable.role == "static" and name not in dataset.plain and name not in expected.dropped
+    }
+    for name, known in expected.static.items():  # what files are turned against, whichever comes first
+        if name in static and known.variable is not None:
+            static[name] = known.variable
     draft = Draft(
         cube,
         arrays={name: _array(name, stacks.get(name), cube, rules, dataset, expected) for name in arrays},
         joined=joined,
-        static={
-            name: variable
-            for file in reversed(files)
-            for name, variable in file.variables.items()
-            if variable.role == "static" and name not in dataset.plain and name not in expected.dropped
-        }
-        | {dim: variable for dim, variable in labels_of.items() if variable is not None},
+        static=static | {dim: variable for dim, variable in labels_of.items() if variable is not None},
         ledger=replace(cube.ledger(dataset.ledger), stacked=dataset.ledger.stacked | stacked),
         attrs={WHOLE: dict(files[0].attrs)} if files and dataset.is_new else {},
         refused=refused,

@@ -94,6 +94,9 @@ class ExpectedValues(NamedTuple):
     units: str = ""
     """Its units, empty if it has none."""
 
+    variable: ParsedVariable | None = None
+    """Where it was seen in a file: as all others are seen, turned or not, so it has to be written."""
+
 
 class Expected:
     """Collects what the dataset is, and says for each file what does not fit."""
@@ -358,7 +361,8 @@ class Expected:
         self.attributes.add(file)
         for name, variable in file.variables.items():
             if variable.role == "static" and variable.values is not None:
-                known = ExpectedValues(variable.values, variable.dims, file.url, units_of(variable.attrs))
+                units = units_of(variable.attrs)
+                known = ExpectedValues(variable.values, variable.dims, file.url, units, variable)
                 self.static.setdefault(name, known)
                 if is_grid_mapping(variable.attrs):
                     self.mappings.setdefault(name, clean(variable.attrs))
