@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import zarr
 
-from intarsia.array import LogicalArray
-from intarsia.array import open as open_logical
+from intarsia.array import LogicalArray, Reader, reader
 from intarsia.array.hierarchy import is_logical
-from intarsia.nullable import NullableArray, NullableValues, OptionalDType
+from intarsia.nullable import NullableValues
 from intarsia.report.sample import FAILURES
 from intarsia.words import plain
 
@@ -34,21 +33,8 @@ LONGEST = 80
 """Characters of a label."""
 
 
-def dimension_names(array: Any) -> tuple[str | None, ...]:
-    """The names of an array's axes, for every kind of array.
-
-    >>> import intarsia
-    >>> dimension_names(intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4"))
-    (None,)
-    """
-    if isinstance(array, NullableArray):
-        array = array.zarr_array
-    names = array.dimension_names if isinstance(array, LogicalArray) else array.metadata.dimension_names
-    return tuple(names) if names is not None else (None,) * array.ndim
-
-
-def open_array(store: Any, path: str) -> Any:
-    """The logical, nullable or plain array at a path; `FileNotFoundError` if there is none.
+def open_array(store: Any, path: str) -> Reader | LogicalArray:
+    """The array at a path, logical or plain; `FileNotFoundError` if there is none.
 
     >>> import intarsia
     >>> store = zarr.storage.MemoryStore()
@@ -56,12 +42,12 @@ def open_array(store: Any, path: str) -> Any:
     >>> type(open_array(store, "a")).__name__
     'LogicalArray'
     """
-    node = zarr.open(store, path=path or None, mode="r", zarr_format=3)
-    if is_logical(node):
-        return open_logical(store, path)
-    if not isinstance(node, zarr.Array):
+    node = zarr.open(store, path=path or None, mode="r")
+    if isinstance(node, zarr.Group) and not is_logical(node):
         raise FileNotFoundError(f"{path or '/'} is a group")
-    return NullableArray(node) if isinstance(node.metadata.dtype, OptionalDType) else node
+    found = reader(node)
+    assert not isinstance(found, dict)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +61,7 @@ class AxisLabels:
     ['2020-01-01', '2020-01-02 12:00']
     """
 
-    coordinate: Any
+    coordinate: Reader | LogicalArray
     """The array: one-dimensional, as long as the axis."""
 
     @classmethod

@@ -12,7 +12,7 @@ import numpy as np
 
 from intarsia.array import LogicalArray
 from intarsia.report import drawing
-from intarsia.report.axis_labels import AxisLabels, dimension_names, texts_of
+from intarsia.report.axis_labels import AxisLabels, texts_of
 from intarsia.report.colour_maps import colour_table, png
 from intarsia.report.sample import DAMAGED, FAILURES, HOLE, VALUE, Sample, sample
 from intarsia.report.survey import Survey
@@ -75,7 +75,7 @@ class Preview:
 
 def _caption(array: LogicalArray, fixed: dict[int, int]) -> str:
     """Where the picture lies on the axes that it does not show."""
-    names, words = dimension_names(array), []
+    names, words = array.dimension_names or (None,) * array.ndim, []
     for axis, place in fixed.items():
         labels = AxisLabels.beside(array.store, array.path, names[axis], array.shape[axis])
         try:

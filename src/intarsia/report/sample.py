@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.array import LogicalArray
+from intarsia.array import LogicalArray, StoredArray
 from intarsia.array.box import Box, chunk_grid
 from intarsia.array.explain import explain
 from intarsia.errors import BoundsError
@@ -88,8 +88,8 @@ class Sample:
         return float(ends[0]), float(ends[1])
 
 
-def sample(array: Any, spans: Sequence[Span]) -> Sample:
-    """Look at some elements of a logical, nullable or plain Zarr array; `spans` has one entry an axis."""
+def sample(array: StoredArray, spans: Sequence[Span]) -> Sample:
+    """Look at some elements of an array; `spans` has one entry an axis."""
     _check(array.shape, spans)
     coarser, thinned = 1, list(spans)
     while _is_dear(array, thinned):
@@ -123,7 +123,17 @@ def _selection(spans: Sequence[Span]) -> tuple[int | slice, ...]:
     return tuple(span if isinstance(span, int) else slice(span.start, span.stop, span.step) for span in spans)
 
 
-def _is_dear(array: Any, spans: Sequence[Span]) -> bool:
+def chunk_shape(array: StoredArray) -> tuple[int, ...]:
+    """The chunks of an array; where they differ, the largest.
+
+    >>> import zarr, intarsia
+    >>> chunk_shape(intarsia.reader(zarr.create_array({}, shape=4, chunks=2, dtype="u1")))
+    (2,)
+    """
+    return tuple(size if isinstance(size, int) else max(size, default=1) for size in array.chunks)
+
+
+def _is_dear(array: StoredArray, spans: Sequence[Span]) -> bool:
     """Whether a read would decode more than it may; a single element is never too much."""
     if all(isinstance(span, int) or len(span) <= 1 for span in spans):
         return False
@@ -131,22 +141,20 @@ def _is_dear(array: Any, spans: Sequence[Span]) -> bool:
     return chunks > 1 and (chunks > MOST_CHUNKS or nbytes > MOST_DECODED)
 
 
-def _cost(array: Any, spans: Sequence[Span]) -> tuple[int, int]:
+def _cost(array: StoredArray, spans: Sequence[Span]) -> tuple[int, int]:
     """Chunks and bytes that a read decodes."""
-    if not isinstance(array, LogicalArray):
-        chunks = prod(_touched(span, size) for span, size in zip(spans, array.chunks, strict=True))
-        return chunks, chunks * prod(array.chunks) * array.dtype.itemsize
     chunks = nbytes = 0
     try:
         parts = explain(array, _selection(spans)).parts
     except FAILURES:  # a member that is gone: whoever reads finds out
         return 0, 0
     for part in parts:
-        member = array.members[part.member]
-        grid = prod(chunk_grid(member.shape, member.chunks))
+        member: Any = array.members[part.member] if isinstance(array, LogicalArray) else array
+        size = chunk_shape(member)
+        grid = prod(chunk_grid(member.shape, size))
         count = min(part.elements, grid) if part.chunks is None else part.fetched or 0
         chunks += count
-        nbytes += count * prod(member.chunks) * member.dtype.itemsize
+        nbytes += count * prod(size) * member.dtype.itemsize
     return chunks, nbytes
 
 
@@ -160,7 +168,8 @@ def _touched(span: Span, size: int) -> int:
 class _Reading:
     """A read that goes on where something is damaged: it halves what it reads between chunks."""
 
-    def __init__(self, array: Any, values: Any, status: Any) -> None:
+    def __init__(self, array: StoredArray, values: Any, status: Any) -> None:
+        self._chunks = chunk_shape(array)
         self._array, self._tries, self._began = array, 0, time.monotonic()
         self.values, self.status, self.problem = values, status, ""
 
@@ -189,12 +198,12 @@ class _Reading:
     ) -> list[tuple[list[Span], tuple[slice, ...]]]:
         """Two parts, of about as many chunks each; none if all lies in one chunk."""
         axes = [i for i, span in enumerate(spans) if not isinstance(span, int)]
-        counts = [_touched(spans[i], self._array.chunks[i]) for i in axes]
+        counts = [_touched(spans[i], self._chunks[i]) for i in axes]
         if not counts or max(counts) < 2:
             return []
         nth = counts.index(max(counts))
         axis = axes[nth]
-        span, size = spans[axis], self._array.chunks[axis]
+        span, size = spans[axis], self._chunks[axis]
         assert isinstance(span, range)
         edge = (span[0] // size + span[-1] // size + 1) // 2 * size
         at = -(-(edge - span[0]) // span.step)  # the first place that is not before the edge
@@ -237,10 +246,8 @@ def _number_type(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
     return np.float32 if small else np.float64
 
 
-def _mark_holes(array: Any, spans: Sequence[Span], status: Any) -> None:
+def _mark_holes(array: StoredArray, spans: Sequence[Span], status: Any) -> None:
     """Mark what no region covers."""
-    if not isinstance(array, LogicalArray):
-        return
     manifest = array.manifest
     ranges = [range(span, span + 1) if isinstance(span, int) else span for span in spans]
     box = Box.of((span[0], span[-1] + 1) for span in ranges)

@@ -22,17 +22,16 @@ from icechunk import IcechunkStore
 from intarsia._compat import sync
 from intarsia._icechunk import INLINE, VIRTUAL, ChunkTable, chunk_table, safe_store
 from intarsia.archives.ledger import LEDGER
-from intarsia.array import LogicalArray
+from intarsia.array import LogicalArray, StoredArray
 from intarsia.array.box import Box
 from intarsia.array.fetch import is_lasting
 from intarsia.array.hierarchy import groups_below, is_logical, open_group
 from intarsia.array.member import grain
 from intarsia.array.values import type_text
 from intarsia.errors import BoundsError, VersionNotFoundError
-from intarsia.nullable import NullableArray
-from intarsia.report.axis_labels import AxisLabels, dimension_names, open_array, texts_of
+from intarsia.report.axis_labels import AxisLabels, open_array, texts_of
 from intarsia.report.region_map import MOST_REQUESTS
-from intarsia.report.sample import FAILURES, Sample, Span, sample
+from intarsia.report.sample import FAILURES, Sample, Span, chunk_shape, sample
 from intarsia.report.survey import survey
 from intarsia.report.write_report import change_lines
 from intarsia.versions.history import history
@@ -186,16 +185,15 @@ class Answers:
         """What an array is."""
         array = self.open(path, at)
         logical = isinstance(array, LogicalArray)
-        data_type = array.manifest.data_type if logical else _zarr_array(array).metadata.dtype
         attributes = {key: value for key, value in array.attrs.items() if isinstance(key, str)}
         axes = []
-        for axis, (name, size) in enumerate(zip(dimension_names(array), array.shape, strict=True)):
+        for axis, (name, size) in enumerate(zip(_names(array), array.shape, strict=True)):
             labels = self._labels(path, at, axis)
             axes.append(
                 {
                     "name": plain(name or f"axis {axis}", 60),
                     "size": size,
-                    "chunk": array.chunks[axis],
+                    "chunk": chunk_shape(array)[axis],
                     "labelled": labels is not None,
                     "units": labels.units if labels is not None else "",
                 }
@@ -204,7 +202,7 @@ class Answers:
         return {
             "path": path,
             "shape": list(array.shape),
-            "dtype": type_text(data_type),
+            "dtype": type_text(array.data_type),
             "kind": _kind(array.dtype),
             "logical": logical,
             "regions": len(array.manifest.regions) if logical else 0,
@@ -224,9 +222,7 @@ class Answers:
         array, store = self.open(path, at), self._store_at(at)
 
         def find() -> AxisLabels | None:
-            return AxisLabels.beside(
-                store, self._inside(path), dimension_names(array)[axis], array.shape[axis]
-            )
+            return AxisLabels.beside(store, self._inside(path), _names(array)[axis], array.shape[axis])
 
         name = (at or self.snapshot_id, path, axis, array.shape[axis])
         return self._once.get(name, find) if is_lasting(store) else find()
@@ -258,7 +254,7 @@ class Answers:
         if len(point) != array.ndim or any(not 0 <= i < n for i, n in zip(point, array.shape, strict=True)):
             raise BoundsError(f"the index {point} does not lie in {tuple(array.shape)}")
         told: dict[str, Any] = {"index": list(point), "value": None, "region": None, "chunk": None}
-        member, place = _zarr_array(array), point
+        place = point
         if isinstance(array, LogicalArray):
             region = array.region_at(point)
             if region is None:
@@ -275,9 +271,11 @@ class Answers:
                 return told | {"error": "its member cannot be opened: see the log of the server"}
             one = Box(point, tuple(i + 1 for i in point))
             place = array.manifest.to_member(region.row, one).start
-        codecs = [codec.to_dict() for codec in member.metadata.codecs]
+        else:
+            member = array.zarr_array
+        codecs = [codec.to_dict() for codec in getattr(member.metadata, "codecs", ())]
         told["codecs"] = plain(codecs_text(codecs, settings=True), 200)
-        told["chunks"] = list(member.chunks)
+        told["chunks"] = list(member.chunks) if isinstance(array, LogicalArray) else list(chunk_shape(array))
         told["chunk"] = self._chunk(at, member, place)
         try:
             told["value"] = texts_of(array[point], dict(array.attrs))[0]
@@ -287,9 +285,10 @@ class Answers:
 
     def _chunk(self, at: str, member: zarr.Array[Any], place: tuple[int, ...]) -> dict[str, Any] | None:
         """The stored chunk (or shard) that holds an element of a member, and the file that it lies in."""
-        index = tuple(i // g for i, g in zip(place, grain(member), strict=True))
-        store, key = member.store_path.store, f"{member.path}/{member.metadata.encode_chunk_key(index)}"
+        index: tuple[int, ...] = ()
         try:
+            index = tuple(i // g for i, g in zip(place, grain(member), strict=True))
+            store, key = member.store_path.store, f"{member.path}/{member.metadata.encode_chunk_key(index)}"
             if not isinstance(store, IcechunkStore):
                 return {
                     "index": list(index),
@@ -388,8 +387,8 @@ class Answers:
         return {"versions": told}
 
 
-def _zarr_array(array: Any) -> Any:
-    return array.zarr_array if isinstance(array, NullableArray) else array
+def _names(array: StoredArray) -> tuple[str | None, ...]:
+    return array.dimension_names or (None,) * array.ndim
 
 
 def _kind(dtype: np.dtype[Any]) -> str:
