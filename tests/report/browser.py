@@ -192,4 +192,13 @@ class Browser:
         (ARTEFACTS / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
 
 
-KEYS = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Home": 36, "End": 35, "Tab": 9}
+KEYS = {
+    "ArrowLeft": 37,
+    "ArrowUp": 38,
+    "ArrowRight": 39,
+    "ArrowDown": 40,
+    "Home": 36,
+    "End": 35,
+    "Tab": 9,
+    "x": 88,
+}

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 import intarsia
@@ -137,7 +138,8 @@ def test_any_two_axes_are_the_picture(browser, versions):
     assert browser.run("viewer.plane.size") == [40, 20]
     lon = browser.run("viewer.state.index[2]")
     assert browser.run("viewer.plane.sampleAt([5, 13]).value") == pytest.approx(float(values[13, 5, lon]))
-    browser.run("document.getElementById('swap').click()")
+    browser.run("document.getElementById('stage').focus()")
+    browser.press("x")
     browser.until(f"String(viewer.state.axes) === '0,1' && {IDLE}")
     assert browser.run("viewer.plane.sampleAt([13, 5]).value") == pytest.approx(float(values[13, 5, lon]))
     assert_quiet(browser, versions)
@@ -294,6 +296,26 @@ def test_a_damaged_chunk_is_marked_and_the_rest_stays(browser, kinds):
     assert float(text(browser, "value")) > 0
     browser.picture("view-damaged")
     assert_quiet(browser, kinds)
+
+
+def test_an_array_that_cannot_be_opened_says_so_and_others_can(browser, tmp_path):
+    for name in "ab":
+        array = intarsia.create(tmp_path, name, shape=(4, 4), chunks=(2, 2), dtype="f4")
+        array.add_region([(0, 4), (0, 4)], data=np.eye(4))
+    with intarsia.serving(tmp_path) as server:
+        show(browser, server.url, "a")
+        (tmp_path / "a" / "zarr.json").write_text(
+            (tmp_path / "a" / "zarr.json").read_text().replace('"chunk_shape"', '"chunk_shapes"')
+        )
+        browser.run("viewer.choose('a')")
+        browser.until("!document.getElementById('message').hidden")
+        assert "see the log" in text(browser, "message")
+        assert browser.run("document.getElementById('stage').hidden")
+        show(browser, server.url, "b")
+        assert browser.run("document.getElementById('message').hidden")
+        assert browser.run("viewer.plane.sampleAt([1, 1]).value") == 1
+        assert {kind for kind, _ in browser.console} <= {"error"}  # the answer 500, told by the browser
+        browser.open("about:blank")
 
 
 def test_nulls_and_holes_are_no_values(browser, kinds):

@@ -400,6 +400,7 @@ export class Plane {
     } else if (event.key === "+" || event.key === "=") this.zoom(1.6);
     else if (event.key === "-") this.zoom(1 / 1.6);
     else if (event.key === "0") this.fit();
+    else if (event.key === "x") this.hooks.swap();
     else if (event.key === "Enter" && this.cursor) this.hooks.picked(this.cursor);
     else return;
     event.preventDefault();

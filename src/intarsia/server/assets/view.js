@@ -47,6 +47,7 @@ const plane = new Plane($("plane"), {
   loaded: () => { settle(); note(); },
   pointed: (cell) => { if (cell) pointed(cell); },
   picked: (cell) => series(cell),
+  swap: () => $("swap").click(),
 });
 const chart = new Chart($("chart"), {
   label: (axis, place) => labels.get(axis, place),
@@ -101,7 +102,7 @@ function note() {
 
 /** The first values of an array set the limits; after that they stay until somebody moves them. */
 function settle() {
-  if (!state.auto) return;
+  if (!state.auto || !about) return;
   const tiles = plane.loaded;
   if (!tiles.length) return;
   const found = limits(tiles, { log: state.log, percent: about.kind === "bool" ? 0 : 2 });
@@ -211,7 +212,7 @@ async function overlay() {
   const index = state.index.map((place, axis) => state.axes.includes(axis) ? 0 : place);
   let told;
   try { told = await cut({ path: state.path, at: state.at, axes: state.axes.join(), index: index.join() }); } catch (error) { complain(error.message); return; }
-  if (!told) return;
+  if (!told || !about) return;
   legend(told);
   plane.rectangles = $("overlay").checked ? told.rectangles : [];
   plane.colourOf = (group) => colourOf(pipelines.get(group));
@@ -245,7 +246,7 @@ async function pointed(cell) {
   if (known && (about.kind === "number" || known.status)) text($("value"), known.status ? WORDS[known.status] : `${short(known.value, 7)} ${about.units}`);
   let told;
   try { told = await place(index); } catch (error) { text($("value"), error.message); return; }
-  if (told) facts(told);
+  if (told && about) facts(told);
 }
 
 function facts(told) {
@@ -302,7 +303,7 @@ function again() { if (state.picked) series(state.picked); }
 async function history() {
   versions = [];
   $("versions").hidden = true;
-  if (!catalogue.snapshot || !about.logical) return;
+  if (!catalogue.snapshot || !about?.logical) return;
   const path = state.path;
   const told = await ask("versions", { path });
   if (path !== state.path) return;
@@ -352,11 +353,11 @@ const described = newest((asked, signal) => ask("array", asked, signal));
 async function describe({ keep = false } = {}) {
   complain("");
   let told;
-  try { told = await described({ path: state.path, at: state.at }); } catch (error) { complain(error.message); return; }
+  try { told = await described({ path: state.path, at: state.at }); } catch (error) { nothing(error.message); return; }
   if (!told) return;
   about = told;
   labels = new Labels({ path: state.path, at: state.at });
-  labels.listeners.add(() => { sliders(); plane.draw(); chart.draw(); if (chart.asked) chart.tell(); refreshFacts(); });
+  labels.listeners.add(() => { if (!about) return; sliders(); plane.draw(); chart.draw(); if (chart.asked) chart.tell(); refreshFacts(); });
   const ndim = about.shape.length;
   if (!keep || state.index.length !== ndim) {
     state.index = about.shape.map((size) => Math.max(0, Math.floor((size - 1) / 2)));
@@ -372,6 +373,15 @@ async function describe({ keep = false } = {}) {
   $("attributes").parentElement.hidden = !about.attributes.length;
   document.title = `${state.path || "/"} – intarsia`;
   layout(keep);
+}
+
+/** Of an array that cannot be opened there is nothing to see, not even what was seen before. */
+function nothing(words) {
+  complain(words);
+  about = null;
+  for (const id of ["stage", "scale", "single", "series", "slices", "versions", "regions"]) $(id).hidden = true;
+  for (const id of ["facts", "attributes"]) definitions($(id), []);
+  text($("about"), ""); text($("value"), "–");
 }
 
 function layout(keep) {
