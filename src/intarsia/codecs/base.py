@@ -24,7 +24,7 @@ import numpy as np
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
 from zarr.codecs import BytesCodec
 from zarr.core.array_spec import ArraySpec
-from zarr.core.buffer import Buffer
+from zarr.core.buffer import Buffer, NDBuffer
 from zarr.registry import get_codec_class
 
 from intarsia import schemas
@@ -55,6 +55,23 @@ class ChunkNamingCodec:
     def __new__(cls, *_args: Any, **_fields: Any) -> Self:
         _switch_pipeline()
         return super().__new__(cls)
+
+
+class SynchronousArrayCodec(ArrayArrayCodec):
+    """Gives a codec whose work is not worth a thread the asynchronous pair.
+
+    >>> from intarsia.codecs import ReshapeCodec
+    >>> issubclass(ReshapeCodec, SynchronousArrayCodec)
+    True
+    """
+
+    async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+        encoded: NDBuffer = self._encode_sync(chunk_data, chunk_spec)  # type: ignore[attr-defined]
+        return encoded
+
+    async def _decode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
+        decoded: NDBuffer = self._decode_sync(chunk_data, chunk_spec)  # type: ignore[attr-defined]
+        return decoded
 
 
 class SynchronousBytesCodec(ChunkNamingCodec, BytesBytesCodec):

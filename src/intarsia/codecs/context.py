@@ -8,6 +8,7 @@ it. The names of the two stand in `zarr.config`, and in the configurations of us
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -57,11 +58,16 @@ def _concerns_a_chunk(error: Exception) -> bool:
     ) or current_chunk.failed_to_encode(error)
 
 
+@dataclass(frozen=True)
 class _TellsTheIndex:
     """What our two pipelines share: for each item of a batch, the place it works on."""
 
-    grid: current_chunk.Grid | None
-    default: Decision | None
+    grid: current_chunk.Grid | None = field(default=None, kw_only=True, compare=False, repr=False)
+    """The chunk grid; None inside shards, where the position in the shard is all there is."""
+
+    default: Decision | None = field(default=None, kw_only=True, compare=False, repr=False)
+    """What decides where nothing else does: the decision that the array remembers."""
+
     array_array_codecs: tuple[ArrayArrayCodec, ...]
     array_bytes_codec: ArrayBytesCodec
     bytes_bytes_codecs: tuple[BytesBytesCodec, ...]
@@ -108,6 +114,49 @@ class _TellsTheIndex:
         object.__setattr__(pipeline, "default", remembered_decision(array_metadata.attributes))
         return pipeline
 
+    async def read(
+        self, batch_info: Iterable[Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
+    ) -> tuple[GetResult, ...]:
+        """As zarr's own; only where a function is asked, or to name a chunk in an error, one by one."""
+        batch = list(batch_info)
+        if not self.verifies(batch):  # no other codec needs the index for decoding
+            try:
+                with current_chunk.at_place(current_chunk.UNKNOWN):
+                    result: tuple[GetResult, ...] = await super().read(batch, out, drop_axes)  # type: ignore[misc]
+                    return result
+            except BaseException as error:
+                if not _is_about_a_chunk(error):
+                    raise
+        return await self._chunkwise.read_one_by_one(batch, out, drop_axes)
+
+    async def write(
+        self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
+    ) -> None:
+        """As zarr's own where no codec asks for the index; if one fails, once more, to name the chunk."""
+        batch = self.to_write(batch_info)
+        if batch and any(current_chunk.needs_chunk_index(codec, batch[0][1]) for codec in self._codecs):
+            return await self._write_knowing(batch, value, drop_axes)
+        try:
+            with current_chunk.at_place(current_chunk.UNKNOWN):
+                return await super().write(batch, value, drop_axes)  # type: ignore[misc, no-any-return]
+        except Exception as error:
+            if not _concerns_a_chunk(error):
+                raise
+            return await self._chunkwise.write_one_by_one(batch, value, drop_axes)
+
+    @property
+    @abstractmethod
+    def _chunkwise(self) -> BatchedPipeline:
+        """A pipeline that goes chunk by chunk."""
+
+    @abstractmethod
+    async def _write_knowing(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
+        """Write with codecs that know which chunk they work on."""
+
+    @property
+    def _codecs(self) -> list[Codec]:
+        return [*self.array_array_codecs, self.array_bytes_codec, *self.bytes_bytes_codecs]
+
     def verifies(self, batch: list[Item]) -> bool:
         """Whether a function is asked about each chunk that is read: it may want the index, or wait."""
         from intarsia.codecs.runtime import all_codecs, options_in
@@ -115,11 +164,10 @@ class _TellsTheIndex:
         if not batch:
             return False
         spec = batch[0][1]
-        codecs: list[Codec] = [*self.array_array_codecs, self.array_bytes_codec, *self.bytes_bytes_codecs]
         asked = options_in(spec.config).verify_header or any(
-            getattr(codec, "verify_header", False) for codec in all_codecs(codecs)
+            getattr(codec, "verify_header", False) for codec in all_codecs(self._codecs)
         )
-        return asked and any(current_chunk.needs_chunk_index(codec, spec) for codec in codecs)
+        return asked and any(current_chunk.needs_chunk_index(codec, spec) for codec in self._codecs)
 
     def to_write(self, batch_info: Iterable[Item]) -> list[Item]:
         """The items, whose codecs are told what the array remembers."""
@@ -173,25 +221,9 @@ class BatchedPipeline(_TellsTheIndex, _compat.BatchedCodecPipeline):
 
     zarrs_own = _compat.BatchedCodecPipeline
 
-    grid: current_chunk.Grid | None = field(default=None, kw_only=True, compare=False, repr=False)
-    """The chunk grid; None inside shards, where the position in the shard is all there is."""
-
-    default: Decision | None = field(default=None, kw_only=True, compare=False, repr=False)
-    """What decides where nothing else does: the decision that the array remembers."""
-
-    async def read(
-        self, batch_info: Iterable[Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
-    ) -> tuple[GetResult, ...]:
-        batch = list(batch_info)
-        if self.verifies(batch):
-            return await self.read_one_by_one(batch, out, drop_axes)
-        try:  # no other codec needs the index for decoding; only an error that names the chunk does
-            with current_chunk.at_place(current_chunk.UNKNOWN):
-                return await super().read(batch, out, drop_axes)
-        except BaseException as error:
-            if not _is_about_a_chunk(error):
-                raise
-            return await self.read_one_by_one(batch, out, drop_axes)
+    @property
+    def _chunkwise(self) -> Self:
+        return self
 
     async def read_one_by_one(
         self, batch: list[Item], out: NDBuffer, drop_axes: tuple[int, ...]
@@ -218,22 +250,6 @@ class BatchedPipeline(_TellsTheIndex, _compat.BatchedCodecPipeline):
             )
         )
 
-    async def write(
-        self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
-    ) -> None:
-        batch = self.to_write(batch_info)
-        if not batch:
-            return await super().write(batch, value, drop_axes)
-        if not any(current_chunk.needs_chunk_index(codec, batch[0][1]) for codec in self):
-            try:
-                with current_chunk.at_place(current_chunk.UNKNOWN):
-                    return await super().write(batch, value, drop_axes)
-            except Exception as error:
-                if not _concerns_a_chunk(error):
-                    raise
-        # The codecs ask for the index; or one failed, and does it once more to name the chunk.
-        return await self.write_one_by_one(batch, value, drop_axes)
-
     async def write_one_by_one(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
         """As `write`, with codecs that know which chunk they work on."""
 
@@ -242,6 +258,8 @@ class BatchedPipeline(_TellsTheIndex, _compat.BatchedCodecPipeline):
             await self.write_batch([item], value, drop_axes)
 
         await _compat.concurrent_map(list(zip(self.places(batch), batch, strict=True)), write_one, self.limit)
+
+    _write_knowing = write_one_by_one
 
     @property
     def limit(self) -> int:
@@ -269,14 +287,8 @@ class FusedPipeline(_TellsTheIndex, _compat.FusedCodecPipeline):
 
     zarrs_own = _compat.FusedCodecPipeline
 
-    grid: current_chunk.Grid | None = field(default=None, kw_only=True, compare=False, repr=False)
-    """The chunk grid; None inside shards, where the position in the shard is all there is."""
-
-    default: Decision | None = field(default=None, kw_only=True, compare=False, repr=False)
-    """What decides where nothing else does: the decision that the array remembers."""
-
     @cached_property
-    def _batched(self) -> BatchedPipeline:
+    def _chunkwise(self) -> BatchedPipeline:
         return BatchedPipeline(
             array_array_codecs=self.array_array_codecs,
             array_bytes_codec=self.array_bytes_codec,
@@ -290,35 +302,18 @@ class FusedPipeline(_TellsTheIndex, _compat.FusedCodecPipeline):
         self, batch_info: Iterable[Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> tuple[GetResult, ...]:
         if self.waits_for_locks:
-            return await self._batched.read(batch_info, out, drop_axes)
-        batch = list(batch_info)
-        if self.verifies(batch):
-            return await self._batched.read_one_by_one(batch, out, drop_axes)
-        try:
-            with current_chunk.at_place(current_chunk.UNKNOWN):
-                return await super().read(batch, out, drop_axes)
-        except BaseException as error:
-            if not _is_about_a_chunk(error):
-                raise
-            return await self._batched.read_one_by_one(batch, out, drop_axes)
+            return await self._chunkwise.read(batch_info, out, drop_axes)
+        return await super().read(batch_info, out, drop_axes)
 
     async def write(
         self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> None:
         if self.waits_for_locks:
-            return await self._batched.write(batch_info, value, drop_axes)
-        batch = self.to_write(batch_info)
-        if not batch:
-            return await super().write(batch, value, drop_axes)
-        setter, spec, *_ = batch[0]
-        if not any(current_chunk.needs_chunk_index(codec, spec) for codec in self.codecs):
-            try:
-                with current_chunk.at_place(current_chunk.UNKNOWN):
-                    return await super().write(batch, value, drop_axes)
-            except Exception as error:
-                if not _concerns_a_chunk(error):
-                    raise
-                return await self._batched.write_one_by_one(batch, value, drop_axes)
+            return await self._chunkwise.write(batch_info, value, drop_axes)
+        return await super().write(batch_info, value, drop_axes)
+
+    async def _write_knowing(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
+        setter = batch[0][0]
         synchronous = (
             _compat.store_supports_sync_io(setter.store)
             if isinstance(setter, StorePath)
@@ -329,7 +324,7 @@ class FusedPipeline(_TellsTheIndex, _compat.FusedCodecPipeline):
             or not synchronous
             or isinstance(self.array_bytes_codec, ShardingCodec)
         ):
-            return await self._batched.write_one_by_one(batch, value, drop_axes)
+            return await self._chunkwise.write_one_by_one(batch, value, drop_axes)
         left = deque(zip(self.places(batch), batch, strict=True))
         write_sync = super().write_sync
 

@@ -4,7 +4,7 @@ import base64
 import binascii
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from zarr.core.array_spec import ArraySpec
@@ -36,13 +36,6 @@ def _literal(codec: str, name: str, value: object, size_name: str, size: int) ->
             f"codec {codec!r}: {name} holds {len(literal)} bytes, but {size_name} is {size}"
         )
     return literal
-
-
-def _function(codec: str, name: str, value: object) -> None:
-    if value is not None and not callable(value):
-        raise CodecConfigurationError(
-            f"codec {codec!r}: {name}: expected a function of the encoded chunk, got {type(value).__name__}"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +114,59 @@ class _PaddedCodec(base.SynchronousBytesCodec):
     is_fixed_size = True
     runs_in_thread = False  # a slice, or one copy
 
+    SPELLING: ClassVar[tuple[str, str, str]]
+    """The names of the codec, of the number of bytes, and of the bytes; a function has the last and _func."""
+
     _padding: _Padding
     verify_header: bool
+
+    def _set(
+        self,
+        nbytes: object,
+        padding: object,
+        function: PaddingFunction | None,
+        verify_header: bool,
+        location: Literal["start", "end"] | None = None,
+    ) -> None:
+        codec, sized, padded = self.SPELLING
+        size = base.as_int(codec, sized, nbytes)
+        placed = {} if location is None else {"location": location}
+        base.check_configuration(codec, {**placed, sized: size})
+        literal = _literal(codec, padded, padding, sized, size)
+        if literal is None and function is None:
+            literal = bytes(size)  # spelled out, so that whoever opens the array writes the same
+        if function is not None and not callable(function):
+            raise CodecConfigurationError(
+                f"codec {codec!r}: {padded}_func: expected a function of the encoded chunk, "
+                f"got {type(function).__name__}"
+            )
+        text = None if literal is None else base64.b64encode(literal).decode()
+        made = _Padding(codec, location != "end", size, literal, function)
+        fields = {**placed, sized: size, padded: text, f"{padded}_func": function}
+        for name, value in {**fields, "verify_header": verify_header, "_padding": made}.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, JSON]) -> Self:
+        codec, _, padded = cls.SPELLING
+        fields, options = base.read_configuration(codec, data), remembered(data)
+        fields |= {f"{padded}_func": options.padding, "verify_header": options.verify_header}
+        made = cls(**fields)
+        if padded not in fields and made._padding.nbytes:  # no bytes need no telling
+            object.__setattr__(made, padded, None)
+            object.__setattr__(made, "_padding", replace(made._padding, literal=None))
+        return made
+
+    def to_dict(self) -> dict[str, JSON]:
+        codec, sized, padded = self.SPELLING
+        fields = {name: getattr(self, name, None) for name in ("location", sized, padded)}
+        said: Any = {name: value for name, value in fields.items() if value is not None}
+        return remembering({"name": codec, "configuration": said}, self.options)
 
     @property
     def options(self) -> Options:
         """What it was made with that zarr.json does not say."""
         return Options(padding=self._padding.function, verify_header=self.verify_header)
-
-    def _without(self, field: str) -> Self:
-        """The codec as zarr.json has it where it says nothing of the padding."""
-        if self._padding.nbytes:  # no bytes need no telling
-            object.__setattr__(self, field, None)
-            object.__setattr__(self, "_padding", replace(self._padding, literal=None))
-        return self
 
     def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
         """Whether a function computes the padding: even if it does not ask, its errors name the chunk."""
@@ -200,6 +232,8 @@ class PadCodec(_PaddedCodec):
     {'location': 'start', 'nbytes': 3, 'padding': 'YWJj'}
     """
 
+    SPELLING = ("pad", "nbytes", "padding")
+
     location: Literal["start", "end"]
     """Where the padding lies in the stored chunk."""
 
@@ -229,34 +263,7 @@ class PadCodec(_PaddedCodec):
         padding_func: PaddingFunction | None = None,
         verify_header: bool = False,
     ) -> None:
-        size = base.as_int("pad", "nbytes", nbytes)
-        base.check_configuration("pad", {"location": location, "nbytes": size})
-        literal = _literal("pad", "padding", padding, "nbytes", size)
-        if literal is None and padding_func is None:
-            literal = bytes(size)  # spelled out, so that whoever opens the array writes the same
-        _function("pad", "padding_func", padding_func)
-        object.__setattr__(self, "location", location)
-        object.__setattr__(self, "nbytes", size)
-        object.__setattr__(self, "padding", None if literal is None else base64.b64encode(literal).decode())
-        object.__setattr__(self, "padding_func", padding_func)
-        object.__setattr__(self, "verify_header", verify_header)
-        object.__setattr__(
-            self, "_padding", _Padding("pad", location == "start", size, literal, padding_func)
-        )
-
-    @classmethod
-    def from_dict(cls, data: dict[str, JSON]) -> Self:
-        fields = base.read_configuration("pad", data)
-        options = remembered(data)
-        function: Any = options.padding
-        codec = cls(**fields, padding_func=function, verify_header=options.verify_header)
-        return codec if "padding" in fields else codec._without("padding")
-
-    def to_dict(self) -> dict[str, JSON]:
-        fields: dict[str, JSON] = {"location": self.location, "nbytes": self.nbytes}
-        if self.padding is not None:
-            fields["padding"] = self.padding
-        return remembering({"name": "pad", "configuration": fields}, self.options)
+        self._set(nbytes, padding, padding_func, verify_header, location)
 
 
 @dataclass(frozen=True, init=False)
@@ -266,6 +273,8 @@ class OffsetCodec(_PaddedCodec):
     >>> OffsetCodec(offset=16, prefix=b"MY_CUSTOM_HEADER").to_dict()["configuration"]
     {'offset': 16, 'prefix': 'TVlfQ1VTVE9NX0hFQURFUg=='}
     """
+
+    SPELLING = ("offset", "offset", "prefix")
 
     offset: int
     """How many bytes the header has."""
@@ -287,28 +296,4 @@ class OffsetCodec(_PaddedCodec):
         prefix_func: PaddingFunction | None = None,
         verify_header: bool = False,
     ) -> None:
-        size = base.as_int("offset", "offset", offset)
-        base.check_configuration("offset", {"offset": size})
-        literal = _literal("offset", "prefix", prefix, "offset", size)
-        if literal is None and prefix_func is None:
-            literal = bytes(size)  # spelled out, so that whoever opens the array writes the same
-        _function("offset", "prefix_func", prefix_func)
-        object.__setattr__(self, "offset", size)
-        object.__setattr__(self, "prefix", None if literal is None else base64.b64encode(literal).decode())
-        object.__setattr__(self, "prefix_func", prefix_func)
-        object.__setattr__(self, "verify_header", verify_header)
-        object.__setattr__(self, "_padding", _Padding("offset", True, size, literal, prefix_func))
-
-    @classmethod
-    def from_dict(cls, data: dict[str, JSON]) -> Self:
-        fields = base.read_configuration("offset", data)
-        options = remembered(data)
-        function: Any = options.padding
-        codec = cls(**fields, prefix_func=function, verify_header=options.verify_header)
-        return codec if "prefix" in fields else codec._without("prefix")
-
-    def to_dict(self) -> dict[str, JSON]:
-        fields: dict[str, JSON] = {"offset": self.offset}
-        if self.prefix is not None:
-            fields["prefix"] = self.prefix
-        return remembering({"name": "offset", "configuration": fields}, self.options)
+        self._set(offset, prefix, prefix_func, verify_header)

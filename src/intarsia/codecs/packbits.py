@@ -5,7 +5,7 @@ packed bools are Arrow's bitmap, and whole integers are their little-endian byte
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import prod
 from typing import Any, Literal, Self
 
@@ -65,18 +65,11 @@ class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
         return cls(**read_configuration("packbits", data))
 
     def to_dict(self) -> dict[str, JSON]:
-        fields = self._set_fields()
-        return {"name": "packbits", "configuration": fields} if fields else {"name": "packbits"}
+        said = self._set_fields()
+        return {"name": "packbits", "configuration": said} if said else {"name": "packbits"}
 
     def _set_fields(self) -> dict[str, JSON]:
-        fields: dict[str, JSON] = {}
-        if self.padding_encoding != "none":
-            fields["padding_encoding"] = self.padding_encoding
-        if self.first_bit is not None:
-            fields["first_bit"] = self.first_bit
-        if self.last_bit is not None:
-            fields["last_bit"] = self.last_bit
-        return fields
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
 
     def validate(
         self, *, shape: tuple[int, ...], dtype: ZDType[TBaseDType, TBaseScalar], chunk_grid: ChunkGridMetadata

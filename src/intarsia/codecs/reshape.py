@@ -5,20 +5,25 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NoReturn, Self
 
-from zarr.abc.codec import ArrayArrayCodec
 from zarr.core.buffer import NDBuffer
 from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import ZDType
 
 from intarsia._compat import JSON, ArraySpec, RegularChunkGridMetadata
-from intarsia.codecs.base import ChunkNamingCodec, as_int, check_configuration, read_configuration
+from intarsia.codecs.base import (
+    ChunkNamingCodec,
+    SynchronousArrayCodec,
+    as_int,
+    check_configuration,
+    read_configuration,
+)
 from intarsia.errors import CodecConfigurationError
 
 type Size = int | tuple[int, ...]
 
 
 @dataclass(frozen=True, init=False)
-class ReshapeCodec(ChunkNamingCodec, ArrayArrayCodec):
+class ReshapeCodec(ChunkNamingCodec, SynchronousArrayCodec):
     """array -> array: the elements of a chunk in C order, in another shape; as registered in zarr-extensions.
 
     >>> import zarr
@@ -113,9 +118,3 @@ class ReshapeCodec(ChunkNamingCodec, ArrayArrayCodec):
     def _decode_sync(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
         self.encoded_shape(chunk_spec.shape)
         return chunk_array.reshape(chunk_spec.shape)
-
-    async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return self._encode_sync(chunk_array, chunk_spec)
-
-    async def _decode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return self._decode_sync(chunk_array, chunk_spec)

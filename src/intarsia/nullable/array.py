@@ -226,11 +226,8 @@ class NullableArray(NDArrayOperatorsMixin):
 
     def _shown(self, data: NullableValues) -> Any:
         if data.ndim == 0:
-            scalar = data.item()
-            if data.depth > 1:
-                return scalar
-            if data.null_count == 0:
-                return scalar
+            if data.depth > 1 or data.null_count == 0:
+                return data.item()
             return np.ma.masked if self.na_object is UNSET else self.na_object
         if data.depth > 1 or may_have_nulls(self.dtype):
             return data

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from intarsia._compat import numpys_own
-from intarsia.nullable.elements import beneath
+from intarsia.nullable.elements import beneath, spread
 from intarsia.nullable.reductions import Axis, Reduction, only_level, reduced
 
 if TYPE_CHECKING:
@@ -303,8 +303,8 @@ def _elementwise(ufunc: Callable[..., Any], operands: Sequence[Any], options: An
                 np.broadcast_to(o.values, shape)[present] if isinstance(o, Computing) else o for o in operands
             ]
             found = ufunc(*parts, **options)
-            spread = [_spread(part, present) for part in (found if isinstance(found, tuple) else (found,))]
-            results = tuple(spread) if isinstance(found, tuple) else spread[0]
+            several = isinstance(found, tuple)
+            results = tuple(spread(part, present) for part in found) if several else spread(found, present)
     if isinstance(results, tuple):
         return tuple(_new(result, null.copy()) for result in results)
     return _new(results, null)
@@ -327,14 +327,6 @@ def _at_once(ufunc: Callable[..., Any], operands: Sequence[Any], options: Any) -
 
 def _values(operand: Any) -> Any:
     return operand.values if isinstance(operand, Computing) else operand
-
-
-def _spread(present_values: Array, present: Array) -> Array:
-    """An array with these values where there is one."""
-    values = np.empty(present.shape, dtype=present_values.dtype)
-    values[...] = beneath(values.dtype)
-    values[present] = present_values
-    return values
 
 
 def _is_bool(operand: Any) -> bool:

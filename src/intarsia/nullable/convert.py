@@ -17,7 +17,7 @@ import zarr
 from intarsia._icechunk import safe_store
 from intarsia.casting import Casting, cast, cast_values
 from intarsia.errors import DataTypeError
-from intarsia.nullable.elements import NULL, Null, Some, beneath, tagged, unwrap
+from intarsia.nullable.elements import NULL, Null, Some, spread, tagged, unwrap
 from intarsia.nullable.fields import PAIR, bare, is_pair
 from intarsia.nullable.nullable_values import NullableValues
 
@@ -147,10 +147,8 @@ def from_objects(
     converted = _array_of(present, dtype, casting)
     if missing is None:
         return NullableValues(converted.reshape(shape), None, depth)
-    values: _Array = np.empty(len(flat), dtype=converted.dtype)
-    values[...] = beneath(values.dtype)
-    values[missing == 0] = converted
-    return NullableValues(values.reshape(shape), missing.reshape(shape), depth)
+    values = spread(converted, missing == 0).reshape(shape)
+    return NullableValues(values, missing.reshape(shape), depth)
 
 
 def _flattened(data: Any, *, records: bool) -> tuple[list[Any], tuple[int, ...]]:
@@ -249,10 +247,6 @@ def _numbers(present: list[Any], kinds: set[type]) -> _Array:
     return made
 
 
-def _texts(present: list[Any], kinds: set[type]) -> _Array:
-    return np.array(present, dtype=np.dtypes.StringDType())  # of fixed width, each would take the longest's
-
-
 def _bytes(present: list[Any], kinds: set[type]) -> _Array:
     made = np.empty(len(present), dtype=object)
     made[:] = present if kinds == {bytes} else [bytes(value) for value in present]
@@ -287,10 +281,6 @@ def _in_one_unit(scalars: Iterable[Any]) -> _Array:
     return made
 
 
-def _voids(present: list[Any], kinds: set[type]) -> _Array:
-    return np.array(present)
-
-
 def _records(present: list[Any], dtype: np.dtype[Any], casting: Casting) -> _Array:
     names = dtype.names or ()
     if any(len(record) != len(names) for record in present):
@@ -313,12 +303,13 @@ def _pairs(given: list[Any], dtype: np.dtype[Any], casting: Casting) -> _Array:
 
 
 _MAKERS: dict[str, Callable[[list[Any], set[type]], _Array]] = {
-    "text": _texts,
+    # Of fixed width, each text would take the room of the longest.
+    "text": lambda present, _: np.array(present, dtype=np.dtypes.StringDType()),
     "bytes": _bytes,
     "time": _times,
     "span": _spans,
     "number": _numbers,
-    "record": _voids,
+    "record": lambda present, _: np.array(present),
 }
 
 

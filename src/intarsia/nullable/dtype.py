@@ -62,6 +62,15 @@ def meet_nulls() -> None:
             zarr.config.set({f"codecs.{name}": qualname})
 
 
+def check_experimental(what: str) -> None:
+    """Refuse what is not settled, unless it was asked for."""
+    if not zarr.config.get(EXPERIMENTAL, False):
+        raise DataTypeError(
+            f"{what} is experimental, and other programs cannot read it.\n"
+            f"  To use it all the same: zarr.config.set({{{EXPERIMENTAL!r}: True}})"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class OptionalDType(ZDType[Any, Any], HasItemSize):
     """A value of the data type `inner`, or null.
@@ -343,11 +352,7 @@ class NullDType(ZDType[Any, Any]):
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        if not zarr.config.get(EXPERIMENTAL, False):
-            raise DataTypeError(
-                "the data type 'null' is experimental, and other programs cannot read it.\n"
-                f"  To use it all the same: zarr.config.set({{{EXPERIMENTAL!r}: True}})"
-            )
+        check_experimental("the data type 'null'")
 
     @property
     def element(self) -> ElementType:

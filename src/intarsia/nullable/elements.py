@@ -218,3 +218,15 @@ def beneath(dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "O":
         return b""
     return "" if dtype.kind in "UT" else np.zeros((), dtype=dtype)[()]
+
+
+def spread(present_values: np.ndarray[Any, Any], present: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array with these values where there is one.
+
+    >>> spread(np.array([1.5]), np.array([False, True]))
+    array([nan, 1.5])
+    """
+    values = np.empty(present.shape, dtype=present_values.dtype)
+    values[...] = beneath(values.dtype)
+    values[present] = present_values
+    return values

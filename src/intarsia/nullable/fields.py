@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import zarr
 from zarr.dtype import Struct
 
 from intarsia._compat import JSON
 from intarsia.casting import Casting, cast_values
 from intarsia.errors import DataTypeError, NullsPresentError
-from intarsia.nullable.dtype import EXPERIMENTAL, OptionalDType, parsed_dtype
+from intarsia.nullable.dtype import OptionalDType, check_experimental, parsed_dtype
 
 type _Array = np.ndarray[Any, Any]
 type _DType = np.dtype[Any]
@@ -52,11 +51,7 @@ class OptionalField(OptionalDType):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not zarr.config.get(EXPERIMENTAL, False):
-            raise DataTypeError(
-                f"a field of {self}: how structs with optional fields are stored is experimental, and other "
-                f"programs cannot read them.\n  To use them: zarr.config.set({{{EXPERIMENTAL!r}: True}})"
-            )
+        check_experimental(f"a struct with a field of {self}")
         if self.inner.to_native_dtype().kind in "OT":
             raise DataTypeError(f"a field of {self}: fields of a struct have a fixed size")
 
@@ -91,6 +86,7 @@ def struct_dtype(fields: Mapping[str, Any] | Struct) -> Struct:
 
     Needs `zarr.config.set({"intarsia.experimental": True})` where a field is optional.
 
+    >>> import zarr
     >>> with zarr.config.set({"intarsia.experimental": True}):
     ...     point = struct_dtype({"x": "optional[float32]", "n": "int32"})
     ...     data = [(0.5, 1), None, (None, 3)]
@@ -139,15 +135,17 @@ def _described(name: str, dtype: _DType) -> str:
 
 
 def settled(values: _Array) -> _Array:
-    """A copy with zeros beneath every null, so that equal elements are equal to the bit."""
-    made = values.copy()
+    """Values with zeros beneath every null, so that equal elements are equal to the bit."""
+    if is_pair(values.dtype):
+        made = np.zeros_like(values)
+        there = made[PAIR[1]] = values[PAIR[1]]
+        made[PAIR[0]][there] = settled(values[PAIR[0]][there])
+        return made
+    if not may_have_nulls(values.dtype):
+        return values
+    made = np.empty_like(values)
     for name in made.dtype.names or ():
-        if is_pair(made.dtype[name]):
-            value = made[name][PAIR[0]]
-            value[...] = settled(value)
-            value[~made[name][PAIR[1]]] = np.zeros((), value.dtype)
-        elif made.dtype[name].names:
-            made[name] = settled(made[name])
+        made[name] = settled(values[name])
     return made
 
 
@@ -191,15 +189,13 @@ def _with_pairs(dtype: _DType) -> _DType:
 
 
 def _hide(made: _Array, values: _Array, mask: _Array) -> _Array:
-    hidden: _Array = np.ones(values.shape, np.bool_)
-    for name in values.dtype.names or ():
-        if values.dtype[name].names:
-            hidden &= _hide(made[name], values[name], mask[name])
-            continue
-        made[name][PAIR[1]] = ~mask[name]
-        made[name][PAIR[0]][~mask[name]] = values[name][~mask[name]]
-        hidden &= mask[name]
-    return hidden
+    if values.dtype.names:
+        parts = [_hide(made[name], values[name], mask[name]) for name in values.dtype.names]
+        hidden: _Array = np.logical_and.reduce(parts)
+        return hidden
+    made[PAIR[1]] = ~mask
+    made[PAIR[0]][~mask] = values[~mask]
+    return mask
 
 
 def masked(values: _Array, missing: _Array) -> np.ma.MaskedArray[Any, Any]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from intarsia.casting import Casting, cast_values
+from intarsia.casting import Casting
 from intarsia.errors import DataTypeError, NullsPresentError
 from intarsia.nullable import elements, fields
 from intarsia.nullable.computing import Computing
@@ -384,20 +384,13 @@ class NullableValues(Computing):
             return source.copy() if copy else source
         values: Array
         if source.null_count == 0:
-            values = self._cast(source.values, element.dtype, casting)
+            values = fields.cast_fields(source.values, element.dtype, casting)
         else:
             # What lies beneath a null need not be convertible, so only the present are.
-            values = np.empty(source.shape, dtype=element.dtype)
-            values[...] = elements.beneath(element.dtype)
             present = source.missing == 0
-            values[present] = self._cast(source.values[present], element.dtype, casting)
+            cast = fields.cast_fields(source.values[present], element.dtype, casting)
+            values = elements.spread(cast, present)
         return NullableValues(values, source.missing.copy() if copy else source.missing, element.depth)
-
-    @staticmethod
-    def _cast(values: Array, dtype: np.dtype[Any], casting: Casting) -> Array:
-        if fields.may_have_nulls(values.dtype) or fields.may_have_nulls(dtype):
-            return fields.cast_fields(values, dtype, casting)
-        return cast_values(values, dtype, casting=casting)
 
     def view(self, dtype: Any = None) -> NullableValues:
         """Refused: the bytes of the values say nothing about the nulls."""

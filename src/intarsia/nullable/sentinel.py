@@ -23,14 +23,14 @@ from intarsia.codecs.current_chunk import named_chunk
 from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 from intarsia.nullable.buffer import NullableNDBuffer, OptionalNDBuffer, gather, nullable_of
 from intarsia.nullable.dtype import OptionalDType
-from intarsia.nullable.elements import NULL, Some, beneath
+from intarsia.nullable.elements import NULL, Some, spread
 from intarsia.nullable.nullable_values import NullableValues
 
 NAME = "intarsia.sentinel"
 
 
 @dataclass(frozen=True)
-class SentinelCodec(base.ChunkNamingCodec, ArrayArrayCodec):
+class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
     """array -> array: nulls become the first of `values`, and any of `values` becomes null.
 
     The data type is `optional` and becomes its inner one, which `codecs` encode further. (They are nested
@@ -138,12 +138,6 @@ class SentinelCodec(base.ChunkNamingCodec, ArrayArrayCodec):
             encoded = _synchronous(codec)._encode_sync(encoded, spec)
         return encoded
 
-    async def _decode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return self._decode_sync(chunk_array, chunk_spec)
-
-    async def _encode_single(self, chunk_array: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return self._encode_sync(chunk_array, chunk_spec)
-
 
 def _synchronous(codec: ArrayArrayCodec) -> Any:
     """Every array -> array codec of zarr can work without an event loop; one of others may not."""
@@ -158,7 +152,7 @@ def _inner(dtype: ZDType[Any, Any]) -> ZDType[Any, Any]:
     return dtype.inner
 
 
-class _OnPresentValues(ArrayArrayCodec):
+class _OnPresentValues(base.SynchronousArrayCodec):
     """Gives an element-wise codec of zarr the ability to meet nulls."""
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Any:
@@ -220,16 +214,8 @@ class _OnPresentValues(ArrayArrayCodec):
             worked = work(NullableNDBuffer(taken), spec).as_numpy_array()
         if worked.dtype != due and worked.dtype.itemsize == due.itemsize:
             worked = worked.view(due)  # numcodecs leaves the bits of some floats as integers
-        values: np.ndarray[Any, Any] = np.empty(nullable.shape, dtype=worked.dtype)
-        values[...] = beneath(worked.dtype)
-        values[present] = worked
+        values = spread(worked, present)
         return OptionalNDBuffer(NullableValues(values, nullable.missing, dtype.depth))
-
-    async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return self._encode_sync(chunk_data, chunk_spec)
-
-    async def _decode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return self._decode_sync(chunk_data, chunk_spec)
 
 
 class PresentScaleOffset(_OnPresentValues, ScaleOffset):

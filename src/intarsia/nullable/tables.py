@@ -129,17 +129,20 @@ def _flat_from_arrow(pa: ModuleType, array: Any) -> NullableValues:
         return NullableValues(_records_from_arrow(array, missing), missing)
     if pa.types.is_boolean(kind):
         return NullableValues(_bits(array.buffers()[1], offset, size), missing)
-    if any(is_text(kind) for is_text in _texts(pa.types)):
+    types = pa.types
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         objects = np.array(["" if text is None else text for text in array.to_pylist()], dtype=object)
         return NullableValues(objects.astype(np.dtypes.StringDType()), missing)
-    if any(is_bytes(kind) for is_bytes in _binaries(pa.types)):
+    binary = types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary
+    if any(is_binary(kind) for is_binary in binary):
         objects = np.empty(size, dtype=object)
         objects[:] = [b"" if element is None else element for element in array.to_pylist()]
         return NullableValues(objects, missing)
     if pa.types.is_date(kind):
         array = array.cast(pa.timestamp("s" if pa.types.is_date32(kind) else "ms"))
         kind, offset = array.type, array.offset
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or _is_time(pa, kind)):
+    is_time = types.is_timestamp(kind) or types.is_duration(kind)
+    if not (types.is_integer(kind) or types.is_floating(kind) or is_time):
         raise DataTypeError(f"the Arrow type {kind} has no equal among NumPy's: cast it first")
     if getattr(kind, "tz", None) not in (None, "UTC"):
         raise DataTypeError(f"{kind}: NumPy's dates have no time zone; convert to UTC first")
@@ -168,18 +171,6 @@ def _records_from_arrow(array: Any, missing: np.ndarray[Any, Any]) -> np.ndarray
             raise NullsPresentError(f"the field {name!r} holds nulls, although it says that it does not")
         made[name][there] = cast_fields(column.values[there], dtype[name], "same_kind")
     return made
-
-
-def _is_time(pa: ModuleType, kind: Any) -> bool:
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_duration(kind))
-
-
-def _texts(types: Any) -> list[Any]:
-    return [types.is_string, types.is_large_string, types.is_string_view]
-
-
-def _binaries(types: Any) -> list[Any]:
-    return [types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary]
 
 
 def _bits(buffer: Any, offset: int, size: int) -> np.ndarray[Any, np.dtype[np.bool_]]:

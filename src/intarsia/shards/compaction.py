@@ -4,7 +4,7 @@ import hashlib
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from threading import Semaphore
@@ -90,24 +90,18 @@ def compact(
     sharded.check_filesystem(any_filesystem=any_filesystem)
     work = _Compacting(sharded, None if decision is None else Recoding(sharded))
     shards = [path for _, path in sharded.files()]
-    result = Compaction(len(shards), replaced=0, bytes_before=0, bytes_after=0)
+    results = []
     progress(0, len(shards))
     with ThreadPoolExecutor(AT_ONCE + WAITING, thread_name_prefix="intarsia-compact") as pool:
         running = [pool.submit(work.compact, path) for path in shards]
         try:
             for done, future in enumerate(running, 1):
-                replaced, before, after = future.result()
-                result = replace(
-                    result,
-                    replaced=result.replaced + replaced,
-                    bytes_before=result.bytes_before + before,
-                    bytes_after=result.bytes_after + after,
-                )
+                results.append(future.result())
                 progress(done, len(shards))
         finally:
             pool.shutdown(cancel_futures=True)
     files.sync_names(sharded.directory / "zarr.json", {})
-    return result
+    return Compaction(len(shards), *map(sum, zip(*results, strict=True)) if results else (0, 0, 0))
 
 
 def _on_disk(path: Path) -> int:
