@@ -4,10 +4,11 @@ Only the `conditional` codec and what comes after it are touched: what comes bef
 is not run again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import islice
+from operator import add
 from typing import Any, Self
 
 import numpy as np
@@ -65,12 +66,7 @@ class Rewritten:
     """The size of all stored chunks now."""
 
     def __add__(self, other: "Rewritten") -> "Rewritten":
-        return Rewritten(
-            self.chunks + other.chunks,
-            self.rewritten + other.rewritten,
-            self.bytes_before + other.bytes_before,
-            self.bytes_after + other.bytes_after,
-        )
+        return Rewritten(*map(add, astuple(self), astuple(other)))
 
     def __str__(self) -> str:
         return (
@@ -114,14 +110,15 @@ def rewrite(
     """
     works = [_Rewriting.on(zarr_array, decision) for zarr_array in _zarr_arrays(array)]
     total = sum(len(work.stored) for work in works)
-    result, damaged, done = Rewritten(0, 0, 0, 0), list[ChunkDecodeError](), 0
+    outcome, done = _sum(()), 0
     for work in works:
 
         def count(part: int, _of: int, before: int = done) -> None:
             progress(before + part, total)
 
-        part, errors = _in_threads(work, count) if client is None else _on(client, work, count)
-        result, damaged, done = result + part, damaged + errors, done + len(work.stored)
+        part = _in_threads(work, count) if client is None else _on(client, work, count)
+        outcome, done = _sum((outcome, part)), done + len(work.stored)
+    result, damaged = outcome
     if damaged:
         damaged[0].add_note(
             f"{len(damaged)} damaged chunks or shards were left alone; of the others, {result}"
@@ -137,35 +134,40 @@ def _zarr_arrays(array: Any) -> list[zarr.Array[Any]]:
     return list(deciding_members(array, "rewrite").values())
 
 
-def _in_threads(work: "_Rewriting", progress: Progress) -> tuple[Rewritten, list[ChunkDecodeError]]:
+type Outcome = tuple[Rewritten, list[ChunkDecodeError]]
+"""What was done, and what is wrong with the chunks that were left alone."""
+
+
+def _sum(outcomes: Iterable[Outcome]) -> Outcome:
+    result, damaged = Rewritten(0, 0, 0, 0), list[ChunkDecodeError]()
+    for part, errors in outcomes:
+        result, damaged = result + part, damaged + errors
+    return result, damaged
+
+
+def _in_threads(work: "_Rewriting", progress: Progress) -> Outcome:
     indices = iter(work.stored)
-    done, total = 0, len(work.stored)
-    result = Rewritten(0, 0, 0, 0)
-    damaged: list[ChunkDecodeError] = []
+    outcome, done, total = _sum(()), 0, len(work.stored)
     progress(done, total)
     workers = max(1, int(zarr.config.get("async.concurrency")))
     pool = ThreadPoolExecutor(workers, thread_name_prefix="intarsia-rewrite")
-    running: set[Future[Rewritten]] = set()
+    running: set[Future[Outcome]] = set()
     try:
         while True:
             for index in islice(indices, WAITING_PER_WORKER * workers - len(running)):
-                running.add(pool.submit(work.rewrite, index))
+                running.add(pool.submit(work.attempt, index))
             if not running:
                 break
             finished, running = wait(running, return_when=FIRST_COMPLETED)
             for future in finished:
-                try:
-                    result += future.result()
-                except ChunkDecodeError as error:
-                    damaged.append(error)
-                done += 1
+                outcome, done = _sum((outcome, future.result())), done + 1
                 progress(done, total)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-    return result, damaged
+    return outcome
 
 
-def _on(client: Client, work: "_Rewriting", progress: Progress) -> tuple[Rewritten, list[ChunkDecodeError]]:
+def _on(client: Client, work: "_Rewriting", progress: Progress) -> Outcome:
     array, indices = work.array, work.stored
     metadata: Any = array.metadata
     tasks = [indices[i : i + CHUNKS_PER_TASK] for i in range(0, len(indices), CHUNKS_PER_TASK)]
@@ -175,12 +177,7 @@ def _on(client: Client, work: "_Rewriting", progress: Progress) -> tuple[Rewritt
     def count(done: int, _total: int) -> None:
         progress(min(done * CHUNKS_PER_TASK, len(indices)), len(indices))
 
-    result = Rewritten(0, 0, 0, 0)
-    damaged: list[ChunkDecodeError] = []
-    for part, errors in spread(client, array.store, elsewhere, tasks, count):
-        result += part
-        damaged += errors
-    return result, damaged
+    return _sum(spread(client, array.store, elsewhere, tasks, count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,19 +188,9 @@ class _Elsewhere:
     luggage: Luggage
     """The decision, and other run-time options."""
 
-    def __call__(
-        self, store: Any, indices: list[tuple[int, ...]]
-    ) -> tuple[Rewritten, list[ChunkDecodeError]]:
+    def __call__(self, store: Any, indices: list[tuple[int, ...]]) -> Outcome:
         array = self.luggage.on(zarr.open_array(store, path=self.path, mode="r+"))
-        work = _Rewriting.of(array, indices)
-        result = Rewritten(0, 0, 0, 0)
-        damaged: list[ChunkDecodeError] = []
-        for index in indices:
-            try:
-                result += work.rewrite(index)
-            except ChunkDecodeError as error:
-                damaged.append(error)
-        return result, damaged
+        return _sum(map(_Rewriting.of(array, indices).attempt, indices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +222,14 @@ class _Rewriting:
             raise ReadOnlyError("cannot rewrite: the array is open for reading only; open it with mode='r+'")
         return cls.of(array, stored_indices(array))
 
-    def rewrite(self, index: tuple[int, ...]) -> Rewritten:
+    def attempt(self, index: tuple[int, ...]) -> Outcome:
+        """Rewrite the chunk or shard at `index`, unless it is damaged."""
+        try:
+            return self._rewrite(index), []
+        except ChunkDecodeError as error:
+            return Rewritten(0, 0, 0, 0), [error]
+
+    def _rewrite(self, index: tuple[int, ...]) -> Rewritten:
         metadata: Any = self.array.metadata
         stored = StoredObject(self.array.store_path / metadata.encode_chunk_key(index))
         spec = stored_spec(self.array, stored_shape(self.grid.chunks, index))
