@@ -1,6 +1,6 @@
 /**
- * Logical Zarr arrays, and arrays with the codecs `conditional`, `pad`, `offset`, `optional`, `shuffle` and
- * `packbits`, from any store that zarrita takes.
+ * Logical Zarr arrays, and arrays with the codecs `conditional`, `pad`, `offset`, `optional`, `shuffle`,
+ * `reshape` and `packbits`, from any store that zarrita takes.
  *
  * ```js
  * import { FetchStore } from "zarrita";
