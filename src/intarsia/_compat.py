@@ -26,6 +26,7 @@ from zarr.codecs.sharding import _ShardingByteGetter as ShardingByteGetter
 from zarr.core.array_spec import ArrayConfig, ArraySpec
 from zarr.core.buffer.cpu import as_numpy_array_wrapper
 from zarr.core.chunk_grids import ChunkGrid
+from zarr.core.chunk_key_encodings import DefaultChunkKeyEncoding, V2ChunkKeyEncoding
 from zarr.core.chunk_utils import (
     ChunkTransform,
     chunk_is_empty,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 # BatchedCodecPipeline, FusedCodecPipeline: zarr's two pipelines, which we extend by the chunk index.
 # ChunkGrid: where each chunk starts, for regular and rectilinear grids alike.
 # ChunkTransform, resolve_aa_specs: how zarr runs a chain of codecs without an event loop.
+# DefaultChunkKeyEncoding, V2ChunkKeyEncoding: the usual keys of chunks, which the engine makes by columns.
 # DTypeJSON: the type that `ZDType` methods are annotated with; zarr exports no public alias.
 # HasItemSize: a data type that has it gets chunk shapes by bytes rather than by elements.
 # JSON: the type that `Metadata.to_dict` and `from_dict` are annotated with; zarr exports no public alias.

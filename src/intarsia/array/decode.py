@@ -112,6 +112,9 @@ class Decoder:
                 if unpacked is not memory:
                     memory[:] = np.frombuffer(unpacked, dtype=np.uint8)
                 return
+            if isinstance(place, np.ndarray):
+                place[...] = self._values(encoded, scratch)
+                return
         put(out, target, self._values(encoded, scratch), packing)
 
     def _values(self, encoded: Encoded, scratch: Scratch) -> Values:

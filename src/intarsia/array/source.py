@@ -17,7 +17,9 @@ from intarsia._compat import (
     ArrayV2Metadata,
     ArrayV3Metadata,
     ChunkTransform,
+    DefaultChunkKeyEncoding,
     RegularChunkGridMetadata,
+    V2ChunkKeyEncoding,
     evolve_codecs,
     store_supports_sync_io,
 )
@@ -152,6 +154,7 @@ class EngineSource(Source):
             _decoder(tuple(self.shards.codec.index_codecs), spec, "an index codec")
         self.decoder = _decoder(codecs, spec, "a codec")
         self.encoder = Encoder(ChunkTransform(codecs=codecs), spec)
+        self._separator = _separator(self.metadata)
         self.in_threads = store_supports_sync_io(array.store_path.store)
         """Whether its store can be written to in any thread, without an event loop."""
 
@@ -173,11 +176,15 @@ class EngineSource(Source):
     def keys(self, blob: Ints) -> list[str]:
         """Keys in the store of the chunks, or shards, at these positions in C order."""
         prefix = f"{self.path}/" if self.path else ""
-        encode = self.metadata.encode_chunk_key
+        encode, separator = self.metadata.encode_chunk_key, self._separator
         if not self.blob_grid:
             return [prefix + encode(())] * blob.size
-        indices = zip(*(axis.tolist() for axis in np.unravel_index(blob, self.blob_grid)), strict=True)
-        return [prefix + encode(index) for index in indices]
+        columns = [axis.tolist() for axis in np.unravel_index(blob, self.blob_grid)]
+        if separator is None:
+            return [prefix + encode(index) for index in zip(*columns, strict=True)]
+        prefix += encode((0,) * len(columns)).removesuffix(separator.join("0" * len(columns)))
+        texts = [map(str, column) for column in columns]
+        return [prefix + separator.join(index) for index in zip(*texts, strict=True)]
 
 
 type AnySource = EngineSource | ZarrSource
@@ -188,6 +195,15 @@ def _stored_form(metadata: Any) -> tuple[tuple[int, ...], tuple[Codec, ...]]:
     if isinstance(metadata, ArrayV2Metadata):
         return metadata.chunks, codecs_of(metadata)
     return metadata.chunk_grid.chunk_shape, metadata.codecs
+
+
+def _separator(metadata: Any) -> str | None:
+    """What stands between the numbers in the keys of chunks; None where keys are of another kind."""
+    if isinstance(metadata, ArrayV2Metadata):
+        return str(metadata.dimension_separator)
+    encoding = metadata.chunk_key_encoding
+    usual = type(encoding) in (DefaultChunkKeyEncoding, V2ChunkKeyEncoding)
+    return str(encoding.separator) if usual else None
 
 
 def fill_value_of(array: zarr.Array[Any]) -> Any:

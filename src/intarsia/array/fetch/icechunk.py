@@ -269,6 +269,8 @@ def _text(packed: bytes, at: int) -> str | None:
 class _Files:
     """Opens and reads chunk files when it is iterated over."""
 
+    arrival = None
+
     def __init__(self, folder: bytes, batch: IcechunkBatch, spans: Sequence[Spans]) -> None:
         self._folder, self._batch, self._spans = folder, batch, spans
 

@@ -10,6 +10,8 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import Future
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -47,6 +49,10 @@ class Spans(NamedTuple):
 
 class Pending(Protocol):
     """Bytes that are on their way."""
+
+    @property
+    def arrival(self) -> Future[Any] | None:
+        """Done when they are here; None where they are read in the thread that decodes them."""
 
     def __iter__(self) -> Generator[Encoded | None]:
         """The bytes in the order they were asked for, None for what is not stored; raises at the one that
@@ -124,7 +130,7 @@ def coalesced(spans: Sequence[Spans]) -> tuple[list[Spans], Callable[[list[Any]]
     return joined, cut_out
 
 
-def _joined(item: Spans, requests: int) -> tuple[Spans, list[Cut]]:
+def _joined(item: Spans, requests: int, most_gap: int = MOST_GAP_BYTES) -> tuple[Spans, list[Cut]]:
     """The ranges of one member joined; requests are counted on from `requests`."""
     if item.start is None or item.nbytes is None or bool((item.start < 0).any()):
         # Whole objects have nothing to join; where a range counts from the end, nobody knows its neighbours.
@@ -140,7 +146,7 @@ def _joined(item: Spans, requests: int) -> tuple[Spans, list[Cut]]:
             last is not None
             and last[0] == blob
             # What is wanted so far counts, not what is fetched: waste must not justify more waste.
-            and first - last[2] <= min(MOST_GAP_BYTES, last[3])
+            and first - last[2] <= min(most_gap, last[3])
             and first + nbytes - last[1] <= MOST_JOINED_BYTES
         ):
             # Ranges may overlap: an index may send two chunks to the same bytes.
@@ -161,6 +167,8 @@ def _piece(whole: Any, first: int, last: int | None) -> Any:
 
 class _KeysLater:
     """Reads when it is iterated over."""
+
+    arrival = None
 
     def __init__(self, store: Any, spans: Sequence[Spans]) -> None:
         self._store, self._spans = store, spans
@@ -211,7 +219,7 @@ class Started:
     """Bytes that the event loop is fetching; an exception in the list is raised in its place."""
 
     def __init__(self, work: Coroutine[Any, Any, list[Any]]) -> None:
-        self._future = start(work)
+        self.arrival = self._future = start(work)
 
     def __iter__(self) -> Generator[Encoded | None]:
         items = self._future.result()
@@ -257,6 +265,11 @@ class ConcurrentStore:
         return parts(await asyncio.gather(*tasks, return_exceptions=True))
 
 
+MOST_GAP_IN_A_FILE = 16 << 10
+"""Of a file here: another call costs less than reading more than this for nothing."""
+
+SMALL_PIECE = 128 << 10
+
 CAN_READ_FILES = hasattr(os, "preadv")
 """Whether the system reads from a place in a file into memory; Windows does not."""
 
@@ -297,11 +310,17 @@ class FileSpan:
 class _FilesLater:
     """Opens and reads files when it is iterated over."""
 
+    arrival = None
+
     def __init__(self, root: str, spans: Sequence[Spans]) -> None:
         self._root, self._spans = root, spans
 
     def __iter__(self) -> Generator[Encoded | None]:
-        for source, blob, start, nbytes in self._spans:
+        for item in self._spans:
+            source, blob, start, nbytes = item
+            if nbytes is not None and start is not None and _is_worth_joining(start, nbytes):
+                yield from self._joined_pieces(item)
+                continue
             starts = [0] * blob.size if start is None else start.tolist()
             lengths = [None] * blob.size if nbytes is None else nbytes.tolist()
             for key, first, length in zip(source.keys(blob), starts, lengths, strict=True):
@@ -311,14 +330,45 @@ class _FilesLater:
                     yield None
                     continue
                 try:
-                    size = os.fstat(file).st_size
+                    size = os.lseek(file, 0, os.SEEK_END)  # half the time of fstat
                     offset = first if first >= 0 else max(0, size + first)
                     yield FileSpan(file, offset, size - offset if length is None else length)
                 finally:
                     os.close(file)
 
+    def _joined_pieces(self, item: Spans) -> Iterator[bytes | None]:
+        """Small pieces of files: each file opened once, neighbours read in one go."""
+        ranges, cuts = _joined(item, 0, MOST_GAP_IN_A_FILE)
+        assert ranges.start is not None
+        assert ranges.nbytes is not None
+        columns = ranges.blob.tolist(), ranges.start.tolist(), ranges.nbytes.tolist()
+        contents: list[bytes | None] = []
+        for blob, group in groupby(zip(*columns, strict=True), key=itemgetter(0)):
+            (key,) = item.source.keys(np.array([blob]))
+            try:
+                file = os.open(self._root + key, os.O_RDONLY)
+            except (FileNotFoundError, NotADirectoryError):
+                contents += [None for _ in group]
+                continue
+            try:
+                contents += [os.pread(file, length, first) for _, first, length in group]
+            finally:
+                os.close(file)
+        for request, first, last in cuts:
+            content = contents[request]
+            piece = None if content is None else content[first:last]
+            if piece is not None and last is not None and len(piece) < last - first:
+                there = f"{len(piece)} bytes are there of {last - first}"
+                raise ChunkDecodeError(f"its file is cut off: {there}")
+            yield piece
+
     def cancel(self) -> None:
         """Nothing runs."""
+
+
+def _is_worth_joining(start: Ints, nbytes: Ints) -> bool:
+    """Whether pieces of files are so small that finding them takes longer than copying them once more."""
+    return bool(start.size > 1 and (start >= 0).all() and nbytes.max() <= SMALL_PIECE)
 
 
 class LocalFiles:
