@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 MOST_CHANGES = 100
 """So many times in a row something is read or written again because the layout has changed."""
+
+
+type Elsewhere = Callable[..., Awaitable[Any]]
+"""Calls a function with arguments in another thread."""
 
 
 class Told(NamedTuple):
@@ -172,12 +176,36 @@ class Ground[L: Layout](ABC):
                     raise
                 self._catch_up(layout)
                 continue
-            if not doubtful or self.is_current(layout, told):
+            if not doubtful or self._counts(layout, doubtful, told):
                 return result
-            self._catch_up(layout)
-            if self.keeps(layout, doubtful):
+        raise self._never_settled()
+
+    async def settled_async[T](
+        self, work: Callable[[L], Awaitable[tuple[T, Sequence[int], Told | None]]], elsewhere: Elsewhere
+    ) -> T:
+        """The same for work on an event loop; the store is asked elsewhere."""
+        for _ in range(MOST_CHANGES):
+            layout = self.layout
+            try:
+                result, doubtful, told = await work(layout)
+            except Exception:
+                if not await elsewhere(self._was_replaced, layout):
+                    raise
+                await elsewhere(self._catch_up, layout)
+                continue
+            if not doubtful or await elsewhere(self._counts, layout, doubtful, told):
                 return result
-        raise ReadError(
+        raise self._never_settled()
+
+    def _counts(self, layout: L, doubtful: Sequence[int], told: Told | None) -> bool:
+        """Whether what was done on a layout counts; the current one is taken in, if it is another."""
+        if self.is_current(layout, told):
+            return True
+        self._catch_up(layout)
+        return self.keeps(layout, doubtful)
+
+    def _never_settled(self) -> ReadError:
+        return ReadError(
             f"the layout of the array at {place_text(self.store_path)} was changed {MOST_CHANGES} "
             "times while it was read or written"
         )

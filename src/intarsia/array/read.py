@@ -51,13 +51,41 @@ def _read(
     ground: Ground[Any], layout: Layout, asked: Request, config: LogicalConfig
 ) -> tuple[Values, list[int], None]:
     """The values as one layout has them, and the regions in which chunks are missing."""
+    begun = begin(ground, layout, asked, config)
+    _read_chunks(ground, layout, begun.busy, config)
+    return finish(ground, layout, begun, config)
+
+
+class BegunRead(NamedTuple):
+    """A read of which all is known but the chunks."""
+
+    asked: Request
+    prepared: PreparedRead
+    out: Values
+    """What is read into, as the plan addresses it; what needs no chunk is there already."""
+
+    @property
+    def busy(self) -> list[Work]:
+        """Those of the parts of which chunks are to be fetched."""
+        return [work for work in self.prepared.works if work.present.size]
+
+
+def begin(ground: Ground[Any], layout: Layout, asked: Request, config: LogicalConfig) -> BegunRead:
+    """Find all chunks, and make room for the values."""
     options = config.options if config.verify_header else NO_OPTIONS
     prepared = prepare(ground, layout, asked, options, by_strips=True)
     out = _output(layout, prepared.plan)
     for work in prepared.works:
         work.out = work.part.onto(out)
         _fill_missing(work)
-    _read_chunks(ground, layout, prepared.works, config)
+    return BegunRead(asked, prepared, out)
+
+
+def finish(
+    ground: Ground[Any], layout: Layout, begun: BegunRead, config: LogicalConfig
+) -> tuple[Values, list[int], None]:
+    """Read what is left to zarr; the values, and the regions in which chunks are missing."""
+    asked, prepared, out = begun
     if prepared.by_zarr:
         check_store(ground.store)
     for part, source in prepared.by_zarr:
@@ -147,7 +175,6 @@ def _fill_missing(work: Work) -> None:
 
 
 def _read_chunks(ground: Ground[Any], layout: Layout, works: list[Work], config: LogicalConfig) -> None:
-    works = [work for work in works if work.present.size]
     if not works:
         return
     threads = threads_for(works, config)
@@ -158,12 +185,15 @@ def _read_chunks(ground: Ground[Any], layout: Layout, works: list[Work], config:
         scratch = getattr(scratches, "own", None)
         if scratch is None:
             scratch = scratches.own = Scratch()
-        _decode(ground, layout, *taken, scratch)
+        decode_batch(ground, layout, *taken, scratch)
 
     run(queue.take, decode, threads, give_up=lambda _: queue.cancel())
 
 
-def _decode(ground: Ground[Any], layout: Layout, batch: Batch, pending: Pending, scratch: Scratch) -> None:
+def decode_batch(
+    ground: Ground[Any], layout: Layout, batch: Batch, pending: Pending, scratch: Scratch
+) -> None:
+    """Decode chunks into their places, as their bytes come."""
     received = iter(pending)
     work, position = batch[0][0], int(batch[0][1][0])
     try:

@@ -3,8 +3,7 @@
 xarray has no null: nullable arrays become NaN, NaT, a second variable, or an error.
 """
 
-import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -17,6 +16,7 @@ from xarray.core import indexing
 
 from intarsia.array import LogicalArray, Reader
 from intarsia.array.attributes import with_floats
+from intarsia.array.request import Mode
 from intarsia.array.table import NONE
 from intarsia.array.values import is_nullable
 from intarsia.interop.dask.to_dask import block_sizes, compact
@@ -43,17 +43,11 @@ class LazyValues(BackendArray):
         self.dtype = array.dtype
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        if isinstance(key, indexing.VectorizedIndexer):
-            read = self._array.vindex.__getitem__
-        elif isinstance(key, indexing.OuterIndexer):
-            read = self._array.oindex.__getitem__
-        else:
-            read = self._array.__getitem__
-        return read(key.tuple)
+        return self._array.read(key.tuple, _mode(key))
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
-        """For `Dataset.load_async`: several variables are read at once."""
-        return await asyncio.to_thread(self.__getitem__, key)
+        """For `Dataset.load_async`: several variables are read at once, and no thread waits for them."""
+        return await self._array.read_async(key.tuple, _mode(key))
 
     def __deepcopy__(self, memo: object) -> "LazyValues":
         return self  # a view of what is stored: there is nothing in memory to copy
@@ -61,6 +55,13 @@ class LazyValues(BackendArray):
     def __reduce__(self) -> tuple[Any, ...]:
         check_travels(self._array.store, "the dataset")
         return LazyValues, (self._array,)
+
+
+def _mode(key: indexing.ExplicitIndexer) -> Mode:
+    """In which dialect a key of xarray's is written."""
+    if isinstance(key, indexing.VectorizedIndexer):
+        return "vectorized"
+    return "orthogonal" if isinstance(key, indexing.OuterIndexer) else "basic"
 
 
 class PreferredChunks(Mapping[str, int | tuple[int, ...]]):
@@ -217,24 +218,11 @@ class _Converted:
     def convert(self, values: Any) -> np.ndarray[Any, Any]:
         raise NotImplementedError
 
-    def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
-        return self.convert(self._array[key])
+    def read(self, selection: Any, mode: Mode) -> np.ndarray[Any, Any]:
+        return self.convert(self._array.read(selection, mode))
 
-    @property
-    def oindex(self) -> "_ConvertedIndexer":
-        return _ConvertedIndexer(self, self._array.oindex.__getitem__)
-
-    @property
-    def vindex(self) -> "_ConvertedIndexer":
-        return _ConvertedIndexer(self, self._array.vindex.__getitem__)
-
-
-class _ConvertedIndexer:
-    def __init__(self, converted: _Converted, read: Callable[[Any], Any]) -> None:
-        self._converted, self._read = converted, read
-
-    def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
-        return self._converted.convert(self._read(key))
+    async def read_async(self, selection: Any, mode: Mode) -> np.ndarray[Any, Any]:
+        return self.convert(await self._array.read_async(selection, mode))
 
 
 class _WithoutNulls(_Converted):
