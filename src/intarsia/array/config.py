@@ -49,6 +49,10 @@ class LogicalConfig:
     One chunk, encoded and decoded, is always held, however large it is.
     """
 
+    cache: int | None = None
+    """How many bytes of decoded chunks the handle keeps, for those who read the same chunks again. Only
+    chunks of a snapshot of Icechunk are kept, which nobody can change; None means none."""
+
     decision: DecisionLike | None = field(default=None, hash=False)
     """What decides for the `conditional` codecs of members, instead of what they were made with."""
 
@@ -77,7 +81,8 @@ class LogicalConfig:
         check_padding(self.padding)
         object.__setattr__(self, "decision", decision)
         object.__setattr__(self, "options", Options(decision, self.padding, verify_header=self.verify_header))
-        for name, default in (("threads", "one a core"), ("window_bytes", "16 MiB a core")):
+        defaults = {"threads": "one a core", "window_bytes": "16 MiB a core", "cache": "no cache"}
+        for name, default in defaults.items():
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(

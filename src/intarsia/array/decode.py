@@ -102,7 +102,7 @@ class Decoder:
     ) -> None:
         """Decode a chunk and put what `inside` selects of it (None: all) where `target` says."""
         if inside is not None:
-            put(out, target, self._values(encoded, scratch)[inside], packing)
+            put(out, target, self.values(encoded, scratch)[inside], packing)
             return
         if self.is_direct and packing is None:
             place = out[target]
@@ -113,11 +113,11 @@ class Decoder:
                     memory[:] = np.frombuffer(unpacked, dtype=np.uint8)
                 return
             if isinstance(place, np.ndarray):
-                place[...] = self._values(encoded, scratch)
+                place[...] = self.values(encoded, scratch)
                 return
-        put(out, target, self._values(encoded, scratch), packing)
+        put(out, target, self.values(encoded, scratch), packing)
 
-    def _values(self, encoded: Encoded, scratch: Scratch) -> Values:
+    def values(self, encoded: Encoded, scratch: Scratch) -> Values:
         """A chunk decoded, perhaps in the thread's own memory."""
         if self._is_plain:
             memory, values = scratch.for_chunk(self)

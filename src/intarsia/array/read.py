@@ -25,6 +25,7 @@ from intarsia.errors import ReadError
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
+    from intarsia.array.chunk_cache import ChunkCache
     from intarsia.array.fetch import Pending
     from intarsia.array.layout import Ground, Layout
     from intarsia.array.plan import Part, SelectionPlan
@@ -41,18 +42,23 @@ class PreparedRead(NamedTuple):
     by_zarr: list[tuple[Part, ZarrSource]]
 
 
-def read_request(ground: Ground[Any], asked: Request, config: LogicalConfig | None = None) -> Values:
+def read_request(
+    ground: Ground[Any],
+    asked: Request,
+    config: LogicalConfig | None = None,
+    cache: ChunkCache | None = None,
+) -> Values:
     """The values of a request, in its shape."""
     config = config or LogicalConfig()
-    return ground.settled(lambda layout: _read(ground, layout, asked, config))
+    return ground.settled(lambda layout: _read(ground, layout, asked, config, cache))
 
 
 def _read(
-    ground: Ground[Any], layout: Layout, asked: Request, config: LogicalConfig
+    ground: Ground[Any], layout: Layout, asked: Request, config: LogicalConfig, cache: ChunkCache | None
 ) -> tuple[Values, list[int], None]:
     """The values as one layout has them, and the regions in which chunks are missing."""
-    begun = begin(ground, layout, asked, config)
-    _read_chunks(ground, layout, begun.busy, config)
+    begun = begin(ground, layout, asked, config, cache)
+    _read_chunks(ground, layout, begun, config)
     return finish(ground, layout, begun, config)
 
 
@@ -63,6 +69,8 @@ class BegunRead(NamedTuple):
     prepared: PreparedRead
     out: Values
     """What is read into, as the plan addresses it; what needs no chunk is there already."""
+    cache: ChunkCache | None
+    """Where chunks are kept, if they may be."""
 
     @property
     def busy(self) -> list[Work]:
@@ -70,22 +78,33 @@ class BegunRead(NamedTuple):
         return [work for work in self.prepared.works if work.present.size]
 
 
-def begin(ground: Ground[Any], layout: Layout, asked: Request, config: LogicalConfig) -> BegunRead:
-    """Find all chunks, and make room for the values."""
+def begin(
+    ground: Ground[Any],
+    layout: Layout,
+    asked: Request,
+    config: LogicalConfig,
+    cache: ChunkCache | None = None,
+) -> BegunRead:
+    """Find all chunks, and make room for the values; chunks that are kept are put there at once."""
     options = config.options if config.verify_header else NO_OPTIONS
     prepared = prepare(ground, layout, asked, options, by_strips=True)
     out = _output(layout, prepared.plan)
     for work in prepared.works:
         work.out = work.part.onto(out)
         _fill_missing(work)
-    return BegunRead(asked, prepared, out)
+    if not ground.fetcher().lasting:
+        cache = None  # somebody may write
+    if cache is not None:
+        for work in prepared.works:
+            cache.place(work)
+    return BegunRead(asked, prepared, out, cache)
 
 
 def finish(
     ground: Ground[Any], layout: Layout, begun: BegunRead, config: LogicalConfig
 ) -> tuple[Values, list[int], None]:
     """Read what is left to zarr; the values, and the regions in which chunks are missing."""
-    asked, prepared, out = begun
+    asked, prepared, out, _ = begun
     if prepared.by_zarr:
         check_store(ground.store)
     for part, source in prepared.by_zarr:
@@ -174,7 +193,8 @@ def _fill_missing(work: Work) -> None:
         out[target] = work.fill_value(own)
 
 
-def _read_chunks(ground: Ground[Any], layout: Layout, works: list[Work], config: LogicalConfig) -> None:
+def _read_chunks(ground: Ground[Any], layout: Layout, begun: BegunRead, config: LogicalConfig) -> None:
+    works = begun.busy
     if not works:
         return
     threads = threads_for(works, config)
@@ -185,13 +205,18 @@ def _read_chunks(ground: Ground[Any], layout: Layout, works: list[Work], config:
         scratch = getattr(scratches, "own", None)
         if scratch is None:
             scratch = scratches.own = Scratch()
-        decode_batch(ground, layout, *taken, scratch)
+        decode_batch(ground, layout, *taken, scratch, begun.cache)
 
     run(queue.take, decode, threads, give_up=lambda _: queue.cancel())
 
 
 def decode_batch(
-    ground: Ground[Any], layout: Layout, batch: Batch, pending: Pending, scratch: Scratch
+    ground: Ground[Any],
+    layout: Layout,
+    batch: Batch,
+    pending: Pending,
+    scratch: Scratch,
+    cache: ChunkCache | None = None,
 ) -> None:
     """Decode chunks into their places, as their bytes come."""
     received = iter(pending)
@@ -205,6 +230,12 @@ def decode_batch(
                 if encoded is None:
                     out[target] = work.fill_value(packing)
                     work.missing.append(position)
+                elif cache is not None:
+                    chunk = int(work.chunks[position])
+                    with working_on(source.index(chunk)):
+                        values = decoder.values(encoded, scratch)
+                    cache.keep(source, chunk, values)
+                    work.put(values, target, inside, packing)
                 elif decoder.asks_for_index:
                     with working_on(source.index(int(work.chunks[position]))):
                         decoder.place(encoded, out, target, inside, scratch, packing)

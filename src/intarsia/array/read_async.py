@@ -19,10 +19,11 @@ from intarsia.array.read import begin, decode_batch, finish
 from intarsia.array.work import Queue, threads_for
 
 if TYPE_CHECKING:
+    from intarsia.array.chunk_cache import ChunkCache
     from intarsia.array.layout import Ground, Layout
+    from intarsia.array.read import BegunRead
     from intarsia.array.request import Request
     from intarsia.array.values import Values
-    from intarsia.array.work import Work
 
 
 _shared: ThreadPoolExecutor | None = None
@@ -52,13 +53,15 @@ async def _elsewhere[T](function: Callable[..., T], *args: Any) -> T:
     return await asyncio.get_running_loop().run_in_executor(_pool(), lambda: context.run(function, *args))
 
 
-async def read_request_async(ground: Ground[Any], asked: Request, config: LogicalConfig) -> Values:
+async def read_request_async(
+    ground: Ground[Any], asked: Request, config: LogicalConfig, cache: ChunkCache | None = None
+) -> Values:
     """The values of a request, in its shape."""
 
     async def read(layout: Layout) -> tuple[Values, list[int], None]:
-        begun = await _elsewhere(begin, ground, layout, asked, config)
+        begun = await _elsewhere(begin, ground, layout, asked, config, cache)
         if begun.busy:
-            await _read_chunks(ground, layout, begun.busy, config)
+            await _read_chunks(ground, layout, begun, config)
         return await _elsewhere(finish, ground, layout, begun, config)
 
     return await ground.settled_async(read, _elsewhere)
@@ -72,7 +75,8 @@ async def _arrived(bytes_of_batch: Future[Any]) -> None:
         arrival.exception()  # looked at here, so that asyncio does not complain that nobody has
 
 
-async def _read_chunks(ground: Ground[Any], layout: Layout, works: list[Work], config: LogicalConfig) -> None:
+async def _read_chunks(ground: Ground[Any], layout: Layout, begun: BegunRead, config: LogicalConfig) -> None:
+    works = begun.busy
     threads = threads_for(works, config)
     queue = Queue(works, threads, config.window)
 
@@ -82,7 +86,7 @@ async def _read_chunks(ground: Ground[Any], layout: Layout, works: list[Work], c
             batch, pending = taken
             if pending.arrival is not None:
                 await _arrived(pending.arrival)
-            await _elsewhere(decode_batch, ground, layout, batch, pending, scratch)
+            await _elsewhere(decode_batch, ground, layout, batch, pending, scratch, begun.cache)
 
     tasks = [asyncio.ensure_future(take_and_decode()) for _ in range(threads)]
     try:

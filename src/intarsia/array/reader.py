@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from intarsia.array.member import AnyArray
     from intarsia.array.request import Request
 
-SETTINGS = frozenset(("threads", "window_bytes"))
+SETTINGS = frozenset(("cache", "threads", "window_bytes"))
 """Those of `LogicalConfig` that matter to whoever only reads."""
 
 
@@ -212,7 +212,7 @@ class Reader(StoredArray):
         return _Blocks(self)
 
     def with_config(self, **settings: Any) -> Reader:
-        """A new handle with other settings: `threads` and `window_bytes` of `LogicalConfig`.
+        """A new handle with other settings: `threads`, `window_bytes` and `cache` of `LogicalConfig`.
 
         >>> import zarr, intarsia
         >>> reader = intarsia.reader(zarr.create_array({}, shape=4, dtype="u1"))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.array.accessors import Computing
+from intarsia.array.chunk_cache import ChunkCache
 from intarsia.array.config import LogicalConfig
 from intarsia.array.read import read_request
 from intarsia.array.read_async import read_request_async
@@ -52,6 +53,7 @@ class StoredArray(Computing):
     def __init__(self, ground: Ground[Any], config: LogicalConfig | None = None) -> None:
         self._ground = ground
         self._config = config or LogicalConfig()
+        self._cache = None if self._config.cache is None else ChunkCache(self._config.cache)
 
     # What it is
 
@@ -120,6 +122,11 @@ class StoredArray(Computing):
         """Run-time settings; change them with `with_config`."""
         return self._config
 
+    @property
+    def cached_bytes(self) -> int:
+        """How many bytes of decoded chunks the handle keeps now; see `LogicalConfig.cache`."""
+        return 0 if self._cache is None else self._cache.nbytes
+
     # Reading
 
     def read(self, selection: Any = ..., mode: Mode | None = None) -> np.ndarray[Any, Any]:
@@ -148,12 +155,12 @@ class StoredArray(Computing):
         """
         fields, selection = _fields_apart(selection) if self.dtype.names else ((), selection)
         asked = request(self.shape, selection, mode)
-        values = shown(await read_request_async(self._ground, asked, self._config))
+        values = shown(await read_request_async(self._ground, asked, self._config, self._cache))
         return _of_fields(values, fields)
 
     def read_request(self, asked: Request) -> np.ndarray[Any, Any]:
         """The values of a selection that is resolved already."""
-        values: np.ndarray[Any, Any] = shown(read_request(self._ground, asked, self._config))
+        values: np.ndarray[Any, Any] = shown(read_request(self._ground, asked, self._config, self._cache))
         return values
 
     def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:

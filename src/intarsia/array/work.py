@@ -18,6 +18,7 @@ import numpy as np
 
 from intarsia.array.fetch import Spans
 from intarsia.array.packings import Packings
+from intarsia.array.values import put
 
 if TYPE_CHECKING:
     from intarsia.array.config import LogicalConfig
@@ -300,6 +301,10 @@ class Work:
     @property
     def _shape_onto(self) -> tuple[int, ...]:
         return self.part.shape_onto(self.out_shape)
+
+    def put(self, values: Values, target: Any, inside: Any, packing: Packing | None) -> None:
+        """Put what is taken of a decoded chunk where it belongs."""
+        put(self.out, target, values if inside is None else values[inside], packing)
 
     def fill_value(self, packing: Packing | None) -> Any:
         """What chunks that are not stored read as, by the packing of their region."""
