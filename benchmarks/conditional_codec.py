@@ -1,4 +1,4 @@
-"""Claim: conditional costs a copy over plain zstd and is never larger; sampled is 5x as fast on noise."""
+"""Claim: conditional is as small as the best of both; sampled is 5x as fast on noise, 2x through zarr."""
 
 import threading
 from functools import partial

@@ -1,4 +1,4 @@
-"""Claim: reading through pad or offset costs < 2 % over a plain read; shuffle is within 5 % of numcodecs."""
+"""Claim: reading through pad or offset costs < 5 %, decoding it < 1 %; shuffle is as fast as numcodecs."""
 
 from tempfile import TemporaryDirectory
 

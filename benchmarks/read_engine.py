@@ -1,4 +1,4 @@
-"""Claim: reads are faster than zarr-python and TensorStore, on many members as on one."""
+"""Claim: reads of many members are faster than zarr-python's; full reads no slower than TensorStore's."""
 
 import zlib
 
@@ -32,19 +32,25 @@ def readers(mosaic):
     files = zarr.storage.LocalStore(mosaic.files)
     ours = mosaic.ours.__getitem__
     return {
+        "intarsia, plain files": mosaic.ours_on_files.__getitem__,
+        "TensorStore concat, plain files": mosaic.tensorstore(),
+        "zarrs member by member, plain files": mosaic.loop(files, ZARRS),
+        "h5py virtual dataset, one file": mosaic.h5py(),
         "intarsia, Icechunk": ours,
         "intarsia, Icechunk, without isal": without_isal(ours),
-        "intarsia, plain files": mosaic.ours_on_files.__getitem__,
         "zarr-python member by member, Icechunk": mosaic.loop(mosaic.store, DEFAULT),
         "the same, fused pipeline": mosaic.loop(mosaic.store, FUSED),
         "zarr-python, one zstd array, Icechunk": mosaic.one_array(DEFAULT),
         "the same, fused pipeline ": mosaic.one_array(FUSED),
-        "zarrs member by member, plain files": mosaic.loop(files, ZARRS),
-        "TensorStore concat, plain files": mosaic.tensorstore(),
-        "h5py virtual dataset": mosaic.h5py(),
         "dask, Icechunk": mosaic.dask(),
         "xarray and dask, Icechunk": mosaic.xarray(),
     }
+
+
+def ours_like(name):
+    """The row of ours that a reader is compared with: files with files, Icechunk with Icechunk."""
+    here = "plain files" in name or "one file" in name
+    return "intarsia, plain files" if here else "intarsia, Icechunk"
 
 
 def run() -> str:
@@ -60,9 +66,11 @@ def run() -> str:
                 times = best_times(
                     {name: (lambda r=read, s=selection: r(s)) for name, read in ways.items()}, most_rounds=20
                 )
-                base = times["intarsia, Icechunk"]
-                rows = [(name, f"{took * 1e3:.0f} ms", f"{took / base:.2f}") for name, took in times.items()]
-                header = ("reader", "best", "times ours")
+                rows = [
+                    (name, f"{took * 1e3:.0f} ms", f"{took / times[ours_like(name)]:.2f}")
+                    for name, took in times.items()
+                ]
+                header = ("reader", "best", "times ours, same kind of store")
                 text.append(table(f"{title}, chunks of {chunk} x {chunk}", rows, header))
     return "\n".join(text)
 
