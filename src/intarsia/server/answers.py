@@ -21,11 +21,10 @@ from icechunk import IcechunkStore
 
 from intarsia._compat import sync
 from intarsia._icechunk import INLINE, VIRTUAL, ChunkTable, chunk_table, safe_store
-from intarsia.archives.ledger import LEDGER
 from intarsia.array import LogicalArray, StoredArray
 from intarsia.array.box import Box
 from intarsia.array.fetch import is_lasting
-from intarsia.array.hierarchy import groups_below, is_logical, open_group
+from intarsia.array.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.array.member import grain
 from intarsia.array.values import type_text
 from intarsia.errors import BoundsError, VersionNotFoundError
