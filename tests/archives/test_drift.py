@@ -121,7 +121,7 @@ NOTES = {
     "float64": "the array becomes wider",
     "coordinates that differ a little": "the message says by how much",
     "other units": '`units="ignore"` takes the numbers as they are',
-    "a variable more": 'without it; with `missing="fill"`, the variable too',
+    "a variable more": "without it; with `add_variables=True`, the variable too",
     "a variable less": '`missing="fill"` leaves a hole',
     "the same days": "`overlap=` says which file is shown",
     "another grid": 'or a dimension of its own: `concat_dim=["time", "lat"]`',

@@ -44,7 +44,7 @@ TOLD = {
     "coordinates that differ a little": {("noise", "lat", "up to 0.001 apart")},
     "renamed": {("name", "v", "called 'tas'")},
     "a variable more": {
-        ("left out", "w", "the dataset does not have it, but 1.nc does (missing='fill' takes it)")
+        ("left out", "w", "the dataset does not have it, but 1.nc does (add_variables=True adds it)")
     },
     "a time that is no dimension": {("dimension", "time", "there is no 'time'")},
 }

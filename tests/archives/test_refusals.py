@@ -51,6 +51,58 @@ def test_times_that_cannot_be_compared_are_refused_in_words(tmp_path):
         intarsia.ingest(tmp_path / "*.nc", "memory://", concat_dim="time")
 
 
+@pytest.mark.parametrize("daily", [False, True])
+def test_one_file_whose_times_cannot_be_compared_does_not_stop_the_others(tmp_path, daily):
+    units = [
+        "days since 2000-01-01",
+        "hours since 2000-01-01",
+        "months since 0000-01-01",
+        "nonsense since today",
+    ]
+    for i, each in enumerate(units):
+        write(tmp_path / f"{i}.nc", [i], [48.0 if i else 1.0], each)
+    options = {"concat_dim": "time", "errors": "skip"}
+    if daily:
+        repo, reports = "memory://", []
+        for i in range(4):
+            reports.append(intarsia.ingest(tmp_path / f"{i}.nc", repo, **options))
+            repo = reports[-1].repository
+        files = [file for report in reports for file in report.files]
+    else:
+        report = intarsia.ingest(tmp_path / "*.nc", "memory://", **options)
+        files, repo = report.files, report.repository
+    assert [file.status for file in files] == ["added", "added", "failed", "failed"]
+    assert "and these cannot be compared" in files[2].reason
+    assert opened(intarsia.ingest(tmp_path / "0.nc", repo, **options)).time.values.tolist() == [1, 2]
+
+
+def test_texts_and_numbers_do_not_make_an_axis(tmp_path):
+    write(tmp_path / "0.nc", [0], [0.0], "m", name="station")
+    xr.Dataset({"v": ("station", [1.0])}, {"station": np.array(["Bonn"])}).to_netcdf(tmp_path / "1.nc")
+    report = intarsia.ingest(
+        tmp_path / "*.nc", "memory://", concat_dim="station", errors="skip", units="ignore"
+    )
+    assert [file.status for file in report.files] == ["added", "failed"]
+    assert "station" in report.failed[0].reason
+
+
+def test_coordinates_beside_the_axis_that_cannot_be_compared_are_left_out(tmp_path):
+    def write(i, units):
+        coords = {"x": [i], "start": ("x", [1.0 * i], {"units": units})}
+        xr.Dataset({"v": ("x", [1.0 * i])}, coords).to_netcdf(tmp_path / f"{i}.nc")
+
+    write(0, "days since 2000-01-01")
+    write(1, "months since 0000-01-01")
+    report = intarsia.ingest(tmp_path / "*.nc", "memory://", concat_dim="x")
+    assert "cannot be compared" in report.left_out["start"]
+    report = intarsia.ingest(tmp_path / "0.nc", "memory://", concat_dim="x")
+    report = intarsia.ingest(tmp_path / "1.nc", report.repository, concat_dim="x")
+    assert "cannot be compared" in report.left_out["start"]
+    found = opened(report)
+    assert found.v.values.tolist() == [0, 1]
+    assert found.start.values[0] == 0
+
+
 def test_coordinates_in_other_units_are_refused_and_the_others_taken(tmp_path):
     for i, units in enumerate(("m", "m", "feet")):
         write(tmp_path / f"{i}.nc", [i], [float(i)], units, name="depth")

@@ -14,7 +14,7 @@ from tests.cli.test_change import archive
 ELSEWHERE = {"files", "repo", "errors", "branch", "message", "dry_run"}
 """Told by arguments that only some commands have."""
 
-ONLY_PYTHON = {"parser", "progress"}
+ONLY_PYTHON = {"preprocess", "parser", "progress"}
 
 
 def test_every_option_of_ingest_is_on_the_command_line():
@@ -64,6 +64,22 @@ def test_load_coordinate_nulls_and_units(tmp_path):
     succeed("ingest", tmp_path / "other", tmp_path / "x-*.nc", *arguments)
     opened = intarsia.authorize(intarsia.open_repository(tmp_path / "other"))
     assert xr.open_dataset(opened, engine="intarsia").t.values.tolist() == [3, 7]
+
+
+def test_units_attributes_and_variables_that_differ_and_a_schema(tmp_path):
+    for i, (unit, value) in enumerate((("degC", 1.0), ("K", 280.0), ("K", 281.0))):
+        ds = xr.Dataset({"v": (("t", "x"), [[value]], {"units": unit, "by": str(i)})}, {"t": [i]})
+        (ds if i < 2 else ds.assign(w=ds.v)).to_netcdf(tmp_path / f"{i}.nc")
+    arguments = (tmp_path / "store", tmp_path / "?.nc", "--concat-dim", "t")
+    assert "convert_units=True" in failure("ingest", *arguments, code=4)
+    more = ("--convert-units", "--combine-attrs", "drop_conflicts", "--schema", tmp_path / "1.nc")
+    assert "left out: w" in succeed("ingest", *arguments, *more)
+    read = document("read", tmp_path / "store", "v", ":, 0", "--allow", "all")
+    np.testing.assert_allclose(read["values"], [274.15, 280, 281])
+    assert dict(intarsia.open(intarsia.open_repository(tmp_path / "store"), "v").attrs) == {"units": "K"}
+    said = document("ingest", *arguments, *more, "--add-variables")
+    assert [file["status"] for file in said["files"]] == ["unchanged", "unchanged", "extended"]
+    assert said["summary"] == "1 extended, 2 unchanged"
 
 
 @pytest.mark.parametrize(

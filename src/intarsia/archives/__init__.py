@@ -6,10 +6,13 @@ from intarsia.archives.given import from_attribute, from_name
 from intarsia.archives.ingest_report import FileReport, IngestReport, Run, Runs
 from intarsia.archives.ingestion import ingest
 from intarsia.archives.linting import lint
+from intarsia.archives.metadata import FileMetadata, VariableMetadata
 from intarsia.archives.provenance import SourceChunk, SourceFile, SourceFiles, SourcePart, sources
+from intarsia.archives.removal import remove
 
 __all__ = [
     "Drift",
+    "FileMetadata",
     "FileReport",
     "IngestReport",
     "Run",
@@ -18,11 +21,13 @@ __all__ = [
     "SourceFile",
     "SourceFiles",
     "SourcePart",
+    "VariableMetadata",
     "authorize",
     "containers",
     "from_attribute",
     "from_name",
     "ingest",
     "lint",
+    "remove",
     "sources",
 ]

@@ -70,6 +70,23 @@ def claim(file: int, boxes: Sequence[Box], variables: Ints) -> list[Row]:
     ]
 
 
+def unclaimed(rows: Sequence[Row], table: RegionTable) -> list[Row]:
+    """What is left of claims where the table has none.
+
+    >>> table = RegionTable.from_rows(claim(0, [Box((0,), (4,))], np.array([0])), 2)
+    >>> [row.box for row in unclaimed(claim(1, [Box((2,), (6,))], np.array([0])), table)]
+    [Box(start=(4, 0), stop=(6, 1))]
+    """
+    taken = _Taken(table)
+    left = []
+    for row in rows:
+        parts = [row.box]
+        for hit in taken.touching(row.box):
+            parts = [part for each in parts for part in each.without(hit.box)]
+        left += [row.cropped(part)._replace(member_start=row.member_start) for part in parts]
+    return left
+
+
 def settled(
     old: RegionTable, new: RegionTable, policy: str, moments: Mapping[int, float] | None = None
 ) -> Settled:
@@ -91,7 +108,7 @@ def settled(
     there, coming = dict.fromkeys(old.member.tolist()), dict.fromkeys(new.member.tolist())
     if policy == "refuse":
         return _refusing(old, new, list(coming))
-    numbers = [*there, *coming]
+    numbers = list(there | coming)
     if policy in ("last", "newest"):
         numbers.reverse()
     if policy == "newest":  # of equal age, the later one

@@ -71,7 +71,13 @@ def join(
     attrs = dict(meanings[0])
     same = all(_meaning(meaning) == _meaning(attrs) for meaning in meanings)
     if same or any(part.dtype.kind not in "biuf" for part in numbers):
-        dtype = np.result_type(*numbers)
+        try:
+            dtype = np.result_type(*numbers)
+        except TypeError:
+            kinds = _texts({str(part.dtype) for part in numbers})
+            raise IngestError(
+                f"the coordinate {name!r} has the types {kinds}: texts do not go with numbers"
+            ) from None
         parts = [part.astype(dtype, copy=False) for part in numbers]
     else:
         parts, attrs = _encoded_alike(name, numbers, meanings)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.claims import Overlap, Settled, claim, settled
+from intarsia.archives.claims import Overlap, Settled, claim, settled, unclaimed
 from intarsia.archives.coordinates import Joined, join, labels
 from intarsia.archives.places import GrownAxis, Span, appended, boxes, nested, spans, uncovered, union
 from intarsia.array.table import RegionTable
+from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
     from intarsia.archives.ledger import Dataset, Ledger
@@ -95,13 +97,18 @@ class Cube:
         """Boxes of the cube that files lose to new ones which overlap them."""
         if variable not in self.variables:
             return []
-        winners = [each.number for each in self.placed if each.number in self.claims.cut]
+        winners = [
+            each.number
+            for each in self.placed
+            if each.number in self.claims.cut and variable in each.file.variables
+        ]
         number = self.variables.index(variable)
         return [box for winner in winners for box in self.claims.boxes(winner, number)]
 
     def ledger(self, old: Ledger) -> Ledger:
         """The sources, as they will be; members are filled in by whoever writes."""
         new = sorted(self.placed, key=lambda each: each.number)
+        new = [each for each in new if each.number >= len(self.kept)]
         moments = [each.file.identity.modified for each in new]
         members = {name: dict(known) for name, known in old.members.items()}
         return replace(
@@ -133,9 +140,12 @@ class PlacingRules:
 
 def place(
     files: Sequence[ParsedFile], dataset: Dataset, dims: tuple[str, ...], gone: Iterable[int],
-    variables: Sequence[str], rules: PlacingRules,
+    variables: Sequence[str], rules: PlacingRules, known: Mapping[str, int] | None = None,
 ) -> Cube:  # fmt: skip
-    """The places of these files; those of the ledger's entries `gone` are free again."""
+    """The places of these files; those of the ledger's entries `gone` are free again.
+
+    `known` gives the entries of files that stay, and show more than they did.
+    """
     ledger, absent = dataset.ledger, sorted(gone)
     kept = [i for i in range(len(ledger.locations)) if i not in set(absent)]
     old = ledger.claims if ledger.dims else RegionTable.from_rows([], len(dims) + 1)
@@ -151,10 +161,12 @@ def place(
     while True:
         axes, problems = _axes(taken, dataset, dims, old, stays, rules)
         if not problems:
-            cube = _settle(taken, axes, stays, names, free, kept, ledger, rules)
+            entries = {url: int(numbers[i]) for url, i in (known or {}).items()}
+            cube = _settle(taken, axes, stays, names, free, kept, ledger, rules, entries)
             problems = {
-                taken[number - len(kept)].url: _overlap_text(taken[number - len(kept)], overlap, cube, ledger)
-                for number, overlap in cube.claims.refused.items()
+                each.file.url: _overlap_text(each.file, cube.claims.refused[each.number], cube, ledger)
+                for each in cube.placed
+                if each.number in cube.claims.refused
             }
         if not problems:
             cube.refused = refused
@@ -180,8 +192,11 @@ def _axes(
                 file.url: f"it has no coordinate {dim!r}, but the dataset does ({_advice(dim)})"
                 for file in lacking
             }
-        if variables and not lacking and (dataset.is_new or dim in dataset.plain):
-            joined = joined_coordinate(dim, variables, dataset)
+        if not lacking and (dim in dataset.plain or (variables and dataset.is_new)):
+            try:
+                joined = joined_coordinate(dim, variables, dataset)
+            except IngestError:
+                return (), _unjoinable(dim, files, variables, dataset)
             problems = _value_problems(dim, files, joined)
             if problems:
                 return (), problems
@@ -193,7 +208,7 @@ def _axes(
                     for file, steps in zip(files, axis.positions, strict=True)
                     if len(np.unique(steps)) < len(steps)
                 }
-        elif len(dims) == 1:
+        elif len(dims) == 1 or not files:
             axis = appended(dim, length, lengths, removed)
         else:
             problems = _index_problems(dim, files, length, rules, dims)
@@ -248,6 +263,30 @@ def joined_coordinate(
     return join(name, variables, (values, attrs))
 
 
+def _unjoinable(
+    dim: str, files: Sequence[ParsedFile], variables: Sequence[ParsedVariable], dataset: Dataset
+) -> dict[str, str]:
+    """Which files have a coordinate that does not go with that of the dataset, or of the first of them."""
+    problems: dict[str, str] = {}
+    taken: list[ParsedVariable] = []
+    for file, variable in zip(files, variables, strict=True):
+        try:
+            joined_coordinate(dim, [*taken, variable], dataset)
+            taken = [*taken, variable][:1]
+        except IngestError as error:
+            problems[file.url] = str(error)
+    if problems:
+        return problems
+    taken = []  # each of them goes with the first, and yet not all of them together
+    for file, variable in zip(files, variables, strict=True):
+        try:
+            joined_coordinate(dim, [*taken, variable], dataset)
+            taken.append(variable)
+        except IngestError as error:
+            problems[file.url] = str(error)
+    return problems
+
+
 def _value_problems(dim: str, files: Sequence[ParsedFile], joined: Joined) -> dict[str, str]:
     """What is wrong with the coordinates of single files."""
     problems = {}
@@ -267,30 +306,40 @@ def _value_problems(dim: str, files: Sequence[ParsedFile], joined: Joined) -> di
 
 def _settle(
     files: Sequence[ParsedFile], axes: tuple[GrownAxis, ...], stays: RegionTable, names: list[str],
-    free: RegionTable, kept: list[int], ledger: Ledger, rules: PlacingRules,
+    free: RegionTable, kept: list[int], ledger: Ledger, rules: PlacingRules, known: Mapping[str, int],
 ) -> Cube:  # fmt: skip
     for k, axis in enumerate(axes):
         stays, free = axis.moved(stays, k), axis.moved(free, k)
     numbers = {name: i for i, name in enumerate(names)}
-    placed, rows = [], []
+    placed, rows, fresh = [], [], count(len(kept))
+    cut: set[int] = set()
     held: dict[tuple[str, ...], Any] = {}
     for i, file in enumerate(files):
         positions = tuple(axis.positions[i] for axis in axes)
         own = tuple(spans(each) for each in positions)
-        number = len(kept) + i
+        number = known[file.url] if file.url in known else next(fresh)
         placed.append(Placed(file, number, own, positions))
         data = tuple(name for name, v in file.variables.items() if v.role == "data" and name in numbers)
         if data not in held:
             held[data] = np.sort(np.array([numbers[name] for name in data], dtype=np.int64))
-        rows += claim(number, boxes(own), held[data])
+        claims = claim(number, boxes(own), held[data])
+        if file.url in known:  # what others show they go on showing
+            left = unclaimed(claims, stays)
+            if left != claims:
+                cut.add(number)
+            if not left:
+                placed.pop()
+            claims = left
+        rows += claims
     new = RegionTable.from_rows(rows, len(axes) + 1)
     moments = {k: moment for k, i in enumerate(kept) if (moment := ledger.moments[i]) is not None}
     for each in placed:
         if each.file.identity.modified is not None:
             moments[each.number] = each.file.identity.modified.timestamp()
-    claims = settled(stays, new, rules.overlap, moments)
+    settlement = settled(stays, new, rules.overlap, moments)
+    settlement.cut |= cut
     placed.sort(key=lambda each: tuple(min(span.start for span in one) for one in each.spans))
-    return Cube(axes, placed, claims, names, free, kept)
+    return Cube(axes, placed, settlement, names, free, kept)
 
 
 def _overlap_text(file: ParsedFile, overlap: Overlap, cube: Cube, ledger: Ledger) -> str:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
-from math import gcd, prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from intarsia.archives.array_draft import ArrayDraft, drafted_array
 from intarsia.archives.assembled import assemble, spread
-from intarsia.archives.cf import PACKING, Decoding, clean
+from intarsia.archives.cf import PACKING
 from intarsia.archives.combined_attrs import OVERRIDE, WHOLE, Combining
 from intarsia.archives.cube import joined_coordinate, joined_variables, place
-from intarsia.archives.encodings import ChunkSet, chunk_sets_of
-from intarsia.archives.expected import Expected, Rules, widened
-from intarsia.archives.places import Span
-from intarsia.array.box import Box, chunk_grid
-from intarsia.array.values import is_nullable, values_dtype
+from intarsia.archives.expected import Expected, Rules
+from intarsia.archives.stacking import known_stacks
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
@@ -26,117 +20,6 @@ if TYPE_CHECKING:
     from intarsia.archives.cube import Cube, Placed
     from intarsia.archives.ledger import Dataset, Ledger
     from intarsia.archives.parsed import ParsedFile, ParsedVariable, Want
-    from intarsia.archives.stacking import Stack
-    from intarsia.archives.units import Conversion
-    from intarsia.packing import Packing
-
-
-@dataclass(slots=True)
-class Contribution:
-    """What one file contributes to one logical array."""
-
-    file: ParsedFile
-    variable: ParsedVariable
-
-    axes: tuple[int | None, ...]
-    """For every axis of the file's variable: the axis of the array; None if the array has none."""
-
-    spans: tuple[tuple[Span, ...], ...]
-    """Where its elements lie, for every axis of the array."""
-
-    shown: list[Box] | None
-    """Boxes of the array that it shows; None if that is all it has."""
-
-    decoding: Decoding
-    """How its numbers become values…"""
-
-    packing: Packing | None
-    """… and what the manifest says of it; None if they are values, or filters unpack them."""
-
-    chunk_sets: list[ChunkSet]
-    """How its chunks are backed."""
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """Equal for contributions of equal encoding and packing."""
-        return self.variable.name, self.packing, *(chunks.encoding.digest for chunks in self.chunk_sets)
-
-    @property
-    def copied(self) -> int:
-        """Bytes of it that are copied, before compression."""
-        ranges, variable = self.variable.ranges, self.variable
-        if ranges is not None and not any(chunks.by_copy for chunks in self.chunk_sets):
-            return sum(map(len, ranges.inlined.values()))
-        return prod(variable.shape) * variable.dtype.itemsize if self.chunk_sets else 0
-
-    def parts(self, chunk_set: ChunkSet) -> Iterator[tuple[Span, ...]]:
-        """What some of its chunks show: one span for every axis of the array, for each region."""
-        chunks, shape = chunk_set.encoding.chunks, self.variable.shape
-        for box in chunk_set.boxes:
-            if self.shown is None and box.shape == chunk_grid(shape, chunks):  # as nearly always
-                yield from product(*self.spans)
-                continue
-            choices = list(self.spans)
-            for axis, a, b, c, n in zip(self.axes, box.start, box.stop, chunks, shape, strict=True):
-                if axis is not None:
-                    low, high = a * c, min(b * c, n)
-                    found = (span.of_file(low, high) for span in self.spans[axis])
-                    choices[axis] = tuple(span for span in found if span is not None)
-            for combination in product(*choices):
-                if self.shown is None:
-                    yield combination
-                    continue
-                for limits in self.shown:
-                    cut = [s.cut(a, b) for s, (a, b) in zip(combination, limits.bounds, strict=True)]
-                    left = tuple(span for span in cut if span is not None)
-                    if len(left) == len(cut):
-                        yield left
-
-
-@dataclass(slots=True)
-class ArrayDraft:
-    """What happens to one logical array."""
-
-    name: str
-    """Its name in the dataset."""
-
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    """As it will be."""
-
-    growing: tuple[int, ...]
-    """The axes along which the dataset grows, in the order of its dimensions."""
-
-    dtype: np.dtype[Any]
-    """Type of its values."""
-
-    fill_value: Any
-    """What holes read as."""
-
-    attrs: dict[str, Any]
-    """Its attributes, for a new one."""
-
-    lattice: tuple[int, ...]
-    """The lattice of a new one; an existing one is made finer where that is needed."""
-
-    contributions: list[Contribution]
-    """In the order of the axes."""
-
-    parts: dict[str, int | None]
-    """The files' variables that it shows, and where on its first axis, if several are stacked there."""
-
-    nulls: bool = False
-    """Whether its values may be null."""
-
-    def box(self, cell: Box, part: str) -> Box:
-        """A box of the cube as one of the array, for one of its variables."""
-        bounds = [(0, n) for n in self.shape]
-        for axis, ends in zip(self.growing, cell.bounds, strict=True):
-            bounds[axis] = ends
-        step = self.parts[part]
-        if step is not None:
-            bounds[0] = step, step + 1
-        return Box.of(bounds)
 
 
 @dataclass(slots=True)
@@ -214,19 +97,26 @@ class Draft:
 
 
 def make_draft(
-    files: Sequence[ParsedFile], dataset: Dataset, want: Want, rules: Rules, replaced: Mapping[str, int]
-) -> Draft:
-    """Decide everything about these files; `replaced` gives the ledger's entries of those that are in it."""
+    files: Sequence[ParsedFile], dataset: Dataset, want: Want, rules: Rules, entries: Mapping[str, int],
+    extending: Sequence[ParsedFile] = (),
+) -> Draft:  # fmt: skip
+    """Decide everything about these files; `entries` gives the ledger's entries of those that are in it.
+
+    Of these, `files` are replaced, and those that are `extending` the dataset show new variables.
+    """
     dims, known = want.dims, dataset.ledger.dims
     if known and set(known) != set(dims):
         raise IngestError(f"the dataset grows along {_listed(known)}, not along {_listed(dims)}")
     dims = known or dims
     expected = Expected(dims, rules, dataset, want.variables)
+    if rules.schema is not None:
+        expected.declare(rules.schema)
     refused: dict[str, str] = {}
     fitting = []
-    for file in files:
+    more = {file.url: entries[file.url] for file in extending}
+    for file in (*files, *extending):
         try:
-            problem = _steps_problem(file, dims) or expected.problem(file)
+            problem = _steps_problem(file, dims) or expected.problem(file, extends=file.url in more)
         except IngestError as error:
             problem = str(error)
         if problem:
@@ -234,16 +124,27 @@ def make_draft(
         else:
             fitting.append(file)
     spread(fitting, dataset, dims, expected.dropped)
-    gone = [replaced[file.url] for file in fitting if file.url in replaced]
-    cube = place(fitting, dataset, dims, gone, list(expected.data), rules.placing)
+    replaced = entries.keys() - more.keys()
+    gone = [entries[file.url] for file in fitting if file.url in replaced]
+    cube = place(fitting, dataset, dims, gone, list(expected.data), rules.placing, more)
     refused |= cube.refused
     undone = {file.url for file in fitting if file.url in cube.refused and file.url in replaced}
     if undone:  # what cannot take its place must not lose it
         rest = [file for file in files if file.url not in undone]
-        draft = make_draft(rest, dataset, want, rules, replaced)
+        draft = make_draft(rest, dataset, want, rules, entries, extending)
         draft.refused |= {url: refused[url] for url in undone}
         return draft
     return _assembled(cube, dataset, rules, expected, refused)
+
+
+def emptied(dataset: Dataset, gone: Sequence[int]) -> Draft:
+    """The dataset without some of the ledger's entries."""
+    ledger, rules = dataset.ledger, Rules(stacks=known_stacks(dataset))
+    if set(ledger.claims.member.tolist()) <= set(gone):
+        raise IngestError("no other file shows anything, and nothing would be left: delete the group")
+    expected = Expected(ledger.dims, rules, dataset, None)
+    cube = place((), dataset, ledger.dims, gone, ledger.variables, rules.placing)
+    return _assembled(cube, dataset, rules, expected, {})
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -267,7 +168,7 @@ def _assembled(
 ) -> Draft:
     files = [each.file for each in cube.placed]
     names = dict.fromkeys(name for file in files for name, v in file.variables.items() if v.role == "joined")
-    if files:  # what the files lack grows with the axes, too
+    if files or any(axis.removed for axis in cube.axes):  # what the files lack changes with the axes, too
         names |= dict.fromkeys(name for name in dataset.plain if set(dataset.dims(name)) & set(cube.dims))
     joined: dict[str, Assembled] = {}
     left_out = {name: reason for file in reversed(files) for name, reason in file.left_out.items()}
@@ -279,28 +180,40 @@ def _assembled(
             continue
         absent = {file.url for file in lacking}
         having = [each for each in cube.placed if each.file.url not in absent]
-        joined[name], conflict = assemble(
-            name, joined_coordinate(name, variables, dataset, cube), cube, having
-        )
+        try:
+            coordinate, refusal = joined_coordinate(name, variables, dataset, cube), ""
+        except IngestError as error:
+            if name not in dataset.plain:
+                left_out[name] = str(error)
+                continue
+            coordinate, having, refusal = joined_coordinate(name, (), dataset, cube), [], str(error)
+        joined[name], conflict = assemble(name, coordinate, cube, having)
+        conflict = refusal or conflict
         if conflict:
             left_out[name] = conflict
             if dataset.is_new:
                 del joined[name]
     held = {name for file in files for name, variable in file.variables.items() if variable.role == "data"}
-    stacks = {stack.array: stack for name, stack in rules.stacks.items() if name in held}
+    stacks = {
+        stack.array: stack
+        for name, stack in rules.stacks.items()
+        if name in held or stack.array in dataset.logical_groups
+    }
     stacked = {name: (stack.array, stack.parts[name]) for name, stack in rules.stacks.items() if name in held}
     labels_of = {stack.dim: stack.coordinate(dataset) for stack in stacks.values()}
+    owners = {name: rules.stacks[name].array if name in rules.stacks else name for name in expected.data}
     arrays = dict.fromkeys(
-        rules.stacks[name].array if name in rules.stacks else name
-        for name in expected.data
-        if name in held or name in dataset.logical_groups
+        array for name, array in owners.items() if name in held or array in dataset.logical_groups
     )
     combined = Combining(rules.combine_attrs, dataset, rules.stacks)
+    declared = [] if rules.schema is None else [rules.schema.file]
+    for file in declared:
+        combined.add(file)
     for file in sorted(files, key=lambda file: file.url in expected.conversions):  # the array's units first
         combined.add(file)
     static = {
         name: variable
-        for file in reversed(files)
+        for file in reversed([*declared, *files])
         for name, variable in file.variables.items()
         if variable.role == "static" and name not in dataset.plain and name not in expected.dropped
     }
@@ -309,152 +222,16 @@ def _assembled(
             static[name] = known.variable
     draft = Draft(
         cube,
-        arrays={name: _array(name, stacks.get(name), cube, rules, dataset, expected) for name in arrays},
+        arrays={
+            name: drafted_array(name, stacks.get(name), cube, rules, dataset, expected) for name in arrays
+        },
         joined=joined,
         static=static | {dim: variable for dim, variable in labels_of.items() if variable is not None},
         ledger=replace(cube.ledger(dataset.ledger), stacked=dataset.ledger.stacked | stacked),
-        attrs={WHOLE: dict(files[0].attrs)} if files and dataset.is_new else {},
+        attrs={WHOLE: dict([*declared, *files][0].attrs)} if files and dataset.is_new else {},
         refused=refused,
         left_out=left_out,
     )
     if rules.combine_attrs != OVERRIDE and files:
         draft.combine_attrs(combined, dataset)
     return draft
-
-
-def _array(
-    name: str, stack: Stack | None, cube: Cube, rules: Rules, dataset: Dataset, expected: Expected
-) -> ArrayDraft:
-    """How one variable of the new files is backed, or several that are stacked."""
-    parts: dict[str, int | None] = {name: None} if stack is None else dict(stack.parts)
-    given = [
-        (placed, part, placed.file.variables[part])
-        for part in parts
-        for placed in cube.placed
-        if part in placed.file.variables and placed.file.variables[part].role == "data"
-    ]
-    logical = dataset.logical_groups.get(name)
-    nulls = rules.nulls if logical is None else is_nullable(logical.manifest.data_type)
-    decodings = [_decoding(*each, nulls, expected) for each in given]
-    known = next(expected.data[part] for part in parts if part in expected.data)
-    dims, sizes = known.dims, known.sizes | cube.sizes
-    if stack is not None:
-        dims, sizes = (stack.dim, *dims), {**sizes, stack.dim: len(parts)}
-    shape, growing = tuple(sizes[dim] for dim in dims), tuple(dims.index(dim) for dim in cube.dims)
-    if logical is not None:
-        manifest = logical.manifest
-        dtype, fill, lattice = values_dtype(manifest.data_type), manifest.fill_value, manifest.chunk_shape
-        wider = None if nulls or name in rules.dtypes else widened(dtype, {d.values for d in decodings})
-        if wider is not None:
-            dtype, fill = wider, wider.type(fill)
-    else:
-        dtype = rules.dtypes.get(name) or _common_type(decodings)
-        nulls = nulls and dtype.kind in "biuf"
-        fill = dtype.type(np.nan) if dtype.kind in "fc" and not nulls else None
-        lattice = _lattice(dims, shape, growing, [variable for *_, variable in given])
-    whole = tuple((Span(0, size),) for size in shape)
-    same = [each for each in given if _conversion(*each, expected) is None]
-    attrs = _attributes(same) if same else _attributes(given) | {"units": known.units}
-    draft = ArrayDraft(name, dims, shape, growing, dtype, fill, attrs, lattice, [], parts, nulls)
-    for (placed, part, variable), decoding in zip(given, decodings, strict=True):
-        axes, places = _places(placed, variable, dims, whole, cube, expected)
-        step = parts[part]
-        if step is not None:
-            places = ((Span(step, 1),), *places[1:])
-        cells = cube.shown(placed, part)
-        shown = None if cells is None else [draft.box(cell, part) for cell in cells]
-        chunk_sets = chunk_sets_of(variable, decoding, dtype, rules.copy)
-        packing = decoding.packing_in(dtype)
-        draft.contributions.append(
-            Contribution(placed.file, variable, axes, places, shown, decoding, packing, chunk_sets)
-        )
-        if len(chunk_sets) > 1:  # regions then end within the file, at the borders of its chunks
-            grains = {axis: c for axis, c in zip(axes, variable.chunks, strict=True) if axis not in growing}
-            lattice = tuple(gcd(c, grains.get(d, 0)) for d, c in enumerate(lattice))
-        if placed.file.url in expected.turned:
-            lattice = _aligned(lattice, places, shape)
-    draft.lattice = lattice
-    return draft
-
-
-def _conversion(placed: Placed, part: str, _: ParsedVariable, expected: Expected) -> Conversion | None:
-    return expected.conversions.get(placed.file.url, {}).get(part)
-
-
-def _decoding(
-    placed: Placed, part: str, variable: ParsedVariable, nulls: bool, expected: Expected
-) -> Decoding:
-    """How the numbers of a file's variable become values, in the units of the dataset."""
-    decoding = Decoding.of(variable.dtype, variable.attrs, nulls=nulls)
-    conversion = _conversion(placed, part, variable, expected)
-    return decoding if conversion is None else decoding.converted(conversion)
-
-
-def _attributes(given: Sequence[tuple[Placed, str, ParsedVariable]]) -> dict[str, Any]:
-    """Those of the first file; of variables that are stacked, those that all of them have."""
-    firsts = {part: variable.attrs for _, part, variable in reversed(given)}
-    attrs, *others = list(firsts.values())[::-1] or [{}]
-    same = [clean(other) for other in others]
-    return {
-        key: value
-        for key, value in attrs.items()
-        if key not in PACKING
-        and all(key in other and other[key] == clean({key: value}).get(key) for other in same)
-    }
-
-
-def _places(
-    placed: Placed, variable: ParsedVariable, dims: tuple[str, ...], whole: tuple[tuple[Span, ...], ...],
-    cube: Cube, expected: Expected,
-) -> tuple[tuple[int | None, ...], tuple[tuple[Span, ...], ...]]:  # fmt: skip
-    """How the axes of a file's variable are those of the array, and where its elements lie on each."""
-    spans = list(whole)
-    for dim, places in expected.turned.get(placed.file.url, {}).items():
-        if dim in dims:
-            spans[dims.index(dim)] = places
-    for dim, own, steps in zip(cube.dims, placed.spans, placed.positions, strict=True):
-        length = variable.shape[variable.dims.index(dim)]
-        if length < len(steps):  # what a shorter variable lacks is a hole
-            own = tuple(span for each in own if (span := each.of_file(0, length)) is not None)
-        spans[dims.index(dim)] = own
-    if variable.dims == dims:
-        return tuple(range(len(dims))), tuple(spans)
-    return tuple(dims.index(dim) if dim in dims else None for dim in variable.dims), tuple(spans)
-
-
-def _aligned(
-    lattice: tuple[int, ...], spans: Sequence[Sequence[Span]], shape: Sequence[int]
-) -> tuple[int, ...]:
-    """A lattice on which spans begin and end."""
-    finer = []
-    for cell, places, size in zip(lattice, spans, shape, strict=True):
-        borders = (
-            [end for span in places for end in (span.start, span.stop) if end != size] if cell > 1 else []
-        )
-        finer.append(gcd(cell, *borders))
-    return tuple(finer)
-
-
-def _common_type(decodings: Sequence[Decoding]) -> np.dtype[Any]:
-    kinds = {decoding.values for decoding in decodings}
-    if any(isinstance(kind, np.dtypes.StringDType) for kind in kinds):
-        return np.dtypes.StringDType()
-    return np.result_type(*kinds)
-
-
-def _lattice(
-    dims: tuple[str, ...], shape: tuple[int, ...], growing: Sequence[int], given: Sequence[ParsedVariable]
-) -> tuple[int, ...]:
-    """1 along axes that grow; on others the smallest chunk that all are made of, or the whole axis."""
-    chunks = [dict(zip(variable.dims, variable.chunks, strict=True)) for variable in given]
-    lattice = []
-    for d, (dim, size) in enumerate(zip(dims, shape, strict=True)):
-        if d in growing:
-            lattice.append(1)
-            continue
-        grains = {min(c.get(dim, 1), max(size, 1)) for c in chunks}
-        least = min(grains)
-        # a chunk that spans the axis has no border inside it, so nothing has to divide it
-        fits = all(grain % least == 0 or grain == size for grain in grains)
-        lattice.append(least if fits else max(size, 1))
-    return tuple(lattice)

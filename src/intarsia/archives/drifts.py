@@ -13,7 +13,8 @@ from intarsia.archives.coordinates import counts_time, same_values
 from intarsia.words import aligned
 
 if TYPE_CHECKING:
-    from intarsia.archives.draft import ArrayDraft, Contribution, Draft
+    from intarsia.archives.array_draft import ArrayDraft, Contribution
+    from intarsia.archives.draft import Draft
     from intarsia.archives.expected import Rules
     from intarsia.archives.ingest_report import Run
     from intarsia.archives.ledger import Dataset
@@ -115,7 +116,7 @@ def drifts_of(
     placed = [each.file for each in draft.placed]
     _changes(notes, list(runs))
     for array in draft.arrays.values():
-        _lacking(notes, array, placed)
+        _lacking(notes, array, [each.file for each in draft.placed if each.number >= len(draft.cube.kept)])
         units = _units(array, dataset)
         for each in array.contributions:
             _contribution(notes, array, each, units, rules)
@@ -210,7 +211,7 @@ def _contribution(
             words = _turned(places)
             done = "every step goes where its coordinate says"
         else:
-            words = _turned(places) if len(places) > 1 or places[0].length == size else ""
+            words = _turned(places) if len(places) != 1 or places[0].length == size else ""
             done = VIEW
         if words:
             notes.note("order", dim, words, done, url)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from intarsia.archives.ledger import Dataset
     from intarsia.archives.parsed import ParsedFile, ParsedVariable
     from intarsia.archives.places import Span
+    from intarsia.archives.schema import Schema
     from intarsia.archives.stacking import Stack
     from intarsia.archives.units import Conversion
     from intarsia.array.table import Ints
@@ -39,6 +40,9 @@ class Rules:
     missing: str = "raise"
     """What a variable means that a file lacks: `raise` refuses the file, `fill` leaves a hole."""
 
+    add_variables: bool = False
+    """Whether variables become part of the dataset that begin later, or that it did not take."""
+
     units: str = "equal"
     """Whether the units of a variable must be `equal` in all files; `ignore` trusts you."""
 
@@ -53,6 +57,9 @@ class Rules:
 
     combine_attrs: Any = "override"
     """What becomes of attributes in which files differ: a word of xarray's, or a function."""
+
+    schema: Schema | None = None
+    """What was declared, against which files are judged."""
 
     placing: PlacingRules = field(default_factory=PlacingRules)
     """How places are found."""
@@ -80,6 +87,9 @@ class ExpectedVariable:
 
     nulls: bool = False
     """Whether its values may be null."""
+
+    is_declared: bool = False
+    """Whether its data type was declared, so that nothing makes it wider."""
 
 
 class ExpectedValues(NamedTuple):
@@ -143,6 +153,21 @@ class Expected:
             if counts_time(attrs):
                 self.calendars[name] = (calendar_of(attrs), "the dataset")
 
+    def declare(self, schema: Schema) -> None:
+        """Take what was declared for the first file; the dataset, if there is one, has to fit."""
+        problem = self.problem(schema.file, extends=True)
+        if problem:
+            raise IngestError(f"the schema cannot be met: {problem}")
+        for name, dtype in schema.dtypes.items():
+            known = self.data.get(name)
+            if known is None:
+                continue
+            if known.dtype not in (None, dtype):
+                raise IngestError(
+                    f"the schema says that {name!r} is {dtype}; in the dataset it is {known.dtype}"
+                )
+            self.data[name] = replace(known, dtype=dtype, is_declared=True)
+
     def _unstack(self, known: ExpectedVariable, parts: Sequence[str]) -> None:
         """What is expected of variables that are stacked; each may have units of its own."""
         dim = self.rules.stacks[parts[0]].dim
@@ -160,7 +185,7 @@ class Expected:
             stack = self.rules.stacks.get(name)
             first = variable if stack is None else firsts.setdefault(stack.array, variable)
             if variable.sizes != first.sizes:
-                own, other = (_axes(each.dims, each.shape) for each in (variable, first))
+                own, other = (_axes(each.sizes, each.sizes.values()) for each in (variable, first))
                 return f"{name!r} has the axes {own}, but {first.name!r}, which it is stacked with, {other}"
         return ""
 
@@ -176,12 +201,16 @@ class Expected:
     def _along(self) -> str:
         return " and ".join(map(repr, self.dims))
 
-    def problem(self, file: ParsedFile) -> str:
-        """Why this file does not fit; empty if it does, and then it is part of what is expected."""
+    def problem(self, file: ParsedFile, extends: bool = False) -> str:
+        """Why this file does not fit; empty if it does, and then it is part of what is expected.
+
+        One that `extends` the dataset is there already, and holds nothing but what is new of it.
+        """
         data = {name: v for name, v in file.variables.items() if v.role == "data"}
         if not data and not self.data:
             return f"it has no variable along {self._along()}"
-        problem = self._missing(data) or self._units(file) or self._calendar(file) or self._grid(file)
+        problem = "" if extends else self._missing(data)
+        problem = problem or self._units(file) or self._calendar(file) or self._grid(file)
         problem = problem or self._unlike(data) or self.attributes.problem(file)
         for name, variable in data.items():
             if not problem and (name in self.data or self._takes(name)):
@@ -193,7 +222,7 @@ class Expected:
     def _takes(self, name: str) -> bool:
         """Whether a variable that was not seen before becomes part of the dataset."""
         known = not self.data or self.rules.missing == "fill" or name in (self.wanted or ())
-        return known or self._sibling(name) is not None
+        return known or self.rules.add_variables or self._sibling(name) is not None
 
     def _missing(self, data: Mapping[str, ParsedVariable]) -> str:
         if self.rules.missing == "fill":
@@ -243,7 +272,7 @@ class Expected:
 
     def _grid(self, file: ParsedFile) -> str:
         """What is wrong with coordinates that should be the same everywhere; turned axes are noted."""
-        axes = {dim for v in file.variables.values() if v.role == "data" for dim in v.dims}
+        axes = {dim for v in file.variables.values() if v.role == "data" for dim in v.sizes}
         listed = {
             name for v in file.variables.values() for name in str(v.attrs.get("coordinates", "")).split()
         }
@@ -309,7 +338,7 @@ class Expected:
             known = replace(known, units=None, dtype=None)
         if not self._fits(variable, known):
             expected = _axes(known.dims, [known.sizes.get(dim, -1) for dim in known.dims])
-            own = _axes(variable.dims, variable.shape)
+            own = _axes(variable.sizes, variable.sizes.values())
             return f"{name!r} has the axes {own}, but {known.source} has {expected}"
         units = units_of(variable.attrs)
         if known.units is not None and units != known.units and self.rules.units == "equal":
@@ -330,19 +359,19 @@ class Expected:
             known.dtype is not None
             and name not in self.rules.dtypes
             and not np.can_cast(values, known.dtype, "safe")
-            and widened(known.dtype, [values]) is None
+            and (known.is_declared or widened(known.dtype, [values]) is None)
         ):
             return (
-                f"{name!r} has values of type {values}, which the dataset's {known.dtype} cannot "
+                f"{name!r} has values of type {values}, which {known.dtype} of {known.source} cannot "
                 f"hold without loss (dtype={{{name!r}: {str(known.dtype)!r}}} rounds them)"
             )
         return ""
 
     def _fits(self, variable: ParsedVariable, known: ExpectedVariable) -> bool:
         """Whether a variable has the same axes, in any order; those of length 1 may come and go."""
-        if variable.dims == known.dims and self._fixed(variable.dims, variable.shape) == known.sizes:
-            return True
         own = variable.sizes
+        if tuple(own) == known.dims and self._fixed(own, own.values()) == known.sizes:
+            return True
         extra = [n for dim, n in own.items() if dim not in known.dims]
         fixed = {dim: own.get(dim, 1) for dim in known.sizes}
         return set(self.dims) <= own.keys() and all(n == 1 for n in extra) and fixed == known.sizes
@@ -350,13 +379,13 @@ class Expected:
     def _learn(self, file: ParsedFile, data: Mapping[str, ParsedVariable]) -> None:
         for name, variable in data.items():
             if name not in self.data and (self._takes(name) or not self.settled):
-                sizes = self._fixed(variable.dims, variable.shape)
+                own = variable.sizes
+                sizes = self._fixed(own, own.values())
                 units, nulls = units_of(variable.attrs), self.rules.nulls
-                self.data[name] = ExpectedVariable(variable.dims, sizes, units, None, file.url, nulls)
+                self.data[name] = ExpectedVariable(tuple(own), sizes, units, None, file.url, nulls)
             elif name not in self.data:
-                self.dropped[name] = (
-                    f"the dataset does not have it, but {file.url} does (missing='fill' takes it)"
-                )
+                words = f"the dataset does not have it, but {file.url} does (add_variables=True adds it)"
+                self.dropped.setdefault(name, words)
         self.settled = True
         self.attributes.add(file)
         for name, variable in file.variables.items():
@@ -389,5 +418,5 @@ def widened(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype
     return common if exact else None
 
 
-def _axes(dims: Sequence[str], shape: Sequence[int]) -> str:
+def _axes(dims: Iterable[str], shape: Iterable[int]) -> str:
     return "(" + ", ".join(f"{d}={n if n >= 0 else '…'}" for d, n in zip(dims, shape, strict=True)) + ")"

@@ -1,4 +1,4 @@
-"""What tells the place of a file beside its axes: nested lists, names, attributes; and which axes matter."""
+"""What a caller says of files: their dimensions, and what tells the place of each beside its axes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from intarsia.archives.coordinates import counts_time
 from intarsia.archives.drift import is_longitude, located
-from intarsia.archives.parsed import Description, lacking, roles
+from intarsia.archives.parsed import descriptions, lacking, roles
 from intarsia.archives.units import in_units, units_of
 from intarsia.errors import IngestError
 
@@ -84,6 +84,35 @@ def _number(text: str) -> Any:
     return text
 
 
+def named_dims(
+    concat_dim: str | Sequence[str] | None, combine: str | None, told: Mapping[str, Told]
+) -> tuple[str, ...]:
+    """The dimensions that were named; none if the files' coordinates are to tell."""
+    if combine not in (None, "nested", "by_coords"):
+        raise IngestError(f"combine={combine!r} is not one of 'nested', 'by_coords'")
+    if concat_dim is None and combine == "by_coords":
+        return ()
+    named = (concat_dim,) if isinstance(concat_dim, str) else tuple(concat_dim or ())
+    dims = named + tuple(dim for dim in told if dim not in named)
+    if not dims or len(set(dims)) < len(dims) or not all(isinstance(dim, str) and dim for dim in dims):
+        raise IngestError(
+            f"concat_dim={concat_dim!r}: name one dimension, or several that differ; "
+            "combine='by_coords' takes those whose coordinates differ between files"
+        )
+    return dims
+
+
+def named_dtypes(dtype: Any, want: Want) -> dict[str, np.dtype[Any]]:
+    """The data types that were asked for, by variable."""
+    if dtype is None:
+        return {}
+    if isinstance(dtype, Mapping):
+        return {str(name): np.dtype(kind) for name, kind in dtype.items()}
+    if want.variables is None:
+        raise IngestError("name the variables that a dtype is for: dtype={'name': 'float32'}")
+    return {name: np.dtype(dtype) for name in want.variables}
+
+
 def listed(files: Any, sources: Sources) -> tuple[list[str], dict[str, tuple[int, ...]]]:
     """URLs of everything that was named; and of files in nested lists the place of each."""
     if isinstance(files, str | os.PathLike):
@@ -124,7 +153,7 @@ def differing(
         }
         for variable in file.variables.values():
             if variable.role == "data":
-                axes |= dict.fromkeys(variable.dims)
+                axes |= dict.fromkeys(variable.sizes)
         for name, variable in file.variables.items():
             is_axis = variable.dims == (name,)
             is_scalar = not variable.dims and (name in mentioned or counts_time(variable.attrs))
@@ -147,9 +176,7 @@ def as_wanted(file: ParsedFile, want: Want) -> ParsedFile | None:
 
     None if a variable has to be loaded now, so that the file has to be parsed again.
     """
-    described: Mapping[str, Description] = {
-        name: Description(v.dims, v.shape, v.attrs, v.dtype, v.is_text) for name, v in file.variables.items()
-    }
+    described = descriptions(file)
     taken, left_out = roles(described, want)
     variables = {}
     for name, role in taken.items():

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from intarsia.archives.coordinates import labels
 from intarsia.archives.drifts import Drift, drifts_text
 from intarsia.words import size_text
 
 if TYPE_CHECKING:
-    from intarsia.archives.draft import Contribution, Draft
+    from intarsia.archives.array_draft import Contribution
+    from intarsia.archives.draft import Draft
 
-type Status = Literal["added", "replaced", "unchanged", "failed"]
+type Status = Literal["added", "replaced", "extended", "unchanged", "failed"]
+
+CHANGES: tuple[Status, ...] = ("added", "replaced", "extended")
+"""What a file does to the dataset."""
 
 SHOWN_FILES = 10
 SHOWN_RUNS = 40
@@ -32,7 +36,7 @@ class FileReport:
     """Where it is."""
 
     status: Status
-    """`added`, `replaced`, `unchanged` (it is in the dataset already) or `failed`."""
+    """`added`, `replaced`, `extended` (it was there, and shows more now), `unchanged` or `failed`."""
 
     start: int | None = None
     """Its first step along the concatenation axis."""
@@ -195,9 +199,9 @@ class IngestReport:
     @property
     def summary(self) -> str:
         """One line: what became of the files, how much was copied, which variables were left out."""
-        counts = [(status, len(self.of(status))) for status in ("added", "replaced", "unchanged", "failed")]
+        counts = [(status, len(self.of(status))) for status in get_args(Status.__value__)]
         text = ", ".join(f"{count} {status}" for status, count in counts if count) or "no files"
-        parts = [text if self.of("added") or self.of("replaced") else f"nothing to do: {text}"]
+        parts = [text if any(map(self.of, CHANGES)) else f"nothing to do: {text}"]
         if self.copied:
             parts.append(f"{size_text(self.copied)} copied")
         if self.left_out:

@@ -13,7 +13,6 @@ from dataclasses import replace as with_fields
 from typing import Any, Literal
 
 import icechunk
-import numpy as np
 
 from intarsia._icechunk import safe_store
 from intarsia.archives.claims import POLICIES
@@ -23,14 +22,16 @@ from intarsia.archives.cube import PlacingRules
 from intarsia.archives.draft import Draft, make_draft
 from intarsia.archives.drifts import drifts_of
 from intarsia.archives.expected import Rules
-from intarsia.archives.given import Told, as_wanted, differing, listed
+from intarsia.archives.given import Told, as_wanted, differing, listed, named_dims, named_dtypes
 from intarsia.archives.groups import ALL, Bare, Groups, joined_path, merged
 from intarsia.archives.ingest_report import FileReport, IngestReport, Runs, runs_of
 from intarsia.archives.ledger import Dataset
 from intarsia.archives.locations import Sources
-from intarsia.archives.parsed import Failure, ParsedFile, Want
+from intarsia.archives.metadata import Preprocess
+from intarsia.archives.parsed import Failure, ParsedFile, Want, without_data
 from intarsia.archives.parsing import made_alike, parse_all, parse_one
 from intarsia.archives.proof import unopened
+from intarsia.archives.schema import schema_of
 from intarsia.archives.stacking import stacks_of
 from intarsia.archives.writer import Writer
 from intarsia.errors import IngestError, RepositoryNotFoundError
@@ -50,12 +51,15 @@ def ingest(
     dims: Mapping[str, Told] | None = None,
     stack: Mapping[str, Any] | None = None,
     rename: Mapping[str, str] | None = None,
+    preprocess: Preprocess | None = None,
+    schema: Any = None,
     variables: Iterable[str] | None = None,
     group: str = "",
     source_group: str = "",
     copy: Literal["needed", "all", "never"] = "needed",
     errors: Literal["raise", "skip"] = "raise",
     missing: Literal["raise", "fill"] = "raise",
+    add_variables: bool = False,
     units: Literal["equal", "ignore"] = "equal",
     convert_units: bool = False,
     combine_attrs: Rule = "override",
@@ -87,8 +91,9 @@ def ingest(
     (`lint` is a dry run that needs no repository).
 
     `errors="skip"` leaves bad files out and takes the rest; the report says why. `copy` says whether data
-    that cannot be referenced are copied. `missing="fill"` lets files lack a variable. `replace=True` takes
-    files again that changed. With `nulls=True` missing values are null instead of NaN, and integers stay
+    that cannot be referenced are copied. `missing="fill"` lets files lack a variable; `add_variables=True`
+    adds those that begin later, and those of named files that are there already. `replace=True` takes files
+    again that changed. With `nulls=True` missing values are null instead of NaN, and integers stay
     integers. `coordinate` gives the coordinate of a file that has none, from its URL. `convert_units=True`
     converts units that differ by a factor and an offset (°C and K, hPa and Pa) to those of the first file, on
     reading; `units="ignore"` takes the numbers as they are. `combine_attrs` says what becomes of attributes
@@ -102,7 +107,10 @@ def ingest(
     `first`, the `last` or the `newest`. Axes that are reversed, rolled or transposed are seen as those of the
     first file; coordinates count as equal that differ by no more than `tolerance`. Several variables become
     one array along a new dimension with `stack={"CMI": ("band", ["CMI_C01", "CMI_C02"])}`. `rename` says how
-    variables and dimensions of files are called in the dataset: `{"latitude": "lat"}`.
+    variables and dimensions of files are called in the dataset: `{"latitude": "lat"}`. `preprocess` is a
+    function from the metadata of a file to what should be ingested, see `intarsia.archives.FileMetadata`.
+    Files are judged against the first of them, or against a `schema`: a file, an `xarray.Dataset`, or a
+    dictionary as `xarray.Dataset.to_dict` gives it.
 
     `group` is where the dataset goes in the repository. `source_group` is the group of every file that holds
     the variables, such as "PRODUCT"; "*" takes all groups, each as a dataset of its own at its own path, for
@@ -124,9 +132,10 @@ def ingest(
     ((3, 4), [2.0, 2.0, 2.0, 2.0], 1)
     """
     told = dict(dims or {})
-    along = _dims(concat_dim, combine, told)
+    along = named_dims(concat_dim, combine, told)
     chosen = None if variables is None else tuple(variables)
-    want = Want(along, chosen, tuple(load), tuple((rename or {}).items()), source_group.strip("/"))
+    names = tuple((rename or {}).items())
+    want = Want(along, chosen, tuple(load), names, source_group.strip("/"), preprocess)
     if coordinate is not None and len(along) != 1:
         raise IngestError("coordinate= is for one dimension; for several, dims={'name': …} says which")
     for name, value, allowed in (
@@ -141,7 +150,7 @@ def ingest(
             raise IngestError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
     if convert_units and units == "ignore":
         raise IngestError("units='ignore' takes numbers as they are, and convert_units=True does not: choose")
-    dtypes, stacks = _dtypes(dtype, want), stacks_of(stack)
+    dtypes, stacks = named_dtypes(dtype, want), stacks_of(stack)
     if repo is None and not dry_run:
         raise IngestError("say where to: a repository or its path is needed (a dry run can do without)")
     sources = Sources(storage_options)
@@ -149,8 +158,13 @@ def ingest(
     if not urls:
         raise IngestError(f"no file matches {files!r}")
     placing = PlacingRules(overlap, tolerance, places)
-    rules = Rules(copy, missing, units, convert_units, dtypes, nulls, combine_attrs, placing, stacks)
-    ingestion = Ingestion(repo, urls, sources, want, rules, parser, group, branch, errors, replace, told)
+    rules = Rules(
+        copy, missing, add_variables, units, convert_units, dtypes, nulls, combine_attrs,
+        placing=placing, stacks=stacks,
+    )  # fmt: skip
+    ingestion = Ingestion(
+        repo, urls, sources, want, rules, parser, group, branch, errors, replace, told, schema
+    )
     if want.group == ALL:
         ingestion.spread()
     for other in ingestion.beside:
@@ -161,36 +175,8 @@ def ingest(
     return report
 
 
-def _dims(
-    concat_dim: str | Sequence[str] | None, combine: str | None, told: Mapping[str, Told]
-) -> tuple[str, ...]:
-    """The dimensions that were named; none if the files' coordinates are to tell."""
-    if combine not in (None, "nested", "by_coords"):
-        raise IngestError(f"combine={combine!r} is not one of 'nested', 'by_coords'")
-    if concat_dim is None and combine == "by_coords":
-        return ()
-    named = (concat_dim,) if isinstance(concat_dim, str) else tuple(concat_dim or ())
-    dims = named + tuple(dim for dim in told if dim not in named)
-    if not dims or len(set(dims)) < len(dims) or not all(isinstance(dim, str) and dim for dim in dims):
-        raise IngestError(
-            f"concat_dim={concat_dim!r}: name one dimension, or several that differ; "
-            "combine='by_coords' takes those whose coordinates differ between files"
-        )
-    return dims
-
-
-def _dtypes(dtype: Any, want: Want) -> dict[str, np.dtype[Any]]:
-    if dtype is None:
-        return {}
-    if isinstance(dtype, Mapping):
-        return {str(name): np.dtype(kind) for name, kind in dtype.items()}
-    if want.variables is None:
-        raise IngestError("name the variables that a dtype is for: dtype={'name': 'float32'}")
-    return {name: np.dtype(dtype) for name in want.variables}
-
-
 @dataclass(frozen=True)
-class _Written:
+class Written:
     """A draft that is written, but not committed."""
 
     session: icechunk.Session
@@ -229,6 +215,9 @@ class Ingestion:
     told: Mapping[str, Told] = field(default_factory=dict)
     """Where coordinates come from that are not in the files."""
 
+    schema: Any = None
+    """What the caller declared, against which files are judged."""
+
     beside: list["Ingestion"] = field(init=False, default_factory=list)
     """Datasets of other groups of the files, which are committed together with this one."""
 
@@ -240,6 +229,9 @@ class Ingestion:
 
     parsed: list[ParsedFile] = field(init=False, default_factory=list)
     """Files that could be parsed."""
+
+    again: list[ParsedFile] = field(init=False, default_factory=list)
+    """Files that the dataset holds already, parsed again for variables that it does not have."""
 
     failures: dict[str, str] = field(init=False, default_factory=dict)
     """Files that could not, and why."""
@@ -273,19 +265,25 @@ class Ingestion:
     ) -> int:
         """Parse what the dataset does not hold yet. Returns the steps of the whole, of which one is left."""
         self.unchanged, changed = self._compared()
-        fresh = [url for url in self.urls if url not in self.unchanged]
+        known = set() if self.rules.add_variables else self.unchanged
+        fresh = [url for url in self.urls if url not in known]
         steps = len(fresh) + 1  # parsing every file, and the commit
         progress(0, steps)
         results = self._parsed(fresh, workers)
         for done, parsed in enumerate(results, start=1):
             result = made_alike(parsed, self.want.dims, self.told, coordinate)
-            if not isinstance(result, ParsedFile):
+            if isinstance(result, ParsedFile) and result.url in self.unchanged:
+                self.again.append(result)
+            elif not isinstance(result, ParsedFile):
                 self.failures[result.url] = result.reason
             elif self.replace or result.url not in changed:
                 self.parsed.append(result)
             else:
                 self.failures[result.url] = "it changed since it was ingested (replace=True takes it again)"
             progress(done, steps)
+        if self.schema is not None:  # only now it is known along which dimensions files follow one another
+            declared = schema_of(self.schema, self.want, self.sources, self.parser, self.told)
+            self.rules = with_fields(self.rules, schema=declared)
         return steps
 
     def _parsed(self, urls: list[str], workers: int | Executor | None) -> Iterable[ParsedFile | Failure]:
@@ -359,9 +357,9 @@ class Ingestion:
         repo = repo or self._opened(create=True)
         assert repo is not None
         commit = Commit(repo, self.branch, message or "ingest")
-        attempts: list[tuple[IngestReport, _Written | str]] = []
+        attempts: list[tuple[IngestReport, Written | str]] = []
 
-        def prepare() -> _Written | str:
+        def prepare() -> Written | str:
             nonlocal ready
             report, prepared = self._written(commit.repo, ready)
             ready = None  # it was written into, and somebody was faster
@@ -375,7 +373,7 @@ class Ingestion:
 
     def _written(
         self, repo: icechunk.Repository, ready: tuple[Draft, set[str]] | None = None
-    ) -> tuple[IngestReport, _Written | str]:
+    ) -> tuple[IngestReport, Written | str]:
         """Draft everything and write it into a session; if nothing is new, that is the snapshot as it is.
 
         `ready` is the draft of a new dataset, if there is one already.
@@ -411,7 +409,7 @@ class Ingestion:
             if not bad:
                 for bare in self.bare:
                     bare.write(store, self.above, dict(zip(reports, drafts, strict=True)))
-                return report, _Written(session)
+                return report, Written(session)
             ready = None  # with what was left out, everything may be different
 
     def _drafted_together(self, datasets: Sequence[Dataset]) -> list[tuple[Draft, set[str]]]:
@@ -442,7 +440,8 @@ class Ingestion:
                     f"written: {why}"
                 )
             parts = [part for part, stack in self.rules.stacks.items() if stack.array == name] or [name]
-            for file in self.parsed:
+            declared = [] if self.rules.schema is None else [self.rules.schema.file]
+            for file in (*self.parsed, *self.again, *declared):
                 for part in parts:
                     if file.variables.pop(part, None) is not None:
                         file.left_out[part] = why
@@ -456,7 +455,10 @@ class Ingestion:
         entries = {url: i for i, url in enumerate(dataset.ledger.locations)}
         twice = set() if self.replace else {file.url for file in self.parsed if file.url in entries}
         files = [file for file in self.parsed if file.url not in twice]
-        draft = make_draft(files, dataset, self.want, self.rules, entries)
+        known = [(file, entries[file.url]) for file in self.again if file.url in entries]
+        parted = [without_data(file, dataset.ledger.shown(number)) for file, number in known]
+        extending = [file for file in parted if any(v.role == "data" for v in file.variables.values())]
+        draft = make_draft(files, dataset, self.want, self.rules, entries, extending)
         draft.refused |= self.failures
         return draft, self.unchanged | twice
 
@@ -478,7 +480,9 @@ class Ingestion:
         files = []
         for url in self.urls:
             if url in placed:
-                status: Any = "replaced" if url in before else "added"
+                status: Any = "added"
+                if url in before:
+                    status = "extended" if url in unchanged else "replaced"
                 files.append(FileReport(url, status, *placed[url], copied.get(url, "")))
             elif url in draft.refused:
                 files.append(FileReport(url, "failed", reason=draft.refused[url]))

@@ -97,6 +97,12 @@ class Ledger:
         moments: list[float | None] = [None] * len(locations)
         return cls((dim,), locations, document["contents"], moments, list(members), table, members)
 
+    def shown(self, number: int) -> set[str]:
+        """The variables of which a source shows something."""
+        rows = np.flatnonzero(self.claims.member == number)
+        ends = zip(self.claims.start[rows, -1].tolist(), self.claims.stop[rows, -1].tolist(), strict=True)
+        return {name for a, b in ends for name in self.variables[a:b]}
+
     def write(self, group: zarr.Group) -> None:
         """Put the ledger in its place."""
         claims = self.claims

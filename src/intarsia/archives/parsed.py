@@ -53,6 +53,9 @@ class Want:
     group: str = ""
     """The group of every file that holds the variables."""
 
+    preprocess: Any = None
+    """A function of the caller's, from the metadata of a file to what should be ingested."""
+
     def in_file(self, described: Mapping[str, Description]) -> Want:
         """The same, in the names that a file has."""
         if not self.rename:
@@ -168,6 +171,12 @@ class ParsedVariable:
     is_text: bool = False
     """Whether it is stored as characters, or texts of a fixed length."""
 
+    seen: tuple[str, ...] | None = None
+    """The axes that are to be seen of it, in their order; None for all as they are stored."""
+
+    picks: Mapping[str, Any] = field(default_factory=dict)
+    """Of axes that are seen in part: which of the stored elements; of one that is dropped, its one index."""
+
     @property
     def loaded(self) -> np.ndarray[Any, Any]:
         """The values of a variable that was loaded."""
@@ -176,8 +185,15 @@ class ParsedVariable:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Sizes of the axes, by name."""
-        return dict(zip(self.dims, self.shape, strict=True))
+        """Sizes of the axes that are seen, by name."""
+        stored = dict(zip(self.dims, self.shape, strict=True))
+        if self.seen is None:
+            return stored
+        return {dim: len(self.picks[dim]) if dim in self.picks else stored[dim] for dim in self.seen}
+
+    def dropped_index(self, axis: int) -> int:
+        """The one index on a stored axis that is not seen."""
+        return int(self.picks.get(self.dims[axis], 0))
 
 
 @dataclass(slots=True)
@@ -210,9 +226,9 @@ class ParsedFile:
     def lengths(self, dim: str) -> dict[str, int]:
         """How many steps along a dimension each variable has that runs along it."""
         return {
-            name: variable.shape[variable.dims.index(dim)]
+            name: variable.sizes[dim]
             for name, variable in self.variables.items()
-            if variable.role != "static" and dim in variable.dims
+            if variable.role != "static" and dim in variable.sizes
         }
 
     def steps(self, dim: str) -> int:
@@ -224,6 +240,17 @@ class ParsedFile:
         return lengths.get(dim, max(lengths.values(), default=0))
 
 
+def without_data(file: ParsedFile, known: Iterable[str]) -> ParsedFile:
+    """A file without those of its data variables that are known."""
+    names = set(known)
+    variables = {
+        name: variable
+        for name, variable in file.variables.items()
+        if variable.role != "data" or name not in names
+    }
+    return replace(file, variables=variables)
+
+
 def renamed(file: ParsedFile, rename: tuple[tuple[str, str], ...]) -> ParsedFile:
     """A file with the names that the dataset has; variables remember how they are called in the file."""
     if not rename:
@@ -231,6 +258,9 @@ def renamed(file: ParsedFile, rename: tuple[tuple[str, str], ...]) -> ParsedFile
     now = dict(rename)
     for variable in file.variables.values():
         variable.dims = tuple(now.get(dim, dim) for dim in variable.dims)
+        variable.picks = {now.get(dim, dim): picked for dim, picked in variable.picks.items()}
+        if variable.seen is not None:
+            variable.seen = tuple(now.get(dim, dim) for dim in variable.seen)
         for key in MENTIONS:
             text = variable.attrs.get(key)
             if isinstance(text, str):
@@ -312,6 +342,19 @@ def roles(described: Mapping[str, Description], want: Want) -> tuple[dict[str, R
         else:
             taken[name] = "static"
     return taken, {name: reason for name, reason in left_out.items() if name in needed}
+
+
+def roles_of(file: ParsedFile, want: Want) -> dict[str, Role]:
+    """What becomes of the variables of a file that was parsed for other dimensions."""
+    return roles(descriptions(file), want)[0]
+
+
+def descriptions(file: ParsedFile) -> dict[str, Description]:
+    """What the variables of a file are, as they are seen."""
+    return {
+        name: Description(tuple(v.sizes), tuple(v.sizes.values()), v.attrs, v.dtype, v.is_text)
+        for name, v in file.variables.items()
+    }
 
 
 def _mentioned(variables: Iterable[Description]) -> set[str]:

@@ -18,6 +18,7 @@ from intarsia.archives.coordinates import counts_time
 from intarsia.archives.encodings import depends_on_axes, with_axis_before
 from intarsia.archives.hdf5 import HDF5
 from intarsia.archives.locations import Sources, local_path, scheme_of
+from intarsia.archives.metadata import as_stored, preprocessed
 from intarsia.archives.parsed import Failure, ParsedFile, ParsedVariable, Want, renamed
 from intarsia.archives.tiff import TIFFParser
 from intarsia.archives.virtual import N5_ATTRIBUTES, N5Parser, VirtualFormat, is_n5
@@ -123,10 +124,15 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
         before = sources.identity(url)
         if before.size == 0:
             return Failure(url, "the file is empty")
-        found = format_of(url, sources, parser, want.group).parse(url, sources, want)
-        if found.groups:
-            return Failure(url, _words_of_groups(found, want))
-        parsed = renamed(found, want.rename)
+        format = format_of(url, sources, parser, want.group)
+
+        def parse(want: Want) -> ParsedFile:
+            found = format.parse(url, sources, want)
+            if found.groups:
+                raise IngestError(_words_of_groups(found, want))
+            return renamed(found, want.rename)
+
+        parsed = parse(want) if want.preprocess is None else preprocessed(parse, want)
         if parsed.identity != before:
             return Failure(url, "the file changed while it was read")
         problem = _beyond_the_end(parsed)
@@ -251,6 +257,8 @@ def _with_new_axis(variable: ParsedVariable, dim: str) -> None:
     reason = depends_on_axes(variable) if variable.ranges is not None else ""
     variable.dims, variable.shape = (dim, *variable.dims), (1, *variable.shape)
     variable.chunks = (1, *variable.chunks)
+    if variable.seen is not None:
+        variable.seen = (dim, *variable.seen)
     ranges = variable.ranges
     if reason:
         variable.ranges, variable.reason = None, reason
@@ -265,12 +273,7 @@ def _with_new_axis(variable: ParsedVariable, dim: str) -> None:
 
 
 def _coordinate(dim: str, values: np.ndarray[Any, Any]) -> ParsedVariable:
-    attrs: dict[str, Any] = {}
-    if values.dtype.kind == "M":
-        values = values.astype("datetime64[ns]").astype("i8")
-        attrs = {"units": "nanoseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
-    elif values.dtype.kind in "US":
-        values = values.astype(np.dtypes.StringDType())
+    values, attrs = as_stored(values)
     return ParsedVariable(dim, "joined", (dim,), values.shape, attrs, values.dtype, values=values)
 
 

@@ -106,6 +106,21 @@ Span(start=1, length=2, first=5, stride=-1))
     return tuple(found)
 
 
+def through(places: Sequence[Span], picked: Ints) -> tuple[Span, ...]:
+    """Spans of steps that are only some of what a file stores: the same, of the stored ones.
+
+    >>> through([Span(10, 3)], np.array([4, 5, 9]))
+    (Span(start=10, length=2, first=4, stride=1), Span(start=12, length=1, first=9, stride=1))
+    """
+    found = []
+    for span in places:
+        stored = picked[span.first + span.stride * np.arange(span.length)]
+        for run in spans(stored):  # in the order of the axis; `first` counts along it
+            at = run.first if run.stride > 0 else run.first - run.length + 1
+            found.append(Span(span.start + at, run.length, int(stored[at]), run.stride))
+    return tuple(found)
+
+
 @dataclass
 class GrownAxis:
     """One dimension that grows: what is there, what goes, what comes."""

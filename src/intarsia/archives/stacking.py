@@ -72,6 +72,20 @@ class Stack:
         return None
 
 
+def known_stacks(dataset: Dataset) -> dict[str, Stack]:
+    """The stacks that a dataset has, by the name of each variable in them."""
+    found: dict[str, Stack] = {}
+    for array in dict.fromkeys(array for array, _ in dataset.ledger.stacked.values()):
+        names = dataset.logical_groups[array].manifest.dimension_names or ("",)
+        labels = dataset.values(str(names[0]))
+        # a variable that no file has yet has a step, and no name that anybody knows
+        parts = {f"{array}[{step}]": step for step in range(len(labels))}
+        steps = {name: step for name, (owner, step) in dataset.ledger.stacked.items() if owner == array}
+        parts = {name: i for name, i in parts.items() if i not in steps.values()} | steps
+        found |= dict.fromkeys(parts, Stack(array, str(names[0]), parts, labels))
+    return found
+
+
 def stacks_of(given: Mapping[str, Any] | None) -> dict[str, Stack]:
     """The stacks that a caller asked for, by the name of each variable in them."""
     found: dict[str, Stack] = {}

@@ -17,7 +17,7 @@ from intarsia.array.orientation import MemberAxis, View
 from intarsia.array.table import NONE, RegionTable, Row
 
 if TYPE_CHECKING:
-    from intarsia.archives.draft import ArrayDraft, Contribution
+    from intarsia.archives.array_draft import ArrayDraft, Contribution
     from intarsia.archives.encodings import ChunkSet, SourceEncoding
     from intarsia.archives.places import Span
     from intarsia.array.packings import Packings
@@ -120,6 +120,7 @@ class Stretches:
             place, offsets = [0] * len(array.dims), [0] * len(contribution.axes)
             for k, axis in enumerate(contribution.axes):
                 if axis is None:
+                    offsets[k] = contribution.variable.dropped_index(k)
                     continue
                 span, cell = spans[axis], array.lattice[axis]
                 first = span.first + (stretch.start if k == member.axis else 0)

@@ -15,9 +15,10 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.group import GroupMetadata
 
 from intarsia._compat import sync
+from intarsia.archives.array_draft import ArrayDraft
 from intarsia.archives.assembled import Assembled
 from intarsia.archives.cf import clean, encoded_fill_attribute, zarr_type
-from intarsia.archives.draft import ArrayDraft, Draft
+from intarsia.archives.draft import Draft
 from intarsia.archives.ledger import Dataset
 from intarsia.archives.locations import Sources
 from intarsia.archives.parsed import ChunkRanges, read_stored

@@ -138,6 +138,19 @@ class Archive:
         str,
         typer.Option("--missing", help="A file without a variable: raise, or fill.", rich_help_panel=TAKING),
     ] = "raise"
+    add_variables: Annotated[
+        bool,
+        typer.Option(
+            "--add-variables", help="Add variables that the dataset does not have.", rich_help_panel=TAKING
+        ),
+    ] = False
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema", metavar="FILE", help="Judge files against this one, instead of the first.",
+            rich_help_panel=TAKING,
+        ),
+    ] = None  # fmt: skip
     copy: Annotated[
         str,
         typer.Option(
@@ -175,6 +188,8 @@ class Archive:
             "convert_units": self.convert_units,
             "combine_attrs": self.combine_attrs,
             "missing": self.missing,
+            "add_variables": self.add_variables,
+            "schema": self.schema,
             "copy": self.copy,
             "replace": self.replace,
             "workers": self.workers,
