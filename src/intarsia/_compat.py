@@ -213,21 +213,46 @@ def parsed_group(store: Any) -> Any:
     return store._group
 
 
+def _copy_of(name: str) -> Any:
+    """A module once more, so that names in it can be others without changing it for anybody else."""
+    spec = find_spec(name)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @cache
 def tiff_parser() -> Any:
     """The parser of virtual_tiff, with interleaved samples in the words that Zarr specifies.
 
     It has a codec of its own for them, which does not work with zarr 3.4: an array in Fortran's order. Seen
-    with the axes reversed, that is C's. The module is a copy, so that nobody else's changes.
+    with the axes reversed, that is C's.
     """
-    spec = find_spec("virtual_tiff.parser")
-    assert spec is not None
-    assert spec.loader is not None
-    module: Any = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = _copy_of("virtual_tiff.parser")
     module.TransposeCodec = lambda order: TransposeCodec(order=order[::-1])
     module.ChunkyCodec = BytesCodec
     return module.VirtualTIFF(ifd=0)
+
+
+@cache
+def virtual_parser(module: str, name: str) -> Any:
+    """A parser of VirtualiZarr's that does not stumble over attributes: `_FillValue` of integers may be NaN.
+
+    What it makes of them is not used: we read attributes ourselves, with the types that they have.
+    """
+    copied = _copy_of(f"virtualizarr.parsers.{module}")
+    made = copied.create_v3_array_metadata
+
+    def create(*, data_type: Any, fill_value: Any, **rest: Any) -> Any:
+        if data_type.kind in "iu" and isinstance(fill_value, float) and not fill_value.is_integer():
+            fill_value = None
+        return made(data_type=data_type, fill_value=fill_value, **rest)
+
+    copied.encode_cf_fill_value = lambda value, dtype: None
+    copied.create_v3_array_metadata = create
+    return getattr(copied, name)
 
 
 class ManifestTable(NamedTuple):

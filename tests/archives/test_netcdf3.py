@@ -2,12 +2,15 @@
 
 import io
 
+import h5py
 import netCDF4
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
+import intarsia
 from intarsia.archives.virtual import netcdf3_attributes
 
 VERSIONS = ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA"]
@@ -47,3 +50,32 @@ def test_garbage_is_an_error_not_a_crash(garbage, version):
 def test_another_file_is_told_apart():
     with pytest.raises(ValueError, match="not a NetCDF classic file"):
         netcdf3_attributes(io.BytesIO(b"HDF\x01"))
+
+
+@pytest.mark.parametrize("version", [*VERSIONS, "NETCDF4"])
+def test_a_fill_value_that_integers_cannot_have_is_none(tmp_path, version):
+    with netCDF4.Dataset(tmp_path / "a.nc", "w", format=version) as file:
+        file.createDimension("time", 2)
+        file.createDimension("x", 3)
+        for name, dims in (("count", ("time", "x")), ("month", ("x",))):
+            variable = file.createVariable(name, "i4", dims)
+            variable.set_auto_maskandscale(False)
+            variable[:] = np.arange(variable.size).reshape(variable.shape)
+    _spoil(tmp_path / "a.nc", version)
+    report = intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time", copy="never")
+    opened = xr.open_dataset(report.repository, engine="intarsia")
+    assert opened["count"].values.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert opened["month"].values.tolist() == [0, 1, 2]
+
+
+def _spoil(path, version):
+    """Give integers a `_FillValue` of NaN, which older programs wrote and netCDF4 no longer does."""
+    if version == "NETCDF4":
+        with h5py.File(path, "a") as file:
+            for name in ("count", "month"):
+                file[name].attrs["_FillValue"] = np.nan
+        return
+    with netCDF4.Dataset(path, "a") as file:
+        for name in ("count", "month"):
+            file[name].setncattr("_FillVal__", np.nan)
+    path.write_bytes(path.read_bytes().replace(b"_FillVal__", b"_FillValue"))

@@ -155,7 +155,8 @@ def _steps_problem(file: ParsedFile, dims: Sequence[str]) -> str:
     for dim in dims:
         steps = file.steps(dim)
         if steps == 0:
-            return f"it has no step along {dim!r}"
+            left_out = "; ".join(f"{name!r}: {why}" for name, why in list(file.left_out.items())[:3])
+            return f"it has no step along {dim!r}" + (f" ({left_out})" if left_out else "")
         lengths = file.lengths(dim)
         longer = next((name for name, length in lengths.items() if length > steps), None)
         if longer is not None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia._compat import virtual_parser
 from intarsia.archives.cf import FILE_MATTERS
 from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, lacking, roles
 from intarsia.archives.texts import loaded, with_texts
@@ -103,7 +104,8 @@ class HDF5:
         self, url: str, sources: Sources, reader: Any, names: list[str], others: list[str]
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """The manifest arrays of these datasets, and why there is none for the rest."""
-        parse = extra("virtualizarr.parsers", "virtual").HDFParser
+        extra("virtualizarr.parsers", "virtual")
+        parse = virtual_parser("hdf.hdf", "HDFParser")
 
         def arrays(dropped: list[str]) -> dict[str, Any]:
             parser = parse(group=self.group, drop_variables=dropped, reader_factory=lambda *_: reader)

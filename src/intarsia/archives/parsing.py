@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from intarsia._compat import virtual_parser
 from intarsia.archives.cf import PACKING, packing_of
 from intarsia.archives.coordinates import counts_time
 from intarsia.archives.encodings import depends_on_axes, with_axis_before
@@ -73,7 +74,7 @@ def format_of(url: str, sources: Sources, parser: Any = None, group: str = "") -
             if reader.read(8) == HDF5_MAGIC:
                 return HDF5(group)
     if head[:3] == b"CDF":
-        return VirtualFormat("netcdf3", _virtualizarr("NetCDF3Parser"), group)
+        return VirtualFormat("netcdf3", _netcdf3_parser(), group)
     if head[:4] in TIFF_MAGIC:
         return VirtualFormat("tiff", TIFFParser(sources), group)
     if head.lstrip()[:1] == b"{":
@@ -85,6 +86,11 @@ def format_of(url: str, sources: Sources, parser: Any = None, group: str = "") -
 
 def _virtualizarr(parser: str) -> Any:
     return getattr(extra("virtualizarr.parsers", "virtual"), parser)()
+
+
+def _netcdf3_parser() -> Any:
+    extra("virtualizarr.parsers", "virtual")
+    return virtual_parser("netcdf3", "NetCDF3Parser")()
 
 
 def _may_be_directory(url: str) -> bool:

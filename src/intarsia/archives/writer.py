@@ -330,6 +330,8 @@ def write_plain(
 ) -> None:  # fmt: skip
     """Write values as a plain array of a dataset."""
     attributes = dict(attrs)
+    if values.dtype.kind in "iu" and not float(attributes.get("_FillValue", 0)).is_integer():
+        del attributes["_FillValue"]  # such as NaN, which no integer is
     if "_FillValue" in attributes:
         attributes["_FillValue"] = encoded_fill_attribute(attributes["_FillValue"], values.dtype)
     array = group.create_array(
