@@ -423,6 +423,17 @@ def test_strangers_names_and_attributes_stay_words(browser, kinds):
     assert sum("Content Security Policy" in json.dumps(entry) for entry in browser.console) >= 2
 
 
+def test_another_size_is_painted_at_once(browser, versions):
+    """A canvas is empty after it was resized; nobody sees that."""
+    show(browser, versions, "temperature")
+    seen = browser.run(
+        "(() => { viewer.plane.resize(); const one = new OffscreenCanvas(1, 1).getContext('2d');"
+        "one.drawImage(viewer.plane.canvas, viewer.plane.px(30), viewer.plane.py(20), 1, 1, 0, 0, 1, 1);"
+        "return one.getImageData(0, 0, 1, 1).data[3]; })()"
+    )
+    assert seen == 255
+
+
 def test_dark_and_on_a_phone(browser, versions):
     browser.prefer("dark")
     browser.size(390, 800)

@@ -42,6 +42,7 @@ export class Plane {
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     if (!this.slice) return;
     if (first || this.whole) { this.shape(); this.fit(); } else this.moved();
+    this.paint();  // a canvas of another size is empty: not even for one frame may that be seen
   }
 
   /** Another slice; the picture stays where it is, if it may. */
@@ -218,8 +219,9 @@ export class Plane {
     const [stepY, stepX] = level.map((l) => 2 ** l), [rows, columns] = this.size;
     const [top, left] = [place[0] * SIDE * stepY, place[1] * SIDE * stepX];
     const [bottom, right] = [Math.min(rows, top + SIDE * stepY), Math.min(columns, left + SIDE * stepX)];
-    const [x, y] = [this.px(left), this.py(top)];
-    const [width, height] = [this.px(right) - x, this.py(bottom) - y];
+    // Whole pixels, so that no ground shows between neighbours.
+    const [x, y] = [Math.round(this.px(left)), Math.round(this.py(top))];
+    const [width, height] = [Math.round(this.px(right)) - x, Math.round(this.py(bottom)) - y];
     const picture = this.tiles.painted(tile);
     if (picture && picture.width && picture.height) {
       c.fillStyle = this.ground; c.fillRect(x, y, width, height);  // nothing coarser shines through
