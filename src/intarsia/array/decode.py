@@ -87,6 +87,11 @@ class Decoder:
         """Whether a chunk may be decoded right into its place."""
 
     @property
+    def is_raw(self) -> bool:
+        """Whether the stored bytes are the values, so that what is not taken of them costs nothing."""
+        return self._is_plain and self._unpack is None and not (self._outer or self._array_codecs)
+
+    @property
     def copies(self) -> int:
         """How many buffers of a chunk's size decoding one may hold."""
         return 2 + len(self._array_codecs)

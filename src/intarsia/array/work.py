@@ -335,7 +335,8 @@ def threads_for(works: list[Work], config: LogicalConfig) -> int:
     for work in works:
         decoder = work.source.decoder
         chunks += work.present.size
-        total += work.present.size * decoder.nbytes
+        decoded = work.present.size * decoder.nbytes
+        total += min(decoded, work.part.size * decoder.stored_dtype.itemsize) if decoder.is_raw else decoded
         largest = max(largest, decoder.nbytes * decoder.copies)
     fitting = config.window // 2 // max(largest, 1)
     return max(1, min(config.most_threads, chunks, fitting, total // WORTH_A_THREAD))
