@@ -13,7 +13,14 @@ import zarr
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
 
 import intarsia
-from intarsia.errors import BoundsError, DataTypeError, ReadError, ReadOnlyError, WritableSessionError
+from intarsia.errors import (
+    BoundsError,
+    DataTypeError,
+    NotLogicalArrayError,
+    ReadError,
+    ReadOnlyError,
+    WritableSessionError,
+)
 from tests.array.places import PLACES
 from tests.array.stores import stored
 
@@ -96,6 +103,8 @@ def test_what_is_no_array_is_said():
         intarsia.reader(MemoryStore(), "nothing/here")
     with pytest.raises(TypeError, match="is an array: there is nothing at 'b' below it"):
         intarsia.reader(written(), "b")
+    with pytest.raises(NotLogicalArrayError, match=r"is read with intarsia.reader\(store, path\)"):
+        intarsia.open(written().store, "a")
     with pytest.raises(TypeError, match="need an Icechunk repository"):
         intarsia.reader(written(), tag="v1")
 

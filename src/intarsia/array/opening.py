@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 import zarr
+from zarr.errors import ContainsArrayError
 
 from intarsia._icechunk import safe_store
 from intarsia.array.attributes import RESERVED
@@ -89,7 +90,11 @@ def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
     except (FileNotFoundError, ValueError) as error:
         if mode == "r+" and "read-only" in str(error):
             raise ReadOnlyError(f"the store of {path!r} can only be read: {one_line(error)}") from error
-        raise NotLogicalArrayError(f"there is no logical array at {path!r}: {one_line(error)}") from error
+        plain = isinstance(error, ContainsArrayError)
+        hint = "\n  A plain Zarr array is read with intarsia.reader(store, path)" if plain else ""
+        raise NotLogicalArrayError(
+            f"there is no logical array at {path!r}: {one_line(error)}{hint}"
+        ) from error
     return LogicalArray(LogicalGroup.load(group))
 
 
