@@ -154,3 +154,16 @@ def test_tests_lie_in_the_room_of_what_they_test():
         assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))), file
     # standard/ and js/ are not of the package; their tests have a room of their own.
     assert tested == (rooms - {Path("interop"), Path("schemas")}) | {Path("standard")}
+
+
+def test_a_name_of_a_file_or_of_a_class_stands_for_one_thing():
+    """Who looks for a name finds one file, or one class."""
+    rooms_of = {}
+    for file in PACKAGE.rglob("*.py"):
+        room = file.relative_to(PACKAGE).parts[0]
+        if not file.name.startswith("__"):
+            rooms_of.setdefault(file.name, set()).add(room)
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                rooms_of.setdefault(node.name, set()).add(room)
+    assert {name: sorted(rooms) for name, rooms in rooms_of.items() if len(rooms) > 1} == {}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 import intarsia
+from intarsia.array.chunk_cache import BoundedCache
 from tests.array import strategies as s
 from tests.array.places import moved
 
@@ -119,3 +120,25 @@ def test_what_is_kept_does_not_travel(repo):
 def test_a_size_that_cannot_be_is_refused():
     with pytest.raises(ValueError, match="cache is 0: give a whole number of at least 1, or None for no"):
         intarsia.types.LogicalConfig(cache=0)
+
+
+def test_what_was_not_asked_for_the_longest_goes_first():
+    cache = BoundedCache(6, len)
+    for name in "abc":
+        cache.put(name, b"xx")
+    assert cache.get("a") == b"xx"
+    cache.put("d", b"yyyy")
+    assert [cache.get(name) for name in "abcd"] == [b"xx", None, None, b"yyyy"]
+
+
+def test_putting_again_replaces_and_what_is_too_large_is_not_kept():
+    cache = BoundedCache(4, len)
+    for _ in range(9):
+        cache.put("a", b"xxx")
+    cache.put("b", b"y")
+    assert [cache.get(name) for name in "ab"] == [b"xxx", b"y"]
+    cache.put("c", b"12345")
+    assert [cache.get(name) for name in "abc"] == [b"xxx", b"y", None]
+    cache.put("a", b"1234")
+    assert [cache.get(name) for name in "ab"] == [b"1234", None]
+    assert cache.nbytes == 4

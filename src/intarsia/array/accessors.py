@@ -45,7 +45,7 @@ def _provided(name: str, /, *args: Any, **options: Any) -> Any:
     return resolve_name(PROVIDERS[name])(*args, **options)
 
 
-class Computing(NDArrayOperatorsMixin):
+class LazyComputing(NDArrayOperatorsMixin):
     """Computing with an array that lies in a store.
 
     Operators, NumPy's ufuncs and methods such as `mean` compute lazily: they answer with dask arrays.

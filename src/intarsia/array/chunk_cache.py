@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,45 @@ if TYPE_CHECKING:
     from intarsia.array.source import EngineSource
     from intarsia.array.values import Values
     from intarsia.array.work import Work
+
+
+class BoundedCache[K: Hashable, V]:
+    """Values by name, up to so many bytes; those that nobody has asked for longest go first.
+
+    >>> cache = BoundedCache(most_bytes=3, size=len)
+    >>> cache.put("a", b"xx")
+    >>> cache.put("b", b"yy")
+    >>> cache.get("a"), cache.get("b")
+    (None, b'yy')
+    """
+
+    def __init__(self, most_bytes: int, size: Callable[[V], int]) -> None:
+        self._most_bytes, self._size = most_bytes, size
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._lock = threading.Lock()
+        self.nbytes = 0
+        """How many there are now."""
+
+    def get(self, name: K) -> V | None:
+        """What was kept under this name, if it still is."""
+        with self._lock:
+            value = self._values.get(name)
+            if value is not None:
+                self._values.move_to_end(name)
+            return value
+
+    def put(self, name: K, value: V) -> None:
+        """Keep a value for a while; one that is larger than the whole cache is not kept."""
+        size = self._size(value)
+        with self._lock:
+            before = self._values.pop(name, None)
+            self.nbytes -= 0 if before is None else self._size(before)
+            if size > self._most_bytes:
+                return
+            self._values[name] = value
+            self.nbytes += size
+            while self.nbytes > self._most_bytes:
+                self.nbytes -= self._size(self._values.popitem(last=False)[1])
 
 
 class ChunkCache:
@@ -26,31 +66,21 @@ class ChunkCache:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._chunks: OrderedDict[tuple[str, int], np.ndarray[Any, Any]] = OrderedDict()
-        self._lock = threading.Lock()
-        self.nbytes = 0
+        self._chunks = BoundedCache[tuple[str, int], np.ndarray[Any, Any]](most_bytes, lambda a: a.nbytes)
+
+    @property
+    def nbytes(self) -> int:
         """How many there are now."""
+        return self._chunks.nbytes
 
     def get(self, source: EngineSource, chunk: int) -> np.ndarray[Any, Any] | None:
         """A chunk, if it is here; not to be changed."""
-        key = source.path, chunk
-        with self._lock:
-            values = self._chunks.get(key)
-            if values is not None:
-                self._chunks.move_to_end(key)
-            return values
+        return self._chunks.get((source.path, chunk))
 
     def keep(self, source: EngineSource, chunk: int, values: Values) -> None:
         """Take in a copy of a chunk; those that nobody has used for longest make room for it."""
-        if not isinstance(values, np.ndarray) or values.nbytes > self._most_bytes:
-            return
-        kept = values.copy()
-        with self._lock:
-            before = self._chunks.pop((source.path, chunk), None)
-            self._chunks[source.path, chunk] = kept
-            self.nbytes += kept.nbytes - (0 if before is None else before.nbytes)
-            while self.nbytes > self._most_bytes:
-                self.nbytes -= self._chunks.popitem(last=False)[1].nbytes
+        if isinstance(values, np.ndarray) and values.nbytes <= self._most_bytes:
+            self._chunks.put((source.path, chunk), values.copy())
 
     def place(self, work: Work) -> None:
         """Put what is here of a part into its output; it need not be fetched any more."""

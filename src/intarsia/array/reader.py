@@ -207,9 +207,9 @@ class Reader(StoredArray):
         return MappingProxyType(dict(self.metadata.attributes))
 
     @property
-    def blocks(self) -> _Blocks:
+    def blocks(self) -> _WholeChunks:
         """Indexing by chunks (or shards), as of a zarr array: `reader.blocks[0, 1:3]`."""
-        return _Blocks(self)
+        return _WholeChunks(self)
 
     def with_config(self, **settings: Any) -> Reader:
         """A new handle with other settings: `threads`, `window_bytes` and `cache` of `LogicalConfig`.
@@ -243,7 +243,7 @@ class Reader(StoredArray):
         return Reader.of, (self.zarr_array, self._config.for_reading)
 
 
-class _Blocks:
+class _WholeChunks:
     """`reader.blocks`: whole chunks by their position in the grid."""
 
     def __init__(self, reader: Reader) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.array.accessors import Computing
+from intarsia.array.accessors import LazyComputing
 from intarsia.array.chunk_cache import ChunkCache
 from intarsia.array.config import LogicalConfig
 from intarsia.array.read import read_request
@@ -41,7 +41,7 @@ class _Indexer:
         self._array.write_request(request(self._array.shape, selection, self._mode), value)
 
 
-class StoredArray(Computing):
+class StoredArray(LazyComputing):
     """What logical arrays and readers have in common.
 
     >>> import intarsia

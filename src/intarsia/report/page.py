@@ -10,11 +10,11 @@ from typing import Any
 
 from intarsia.array.upkeep import Problem
 from intarsia.report.drawing import COLOURS
-from intarsia.report.encodings import Timeline
 from intarsia.report.heat_map import cell_text, draw_heat, heat_cells, heat_scale
 from intarsia.report.region_map import draw_map, html_table, legend_table, region_table
 from intarsia.report.sections import MaskUse, SlotUse
 from intarsia.report.survey import Survey
+from intarsia.report.timeline import Timeline
 from intarsia.words import count_text, embedded_json, markup, percent_text, plain, ratio_text, size_text
 
 MOST_ROWS = 200

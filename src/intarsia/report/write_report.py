@@ -20,11 +20,11 @@ from intarsia.array.hierarchy import logical_arrays
 from intarsia.array.upkeep import Problem, verify
 from intarsia.errors import IntarsiaError, NotLogicalArrayError
 from intarsia.progress import Progress, silent
-from intarsia.report.encodings import timelines
 from intarsia.report.page import ArrayReport, Moment, render_page
 from intarsia.report.preview import preview_html
 from intarsia.report.sections import mask_uses, slot_uses
 from intarsia.report.survey import harmonised, survey
+from intarsia.report.timeline import timelines
 from intarsia.versions.compare import ArrayChange
 from intarsia.versions.history import HistoryEntry, history
 from intarsia.versions.version import Version, open, resolve

@@ -1,10 +1,10 @@
-"""What others committed meanwhile, and whether it takes away the ground under a session's changes.
+"""What others committed meanwhile, and whether it takes away what a session's changes were built on.
 
 Icechunk compares changes node by node and chunk by chunk. That is not enough for logical arrays: a write
 into a member is lost, without any conflict, when someone else's manifest sends readers to another member.
 So the routing is checked here, both for our writes under their manifest and for theirs under ours.
 
-What "nothing changed" means is said once, in `Ground`: recode, restore and the merging of forks ask it.
+What "nothing changed" means is said once, in `Basis`: recode, restore and the merging of forks ask it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -69,7 +69,7 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class Ground:
+class Basis:
     """What a change is built on: a box of a logical array as it was, holes included.
 
     It is unchanged if the array is still the same node, the box is as large as it was, every part of it is
@@ -79,9 +79,9 @@ class Ground:
     >>> repo = intarsia.open_repository("memory://", create=True)
     >>> with intarsia.transaction(repo, message="create") as tx:
     ...     tx.create("t", shape=(4,), chunks=(2,), dtype="u1").add_region([(0, 2)], codecs=[])
-    >>> ground = Ground.of(repo.readonly_session("main"), "t", Box((0,), (2,)))
+    >>> basis = Basis.of(repo.readonly_session("main"), "t", Box((0,), (2,)))
     >>> _ = intarsia.write(repo, "t", 1, 9)
-    >>> ground.changed_until(repo, repo.lookup_branch("main"))
+    >>> basis.changed_until(repo, repo.lookup_branch("main"))
     ['/t: [0:2] was written']
     """
 

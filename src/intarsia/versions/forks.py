@@ -26,7 +26,7 @@ from intarsia.array.routing import rows_of, shown_in
 from intarsia.codecs import Decision
 from intarsia.codecs.runtime import default_decision
 from intarsia.errors import ForkError
-from intarsia.versions.conflict import Ground
+from intarsia.versions.conflict import Basis
 from intarsia.versions.version import same_node
 
 type Bounds = tuple[tuple[int, int], ...]
@@ -312,7 +312,7 @@ def _check_base(
                 f"{path} is not what it was when the work was given out: it was removed or made anew.\n"
                 "  Nothing was merged. Divide the work again: array.fork_for(n)"
             )
-    if isinstance(fork, Share) and Ground.of(base, fork.path).changed_in(session, {}):
+    if isinstance(fork, Share) and Basis.of(base, fork.path).changed_in(session, {}):
         raise ForkError(
             f"the layout of {fork.path!r} changed after the work was given out.\n"
             "  Nothing was merged. Change the layout first, then divide the work: array.fork_for(n)"

@@ -21,7 +21,7 @@ from intarsia.array.member import new_name
 from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError
 from intarsia.versions.commit import Backoff, users_metadata
 from intarsia.versions.compare import ArrayChange, State, compare
-from intarsia.versions.conflict import Changes, Ground
+from intarsia.versions.conflict import Basis, Changes
 from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
 from intarsia.versions.transaction import Transaction, retry
 from intarsia.versions.version import Version, group_at, manifest_at, same_node, snapshot_named
@@ -193,7 +193,7 @@ def _restore(tx: Transaction, session: icechunk.Session, old: LogicalGroup, path
     now, generation = _current(tx.session, path)
     if now is not None:
         # Values that others write meanwhile fit on the layout that comes back, but not on what was asked for.
-        tx.build_on(Ground.of(tx.repo.readonly_session(snapshot_id=tx.session.snapshot_id), path))
+        tx.build_on(Basis.of(tx.repo.readonly_session(snapshot_id=tx.session.snapshot_id), path))
     _restore_attributes(open_group(tx.store, path, "a"), dict(old.group.metadata.attributes))
     names = tuple(_bring_back(tx, session, path, name) for name in old.manifest.members)
     generation = max(generation, old.manifest.generation)

@@ -14,7 +14,7 @@ from intarsia.casting import Casting
 from intarsia.codecs.decide.decisions import DecisionLike
 from intarsia.codecs.runtime import PaddingFunction
 from intarsia.versions.commit import Backoff, Commit, settle
-from intarsia.versions.conflict import Ground, clashes, hidden_writes
+from intarsia.versions.conflict import Basis, clashes, hidden_writes
 from intarsia.versions.forks import Share, merge_forks
 from intarsia.versions.repository import RepositoryLike, explained, open_repository, translated
 
@@ -42,7 +42,7 @@ class SessionChanges:
     base: str
     """The snapshot that the session began with."""
 
-    grounds: Sequence[Ground] = ()
+    bases: Sequence[Basis] = ()
     """What was read: others must not have changed it, even if none of our writes is lost."""
 
     def follow(self) -> list[str]:
@@ -62,8 +62,8 @@ class SessionChanges:
         except icechunk.RebaseFailedError as failed:
             return [f"{conflict.path}: {conflict.conflict_type}" for conflict in failed.conflicts]
         changed = hidden_writes(repo, session, self.base)
-        for ground in self.grounds:
-            changed += ground.changed_until(repo, session.snapshot_id)
+        for basis in self.bases:
+            changed += basis.changed_until(repo, session.snapshot_id)
         return changed
 
 
@@ -86,7 +86,7 @@ class Transaction:
         self._base = ""
         self._snapshot_id: str | None = None
         self._merged: dict[str, set[tuple[int, ...]]] = {}
-        self._grounds: list[Ground] = []
+        self._bases: list[Basis] = []
 
     @property
     def repo(self) -> icechunk.Repository:
@@ -134,9 +134,9 @@ class Transaction:
         """
         merge_forks(self.repo, self.session, forks, self._merged)
 
-    def build_on(self, ground: Ground) -> None:
+    def build_on(self, basis: Basis) -> None:
         """Refuse to commit over changes of something that was read, even if none of our writes is lost."""
-        self._grounds.append(ground)
+        self._bases.append(basis)
 
     def __enter__(self) -> Self:
         return self.begin()
@@ -155,7 +155,7 @@ class Transaction:
         session = self.session
         if session.read_only or not session.has_uncommitted_changes:  # the user may have committed it himself
             return session.snapshot_id
-        return SessionChanges(self._commit, session, self._base, self._grounds)
+        return SessionChanges(self._commit, session, self._base, self._bases)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

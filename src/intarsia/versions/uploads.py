@@ -26,7 +26,7 @@ from intarsia.codecs import CodecLike
 from intarsia.parallel import Client
 from intarsia.progress import Progress, silent
 from intarsia.versions.commit import Backoff, Commit, Prepared, settle
-from intarsia.versions.conflict import Ground
+from intarsia.versions.conflict import Basis
 from intarsia.versions.repository import RepositoryLike, open_repository
 from intarsia.versions.transaction import SessionChanges
 from intarsia.versions.version import group_in_fork, group_to_edit, node_at
@@ -293,7 +293,7 @@ class Recoded:
     path: str
     """Of the logical array."""
 
-    ground: Ground
+    basis: Basis
     """What was encoded anew, as it was read."""
 
     encoding: Encoding
@@ -318,18 +318,18 @@ class Recoded:
     ) -> Self:
         """Encode a box of the array in a session, and attach it there."""
         path, fork = logical.group.path, session.fork()
-        ground = Ground.of(session, path, box, logical.manifest)
+        basis = Basis.of(session, path, box, logical.manifest)
         apart = group_in_fork(logical, fork)
         room = reserve_recode(apart, box, encoding)
         copy_values(apart, room, client=client, progress=progress)
-        recoded = cls(commit, session, path, ground, encoding, room.made[0], fork)
+        recoded = cls(commit, session, path, basis, encoding, room.made[0], fork)
         recoded._attach(logical)
         return recoded
 
     def follow(self) -> list[str]:
         """Attach it to the newest state, if the box has the layout, holes and values that were read."""
         session = self.commit.repo.writable_session(self.commit.branch)
-        changed = self.ground.changed_until(self.commit.repo, session.snapshot_id)
+        changed = self.basis.changed_until(self.commit.repo, session.snapshot_id)
         if not changed:
             self.session = session
             self._attach(group_to_edit(session, self.path))
@@ -339,4 +339,4 @@ class Recoded:
         """Make the member part of the session, and of the manifest."""
         with writing(self.session):
             self.session.merge(self.fork)
-        reserve_recode(logical, self.ground.box, self.encoding, ready=self.name).settle(logical)
+        reserve_recode(logical, self.basis.box, self.encoding, ready=self.name).settle(logical)

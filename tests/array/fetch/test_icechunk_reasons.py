@@ -42,7 +42,8 @@ def test_a_refusal_says_what_to_authorise(store, tmp_path):
     assert "context:" not in text
 
 
-def test_other_errors_keep_their_words(store):
-    assert reason(ValueError("bad"), store, "a", (1,)) == "bad"
+def test_other_errors_keep_their_words_and_name_the_file_if_there_is_one(store, tmp_path):
+    assert reason(ValueError("bad"), store, "a", (0,)) == "bad"
+    assert reason(ValueError("bad"), store, "a", (1,)) == f"bad (file://{tmp_path}/f.bin)"
     assert "f.bin" in reason(icechunk.StorageError("gone"), store, "a", (1,))
     assert np.array_equal(zarr.open_array(store, path="a", mode="r")[:4], [1] * 4)

@@ -6,8 +6,6 @@ Behind a view is a store that shows another one, in which every logical array is
 import asyncio
 import datetime
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Hashable, Iterable, Sequence
 from typing import Any, Self
 
@@ -20,6 +18,7 @@ from zarr.storage import StorePath
 from intarsia._compat import open_store
 from intarsia._icechunk import safe_store
 from intarsia.array import LogicalArray
+from intarsia.array.chunk_cache import BoundedCache
 from intarsia.array.document import MANIFEST_KEY
 from intarsia.codecs import CodecLike
 from intarsia.codecs.base import parse_codec
@@ -123,7 +122,7 @@ class ViewStore(Store):
 
     def _begin(self) -> None:
         self._tree = Tree(self._store, self._root, self._codecs, self._chunks)
-        self._cache = ChunkCache()
+        self._cache = BoundedCache[Hashable, bytes](MOST_BYTES, len)
 
     @property
     def place(self) -> StorePath:
@@ -365,35 +364,3 @@ def _part(value: bytes, asked: ByteRequest | None) -> bytes:
         case SuffixByteRequest():
             return value[max(0, len(value) - asked.suffix) :]
     raise ValueError(f"{asked!r} is not a part of a value")
-
-
-class ChunkCache:
-    """Encoded chunks by name, up to so many bytes; what was not asked for the longest goes first.
-
-    >>> cache = ChunkCache(most_bytes=3)
-    >>> cache.put("a", b"xx")
-    >>> cache.put("b", b"yy")
-    >>> cache.get("a"), cache.get("b")
-    (None, b'yy')
-    """
-
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most, self._total = most_bytes, 0
-        self._values: OrderedDict[Hashable, bytes] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, name: Hashable) -> bytes | None:
-        """What was kept under this name, if it still is."""
-        with self._lock:
-            value = self._values.get(name)
-            if value is not None:
-                self._values.move_to_end(name)
-            return value
-
-    def put(self, name: Hashable, value: bytes) -> None:
-        """Keep it for a while."""
-        with self._lock:
-            self._total += len(value) - len(self._values.pop(name, b""))
-            self._values[name] = value
-            while self._total > self._most:
-                self._total -= len(self._values.popitem(last=False)[1])

@@ -8,8 +8,8 @@ import xarray as xr
 from examples.archives import aodn_like, mur_like
 
 import intarsia
-from intarsia.report.encodings import timelines
 from intarsia.report.survey import survey
+from intarsia.report.timeline import timelines
 from tests.archives.files import netcdf
 from tests.report import samples
 
