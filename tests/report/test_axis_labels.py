@@ -64,3 +64,8 @@ def test_packed_coordinates_are_unpacked_and_nonsense_stays_text():
         assert texts_of(np.array([3]), {"units": units}) == ["3"]
     assert texts_of(np.array([np.nan]), {"units": "days since 2000-01-01"}) == ["NaT"]
     assert texts_of(np.array(["\x1b[31m<b>"]), {}) == ["\\x1b[31m<b>"]
+
+
+@pytest.mark.parametrize("zone", ["", " UTC", "Z", " +00:00", " GMT", " -0:00"])
+def test_greenwich_has_many_names(zone):
+    assert texts_of(np.array([1]), {"units": f"days since 2000-01-01 12:00:00{zone}"}) == ["2000-01-02 12:00"]

@@ -118,3 +118,16 @@ def test_hostile_names_are_text_in_the_picture():
         "text",
         "line",
     }
+
+
+def test_blocks_are_named_by_their_codecs_where_these_fit():
+    picture, _ = drawn(samples.two_codecs())
+    words = [each.text for each in picture.iter(f"{SVG}text")]
+    assert words[:2] == ["A: gzip", "B: raw"]
+    narrow = intarsia.create({}, "a", shape=(1000, 1000), chunks=(50, 50), dtype="u1")
+    for column in range(20):
+        codecs = ["gzip" if column % 2 else "zstd"]
+        narrow.add_region(((0, 1000), (50 * column, 50 * column + 50)), codecs=codecs)
+    picture, _ = drawn(narrow)
+    assert {each.text for each in picture.iter(f"{SVG}text")} >= {"A", "B"}
+    assert "A: gzip" not in {each.text for each in picture.iter(f"{SVG}text")}

@@ -40,6 +40,30 @@ def test_every_variable_has_a_bar_and_every_encoding_a_colour(mur, tmp_path):
     assert section(one).count("<rect") == 7
 
 
+def test_codecs_have_one_colour_on_the_whole_page(mur, tmp_path):
+    page = intarsia.write_report(mur, tmp_path / "page.html").read_text(encoding="utf-8")
+    swatches = re.findall(r'background:(#\w+);color:#\w+;[^"]*">(\w)</span> (.*?)</td>', page)
+    colours = {}
+    for colour, letter, words in swatches:
+        names = re.sub(r"numcodecs\.| level=|-", "", words.partition(",")[0]).replace(" + ", "+")
+        colours.setdefault(names, set()).add((colour, letter))
+    assert set(colours) >= {"raw", "shuffle+zlib4", "zlib7"}
+    assert {names: len(each) for names, each in colours.items()} == dict.fromkeys(colours, 1)
+
+
+def test_the_page_says_what_lies_in_files_and_names_days_on_the_axis(mur, tmp_path):
+    page = intarsia.write_report(mur, tmp_path / "page.html").read_text(encoding="utf-8")
+    overview = re.search(r'<nav aria-label="Arrays">(.*?)</nav>', page, re.DOTALL)[1]
+    assert overview.count("<tr>") == 1 + 4
+    assert ", 45, 90)" in overview
+    stored, referenced = (
+        re.search(rf"<dt>{name}</dt><dd>(.*?)</dd>", page)[1] for name in ("Stored", "Referenced in files")
+    )
+    assert stored == referenced
+    assert ">2003-09-11<" in page
+    assert ">2022-11-10<" in page  # where the axis ends, the last day
+
+
 def test_thousands_of_packings_stay_a_small_picture(tmp_path):
     report = intarsia.ingest(aodn_like(tmp_path, 200, (4, 5)), tmp_path / "repository", concat_dim="time")
     arrays = {

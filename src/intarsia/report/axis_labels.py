@@ -19,6 +19,9 @@ from intarsia.words import plain
 SINCE = re.compile(
     r"\s*(day|hour|minute|second|millisecond|microsecond|hr|min|sec|[dhs])s?\s+since\s+(\d{1,4}-.*)"
 )
+ZONE = re.compile(r"\s*(Z|UTC|GMT|[+-]00?:?00)$")
+"""Ways to say that a time is Greenwich's."""
+
 SECONDS = {
     "day": 86_400, "d": 86_400, "hour": 3_600, "hr": 3_600, "h": 3_600, "minute": 60, "min": 60,
     "second": 1, "sec": 1, "s": 1, "millisecond": 1e-3, "microsecond": 1e-6,
@@ -82,6 +85,12 @@ class AxisLabels:
         units = self.coordinate.attrs.get("units")
         return plain(units, LONGEST) if isinstance(units, str) and not SINCE.match(units) else ""
 
+    @property
+    def are_dates(self) -> bool:
+        """Whether its labels are dates."""
+        attributes = dict(self.coordinate.attrs)
+        return _dates(np.zeros(1, dtype=self.coordinate.dtype), attributes) is not None
+
     def at(self, places: Sequence[int]) -> list[str]:
         """What to call places of the axis."""
         if not len(places):
@@ -128,7 +137,8 @@ def _dates(values: Any, attributes: dict[str, Any]) -> Any:
     if found is None or calendar not in CALENDARS:
         return None
     try:
-        start = np.datetime64(found[2].strip().replace(" ", "T", 1).removesuffix("Z")[:26], "us")
+        since = ZONE.sub("", found[2].strip()).replace(" ", "T", 1)[:26]
+        start = np.datetime64(since, "us")
         counts = np.where(np.isfinite(values), values, 0) * (SECONDS[found[1]] * 1e6)
         if np.abs(counts).max(initial=0) > LONGEST_TIME:
             return None

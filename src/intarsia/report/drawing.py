@@ -48,6 +48,8 @@ FLATTEST, NARROWEST = 56.0, 120.0
 
 STRIP_HEIGHT = 24.0
 TICK_GAP_X, TICK_GAP_Y = 52.0, 15.0
+DATE_WIDTH = 78.0
+"""Of a date below an axis, with the space beside it."""
 
 
 class Rectangle(Protocol):
@@ -141,17 +143,17 @@ def draw_axes(survey: Survey, pane: Pane, cells: Sequence[Rectangle]) -> list[st
     parts = []
     below = pane.y + pane.height
     axis = pane.axes[-1]
-    for place in _ticks(pane, cells, -1, pane.width, TICK_GAP_X):
+    for place, words in _ticks(survey, pane, cells, -1, pane.width, TICK_GAP_X):
         x = pane.x + place / pane.shape[axis] * pane.width
         parts.append(_tick(x, below, x, below + 4))
-        parts.append(text(x, below + 15, str(place), "soft", "middle", 11))
+        parts.append(text(x, below + 15, words, "soft", "middle", 11))
     parts.append(text(pane.x + pane.width / 2, below + 29, axis_name(survey, axis), "ink", "middle"))
     if len(pane.axes) == 2:
         down = pane.axes[0]
-        for place in _ticks(pane, cells, 0, pane.height, TICK_GAP_Y):
+        for place, words in _ticks(survey, pane, cells, 0, pane.height, TICK_GAP_Y):
             y = pane.y + place / pane.shape[down] * pane.height
             parts.append(_tick(pane.x - 4, y, pane.x, y))
-            parts.append(text(pane.x - 7, y + 4, str(place), "soft", "end", 11))
+            parts.append(text(pane.x - 7, y + 4, words, "soft", "end", 11))
         x, y = 14.0, pane.y + pane.height / 2
         parts.append(
             f'<text x="{x:g}" y="{y:.5g}" transform="rotate(-90 {x:g} {y:.5g})" text-anchor="middle" '
@@ -163,15 +165,22 @@ def draw_axes(survey: Survey, pane: Pane, cells: Sequence[Rectangle]) -> list[st
     return parts
 
 
-def _ticks(pane: Pane, cells: Sequence[Rectangle], side: int, length: float, gap: float) -> list[int]:
-    """Both ends, and the edges of regions as far as their labels have room."""
-    size = pane.shape[pane.axes[side]]
+def _ticks(
+    survey: Survey, pane: Pane, cells: Sequence[Rectangle], side: int, length: float, gap: float
+) -> list[tuple[int, str]]:
+    """Both ends, and the edges of regions as far as their labels have room: places, and what they say."""
+    axis = pane.axes[side]
+    size = pane.shape[axis]
     edges = sorted({edge for cell in cells for edge in (cell.start[side], cell.stop[side])})
+    dates = survey.dates(axis)
+    if dates and side == -1:
+        gap = max(gap, DATE_WIDTH)
     chosen = [0, size]
     for edge in edges:
         if all(abs(edge - other) / size * length >= gap for other in chosen):
             chosen.append(edge)
-    return sorted(chosen)
+    chosen.sort()
+    return list(zip(chosen, dates(chosen) if dates else map(str, chosen), strict=True))
 
 
 def _tick(x1: float, y1: float, x2: float, y2: float) -> str:

@@ -20,7 +20,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import LocalStore
 
 from intarsia._compat import sync
-from intarsia._icechunk import chunk_table
+from intarsia._icechunk import VIRTUAL, chunk_table
 from intarsia.array.box import chunk_grid
 from intarsia.array.manifest import Manifest
 from intarsia.array.table import NONE, Ints
@@ -156,6 +156,9 @@ class StoredChunks:
     nbytes: Ints
     """Size in the store; shape (chunks,)."""
 
+    referenced: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+    """Which of them lie in files elsewhere; None if none does."""
+
     def within(self, start: Sequence[int], stop: Sequence[int]) -> Ints:
         """Rows of the chunks in a box of the grid."""
         inside = np.all((self.index >= start) & (self.index < stop), axis=1)
@@ -259,7 +262,8 @@ def _collected(sizes: list[tuple[tuple[int, ...], int]], ndim: int) -> StoredChu
 
 def _from_icechunk(store: IcechunkStore, path: str, ndim: int) -> StoredChunks:
     table = chunk_table(store, path, ndim)
-    return StoredChunks(table.index, table.nbytes)
+    referenced = table.kind == VIRTUAL
+    return StoredChunks(table.index, table.nbytes, referenced if referenced.any() else None)
 
 
 def _from_files(root: str, path: str, fact: MemberFacts) -> StoredChunks:

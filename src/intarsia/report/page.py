@@ -116,11 +116,7 @@ def render_page(
         _section(number, report, cells)
         for number, (report, cells) in enumerate(zip(reports, heats, strict=True))
     ]
-    contents = "".join(
-        f'<li><a href="#array-{i}"><code>{markup(report.path or "/")}</code></a></li>'
-        for i, report in enumerate(reports)
-    )
-    navigation = f'<nav aria-label="Arrays"><ul>{contents}</ul></nav>' if len(reports) > 1 else ""
+    navigation = f'<nav aria-label="Arrays">{_overview(reports)}</nav>' if len(reports) > 1 else ""
     return "".join(
         [
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
@@ -134,6 +130,28 @@ def render_page(
             f"<script>{script}</script></body></html>\n",
         ]
     )
+
+
+def _overview(reports: Sequence[ArrayReport]) -> str:
+    """All arrays of the page, a line each."""
+    columns = ("Array", "Shape", "Data type", "Regions", "Size", "Stored", "Ratio", "Check")
+    rows = []
+    for i, report in enumerate(reports):
+        now, fields = report.now, dict(report.fields)
+        problems = count_text(len(report.problems), "problem") if report.problems else "no problem"
+        rows.append(
+            (
+                f'<a href="#array-{i}"><code>{markup(report.path or "/")}</code></a>',
+                markup(fields.get("Shape", "")),
+                markup(fields.get("Data type", "")),
+                f"{len(now):,}",
+                size_text(now.total_nbytes),
+                size_text(now.total_stored),
+                ratio_text(now.total_nbytes, now.total_stored),
+                problems,
+            )
+        )
+    return html_table(columns, rows, "overview")
 
 
 def _moment_json(i: int, count: int, moment: Moment) -> dict[str, Any]:
@@ -153,6 +171,7 @@ def _section(number: int, report: ArrayReport, cells: list[Any]) -> str:
         *report.fields,
         ("Stored", size_text(now.total_stored)),
         ("Ratio", ratio_text(now.total_nbytes, now.total_stored)),
+        *([("Referenced in files", size_text(now.total_referenced))] if now.total_referenced else []),
         *([("Stored, not shown", size_text(now.total_unused))] if now.total_unused else []),
     ]
     tiles = "".join(f"<div><dt>{markup(name)}</dt><dd>{markup(value)}</dd></div>" for name, value in facts)

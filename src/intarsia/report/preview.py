@@ -16,7 +16,7 @@ from intarsia.report.axis_labels import AxisLabels, texts_of
 from intarsia.report.colour_maps import colour_table, png
 from intarsia.report.sample import DAMAGED, FAILURES, HOLE, VALUE, Sample, sample
 from intarsia.report.survey import Survey
-from intarsia.words import count_text, markup, plain
+from intarsia.words import count_text, markup, one_line, plain
 
 COLUMNS, ROWS = 240, 150
 """Most pixels of the picture: those of a page with twenty arrays are a few hundred kilobytes."""
@@ -99,7 +99,9 @@ def preview_html(array: LogicalArray, seen: Survey) -> str:
         return ""
     preview = Preview.of(array)
     if (preview.seen.status == DAMAGED).all():
-        return f'<p class="soft">The values cannot be read: {markup(preview.seen.problem)}</p>'
+        return (
+            f'<p class="soft">The values cannot be read: {markup(one_line(preview.seen.problem), 1000)}</p>'
+        )
     damaged = np.count_nonzero(preview.seen.status == DAMAGED) / max(1, preview.seen.status.size)
     notes = [preview.caption]
     units = array.attrs.get("units")

@@ -26,6 +26,9 @@ MOST_STRIP_CELLS = 160
 """Together they keep a map of any array below 100 kB."""
 
 LINE = 18.0
+LETTER_WIDTH = 7.0
+"""Of a letter in a block, on average and a little more, so that names stay inside."""
+
 MIXED = "Striped: several pipelines lie behind one another, or side by side too small to draw."
 STRIPES = 24
 """Width of one repeat of the stripes that show a mixture."""
@@ -187,24 +190,32 @@ def _draw_cell(survey: Survey, pane: drawing.Pane, cell: drawing.Cell, mixtures:
     if len(pane.axes) != 1:
         pure = len(cell.shares) == 1 and cell.shares[0][1] > 1 - 1e-6
         fill = drawing.COLOURS[cell.shares[0][0]] if pure else mixtures.fill(cell.shares)
-        parts.append(_block(x, y, width, height, fill, drawing.LETTERS[cell.shares[0][0]] if pure else ""))
+        parts.append(_block(x, y, width, height, fill, _names(survey, cell.shares[0][0]) if pure else ()))
     else:
         for group, share in cell.shares:
-            parts.append(_block(x, y, width, height * share, drawing.COLOURS[group], drawing.LETTERS[group]))
+            colour, names = drawing.COLOURS[group], _names(survey, group)
+            parts.append(_block(x, y, width, height * share, colour, names))
             y += height * share
     return "".join([*parts, "</g>"])
 
 
-def _block(x: float, y: float, width: float, height: float, fill: str, letter: str) -> str:
+def _names(survey: Survey, group: int) -> tuple[str, str]:
+    """What a block of a pipeline may be called, the longest name first."""
+    return f"{drawing.LETTERS[group]}: {survey.labels[group]}", drawing.LETTERS[group]
+
+
+def _block(x: float, y: float, width: float, height: float, fill: str, names: Sequence[str]) -> str:
+    """A rectangle with the first of its names that fits."""
     line = 1 if min(width, height) > 6 else 0
     block = (
         f'<rect x="{x:.5g}" y="{y:.5g}" width="{width:.4g}" height="{height:.4g}" fill="{fill}" '
         f'stroke="var(--page,#fff)" stroke-width="{line}"/>'
     )
-    if letter and width >= 15 and height >= 12:
+    words = next((name for name in names if len(name) * LETTER_WIDTH + 8 <= width and height >= 12), "")
+    if words:
         block += (
             f'<text x="{x + width / 2:.5g}" y="{y + height / 2 + 4:.5g}" text-anchor="middle" '
-            f'fill="{drawing.ink_on(fill)}">{letter}</text>'
+            f'fill="{drawing.ink_on(fill)}">{markup(words)}</text>'
         )
     return block
 

@@ -5,7 +5,7 @@ all of them say the same.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,11 +14,17 @@ import numpy as np
 from intarsia.array import LogicalArray
 from intarsia.array.manifest import Manifest
 from intarsia.array.table import NONE, Ints
+from intarsia.report.axis_labels import AxisLabels
 from intarsia.report.members import MemberFacts, StoredChunks, read_facts, requests_needed, stored_chunks
-from intarsia.words import REGION_COLUMNS, bounds_text, ratio_text, size_text
+from intarsia.report.sample import FAILURES
+from intarsia.words import REGION_COLUMNS, bounds_text, codecs_text, ratio_text, size_text
 
 MOST_PIPELINES = 8
 """More kinds than this cannot be told apart by colour: they are named more coarsely, then put together."""
+
+
+SIZES = ("elementsize", "element_size", "typesize", "endian")
+"""Settings of codecs that follow from the size of an element."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +157,9 @@ class Survey:
     labels: tuple[str, ...]
     """The pipelines, the one with most elements first."""
 
+    coordinates: tuple[AxisLabels | None, ...] = ()
+    """What the places of each axis are called, where a coordinate array says so."""
+
     def __len__(self) -> int:
         return len(self.group)
 
@@ -183,11 +192,35 @@ class Survey:
         return sum(chunks.total for chunks in self.chunks) - self.total_stored
 
     @property
+    def total_referenced(self) -> int | None:
+        """Bytes of chunks that lie in files elsewhere: those of members that regions show."""
+        if self.chunks is None:
+            return None
+        return sum(int(c.nbytes[c.referenced].sum()) for c in self.chunks if c.referenced is not None)
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """`REGION_COLUMNS`, and after the codecs those for packings and views, where a region has any."""
         more = {"Packing": len(self.manifest.packings), "View": len(self.manifest.views)}
         at = REGION_COLUMNS.index("Codecs") + 1
         return *REGION_COLUMNS[:at], *(name for name, used in more.items() if used), *REGION_COLUMNS[at:]
+
+    def dates(self, axis: int) -> Callable[[Sequence[int]], list[str]] | None:
+        """What says the dates of places on an axis, if they are dates; the end has that of the last place."""
+        coordinate = self.coordinates[axis] if axis < len(self.coordinates) else None
+        if coordinate is None or not coordinate.are_dates:
+            return None
+        last = self.manifest.shape[axis] - 1
+
+        def at(places: Sequence[int]) -> list[str]:
+            try:
+                words = coordinate.at([min(place, last) for place in places])
+            except FAILURES:  # a coordinate that cannot be read must not hide the regions
+                return [str(place) for place in places]
+            days = [each[:10] for each in words]
+            return days if len(set(days)) == len(set(words)) else words
+
+        return at
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -259,7 +292,12 @@ def survey(array: LogicalArray, most_requests: int | None = None) -> Survey:
     stored, of_members = (
         (None, None) if chunks is None else _stored_bytes(manifest, start, stop, facts, chunks)
     )
-    return Survey(manifest, start, stop, facts, chunks, stored, of_members, group, labels)
+    names = manifest.dimension_names or (None,) * manifest.ndim
+    coordinates = tuple(
+        AxisLabels.beside(array.store, array.path, name, size)
+        for name, size in zip(names, manifest.shape, strict=True)
+    )
+    return Survey(manifest, start, stop, facts, chunks, stored, of_members, group, labels, coordinates)
 
 
 def harmonised(surveys: Sequence[Survey]) -> list[Survey]:
@@ -324,9 +362,13 @@ def _grouped(
     facts: tuple[MemberFacts, ...], member: Ints, volumes: np.ndarray[Any, np.dtype[np.float64]]
 ) -> tuple[Ints, tuple[str, ...]]:
     """A label for every region: as exact as the number of different ones allows."""
-    kinds = [json.dumps([dict(codec) for codec in fact.codecs], sort_keys=True) for fact in facts]
+    codecs = [_without_sizes(fact.codecs) for fact in facts]
+    kinds = [json.dumps(each, sort_keys=True) for each in codecs]
     if len({kinds[i] for i in member.tolist()}) <= MOST_PIPELINES:
-        spelled = [fact.label for fact in facts]
+        spelled = [
+            fact.label if fact.problem else codecs_text(each, settings=True)
+            for fact, each in zip(facts, codecs, strict=True)
+        ]
         if len(set(zip(kinds, spelled, strict=True))) > len(set(spelled)):
             spelled = _numbered(kinds, spelled)
         if len({fact.names for fact in facts}) == len(set(spelled)):
@@ -344,6 +386,14 @@ def _grouped(
         labels = [*kept, rest]
     position = {label: i for i, label in enumerate(labels)}
     return np.array([position[spelled[i]] for i in member.tolist()], dtype=np.int64), tuple(labels)
+
+
+def _without_sizes(codecs: Any) -> Any:
+    """Codecs without what follows from the data type: the same ones keep their colour in every array."""
+    if isinstance(codecs, Mapping):
+        kept = {key: _without_sizes(value) for key, value in codecs.items() if key not in SIZES}
+        return {key: value for key, value in kept.items() if key != "configuration" or value}
+    return [_without_sizes(each) for each in codecs] if isinstance(codecs, list | tuple) else codecs
 
 
 def _numbered(kinds: list[str], spelled: list[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """The timeline of an ingested dataset: how each variable is encoded along the axis on which files follow."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,9 @@ from intarsia.words import count_text, markup
 
 MOST_CELLS = 160
 """Of one variable: longer series are put together."""
+
+MOST_ENTRIES = 12
+"""Of the legend."""
 
 BAR, GAP, TOP, NAMES = 18.0, 8.0, 6.0, 130.0
 """Height of a bar, space between two, above all, and for the names at the left."""
@@ -50,11 +53,16 @@ class Timeline:
             return ""
         encodings = {name: _encodings(seen) for name, seen in rows.items()}
         names = _ranked(rows, encodings)
-        place = {words: min(i, len(COLOURS) - 1) for i, words in enumerate(names)}
+        rank = {words: i for i, words in enumerate(names)}
+        # The colour is that of the codecs, as on the maps below; chunks and packings have none of their own.
+        colours = dict.fromkeys(names, 0)
+        for name, seen in rows.items():
+            colours |= dict(zip(encodings[name], seen.group.tolist(), strict=True))
+        places = list(colours.values())
         drawn = [
             part
             for i, (name, seen) in enumerate(rows.items())
-            for part in self._bar(i, name, seen, np.array([place[words] for words in encodings[name]]))
+            for part in self._bar(i, name, seen, np.array([rank[each] for each in encodings[name]]), places)
         ]
         height = TOP + len(rows) * (BAR + GAP) + 18
         width = NAMES + PLANE_WIDTH + RIGHT
@@ -64,7 +72,10 @@ class Timeline:
         drawn += [text(NAMES + PLANE_WIDTH, below, self.ends[-1] if self.ends else "", "soft", "end", 11)]
         about = markup(f"Encodings along {self.dim}, a bar for each of {count_text(len(rows), 'variable')}")
         title = f" of <code>{markup(self.path)}</code>" if self.path else ""
-        legend = [(swatch(i, words), f"{count:,}") for i, (words, count) in enumerate(_legend(names))]
+        legend = [(swatch(colours[words], words), f"{count:,}") for words, count in names.items()]
+        if len(legend) > MOST_ENTRIES:
+            left = sum(list(names.values())[MOST_ENTRIES:])
+            legend = [*legend[:MOST_ENTRIES], (f"{len(legend) - MOST_ENTRIES} others", f"{left:,}")]
         return "".join(
             [
                 f'<section class="encodings"><h2>Encodings{title}</h2>',
@@ -82,7 +93,9 @@ class Timeline:
             ]
         )
 
-    def _bar(self, number: int, name: str, seen: Survey, group: Ints) -> Iterator[str]:
+    def _bar(
+        self, number: int, name: str, seen: Survey, group: Ints, colours: Sequence[int]
+    ) -> Iterator[str]:
         """One variable: its name, and what it is made of from left to right."""
         top = TOP + number * (BAR + GAP)
         yield text(NAMES - 8, top + BAR - 5, name, "ink", "end", longest=20)
@@ -93,11 +106,11 @@ class Timeline:
             width = max(0.8, (cell.stop[0] - cell.start[0]) / shape[axis] * PLANE_WIDTH - 0.5)
             y, whole = top, sum(share for _, share in cell.shares)
             title = markup(self._words(name, seen, cell), 1000)
-            for place, share in cell.shares:
+            for encoding, share in cell.shares:
                 height = BAR * share / max(whole, 1.0)
                 yield (
                     f'<rect class="region" x="{x:.5g}" y="{y:.5g}" width="{width:.4g}" height="{height:.4g}" '
-                    f'fill="{COLOURS[place]}"><title>{title}</title></rect>'
+                    f'fill="{COLOURS[colours[encoding]]}"><title>{title}</title></rect>'
                 )
                 y += height
 
@@ -138,15 +151,6 @@ def _ranked(rows: Mapping[str, Survey], encodings: Mapping[str, list[str]]) -> d
             weight[words] = weight.get(words, 0.0) + nbytes
             count[words] = count.get(words, 0) + 1
     return {words: count[words] for words in sorted(weight, key=lambda words: (-weight[words], words))}
-
-
-def _legend(names: Mapping[str, int]) -> list[tuple[str, int]]:
-    """An entry for every colour; the last one stands for all others, if they are more."""
-    listed = list(names.items())
-    if len(listed) <= len(COLOURS):
-        return listed
-    rest = listed[len(COLOURS) - 1 :]
-    return [*listed[: len(COLOURS) - 1], (f"{len(rest)} others", sum(count for _, count in rest))]
 
 
 def timelines(store: object, surveys: Mapping[str, Survey]) -> list[Timeline]:

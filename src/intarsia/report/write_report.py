@@ -81,6 +81,7 @@ def write_report(
         else:
             moments, left_out = moments_of(repo, name, resolved.snapshot_id, versions)
             reports.append(report_of(array, moments, read_data=read_data, left_out=left_out))
+    reports = _in_common_colours(reports)
     now = datetime.datetime.now(datetime.UTC)
     about = f"Written on {now:%Y-%m-%d %H:%M} UTC by intarsia {version('intarsia')}."
     name = title or (str(store) if isinstance(store, str | os.PathLike) else "Logical arrays")
@@ -89,6 +90,15 @@ def write_report(
     with whole_file(Path(file)) as stream:
         stream.write(page.encode("utf-8", "backslashreplace"))
     return Path(file)
+
+
+def _in_common_colours(reports: Sequence[ArrayReport]) -> list[ArrayReport]:
+    """The same reports, with one colour for each codec throughout the page."""
+    seen = iter(harmonised([moment.seen for report in reports for moment in report.moments]))
+    return [
+        replace(report, moments=tuple(replace(moment, seen=next(seen)) for moment in report.moments))
+        for report in reports
+    ]
 
 
 def report_of(
@@ -162,9 +172,7 @@ def moments_of(repo: icechunk.Repository, path: str, snapshot_id: str, most: int
         )
         for entry in chosen
     ]
-    surveys = harmonised([moment.seen for moment in moments])
-    told = [replace(moment, seen=seen) for moment, seen in zip(moments, surveys, strict=True)]
-    return told, len(entries) - len(chosen)
+    return moments, len(entries) - len(chosen)
 
 
 def _spread(entries: Sequence[HistoryEntry], most: int) -> list[HistoryEntry]:
