@@ -1,14 +1,18 @@
 """Every Python block and `intarsia` command of README and docs/ runs, page by page, as for a reader."""
 
 import ast
+import os
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+
+from tests.report.browser import Browser
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "intarsia"
@@ -95,35 +99,40 @@ def test_the_picture_of_the_readme_is_drawn_by_the_code():
     assert content(drawn) == content(kept)
 
 
-def test_the_site_builds_without_a_warning(tmp_path):
-    """As `make docs` does; only where the tools for it are installed."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The documentation as `make docs` builds it; only where the tools for it are installed."""
     pytest.importorskip("mkdocs", reason="the tools for the site are not installed: make docs")
     pytest.importorskip("mkdocstrings")
-    import os
-    import subprocess
-
-    ran = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mkdocs",
-            "build",
-            "--strict",
-            "--quiet",
-            "--site-dir",
-            str(tmp_path / "site"),
-        ],
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    pages = list((tmp_path / "site").rglob("*.html"))
+    return folder
+
+
+def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(site):
+    pages = list(site.rglob("*.html"))
     assert len(pages) > 20
     loaded = re.compile(r"<(?:script|link|img)[^>]+(?:src|href)=\"https?://")
     assert [page.name for page in pages if loaded.search(page.read_text(encoding="utf-8"))] == []
+
+
+def test_the_search_of_the_site_works_from_disk(site):
+    browser = Browser()
+    try:
+        browser.open((site / "index.html").as_uri())
+        browser.run(
+            "(() => { document.querySelector('#__search').click();"
+            "const box = document.querySelector('input.md-search__input');"
+            "box.focus(); box.value = 'slotted';"
+            "for (const kind of ['input', 'keyup']) box.dispatchEvent(new Event(kind, {bubbles: true})); })()"
+        )
+        found = browser.until("document.querySelector('.md-search-result__item a')?.href", 60)
+        assert found.startswith((site / "spec" / "slotted-shards.html").as_uri())
+    finally:
+        browser.close()
 
 
 def paths_of_row(row):
