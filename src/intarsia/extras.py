@@ -1,6 +1,7 @@
 """Importing what an extra brings; where it is missing, an error names the pip command."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from intarsia.errors import MissingExtraError
@@ -23,3 +24,12 @@ def extra(module: str, name: str) -> Any:
         if error.name is None or error.name.partition(".")[0] != package:
             raise
         raise MissingExtraError(package, name) from error
+
+
+def is_there(package: str) -> bool:
+    """Whether a package is installed, told without importing it.
+
+    >>> is_there("numpy"), is_there("no_such_parser")
+    (True, False)
+    """
+    return find_spec(package) is not None

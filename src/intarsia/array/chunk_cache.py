@@ -91,4 +91,4 @@ class ChunkCache:
         each = here.tolist(), work.placements(here), work.packings(here)
         for k, (target, inside), packing in zip(*each, strict=True):
             work.put(found[k], target, inside, packing)
-        work.present = np.setdiff1d(work.present, here, assume_unique=True)
+        work.present = work.present[~np.isin(work.present, here)]  # in the order they are fetched in

@@ -17,7 +17,7 @@ from intarsia.array.pool import run
 from intarsia.array.shards import ShardIndexError, locate
 from intarsia.array.source import EngineSource
 from intarsia.array.values import Values, allocated
-from intarsia.array.work import Queue, Work, threads_for
+from intarsia.array.work import Queue, Work, by_fetcher, threads_for
 from intarsia.array.zarr_fallback import culprit, read_part_by_zarr
 from intarsia.codecs.current_chunk import working_on
 from intarsia.codecs.runtime import NO_OPTIONS, Options
@@ -173,6 +173,11 @@ def _locate(ground: Ground[Any], layout: Layout, works: list[Work]) -> None:
             work.set_sizes(located.nbytes)
     for work in works:
         work.fetcher = fetcher.for_member(work.source)
+    for via, those in by_fetcher(work for work in works if work.present.size):
+        joined = via.joined([work.spans(work.present) for work in those])
+        if joined is not None:
+            for work, request in zip(those, joined, strict=True):
+                work.set_requests(request)
 
 
 def _output(layout: Layout, planned: SelectionPlan) -> Values:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import repeat
+from itertools import chain, repeat
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -144,6 +144,7 @@ class Work:
         "packing",
         "part",
         "present",
+        "request",
         "source",
         "stored_sizes_are_known",
     )  # fmt: skip
@@ -175,6 +176,8 @@ class Work:
         self.nbytes: Ints = np.full(self.chunks.shape, source.decoder.nbytes)
         """Stored size of each chunk; its decoded size where that is not known; -1 if it is not stored."""
         self.stored_sizes_are_known = False
+        self.request: Ints | None = None
+        """The number of the request that each chunk comes with, where the fetcher joins them."""
         self.missing: list[int] = []
         """Those that were found not to be stored when they were fetched."""
 
@@ -226,6 +229,20 @@ class Work:
         """Take in the stored size of each chunk, -1 for those that are not stored."""
         self.nbytes, self.stored_sizes_are_known = nbytes, True
         self.present = np.flatnonzero(nbytes >= 0)
+
+    def set_requests(self, request: Ints) -> None:
+        """Take in which request each present chunk comes with; they are fetched in this order."""
+        self.request = np.full(self.chunks.shape, -1, dtype=np.int64)
+        self.request[self.present] = request
+        self.present = self.present[np.argsort(request, kind="stable")]
+
+    def spans(self, positions: Ints) -> Spans:
+        """The bytes of these chunks."""
+        request = None if self.request is None else self.request[positions]
+        if self.located is None:
+            return Spans(self.source, self.chunks[positions], request=request)
+        blob, start, nbytes = (column[positions] for column in self.located)
+        return Spans(self.source, blob, start, nbytes, request)
 
     def region_of(self, position: int) -> int:
         """The row of the region that a chunk belongs to."""
@@ -342,16 +359,34 @@ def threads_for(works: list[Work], config: LogicalConfig) -> int:
     return max(1, min(config.most_threads, chunks, fitting, total // WORTH_A_THREAD))
 
 
+def cut(works: list[Work], threads: int, window: int) -> tuple[Iterator[Batch], Iterator[Batch]]:
+    """The batches of a read: those that are fetched ahead, and those that the decoding threads read."""
+    chunks = sum(work.present.size for work in works)
+    each = max(1, chunks // (threads * BATCHES_PER_THREAD))
+    ahead: list[Iterator[Batch]] = []
+    here: list[Iterator[Batch]] = []
+    for fetcher, those in by_fetcher(works):
+        if fetcher.in_threads:
+            here.append(batches(those, window // 2 // threads, each))
+        else:
+            ahead.append(batches(those, window // 2 // (BATCHES_AHEAD + threads), chunks))
+    return chain(*ahead), chain(*here)
+
+
+def by_fetcher(works: Iterable[Work]) -> list[tuple[Fetcher, list[Work]]]:
+    """Parts that one fetcher can fetch together."""
+    found: dict[int, tuple[Fetcher, list[Work]]] = {}
+    for work in works:
+        if work.fetcher is not None:
+            found.setdefault(id(work.fetcher), (work.fetcher, []))[1].append(work)
+    return list(found.values())
+
+
 class Queue:
     """Hands out batches whose bytes are on their way; encoded bytes take up to half the window."""
 
     def __init__(self, works: list[Work], threads: int, window: int) -> None:
-        chunks = sum(work.present.size for work in works)
-        each = max(1, chunks // (threads * BATCHES_PER_THREAD))
-        ahead = [work for work in works if work.fetcher is not None and not work.fetcher.in_threads]
-        here = [work for work in works if work.fetcher is not None and work.fetcher.in_threads]
-        self._ahead = batches(ahead, window // 2 // (BATCHES_AHEAD + threads), chunks)
-        self._here = batches(here, window // 2 // threads, each)
+        self._ahead, self._here = cut(works, threads, window)
         self._started: deque[tuple[Batch, Pending]] = deque()
         self._taken: list[Pending] = []
         self._lock = threading.Lock()
@@ -384,29 +419,30 @@ class Queue:
 def _begin(batch: Batch) -> Pending:
     fetcher = batch[0][0].fetcher
     assert fetcher is not None
-    spans = []
-    for work, positions in batch:
-        located = work.located
-        if located is None:
-            spans.append(Spans(work.source, work.chunks[positions]))
-        else:
-            spans.append(Spans(work.source, *(column[positions] for column in located)))
-    return fetcher.begin(spans)
+    return fetcher.begin([work.spans(positions) for work, positions in batch])
 
 
 def batches(works: list[Work], most_bytes: int, most_chunks: int) -> Iterator[Batch]:
-    """Cut work into batches of at most so many bytes and chunks; one chunk is the least."""
+    """Cut work into batches of at most so many bytes and chunks; one chunk is the least.
+
+    What comes with one request stays together, unless that alone is more than a batch.
+    """
     batch: Batch = []
     room_bytes, room_chunks = most_bytes, most_chunks
     for work in works:
         positions = work.present
         total = np.cumsum(work.nbytes[positions])
+        request = None if work.request is None else work.request[positions]
         at = 0
         while at < positions.size:
             # Sizes summed up once: the end of a batch is where the sum has grown by the room that is left.
             before = int(total[at - 1]) if at else 0
             end = int(np.searchsorted(total, before + room_bytes, side="right"))
             end = min(end, at + room_chunks, positions.size)
+            if request is not None and at < end < positions.size:
+                # Back to where the request of the next chunk begins; in an empty batch, not to nothing.
+                begin = int(np.searchsorted(request, request[end]))
+                end = begin if begin > at else at if batch else end
             if end <= at and not batch:
                 end = at + 1
             if end > at:

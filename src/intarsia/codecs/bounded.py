@@ -206,6 +206,15 @@ def _lz4(codec: Any, data: Any, most: int) -> Any:
 
 
 def _zstd(_codec: Any, data: Any, most: int) -> Any:
+    return unzstd(data, most)
+
+
+def unzstd(data: Any, most: int) -> Any:
+    """What frames of zstd hold; more than `most` bytes are an error.
+
+    >>> bytes(unzstd(zstd.compress(b"intarsia"), 8))
+    b'intarsia'
+    """
     content = _zstd_content(data)
     if content is not None and content > most:
         raise _too_much(most)

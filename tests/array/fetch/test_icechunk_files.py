@@ -11,7 +11,7 @@ import pytest
 import intarsia
 from intarsia._icechunk import session_bytes
 from intarsia.array.fetch import IcechunkBatch, LocalIcechunk, fetcher_for
-from intarsia.array.fetch.icechunk import repository_path
+from intarsia.array.fetch.grants import grants_of
 
 VALUES = np.random.default_rng(0).normal(size=(6, 1000))
 
@@ -42,37 +42,15 @@ def fetchers(array):
 
 def test_the_path_of_a_repository_is_found_in_its_session(repository, tmp_path):
     store = repository.readonly_session("main").store
-    assert repository_path(session_bytes(store)) == tmp_path / "dépôt 1"
+    assert grants_of(session_bytes(store)).folder == tmp_path / "dépôt 1"
     again = pickle.loads(pickle.dumps(store))
     assert isinstance(fetcher_for(again), LocalIcechunk)
-
-
-@pytest.mark.parametrize("length", [5, 40, 300, 70_000])
-def test_paths_of_every_length_are_understood(length):
-    text = ("/" + "ä" * length)[:length].encode()
-    text = text.decode(errors="ignore").encode()
-    size = len(text)
-    if size < 32:
-        head = bytes([0xA0 | size])
-    elif size < 256:
-        head = b"\xd9" + size.to_bytes(1, "big")
-    elif size < 65536:
-        head = b"\xda" + size.to_bytes(2, "big")
-    else:
-        head = b"\xdb" + size.to_bytes(4, "big")
-    provider = b"local_file_system_object_store_provider"
-    one = b"..." + provider + b"\xa4path" + head + text + b"..."
-    assert os.fspath(repository_path(one)) == text.decode()
-    assert repository_path(one + one) == repository_path(one)
-    assert repository_path(one + provider + b"\xa4path\xa2/b") is None  # two places: not clear
-    assert repository_path(one + provider + b"\xa3url\xa2/b") is None
-    assert repository_path(one[: -4 - size // 2]) is None  # cut off
 
 
 def test_other_storages_have_no_path():
     repository = icechunk.Repository.create(icechunk.in_memory_storage())
     store = repository.readonly_session("main").store
-    assert repository_path(session_bytes(store)) is None
+    assert grants_of(session_bytes(store)).folder is None
     assert isinstance(fetcher_for(store), IcechunkBatch)
 
 
@@ -85,7 +63,7 @@ def test_a_virtual_container_of_local_files_does_not_pass_for_the_repository(tmp
     access = {prefix: icechunk.credentials.LocalFileSystemAccess}
     for storage in (icechunk.in_memory_storage(), icechunk.local_filesystem_storage(str(tmp_path / "r"))):
         made = icechunk.Repository.create(storage, config, authorize_virtual_chunk_access=access)
-        found = repository_path(session_bytes(made.readonly_session("main").store))
+        found = grants_of(session_bytes(made.readonly_session("main").store)).folder
         assert found in (None, tmp_path / "r")
 
 

@@ -11,6 +11,7 @@ from intarsia.array.fetch.icechunk import IcechunkBatch, LocalIcechunk, reason
 from intarsia.array.fetch.store import (
     CAN_READ_FILES,
     ConcurrentStore,
+    Cost,
     Encoded,
     Fetcher,
     FileSpan,
@@ -23,6 +24,7 @@ from intarsia.array.fetch.store import (
 from intarsia.parallel import check_store
 
 __all__ = [
+    "Cost",
     "Encoded",
     "Fetcher",
     "FileSpan",

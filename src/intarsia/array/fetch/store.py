@@ -46,6 +46,26 @@ class Spans(NamedTuple):
     nbytes: Ints | None = None
     """Length of each range; None with whole objects."""
 
+    request: Ints | None = None
+    """The number of the request that each comes with, where `Fetcher.joined` has told; else None."""
+
+    def some(self, which: Any) -> Spans:
+        """Some of them."""
+        start, nbytes, request = (
+            None if column is None else column[which] for column in (self.start, self.nbytes, self.request)
+        )
+        return Spans(self.source, self.blob[which], start, nbytes, request)
+
+
+class Cost(NamedTuple):
+    """What a fetch takes."""
+
+    requests: int
+    """How often the store is asked, or a file is read."""
+
+    nbytes: int | None
+    """Bytes that come; None where that is not known before."""
+
 
 class Pending(Protocol):
     """Bytes that are on their way."""
@@ -81,6 +101,13 @@ class Fetcher(Protocol):
     def for_member(self, source: EngineSource) -> Fetcher:
         """The fetcher for this member: itself, or another one that can do what it needs."""
 
+    def joined(self, spans: Sequence[Spans]) -> list[Ints] | None:
+        """Which of these come with one request, of all members together: the number of the request for each.
+        Numbers rise in the order in which things are best asked for. None if it does not matter."""
+
+    def cost(self, spans: Sequence[Spans]) -> Cost:
+        """What `begin` of the same would take."""
+
     def begin(self, spans: Sequence[Spans]) -> Pending:
         """Start to fetch, and say where the bytes will be."""
 
@@ -99,13 +126,20 @@ type KeyRange = tuple[str, ByteRequest | None]
 
 def requests_of(spans: Sequence[Spans]) -> Iterator[KeyRange]:
     """Key and byte range of everything that is wanted, in order."""
-    for source, blob, starts, nbytes in spans:
+    for source, blob, starts, nbytes, _ in spans:
         keys = source.keys(blob)
         if starts is None or nbytes is None:
             yield from ((key, None) for key in keys)
             continue
         for key, first, length in zip(keys, starts.tolist(), nbytes.tolist(), strict=True):
             yield key, SuffixByteRequest(length) if first < 0 else RangeByteRequest(first, first + length)
+
+
+def cost_of(spans: Sequence[Spans]) -> Cost:
+    """What asking for each of these takes."""
+    sizes = [item.nbytes for item in spans if item.blob.size]
+    known = [int(nbytes.sum()) for nbytes in sizes if nbytes is not None]
+    return Cost(sum(item.blob.size for item in spans), sum(known) if len(known) == len(sizes) else None)
 
 
 def coalesced(spans: Sequence[Spans]) -> tuple[list[Spans], Callable[[list[Any]], list[Any]]]:
@@ -198,6 +232,12 @@ class SynchronousStore:
     def for_member(self, source: EngineSource) -> Fetcher:
         return self
 
+    def joined(self, spans: Sequence[Spans]) -> None:
+        return None
+
+    def cost(self, spans: Sequence[Spans]) -> Cost:
+        return cost_of(spans)
+
     def begin(self, spans: Sequence[Spans]) -> Pending:
         return _KeysLater(self._store, spans)
 
@@ -248,6 +288,12 @@ class ConcurrentStore:
 
     def for_member(self, source: EngineSource) -> Fetcher:
         return self
+
+    def joined(self, spans: Sequence[Spans]) -> None:
+        return None
+
+    def cost(self, spans: Sequence[Spans]) -> Cost:
+        return cost_of(coalesced(spans)[0])
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
         joined, parts = coalesced(spans)
@@ -317,7 +363,7 @@ class _FilesLater:
 
     def __iter__(self) -> Generator[Encoded | None]:
         for item in self._spans:
-            source, blob, start, nbytes = item
+            source, blob, start, nbytes, _ = item
             if nbytes is not None and start is not None and _is_worth_joining(start, nbytes):
                 yield from self._joined_pieces(item)
                 continue
@@ -371,6 +417,13 @@ def _is_worth_joining(start: Ints, nbytes: Ints) -> bool:
     return bool(start.size > 1 and (start >= 0).all() and nbytes.max() <= SMALL_PIECE)
 
 
+def _joined_in_files(item: Spans) -> Spans:
+    """What is read of files in one go."""
+    if item.start is None or item.nbytes is None or not _is_worth_joining(item.start, item.nbytes):
+        return item
+    return _joined(item, 0, MOST_GAP_IN_A_FILE)[0]
+
+
 class LocalFiles:
     """A zarr store of plain files."""
 
@@ -385,6 +438,12 @@ class LocalFiles:
 
     def for_member(self, source: EngineSource) -> Fetcher:
         return self
+
+    def joined(self, spans: Sequence[Spans]) -> None:
+        return None
+
+    def cost(self, spans: Sequence[Spans]) -> Cost:
+        return cost_of([_joined_in_files(item) for item in spans])
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
         return _FilesLater(self._root, spans)

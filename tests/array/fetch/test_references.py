@@ -7,7 +7,7 @@ import zarr
 from icechunk import ChunkType
 
 from intarsia import _icechunk
-from intarsia.array.fetch.icechunk import load
+from intarsia.array.fetch.references import load
 from intarsia.array.source import Source
 
 
@@ -87,5 +87,5 @@ def test_inlined_chunks_are_found_behind_others():
 def test_several_arrays_at_a_time(array, at_a_time):
     paths = ["a", "none", "scalar"] * 3
     sources = [Source.of(path, zarr.open_array(array, path=path, mode="r")) for path in paths]
-    counts = [found.blob.size for found in load(array, sources, at_a_time)]
+    counts = [found.blob.size for found in load(array, sources, at_a_time=at_a_time)]
     assert counts == [9, 0, 1] * 3

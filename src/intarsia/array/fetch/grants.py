@@ -1,0 +1,233 @@
+"""What a session of Icechunk may read outside of its repository, and how: learnt from the session itself.
+
+A session travels to other processes with all that it needs there: where its repository lies, the containers
+of virtual chunks, and for those that somebody authorised the credentials. That form, MessagePack, is read
+here. Nothing is guessed: a source is read directly only if the container that Icechunk would choose is
+authorised, and its kind and credentials are known here; all else is left to Icechunk, which reads it or says
+why not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgpack
+
+from intarsia.extras import is_there
+
+STORAGE, RESOLVER = 2, 4
+"""Places in a session's form: its repository's storage, and what resolves virtual chunks."""
+
+CONTAINERS, CREDENTIALS = 0, 1
+
+S3_KINDS = ("s3", "s3_compatible")
+LOCAL_PROVIDER = "local_file_system_object_store_provider"
+
+ENVIRONMENT_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+
+RETRIES: Any = {
+    "max_retries": 4,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {
+        "base": 2,
+        "init_backoff": timedelta(milliseconds=100),
+        "max_backoff": timedelta(seconds=3),
+    },
+}
+"""As for repositories: a server that is down should be known soon."""
+
+TIMEOUTS = {"timeout": "60s", "connect_timeout": "5s"}
+
+
+@dataclass(frozen=True)
+class Container:
+    """A URL prefix that virtual chunks may lie below, and how they are got from there."""
+
+    prefix: str
+    opener: Callable[[], Any] | None = field(compare=False)
+    """Opens the object store; None where the source is a file of this machine."""
+
+    @cached_property
+    def store(self) -> Any:
+        """The object store, opened when it is asked for."""
+        assert self.opener is not None
+        return self.opener()
+
+    @property
+    def is_local(self) -> bool:
+        return self.opener is None
+
+
+@dataclass(frozen=True)
+class Grants:
+    """What one session says."""
+
+    repository: Container | None
+    """Its storage, if it is known how to read it; the prefix is the path of the repository, or its key."""
+
+    prefixes: tuple[str, ...]
+    """Prefixes of all containers, the one that counts first."""
+
+    containers: Mapping[str, Container]
+    """Those of them that may be read directly."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The directory of a repository on this machine."""
+        return (
+            Path(self.repository.prefix) if self.repository is not None and self.repository.is_local else None
+        )
+
+    def container_of(self, url: str) -> Container | None:
+        """The container of a virtual chunk, if it may be read directly; None leaves it to Icechunk."""
+        prefix = next((prefix for prefix in self.prefixes if url.startswith(prefix)), None)
+        container = None if prefix is None else self.containers.get(prefix)
+        return container if container is not None and is_plain(url) else None
+
+    def read_file(self, name: str) -> bytes:
+        """A file of the repository."""
+        assert self.repository is not None
+        if self.repository.is_local:
+            return (Path(self.repository.prefix) / name).read_bytes()
+        import obstore
+
+        key = f"{self.repository.prefix}/{name}".lstrip("/")
+        return bytes(obstore.get(self.repository.store, key).bytes())
+
+
+def is_plain(url: str) -> bool:
+    """Whether a URL says where it leads: no steps upwards, no empty ones, nothing but a path.
+
+    >>> is_plain("s3://bucket/2002/sst%20daily.nc"), is_plain("file:///data/../etc/passwd")
+    (True, False)
+    """
+    parts = urlsplit(url)
+    if parts.query or parts.fragment or "?" in url or "#" in url:
+        return False
+    steps = unquote(parts.path).split("/")[1:]
+    return all(step not in ("", ".", "..") for step in steps) and "\\" not in url and "\0" not in unquote(url)
+
+
+def inside(url: str) -> str:
+    """The path of an object in its bucket or on its host, or of a file without the first slash.
+
+    >>> inside("s3://bucket/2002/sst%20daily.nc")
+    '2002/sst daily.nc'
+    """
+    return unquote(urlsplit(url).path).lstrip("/")
+
+
+def grants_of(pickled: bytes) -> Grants:
+    """What a session in its travelling form says; an unknown form grants nothing.
+
+    >>> grants_of(b"something else").repository is None
+    True
+    """
+    try:
+        session = msgpack.unpackb(pickled, strict_map_key=False)
+        repository = _repository(session[STORAGE])
+        resolver = session[RESOLVER]
+        declared = {container[1]: container[2] for container in resolver[CONTAINERS]}
+        # Icechunk takes the longest prefix that fits.
+        prefixes = tuple(sorted(declared, key=len, reverse=True))
+        found = {
+            prefix: _container(prefix, declared[prefix], credentials)
+            for prefix, credentials in resolver[CREDENTIALS].items()
+            if prefix in declared
+        }
+    except (ValueError, TypeError, LookupError, AttributeError, msgpack.UnpackException):
+        return Grants(None, (), {})
+    return Grants(repository, prefixes, {p: c for p, c in found.items() if c is not None})
+
+
+def _repository(storage: Any) -> Container | None:
+    backend = storage.get("backend", {})
+    if storage["type"] == "ObjectStorage" and backend.get("object_store_provider_type") == LOCAL_PROVIDER:
+        return Container(backend["path"], None)
+    if storage["type"] != "S3Storage" or storage["extra_read_headers"] or storage["key_layout"] != "Standard":
+        return None
+    opener = _s3(storage["bucket"], storage["config"], ["s3", *storage["credentials"]])
+    return None if opener is None else Container((storage["prefix"] or "").strip("/"), opener)
+
+
+def _container(prefix: str, kinds: Any, credentials: Any) -> Container | None:
+    """How to read below a prefix; None where it is not known here."""
+    ((kind, settings),) = kinds.items()
+    if not prefix.endswith("/"):
+        return None
+    if kind == "local_file_system":
+        return Container(prefix, None) if credentials == ["local_file_system_access"] else None
+    if kind in S3_KINDS:
+        opener = _s3(urlsplit(prefix).netloc, settings, credentials)
+    elif kind == "http":
+        opener = _http(prefix, settings) if credentials == ["http_access"] else None
+    else:
+        opener = None
+    return None if opener is None else Container(prefix, opener)
+
+
+def _s3(bucket: str, settings: Any, credentials: Any) -> Callable[[], Any] | None:
+    """How to open a bucket, if obstore is there and the credentials are plain."""
+    region, endpoint, anonymous, allow_http, path_style, _, requester_pays, *_ = settings
+    keys = _keys(credentials, anonymous=anonymous)
+    if keys is None or region is None or not bucket or not is_there("obstore"):
+        return None
+    if endpoint is None and any(name.startswith("AWS_ENDPOINT") for name in os.environ):
+        return None  # Icechunk and obstore need not understand that in the same way
+    if endpoint is not None and not path_style:
+        return None
+    options: dict[str, Any] = {"region": region, "virtual_hosted_style_request": not path_style, **keys}
+    if endpoint is not None:
+        options["endpoint"] = endpoint
+    if requester_pays:
+        options["request_payer"] = True
+    client: Any = TIMEOUTS | {"allow_http": bool(allow_http)}
+
+    def opened() -> Any:
+        from obstore.store import S3Store
+
+        return S3Store(bucket, client_options=client, retry_config=RETRIES, **options)
+
+    return opened
+
+
+def _keys(credentials: Any, *, anonymous: bool) -> dict[str, Any] | None:
+    """Credentials as obstore takes them; None for those that are not known here, or run out."""
+    match credentials:
+        case ["s3", "anonymous"]:
+            return {"skip_signature": True}
+        case ["s3", *_] if anonymous:
+            return {"skip_signature": True}
+        case ["s3", "static", str(key), str(secret), token, None]:
+            if token is None and ENVIRONMENT_KEYS[2] in os.environ:
+                return None  # obstore would take that of somebody else
+            found = [key, secret, token]
+        case ["s3", "from_env"] if all(os.environ.get(name) for name in ENVIRONMENT_KEYS[:2]):
+            found = [os.environ.get(name) for name in ENVIRONMENT_KEYS]
+        case _:
+            return None
+    names = ("access_key_id", "secret_access_key", "session_token")
+    return {name: value for name, value in zip(names, found, strict=True) if value}
+
+
+def _http(prefix: str, settings: Mapping[str, Any]) -> Callable[[], Any] | None:
+    """How to open a web server, if nothing is asked of the way there that is not known here."""
+    if not is_there("obstore") or set(settings) - {"allow_http"}:
+        return None
+    parts = urlsplit(prefix)
+    client: Any = TIMEOUTS | {"allow_http": settings.get("allow_http") == "true"}
+
+    def opened() -> Any:
+        from obstore.store import HTTPStore
+
+        root = f"{parts.scheme}://{parts.netloc}"
+        return HTTPStore.from_url(root, client_options=client, retry_config=RETRIES)
+
+    return opened

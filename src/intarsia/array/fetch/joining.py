@@ -1,0 +1,145 @@
+"""Ranges of objects that are got with one request: neighbours, and those with so little between them that
+reading it costs less than asking once more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from intarsia.array.table import Ints
+
+
+type Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+class Limits(NamedTuple):
+    """How far joining goes."""
+
+    most_gap: int
+    """A gap of more bytes is never read."""
+
+    share: int
+    """Of an object, gaps may be one part in so many of what is wanted."""
+
+    free: int
+    """Gaps of an object may be this many bytes in any case: they come with what is wanted."""
+
+    most_bytes: int
+    """Ranges that begin so far behind the first of a request go into another one."""
+
+
+REMOTE = Limits(most_gap=1 << 20, share=10, free=32 << 10, most_bytes=4 << 20)
+"""Of object stores. A request takes tens of milliseconds before its first byte comes, in which a megabyte
+comes; so many requests wait at a time that it is the bytes that count in the end, hence the tenth. Longer
+requests than a few megabytes gain nothing, and cannot be got side by side."""
+
+FILES = Limits(most_gap=16 << 10, share=2, free=16 << 10, most_bytes=1 << 20)
+"""Of files of this machine: another call costs less than reading more than that for nothing."""
+
+
+class Joined(NamedTuple):
+    """Requests, and what comes with each."""
+
+    request: Ints
+    """The number of its request for every range; they rise with object and place."""
+
+    owner: Ints
+    """The object of each request."""
+
+    first: Ints
+    """First byte of each request."""
+
+    last: Ints
+    """The byte behind its last one."""
+
+    @property
+    def nbytes(self) -> int:
+        """All that is read."""
+        return int((self.last - self.first).sum())
+
+
+def joined(owner: Ints, start: Ints, nbytes: Ints, limits: Limits) -> Joined:
+    """The fewest requests for these ranges of objects, within the limits.
+
+    Of each object the smallest gaps are closed first. Every gap that is closed saves one request, whichever
+    it is, so no other choice saves more of them with as many bytes.
+
+    >>> column = np.array
+    >>> joined(column([7, 7, 7]), column([0, 900, 100]), column([100, 50, 50]), Limits(200, 10, 8, 10**6))
+    Joined(request=array([0, 1, 0]), owner=array([7, 7]), first=array([  0, 900]), last=array([150, 950]))
+    """
+    order = np.lexsort((start, owner))
+    owner, start, end = owner[order], start[order], (start + nbytes)[order]
+    first_of_object = np.append(True, owner[1:] != owner[:-1]) if owner.size else np.empty(0, dtype=bool)
+    reach = _reach(end, first_of_object)
+    gap = start.copy()
+    gap[1:] -= reach[:-1]
+    begins = first_of_object | ~_closed(gap, start, reach, first_of_object, limits)
+    begins = _cut(begins, start, limits.most_bytes)
+    number = np.cumsum(begins) - 1
+    at = np.flatnonzero(begins)
+    request = np.empty(owner.shape, dtype=np.int64)
+    request[order] = number
+    last = np.maximum.reduceat(end, at) if at.size else end
+    return Joined(request, owner[at], start[at], last)
+
+
+def joined_as(request: Ints, owner: Ints, start: Ints, nbytes: Ints) -> Joined:
+    """The same where it is known already which ranges come together."""
+    if not request.size:
+        return Joined(request, owner, start, start)
+    order = np.argsort(request, kind="stable")
+    number = request[order]
+    at = np.flatnonzero(np.append(True, number[1:] != number[:-1]))
+    renumbered = np.empty(request.shape, dtype=np.int64)
+    renumbered[order] = np.repeat(np.arange(at.size), np.diff(np.append(at, number.size)))
+    first = np.minimum.reduceat(start[order], at)
+    last = np.maximum.reduceat((start + nbytes)[order], at)
+    return Joined(renumbered, owner[order][at], first, last)
+
+
+def _reach(end: Ints, first_of_object: Flags) -> Ints:
+    """How far the ranges of an object reach up to each of them: one may end within another."""
+    if not ((end[1:] < end[:-1]) & ~first_of_object[1:]).any():
+        return end
+    parts = np.split(end, np.flatnonzero(first_of_object)[1:])
+    return np.concatenate([np.maximum.accumulate(part) for part in parts])
+
+
+def _closed(
+    gap: Ints,
+    start: Ints,
+    reach: Ints,
+    first_of_object: Flags,
+    limits: Limits,
+) -> Flags:
+    """Which ranges come with the one before them, gap and all."""
+    number = np.cumsum(first_of_object) - 1
+    if not number.size:
+        return first_of_object
+    gap = np.maximum(np.where(first_of_object, 0, gap), 0)
+    # Bytes between the first and the last of an object that are wanted: all but the gaps.
+    at = np.flatnonzero(first_of_object)
+    ends = np.append(at[1:], gap.size) - 1
+    wanted = reach[ends] - start[at] - np.add.reduceat(gap, at)
+    allowed = np.maximum(wanted // limits.share, limits.free)
+    order = np.lexsort((gap, number))
+    # Smallest first, summed up within each object: `at` is where each begins in this order, too.
+    total = np.cumsum(gap[order])
+    before = np.where(at > 0, total[at - 1], 0)
+    spent = total - before[number]
+    closed = np.empty(gap.shape, dtype=bool)
+    closed[order] = (spent <= allowed[number]) & (gap[order] <= limits.most_gap)
+    return closed & ~first_of_object
+
+
+def _cut(begins: Flags, start: Ints, most_bytes: int) -> Flags:
+    """Cut long requests: where the ranges begin in another stretch of `most_bytes` from its first byte."""
+    if not begins.size:
+        return begins
+    first = start[np.flatnonzero(begins)][np.cumsum(begins) - 1]
+    stretch = (start - first) // most_bytes
+    cut: Flags = begins | np.append(False, stretch[1:] != stretch[:-1])
+    return cut

@@ -1,0 +1,321 @@
+"""Fetching chunks from files of others: all that is wanted of one file in as few requests as will do.
+
+Icechunk reads a virtual chunk with a request of its own. Here neighbours come together, also those of several
+members. What Icechunk would check is checked: who may read (`grants`), and that the file is the one that was
+referred to (`marks`), by ETag or time, with every answer. Whatever does not fit is asked of Icechunk, which
+reads it or says why not, in its words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Generator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import zarr
+
+from intarsia.array.fetch.grants import inside
+from intarsia.array.fetch.joining import FILES, REMOTE, Joined, Limits, joined, joined_as
+from intarsia.array.fetch.store import Cost, FileSpan, Started, requests_of
+from intarsia.errors import ChunkDecodeError
+from intarsia.parallel import check_store
+
+if TYPE_CHECKING:
+    from intarsia.array.fetch.icechunk import IcechunkBatch
+    from intarsia.array.fetch.references import Origin, References
+    from intarsia.array.fetch.store import Encoded, Fetcher, Pending, Spans
+    from intarsia.array.source import EngineSource
+    from intarsia.array.table import Ints
+
+
+REQUESTS_PER_CHUNK = 4
+"""As in `icechunk`: so many requests wait for each chunk that zarr would fetch at a time."""
+
+NANOSECONDS = 10**9
+
+
+class _ChangedError(Exception):
+    """A source is not the one that was referred to."""
+
+
+class Wanted(NamedTuple):
+    """Ranges of files of others, for everything that is asked for, in order."""
+
+    owner: Ints
+    """Number of the file in `origins`; -1 for what is not read from one."""
+
+    start: Ints
+    """First byte of each range in its file."""
+
+    nbytes: Ints
+    origins: list[Origin]
+
+    def joined(self, spans: Sequence[Spans], limits: Limits) -> tuple[Ints, Joined]:
+        """What is read from files, as positions, and the requests for that."""
+        own = np.flatnonzero(self.owner >= 0)
+        columns = self.owner[own], self.start[own], self.nbytes[own]
+        numbers = [item.request for item in spans]
+        known = [number for number in numbers if number is not None]
+        if numbers and len(known) == len(numbers):
+            return own, joined_as(np.concatenate(known)[own], *columns)
+        return own, joined(*columns, limits)
+
+
+class _Origins:
+    """What the two fetchers share: where everything lies, and what comes with what."""
+
+    lasting = True
+    limits: Limits
+
+    def __init__(self, batch: IcechunkBatch) -> None:
+        self._batch = batch
+
+    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
+        return self._batch.sizes(sources)
+
+    def for_member(self, source: EngineSource) -> Fetcher:
+        return self._batch.for_member(source)
+
+    def _reads(self, origin: Origin) -> bool:
+        raise NotImplementedError
+
+    def _wanted(self, spans: Sequence[Spans]) -> Wanted:
+        """Files are numbered anew: members that share one share its number."""
+        numbers: dict[tuple[str, Any], int] = {}
+        origins: list[Origin] = []
+        columns: list[tuple[Ints, Ints, Ints]] = []
+        for item in spans:
+            table = self._batch.listed(item.source)
+            rows = table.rows(item.blob)
+            number = self._numbered(table, rows, numbers, origins)
+            columns.append((number, *table.places(rows, item)))
+        if not columns:
+            nothing = np.empty(0, dtype=np.int64)
+            return Wanted(nothing, nothing, nothing, origins)
+        owner, start, nbytes = (np.concatenate(column) for column in zip(*columns, strict=True))
+        return Wanted(owner, start, nbytes, origins)
+
+    def _numbered(
+        self, table: References, rows: Ints, numbers: dict[tuple[str, Any], int], origins: list[Origin]
+    ) -> Ints:
+        local = np.where(rows >= 0, table.origin[rows], -1)
+        number = np.full(local.shape, -1, dtype=np.int64)
+        used, where = np.unique(local, return_inverse=True)
+        for k, own in enumerate(used.tolist()):
+            if own < 0 or not self._reads(table.origins[own]):
+                continue
+            origin = table.origins[own]
+            found = numbers.setdefault((origin.url, origin.mark), len(origins))
+            if found == len(origins):
+                origins.append(origin)
+            number[where == k] = found
+        return number
+
+    def joined(self, spans: Sequence[Spans]) -> list[Ints]:
+        wanted = self._wanted(spans)
+        own, requests = wanted.joined([], self.limits)
+        number = requests.owner.size + np.arange(wanted.owner.size)
+        number[own] = requests.request
+        ends = np.cumsum([item.blob.size for item in spans])
+        return np.split(number, ends[:-1])
+
+    def cost(self, spans: Sequence[Spans]) -> Cost:
+        wanted = self._wanted(spans)
+        _, requests = wanted.joined(spans, self.limits)
+        ends = np.cumsum([item.blob.size for item in spans])
+        rest = [
+            item.some(np.flatnonzero(mine < 0))
+            for item, mine in zip(spans, np.split(wanted.owner, ends[:-1]), strict=True)
+        ]
+        others = self._batch.cost(rest)
+        nbytes = None if others.nbytes is None else requests.nbytes + others.nbytes
+        return Cost(requests.owner.size + others.requests, nbytes)
+
+
+class LocalOrigins(_Origins):
+    """Files of others on this machine, read in the threads that decode."""
+
+    in_threads = True
+    name = "source files, neighbours joined"
+    limits = FILES
+
+    def _reads(self, origin: Origin) -> bool:
+        return origin.container.is_local
+
+    def begin(self, spans: Sequence[Spans]) -> Pending:
+        return _OriginsLater(self._batch, spans, self._wanted(spans))
+
+
+class _OriginsLater:
+    """Opens and reads files of others when it is iterated over."""
+
+    arrival = None
+
+    def __init__(self, batch: IcechunkBatch, spans: Sequence[Spans], wanted: Wanted) -> None:
+        self._batch, self._spans, self._wanted = batch, spans, wanted
+        self._open: tuple[int, int] | None = None
+        """The number of the file that is open, and its descriptor."""
+
+    def __iter__(self) -> Generator[Encoded | None]:
+        wanted = self._wanted
+        own, requests = wanted.joined(self._spans, FILES)
+        request = np.full(wanted.owner.shape, -1, dtype=np.int64)
+        request[own] = requests.request
+        pieces = np.bincount(requests.request, minlength=requests.owner.size).tolist()
+        columns = (column.tolist() for column in (request, wanted.start, wanted.nbytes))
+        each = zip(self._places(), *columns, strict=True)
+        current, content = -1, b""
+        try:
+            for (spans, i), number, first, length in each:
+                if number < 0:
+                    yield self._inlined(spans, i, first, length)
+                    continue
+                owner = int(requests.owner[number])
+                try:
+                    file = self._opened(owner)
+                    if pieces[number] == 1:
+                        yield FileSpan(file, first, length)
+                        continue
+                    begin = int(requests.first[number])
+                    if number != current:
+                        content, current = os.pread(file, int(requests.last[number]) - begin, begin), number
+                except (OSError, _ChangedError):
+                    yield self._batch.get_now(spans, i)
+                    continue
+                piece = memoryview(content)[first - begin : first - begin + length]
+                if len(piece) < length:
+                    raise ChunkDecodeError(f"its file is cut off: {len(piece)} bytes are there of {length}")
+                yield piece
+        finally:
+            self._close()
+
+    def _places(self) -> Generator[tuple[Spans, int]]:
+        for item in self._spans:
+            yield from ((item, i) for i in range(item.blob.size))
+
+    def _inlined(self, spans: Spans, i: int, first: int, length: int) -> Encoded:
+        table = self._batch.listed(spans.source)
+        row = int(table.rows(spans.blob[i : i + 1])[0])
+        return memoryview(table.inlined[row])[first : first + length]
+
+    def _opened(self, owner: int) -> int:
+        """The descriptor of a file, which is the one that was referred to."""
+        if self._open is not None and self._open[0] == owner:
+            return self._open[1]
+        self._close()
+        origin = self._wanted.origins[owner]
+        file = os.open("/" + inside(origin.url), os.O_RDONLY)
+        self._open = owner, file
+        mark = origin.mark
+        # Icechunk compares an ETag of its own making; what it keeps of times are whole seconds, rounded up.
+        if isinstance(mark, str) or (mark is not None and os.fstat(file).st_mtime_ns > mark * NANOSECONDS):
+            self._close()
+            raise _ChangedError
+        return file
+
+    def _close(self) -> None:
+        if self._open is not None:
+            os.close(self._open[1])
+            self._open = None
+
+    def cancel(self) -> None:
+        """Nothing runs."""
+
+
+class RemoteOrigins(_Origins):
+    """Objects of others, asked on the event loop, many at a time."""
+
+    in_threads = False
+    name = "source objects, neighbours joined"
+    limits = REMOTE
+
+    def __init__(self, batch: IcechunkBatch) -> None:
+        super().__init__(batch)
+        self._gate = asyncio.Semaphore(max(1, REQUESTS_PER_CHUNK * zarr.config.get("async.concurrency")))
+
+    def _reads(self, origin: Origin) -> bool:
+        return not origin.container.is_local
+
+    def begin(self, spans: Sequence[Spans]) -> Pending:
+        check_store(self._batch.store)
+        wanted = self._wanted(spans)
+        own, requests = wanted.joined(spans, self.limits)
+        return Started(self._get(spans, wanted, own, requests))
+
+    async def _get(self, spans: Sequence[Spans], wanted: Wanted, own: Ints, requests: Joined) -> list[Any]:
+        keys = list(requests_of(spans))
+        items: list[Any] = [None] * len(keys)
+        rest = np.flatnonzero(wanted.owner < 0).tolist()
+        columns = (column.tolist() for column in (requests.owner, requests.first, requests.last))
+        asked = [self._request(wanted.origins[owner], *place) for owner, *place in zip(*columns, strict=True)]
+        others, *contents = await asyncio.gather(self._batch.get_all([keys[k] for k in rest]), *asked)
+        for k, item in zip(rest, others, strict=True):
+            items[k] = item
+        refused: dict[int, list[int]] = {}
+        first, start, nbytes = requests.first.tolist(), wanted.start.tolist(), wanted.nbytes.tolist()
+        for k, number in zip(own.tolist(), requests.request.tolist(), strict=True):
+            content = contents[number]
+            if isinstance(content, _ChangedError):
+                refused.setdefault(number, []).append(k)
+            elif isinstance(content, Exception):
+                items[k] = content
+            else:
+                begin = start[k] - first[number]
+                items[k] = memoryview(content)[begin : begin + nbytes[k]]
+        await asyncio.gather(*(self._ask_icechunk(items, keys, places) for places in refused.values()))
+        return items
+
+    async def _ask_icechunk(self, items: list[Any], keys: list[Any], places: list[int]) -> None:
+        """Ask Icechunk for pieces of a file that seems to be another one; it will say so of the first."""
+        head, *rest = places
+        (items[head],) = await self._batch.get_all([keys[head]])
+        if isinstance(items[head], Exception):
+            found = [items[head]] * len(rest)
+        else:
+            found = await self._batch.get_all([keys[k] for k in rest])
+        for k, item in zip(rest, found, strict=True):
+            items[k] = item
+
+    async def _request(self, origin: Origin, first: int, last: int) -> Any:
+        """The bytes of one request, or why they did not come."""
+        import obstore
+        from obstore.exceptions import BaseError, GenericError
+
+        options: Any = {"range": (first, last)}
+        if isinstance(origin.mark, int):
+            options["if_unmodified_since"] = datetime.fromtimestamp(origin.mark, tz=UTC)
+        elif origin.mark is not None:
+            options["if_match"] = f'"{origin.mark}"'
+        try:
+            async with self._gate:
+                found = await obstore.get_async(origin.container.store, inside(origin.url), options=options)
+                if not _is_the_same(found.meta, origin.mark):
+                    return _ChangedError()
+                content = memoryview(await found.bytes_async())
+        except GenericError as error:  # the server fails, the connection breaks, the answer is wrong
+            return OSError(f"{origin.url} cannot be read: {_first_line(error)}")
+        except (BaseError, OSError):  # gone, refused, changed
+            return _ChangedError()
+        if len(content) != last - first:
+            if found.meta["size"] < last:
+                return _ChangedError()
+            came = f"{len(content)} bytes came of {last - first}"
+            return OSError(f"{origin.url} cannot be read: {came}")
+        return content
+
+
+def _is_the_same(meta: Any, mark: Any) -> bool:
+    """Whether the object of an answer is the one that was referred to."""
+    if mark is None:
+        return True
+    if isinstance(mark, int):
+        return bool(meta["last_modified"].timestamp() <= mark)
+    return str(meta["e_tag"] or "").strip('"') == str(mark).strip('"')
+
+
+def _first_line(error: Exception) -> str:
+    """What happened; obstore adds all that it knows, line by line."""
+    return str(error).split("\n")[0].strip()
