@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from intarsia.array.fetch import Cost
 from intarsia.array.member import short_codecs
 from intarsia.array.read import prepare
 from intarsia.array.request import request
 from intarsia.array.values import type_text
-from intarsia.array.work import threads_for
+from intarsia.array.work import by_fetcher, cut, threads_for
 from intarsia.words import EXPLAIN_COLUMNS, aligned, bounds_text, count_text, size_text
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from intarsia.array.request import Mode
     from intarsia.array.source import Source, ZarrSource
     from intarsia.array.stored_array import StoredArray
-    from intarsia.array.work import Work
+    from intarsia.array.work import Batch, Work
 
 
 SHOWN_PARTS = 30
@@ -116,6 +118,18 @@ class Explanation:
     parts: tuple[PartExplanation, ...]
     """One for every region that the selection touches, or for every time that it reads it."""
 
+    requests: int = 0
+    """How often a store is asked for chunks, or a file is read; neighbours come together. What zarr reads,
+    and metadata, are not among them."""
+
+    requested_bytes: int | None = 0
+    """Bytes that come with the requests, gaps between neighbours included; None where that is not known
+    before."""
+
+    ideal_requests: int = 0
+    """The fewest requests that an ideal reader would need: one that is not bound by memory, reads no more of
+    an object beyond what is wanted than a tenth (or 32 KiB), and asks for about 4 MiB at a time."""
+
     @property
     def members(self) -> int:
         """Number of members that are read."""
@@ -134,15 +148,22 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON."""
-        totals = {"members": self.members, "chunks": self.chunks, "stored_bytes": self.stored_bytes}
+        totals: dict[str, Any] = {
+            "members": self.members,
+            "chunks": self.chunks,
+            "stored_bytes": self.stored_bytes,
+        }
         return {**asdict(self), **totals}
 
     def summary(self) -> tuple[str, str]:
         """The read as a whole, in two lines."""
         stored = "" if self.stored_bytes is None else f", {size_text(self.stored_bytes)} stored"
+        came = "" if self.requested_bytes is None else f" for {size_text(self.requested_bytes)}"
+        ideal = "" if self.requests == self.ideal_requests else f" (ideal: {self.ideal_requests})"
         return (
             f"reads {self.shape}, {size_text(self.nbytes)}, from {count_text(len(self.parts), 'region')} of "
-            f"{count_text(self.members, 'member')}: {count_text(self.chunks, 'chunk')}{stored}",
+            f"{count_text(self.members, 'member')}: {count_text(self.chunks, 'chunk')}{stored}, "
+            f"{count_text(self.requests, 'request')}{came}{ideal}",
             f"{count_text(self.threads, 'thread')}, at most {size_text(self.window_bytes)} beside the result"
             + (f", {count_text(self.holes, 'element')} in no region" if self.holes else ""),
         )
@@ -167,7 +188,7 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
     >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(2, 4), dtype="int32")
     >>> array.append(np.ones((4, 4)).astype("int32"), codecs=["gzip"])
     >>> print(intarsia.explain(array, np.s_[1:3]))  # doctest: +NORMALIZE_WHITESPACE
-    reads (2, 4), 32 B, from 1 region of 1 member: 2 chunks
+    reads (2, 4), 32 B, from 1 region of 1 member: 2 chunks, 2 requests
     1 thread, at most ... beside the result
     Region      Codecs  Chunks  Fetched  Stored  Copied  Member  Fetcher
     [0:4, 0:4]  gzip         2        2       ?       2  m-...   MemoryStore, in threads
@@ -178,14 +199,36 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
     explained = {id(work.part): _explain_work(ground, work) for work in prepared.works}
     explained |= {id(part): _explain_by_zarr(ground, part, source) for part, source in prepared.by_zarr}
     busy = [work for work in prepared.works if work.present.size]
+    threads = threads_for(busy, config) if busy else 1
+    requests, requested_bytes = _cost(
+        batch for batches in cut(busy, threads, config.window) for batch in batches
+    )
+    ideal, _ = _cost([(work, work.present) for work in those] for _, those in by_fetcher(busy))
     return Explanation(
         asked.shape,
         asked.size * array.dtype.itemsize,
         asked.size - prepared.plan.size,
-        threads_for(busy, config) if busy else 1,
+        threads,
         config.window,
         tuple(explained[id(part)] for part in prepared.plan.parts),
+        requests,
+        requested_bytes,
+        ideal,
     )
+
+
+def _cost(batches: Iterable[Batch]) -> Cost:
+    """What it takes to fetch these batches."""
+    requests, nbytes = 0, 0
+    known = True
+    for batch in batches:
+        fetcher = batch[0][0].fetcher
+        assert fetcher is not None
+        cost = fetcher.cost([work.spans(positions) for work, positions in batch])
+        requests += cost.requests
+        nbytes += cost.nbytes or 0
+        known &= cost.nbytes is not None
+    return Cost(requests, nbytes if known else None)
 
 
 def _explain_work(ground: Ground[Any], work: Work) -> PartExplanation:

@@ -209,6 +209,8 @@ class _Columns:
 
     def __init__(self, body: bytes, at: int, count: int) -> None:
         self._bytes: Bytes = np.frombuffer(body, dtype=np.uint8)
+        if at + 4 * count > len(body):
+            raise FormatError("an offset points outside of the file")
         places = at + 4 * np.arange(count, dtype=np.int64)
         self._table = places + self._numbers(places, 4)
         signed = self._numbers(self._table, 4).astype(np.uint32).view(np.int32)

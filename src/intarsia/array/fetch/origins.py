@@ -37,7 +37,11 @@ REQUESTS_PER_CHUNK = 4
 NANOSECONDS = 10**9
 
 
-class _ChangedError(Exception):
+class _RefusedError(Exception):
+    """A source is gone, or may not be read so: Icechunk says which, or reads it."""
+
+
+class _ChangedError(_RefusedError):
     """A source is not the one that was referred to."""
 
 
@@ -258,20 +262,28 @@ class RemoteOrigins(_Origins):
         first, start, nbytes = requests.first.tolist(), wanted.start.tolist(), wanted.nbytes.tolist()
         for k, number in zip(own.tolist(), requests.request.tolist(), strict=True):
             content = contents[number]
-            if isinstance(content, _ChangedError):
+            if isinstance(content, _RefusedError):
                 refused.setdefault(number, []).append(k)
             elif isinstance(content, Exception):
                 items[k] = content
             else:
                 begin = start[k] - first[number]
                 items[k] = memoryview(content)[begin : begin + nbytes[k]]
-        await asyncio.gather(*(self._ask_icechunk(items, keys, places) for places in refused.values()))
+        again = [self._ask_icechunk(items, keys, places, contents[n]) for n, places in refused.items()]
+        await asyncio.gather(*again)
         return items
 
-    async def _ask_icechunk(self, items: list[Any], keys: list[Any], places: list[int]) -> None:
-        """Ask Icechunk for pieces of a file that seems to be another one; it will say so of the first."""
+    async def _ask_icechunk(
+        self, items: list[Any], keys: list[Any], places: list[int], why: _RefusedError
+    ) -> None:
+        """Ask Icechunk for pieces of a file that was refused; it will say why of the first.
+
+        It does not look at what a web server says of a file, so one that has changed stays refused.
+        """
         head, *rest = places
         (items[head],) = await self._batch.get_all([keys[head]])
+        if isinstance(why, _ChangedError) and not isinstance(items[head], Exception):
+            items[head] = OSError(str(why))
         if isinstance(items[head], Exception):
             found = [items[head]] * len(rest)
         else:
@@ -293,15 +305,15 @@ class RemoteOrigins(_Origins):
             async with self._gate:
                 found = await obstore.get_async(origin.container.store, inside(origin.url), options=options)
                 if not _is_the_same(found.meta, origin.mark):
-                    return _ChangedError()
+                    return _ChangedError(f"{origin.url} is not the file any more that was referred to")
                 content = memoryview(await found.bytes_async())
         except GenericError as error:  # the server fails, the connection breaks, the answer is wrong
             return OSError(f"{origin.url} cannot be read: {_first_line(error)}")
         except (BaseError, OSError):  # gone, refused, changed
-            return _ChangedError()
+            return _RefusedError()
         if len(content) != last - first:
             if found.meta["size"] < last:
-                return _ChangedError()
+                return _RefusedError()
             came = f"{len(content)} bytes came of {last - first}"
             return OSError(f"{origin.url} cannot be read: {came}")
         return content

@@ -1,0 +1,53 @@
+"""Arrays whose chunks lie anywhere in files of others, and what they hold."""
+
+import icechunk
+import numpy as np
+import zarr
+
+CHUNK = 40
+"""Bytes of a chunk, which are its values."""
+
+
+def repository(storage, containers, credentials=None):
+    """A repository that may refer to what lies below some prefixes: prefix -> Icechunk's store for it."""
+    config = icechunk.RepositoryConfig.default()
+    for prefix, store in containers.items():
+        config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, store))
+    return icechunk.Repository.create(storage, config, authorize_virtual_chunk_access=credentials)
+
+
+def refer(repo, references, name="a", chunks=None, written=()):
+    """Commit an array of bytes: position of a chunk -> (URL, offset, mark); some chunks are written to it.
+
+    Positions without either are not stored.
+    """
+    count = chunks or max(references, default=0) + 1
+    session = repo.writable_session("main")
+    array = zarr.create_array(
+        session.store,
+        name=name,
+        shape=(count * CHUNK,),
+        chunks=(CHUNK,),
+        dtype="u1",
+        compressors=None,
+        fill_value=9,
+    )
+    for position in written:
+        array[position * CHUNK : (position + 1) * CHUNK] = position
+    for position, (url, offset, mark) in references.items():
+        key = f"{name}/c/{position}"
+        session.store.set_virtual_ref(
+            key, url, offset=offset, length=CHUNK, checksum=mark, validate_container=False
+        )
+    session.commit(name)
+    return repo.readonly_session("main").store
+
+
+def expected(references, contents, chunks, written=()):
+    """What such an array holds: URL -> bytes of that file."""
+    values = np.full((chunks, CHUNK), 9, dtype="u1")
+    for position in written:
+        values[position] = position
+    for position, (url, offset, _) in references.items():
+        values[position] = np.frombuffer(contents[url], "u1", CHUNK, offset)
+    return values.reshape(-1)
