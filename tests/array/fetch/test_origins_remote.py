@@ -104,6 +104,9 @@ def test_as_many_requests_as_objects(objects, proxy):
         == sum(len(e.body) for e in proxy.seen)
     )
     assert "3 requests for 1.44 kB" in repr(explained)
+    proxy.seen.clear()
+    zarr.open_array(array.store, path="a", mode="r")[...]
+    assert len(proxy.gets(BUCKET)) >= 36
 
 
 @pytest.mark.parametrize("mark", [None, LATER])

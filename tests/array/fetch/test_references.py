@@ -7,8 +7,11 @@ import zarr
 from icechunk import ChunkType
 
 from intarsia import _icechunk
+from intarsia.array.fetch.grants import Grants
 from intarsia.array.fetch.references import load
 from intarsia.array.source import Source
+
+NOTHING = Grants(None, (), {})
 
 
 @pytest.fixture
@@ -28,7 +31,7 @@ def array():
 
 def table(store, name, **options):
     source = Source.of(name, zarr.open_array(store, path=name, mode="r"))
-    return load(store, [source])[0], source
+    return load(store, [source], NOTHING)[0], source
 
 
 def test_the_kinds_are_those_of_icechunk():
@@ -65,7 +68,7 @@ def test_arrays_without_chunks_and_without_axes(array):
 def test_what_lies_outside_the_grid_is_left_out(array):
     source = Source.of("a", zarr.open_array(array, path="a", mode="r"))
     source.blob_grid = (2, 4)
-    assert load(array, [source])[0].blob.tolist() == list(range(8))
+    assert load(array, [source], NOTHING)[0].blob.tolist() == list(range(8))
 
 
 def test_inlined_chunks_are_found_behind_others():
@@ -87,5 +90,5 @@ def test_inlined_chunks_are_found_behind_others():
 def test_several_arrays_at_a_time(array, at_a_time):
     paths = ["a", "none", "scalar"] * 3
     sources = [Source.of(path, zarr.open_array(array, path=path, mode="r")) for path in paths]
-    counts = [found.blob.size for found in load(array, sources, at_a_time=at_a_time)]
+    counts = [found.blob.size for found in load(array, sources, NOTHING, at_a_time)]
     assert counts == [9, 0, 1] * 3

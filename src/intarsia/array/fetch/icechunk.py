@@ -26,7 +26,7 @@ from intarsia._compat import get_many
 from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, chunk_table, session_bytes
 from intarsia.array.fetch.grants import Grants, grants_of
 from intarsia.array.fetch.origins import LocalOrigins, RemoteOrigins
-from intarsia.array.fetch.references import load
+from intarsia.array.fetch.references import load, load_marks
 from intarsia.array.fetch.store import (
     CAN_READ_FILES,
     Cost,
@@ -67,6 +67,9 @@ WORTH_LISTING = 8
 MEMBERS_LISTED_AT_A_TIME = 32
 """Listing the chunks of a member means reading its part of the snapshot, from afar."""
 
+WORTH_MARKING = 8
+"""Requests that have to be saved to make up for reading the marks of a member from afar."""
+
 NOT_AUTHORISED = re.compile(r"resolves to the url prefix (\S+), to be able to fetch")
 
 
@@ -82,7 +85,8 @@ class IcechunkBatch:
         self.lasting = read_only
         self._listed_at_a_time = listed_at_a_time
         requests = REQUESTS_PER_CHUNK * zarr.config.get("async.concurrency")
-        self._gate = asyncio.Semaphore(max(1, requests // KEYS_AT_A_TIME))  # of calls
+        self._calls = max(1, requests // KEYS_AT_A_TIME)
+        self._gate = asyncio.Semaphore(self._calls)
         self._references: dict[str, References] = {}
         self._remote_origins = RemoteOrigins(self)
         self._local_origins = LocalOrigins(self)
@@ -113,8 +117,27 @@ class IcechunkBatch:
         if unknown:
             listed = load(self.store, list(unknown.values()), self.grants, self._listed_at_a_time)
             self._references.update(zip(unknown, listed, strict=True))
+        self._mark(sources)
         tables = [(self.references(source), blob) for source, blob in sources]
         return [None if table is None else table.sizes(blob) for table, blob in tables]
+
+    def _mark(self, sources: Sequence[tuple[EngineSource, Ints]]) -> None:
+        """Ask for the marks of virtual chunks, of members for which that will save requests.
+
+        It costs a few itself where the repository is far away.
+        """
+        repository = self.grants.repository
+        least = 1 if repository is not None and repository.is_local else WORTH_MARKING
+        known = ((source, blob, self.references(source)) for source, blob in sources)
+        unmarked = {
+            source.path: (source, table)
+            for source, blob, table in known
+            if table is not None and table.urls and not table.is_marked
+            if least == 1 or table.saves(blob) >= least
+        }
+        if unmarked:
+            marked = load_marks(self.store, list(unmarked.values()), self.grants, self._listed_at_a_time)
+            self._references.update(zip(unmarked, marked, strict=True))
 
     def for_member(self, source: EngineSource) -> Fetcher:
         table = self.references(source)
@@ -151,7 +174,8 @@ class IcechunkBatch:
 
     async def get_all(self, wanted: list[KeyRange]) -> list[Any]:
         """Values in the order asked for, exceptions among them; None for what is not stored."""
-        calls = [wanted[i : i + KEYS_PER_CALL] for i in range(0, len(wanted), KEYS_PER_CALL)]
+        each = min(KEYS_PER_CALL, max(KEYS_AT_A_TIME, -(-len(wanted) // self._calls)))
+        calls = [wanted[i : i + each] for i in range(0, len(wanted), each)]
         return [item for items in await asyncio.gather(*map(self._call, calls)) for item in items]
 
     async def _call(self, wanted: list[KeyRange]) -> list[Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, ChunkTable, chunk_table
 from intarsia.array.fetch.grants import Container, Grants
+from intarsia.array.fetch.joining import REMOTE, joined
 from intarsia.array.fetch.marks import FormatError, Mark, Snapshot, read_marks
 from intarsia.array.pool import run
 from intarsia.extras import is_there
@@ -62,11 +63,20 @@ class References:
     inlined: dict[int, bytes]
     """The bytes of inlined chunks, by row."""
 
+    url: Ints
+    """Number of the file in `urls`; -1 for what is not virtual, or what only Icechunk may read."""
+
+    urls: list[tuple[str, Container]] = field(repr=False)
+    """Files of others that may be read without Icechunk, and how."""
+
     origin: Ints
-    """Number of the file in `origins`; -1 for what is not virtual, or what only Icechunk may read."""
+    """Number in `origins`, as soon as marks are known; -1 before, and for what only Icechunk may read."""
 
     origins: list[Origin] = field(repr=False)
-    """Files of others that may be read without Icechunk."""
+    """The same files, as they were when chunks were referred to."""
+
+    is_marked: bool = False
+    """Whether marks were asked for."""
 
     @cached_property
     def is_here(self) -> bool:
@@ -98,6 +108,32 @@ class References:
             return rows
         return np.where(rows >= 0, self.nbytes[rows], -1)
 
+    def saves(self, blob: Ints) -> int:
+        """How many requests it saves to ask for neighbours among these chunks together."""
+        rows = self.rows(blob)
+        own = rows[(rows >= 0) & (self.url[rows] >= 0)] if self.urls else rows[:0]
+        if own.size < 2:
+            return 0
+        return int(own.size - joined(self.url[own], self.offset[own], self.nbytes[own], REMOTE).owner.size)
+
+    def with_marks(self, marks: dict[int, Mark]) -> References:
+        """The same, with the marks of chunks by position; who has none is not read without Icechunk."""
+        origin = np.full(self.blob.shape, -1, dtype=np.int64)
+        numbers: dict[tuple[int, Mark], int] = {}
+        origins: list[Origin] = []
+        own = np.flatnonzero(self.url >= 0)
+        each = zip(own.tolist(), self.blob[own].tolist(), self.url[own].tolist(), strict=True)
+        for row, position, url in each:
+            if position not in marks:
+                continue
+            mark = marks[position]
+            number = numbers.setdefault((url, mark), len(origins))
+            if number == len(origins):
+                name, container = self.urls[url]
+                origins.append(Origin(name, mark, container))
+            origin[row] = number
+        return replace(self, origin=origin, origins=origins, is_marked=True)
+
     def places(self, rows: Ints, spans: Spans) -> tuple[Ints, Ints]:
         """First byte and length in their files of what is wanted of these rows."""
         offset, nbytes = self.offset[rows], self.nbytes[rows]
@@ -107,21 +143,42 @@ class References:
 
 
 def load(
-    store: IcechunkStore, sources: Sequence[EngineSource], grants: Grants | None = None, at_a_time: int = 1
+    store: IcechunkStore, sources: Sequence[EngineSource], grants: Grants, at_a_time: int = 1
 ) -> list[References]:
-    """The references of several arrays, so many asked for at a time; without grants only Icechunk reads what
-    is virtual."""
+    """The references of several arrays, so many asked for at a time."""
     check_store(store)
-    tables: dict[int, References] = {}
-    left = iter(enumerate(sources))  # `next` on it is atomic
 
-    def ask(numbered: tuple[int, EngineSource]) -> None:
-        number, source = numbered
-        table = chunk_table(store, source.path, len(source.blob_grid))
-        tables[number] = _table(table, source, _marks(store, source, table, grants), grants)
+    def table(source: EngineSource) -> References:
+        return _table(chunk_table(store, source.path, len(source.blob_grid)), source, grants)
 
-    run(lambda: next(left, None), ask, threads=min(at_a_time, len(sources)))
-    return [tables[number] for number in range(len(sources))]
+    return _for_all(table, sources, at_a_time)
+
+
+def load_marks(
+    store: IcechunkStore,
+    tables: Sequence[tuple[EngineSource, References]],
+    grants: Grants,
+    at_a_time: int = 1,
+) -> list[References]:
+    """The same references with the marks of virtual chunks, which takes a file of the repository for each."""
+
+    def marked(item: tuple[EngineSource, References]) -> References:
+        source, table = item
+        return table.with_marks(_marks(store, source, grants))
+
+    return _for_all(marked, tables, at_a_time)
+
+
+def _for_all[T, R](function: Callable[[T], R], items: Sequence[T], at_a_time: int) -> list[R]:
+    """What a function makes of each, in a few threads."""
+    results: dict[int, R] = {}
+    left = iter(enumerate(items))  # `next` on it is atomic
+
+    def one(numbered: tuple[int, T]) -> None:
+        results[numbered[0]] = function(numbered[1])
+
+    run(lambda: next(left, None), one, threads=min(at_a_time, len(items)))
+    return [results[number] for number in range(len(items))]
 
 
 def _positions(index: Ints, source: EngineSource) -> tuple[Ints, Ints]:
@@ -133,9 +190,7 @@ def _positions(index: Ints, source: EngineSource) -> tuple[Ints, Ints]:
     return inside, blob
 
 
-def _table(
-    chunks: ChunkTable, source: EngineSource, marks: dict[int, Mark], grants: Grants | None
-) -> References:
+def _table(chunks: ChunkTable, source: EngineSource, grants: Grants) -> References:
     """Ordered by position; what lies outside the array's grid is left out."""
     inside, blob = _positions(chunks.index, source)
     order = np.argsort(blob, kind="stable")
@@ -147,7 +202,7 @@ def _table(
     ]
     row_of = np.full(chunks.kind.size, -1, dtype=np.int64)
     row_of[rows] = np.arange(rows.size)
-    origin, origins = _origins(chunks.location, rows, blob, marks, grants)
+    url, urls = _urls(chunks.location, rows, kind, grants)
     return References(
         blob,
         kind,
@@ -155,53 +210,42 @@ def _table(
         chunks.offset[rows],
         chunks.nbytes[rows],
         {int(row_of[row]): content for row, content in chunks.inlined.items() if row_of[row] >= 0},
-        origin,
-        origins,
+        url,
+        urls,
+        np.full(rows.shape, -1, dtype=np.int64),
+        [],
     )
 
 
-def _origins(
-    locations: list[str], rows: Ints, blob: Ints, marks: dict[int, Mark], grants: Grants | None
-) -> tuple[Ints, list[Origin]]:
-    """The file of every chunk of which the mark is known, where it may be read without Icechunk."""
-    origin = np.full(rows.shape, -1, dtype=np.int64)
-    if not marks or grants is None:
-        return origin, []
-    containers: dict[str, Container | None] = {}
-    numbers: dict[tuple[str, Mark], int] = {}
-    origins: list[Origin] = []
-    for k, (row, position) in enumerate(zip(rows.tolist(), blob.tolist(), strict=True)):
-        if position not in marks:
-            continue
-        url, mark = locations[row], marks[position]
-        if url not in containers:
-            containers[url] = grants.container_of(url)
-        container = containers[url]
-        if container is None:
-            continue
-        number = numbers.setdefault((url, mark), len(origins))
-        if number == len(origins):
-            origins.append(Origin(url, mark, container))
-        origin[k] = number
-    return origin, origins
+def _urls(
+    locations: list[str], rows: Ints, kind: np.ndarray[Any, np.dtype[np.uint8]], grants: Grants
+) -> tuple[Ints, list[tuple[str, Container]]]:
+    """The file of every virtual chunk, where that may be read without Icechunk."""
+    url = np.full(rows.shape, -1, dtype=np.int64)
+    urls: list[tuple[str, Container]] = []
+    if not grants.containers or grants.repository is None:
+        return url, urls
+    numbers: dict[str, int] = {}
+    for k in np.flatnonzero(kind == VIRTUAL).tolist():
+        location = locations[rows[k]]
+        if location not in numbers:
+            container = grants.container_of(location)
+            numbers[location] = -1 if container is None else len(urls)
+            if container is not None:
+                urls.append((location, container))
+        url[k] = numbers[location]
+    return url, urls
 
 
-def _marks(
-    store: IcechunkStore, source: EngineSource, table: ChunkTable, grants: Grants | None
-) -> dict[int, Mark]:
-    """The marks of virtual chunks by position. What cannot be told is left out: Icechunk will check it."""
-    virtual = table.kind == VIRTUAL
-    if grants is None or grants.repository is None or not grants.containers or not virtual.any():
-        return {}
+def _marks(store: IcechunkStore, source: EngineSource, grants: Grants) -> dict[int, Mark]:
+    """The marks of chunks by position. What cannot be told is left out: Icechunk will check it."""
     try:
         snapshot = _snapshot(store, grants)
-        index, mark = read_marks(grants.read_file, snapshot, source.path, len(source.blob_grid))
+        chunk, mark = read_marks(grants.read_file, snapshot, source.path, len(source.blob_grid))
     except _failures():
         return {}
-    inside, blob = _positions(index, source)
-    known = dict(zip(blob.tolist(), (mark[row] for row in inside.tolist()), strict=True))
-    there, positions = _positions(table.index, source)
-    return {p: known[p] for p in positions[virtual[there]].tolist() if p in known}
+    inside, blob = _positions(chunk, source)
+    return dict(zip(blob.tolist(), (mark[row] for row in inside.tolist()), strict=True))
 
 
 def _snapshot(store: IcechunkStore, grants: Grants) -> Snapshot:
