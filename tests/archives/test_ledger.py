@@ -29,7 +29,7 @@ def test_it_reads_back_as_it_was_written():
     assert Ledger.read(group) == Ledger()
 
 
-def test_version_1_is_read_and_written_as_version_2():
+def test_version_1_is_read_and_written_as_version_3():
     group = zarr.create_group({})
     document = {
         "locations": ["a", "b"], "contents": ["1", "2"], "lengths": [3, 4], "members": {"sst": {"d": "m-1"}}
@@ -41,7 +41,7 @@ def test_version_1_is_read_and_written_as_version_2():
         ("time",), ["a", "b"], ["1", "2"], [None, None], ["sst"], CLAIMS, {"sst": {"d": "m-1"}}
     )
     ledger.write(group)
-    assert group[LEDGER].attrs["version"] == 2
+    assert group[LEDGER].attrs["version"] == 3
     assert Ledger.read(group) == ledger
 
 

@@ -163,7 +163,8 @@ def drafted_array(
         dtype, fill, lattice = values_dtype(manifest.data_type), manifest.fill_value, manifest.chunk_shape
         wider = None if nulls or name in rules.dtypes else widened(dtype, {d.values for d in decodings})
         if wider is not None:
-            dtype, fill = wider, wider.type(fill)
+            fill = wider.type(np.nan if wider.kind == "f" and dtype.kind in "iu" else fill)  # as in one go
+            dtype = wider
     else:
         declared = known.dtype if stack is None else None
         dtype = rules.dtypes.get(name) or declared or _common_type(decodings)
@@ -171,8 +172,9 @@ def drafted_array(
         fill = dtype.type(np.nan) if dtype.kind in "fc" and not nulls else None
         lattice = _lattice(dims, shape, growing, [variable for *_, variable in given])
     whole = tuple((Span(0, size),) for size in shape)
-    same = [each for each in given if _conversion(*each, expected) is None]
-    attrs = _attributes(same) if same else _attributes(given) | {"units": known.units}
+    named = sorted(given, key=lambda each: each[0].number)
+    same = [each for each in named if _conversion(*each, expected) is None]
+    attrs = _attributes(same) if same else _attributes(named) | {"units": known.units}
     if rules.schema is not None and name in rules.schema.file.variables:
         attrs = {k: v for k, v in rules.schema.file.variables[name].attrs.items() if k not in PACKING}
     draft = ArrayDraft(name, dims, shape, growing, dtype, fill, attrs, lattice, [], parts, nulls)

@@ -167,7 +167,8 @@ def _steps_problem(file: ParsedFile, dims: Sequence[str]) -> str:
 def _assembled(
     cube: Cube, dataset: Dataset, rules: Rules, expected: Expected, refused: dict[str, str]
 ) -> Draft:
-    files = [each.file for each in cube.placed]
+    named = sorted(cube.placed, key=lambda each: each.number)  # whose attributes count, is not where they lie
+    files = [each.file for each in named]
     names = dict.fromkeys(name for file in files for name, v in file.variables.items() if v.role == "joined")
     if files or any(axis.removed for axis in cube.axes):  # what the files lack changes with the axes, too
         names |= dict.fromkeys(name for name in dataset.plain if set(dataset.dims(name)) & set(cube.dims))
@@ -180,7 +181,7 @@ def _assembled(
             left_out[name] = "not every file has it"
             continue
         absent = {file.url for file in lacking}
-        having = [each for each in cube.placed if each.file.url not in absent]
+        having = [each for each in named if each.file.url not in absent]
         try:
             coordinate, refusal = joined_coordinate(name, variables, dataset, cube), ""
         except IngestError as error:

@@ -402,17 +402,21 @@ class Expected:
 
 
 def widened(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
-    """The floating-point type that holds the values of `dtype` and of all `arriving` exactly, if it is wider.
+    """The type that holds the values of `dtype` and of all `arriving` exactly, if it is wider.
 
     A float holds an integer exactly if the integer's bits fit into its mantissa.
 
     >>> widened(np.dtype("f4"), [np.dtype("f8")]), widened(np.dtype("f8"), [np.dtype("f4")])
     (dtype('float64'), None)
+    >>> widened(np.dtype("i2"), [np.dtype("u2")])
+    dtype('int32')
     """
     common = np.result_type(dtype, *arriving)
     held = [dtype, *arriving]
-    if common == dtype or common.kind != "f" or any(each.kind not in "iuf" for each in held):
+    if common == dtype or any(each.kind not in "iuf" for each in held):
         return None
+    if common.kind != "f":
+        return common
     whole_bits = np.finfo(common).nmant + 1  # the leading one is not stored
     exact = all(each.kind == "f" or each.itemsize * 8 <= whole_bits for each in held)
     return common if exact else None

@@ -1,13 +1,14 @@
 """`intarsia.ingest`: an archive of files as one dataset of logical arrays, by reference.
 
-Every file is parsed once. What was found is drafted against the newest state of the dataset, written and
-committed; if another writer was faster, drafted again.
+Files are parsed, each once, and committed in batches. What was found is drafted against the newest state of
+the dataset, written and committed; if another writer was faster, drafted again. What is committed stands in
+the ledger: an ingest that was killed goes on there.
 """
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from typing import Any, Literal
 import icechunk
 
 from intarsia._icechunk import safe_store
+from intarsia.archives.batches import BATCH_BYTES, BATCH_FILES, Progressed, bytes_held
 from intarsia.archives.claims import POLICIES
 from intarsia.archives.combined_attrs import WORDS, Rule
 from intarsia.archives.containers import with_containers
@@ -30,9 +32,11 @@ from intarsia.archives.locations import Sources
 from intarsia.archives.metadata import Preprocess
 from intarsia.archives.parsed import Failure, ParsedFile, Want, without_data
 from intarsia.archives.parsing import made_alike, parse_all, parse_one
+from intarsia.archives.places import GrownAxis
 from intarsia.archives.proof import unopened
 from intarsia.archives.schema import schema_of
 from intarsia.archives.stacking import stacks_of
+from intarsia.archives.workforce import Engine, checked_engine
 from intarsia.archives.writer import Writer
 from intarsia.errors import IngestError, RepositoryNotFoundError
 from intarsia.progress import Progress, silent
@@ -72,13 +76,15 @@ def ingest(
     coordinate: Callable[[str], Any] | None = None,
     parser: Any = None,
     storage_options: Mapping[str, Any] | None = None,
-    workers: int | Executor | None = None,
+    client: Engine = None,
+    workers: Engine = None,
+    batch: int | None = None,
     progress: Progress = silent,
     branch: str = "main",
     message: str | None = None,
     dry_run: bool = False,
 ) -> IngestReport:
-    """Open an archive of files as one dataset: every variable one logical array, nothing copied, one commit.
+    """Open an archive of files as one dataset: every variable one logical array, nothing copied.
 
     `files` are paths, URLs (s3://, gs://, https://) or globs of NetCDF, HDF5, Zarr, N5, TIFF or kerchunk
     references. Variables along `concat_dim` become logical arrays in `repo`, an `icechunk.Repository` or the
@@ -86,6 +92,11 @@ def ingest(
     type or packing change; packed values are unpacked on reading, and missing ones are NaN. Coordinates are
     loaded. Call it again to add what is new: files that are there already are recognised, and one that
     belongs in the middle is put there.
+
+    Thousands of files are committed in batches of bounded memory, `batch` files each or fewer; readers see
+    whole batches. If it is interrupted, call it again: it goes on after the last commit, and parses no file
+    of that again. `client` says who parses: a number of threads, a `dask.distributed.Client`, or an executor
+    of `concurrent.futures` (it was called `workers` once).
 
     A dry run writes nothing and returns the table of runs of equal encoding, and what differs between files
     (`lint` is a dry run that needs no repository).
@@ -153,6 +164,9 @@ def ingest(
     dtypes, stacks = named_dtypes(dtype, want), stacks_of(stack)
     if repo is None and not dry_run:
         raise IngestError("say where to: a repository or its path is needed (a dry run can do without)")
+    engine = checked_engine(client, workers)
+    if batch is not None and batch < 1:
+        raise IngestError(f"batch={batch}: a batch has one file or more")
     sources = Sources(storage_options)
     urls, places = listed(files, sources)
     if not urls:
@@ -163,16 +177,17 @@ def ingest(
         placing=placing, stacks=stacks,
     )  # fmt: skip
     ingestion = Ingestion(
-        repo, urls, sources, want, rules, parser, group, branch, errors, replace, told, schema
-    )
+        repo, urls, sources, want, rules, parser, group, branch, errors, replace, told, schema, engine,
+        coordinate,
+    )  # fmt: skip
     if want.group == ALL:
         ingestion.spread()
-    for other in ingestion.beside:
-        other.parse(coordinate, workers, silent)
-    steps = ingestion.parse(coordinate, workers, progress)
-    report = ingestion.shown() if dry_run else ingestion.committed(message)
-    progress(steps, steps)
-    return report
+    # All files have to be known before the first goes anywhere if they tell the dimensions, or nested lists
+    # their order, or a function what becomes of all of their attributes.
+    together = dry_run or not want.dims or bool(places) or callable(combine_attrs)
+    most = len(urls) if together else batch or BATCH_FILES
+    batches = ingestion.batches(urls, most, progress, bounded=not together)
+    return ingestion.shown(batches) if dry_run else ingestion.committed(batches, urls, message)
 
 
 @dataclass(frozen=True)
@@ -218,6 +233,12 @@ class Ingestion:
     schema: Any = None
     """What the caller declared, against which files are judged."""
 
+    engine: Engine = None
+    """Who parses."""
+
+    coordinate: Callable[[str], Any] | None = None
+    """Gives the coordinate of a file that has none, from its URL."""
+
     beside: list["Ingestion"] = field(init=False, default_factory=list)
     """Datasets of other groups of the files, which are committed together with this one."""
 
@@ -228,16 +249,25 @@ class Ingestion:
     """The group that holds the datasets of all groups."""
 
     parsed: list[ParsedFile] = field(init=False, default_factory=list)
-    """Files that could be parsed."""
+    """Files of this batch that could be parsed."""
 
     again: list[ParsedFile] = field(init=False, default_factory=list)
     """Files that the dataset holds already, parsed again for variables that it does not have."""
 
     failures: dict[str, str] = field(init=False, default_factory=dict)
-    """Files that could not, and why."""
+    """Files of this batch that could not, and why."""
 
     unchanged: set[str] = field(init=False, default_factory=set)
     """Files that the dataset holds already."""
+
+    changed: set[str] = field(init=False, default_factory=set)
+    """Files that it holds with another content."""
+
+    before: int = field(init=False, default=0)
+    """How many files the batches before this one added."""
+
+    grown: GrownAxis | None = field(init=False, default=None)
+    """What the last commit did to the first dimension; None where there are several datasets."""
 
     def spread(self) -> None:
         """Take every group of the files, each as a dataset of its own; this one is that of the first."""
@@ -260,37 +290,69 @@ class Ingestion:
         """This dataset and those beside it."""
         return self, *self.beside
 
-    def parse(
-        self, coordinate: Callable[[str], Any] | None, workers: int | Executor | None, progress: Progress
-    ) -> int:
-        """Parse what the dataset does not hold yet. Returns the steps of the whole, of which one is left."""
-        self.unchanged, changed = self._compared()
-        known = set() if self.rules.add_variables else self.unchanged
-        fresh = [url for url in self.urls if url not in known]
-        steps = len(fresh) + 1  # parsing every file, and the commit
-        progress(0, steps)
-        results = self._parsed(fresh, workers)
-        for done, parsed in enumerate(results, start=1):
-            result = made_alike(parsed, self.want.dims, self.told, coordinate)
-            if isinstance(result, ParsedFile) and result.url in self.unchanged:
-                self.again.append(result)
-            elif not isinstance(result, ParsedFile):
-                self.failures[result.url] = result.reason
-            elif self.replace or result.url not in changed:
-                self.parsed.append(result)
-            else:
-                self.failures[result.url] = "it changed since it was ingested (replace=True takes it again)"
-            progress(done, steps)
-        if self.schema is not None:  # only now it is known along which dimensions files follow one another
-            declared = schema_of(self.schema, self.want, self.sources, self.parser, self.told)
-            self.rules = with_fields(self.rules, schema=declared)
-        return steps
+    def batches(
+        self, urls: Sequence[str], most: int, progress: Progress, *, bounded: bool
+    ) -> Generator[None]:
+        """Parse what the datasets do not hold yet; each time, the next batch of it is in `parsed`.
 
-    def _parsed(self, urls: list[str], workers: int | Executor | None) -> Iterable[ParsedFile | Failure]:
+        There is one batch at least, which may be empty.
+        """
+        for part in self.parts:
+            part.unchanged, part.changed = part._compared()
+        fresh = {part.want.group: dict.fromkeys(part._fresh()) for part in self.parts}
+        wanted = [url for url in urls if any(url in own for own in fresh.values())]
+        steps = len(wanted) + 1  # parsing every file, and the commit
+        progress(0, steps)
+        streams = [
+            (part, fresh[part.want.group], part._parsed(fresh[part.want.group])) for part in self.parts
+        ]
+        count = held = 0
+        for done, url in enumerate(wanted, start=1):
+            for part, own, results in streams:
+                if url in own:
+                    held += part._take(next(results))
+            count += 1
+            progress(done, steps)
+            if done < len(wanted) and (count >= most or (bounded and held >= BATCH_BYTES)):
+                self._declare()
+                yield
+                count = held = 0
+        self._declare()
+        yield
+        progress(steps, steps)
+
+    def _fresh(self) -> list[str]:
+        known = set() if self.rules.add_variables else self.unchanged
+        return [url for url in self.urls if url not in known]
+
+    def _take(self, parsed: ParsedFile | Failure) -> int:
+        """Put a parsed file where it belongs; returns about how much memory it takes."""
+        result = made_alike(parsed, self.want.dims, self.told, self.coordinate)
+        if isinstance(result, ParsedFile) and result.url in self.unchanged:
+            self.again.append(result)
+        elif not isinstance(result, ParsedFile):
+            self.failures[result.url] = result.reason
+        elif self.replace or result.url not in self.changed:
+            self.parsed.append(result)
+        else:
+            self.failures[result.url] = "it changed since it was ingested (replace=True takes it again)"
+        return bytes_held(result)
+
+    def _declare(self) -> None:
+        """Take in what the caller declared: only now it is known along which dimensions files follow one
+        another."""
+        for part in self.parts:
+            if part.schema is not None and part.rules.schema is None:
+                declared = schema_of(part.schema, part.want, part.sources, part.parser, part.told)
+                part.rules = with_fields(part.rules, schema=declared)
+
+    def _parsed(self, fresh: Iterable[str]) -> Iterator[ParsedFile | Failure]:
         """Every file; if nobody named the dimensions, their coordinates tell."""
-        results = parse_all(urls, self.sources, self.want, self.parser, workers)
+        urls = list(fresh)
+        results = parse_all(urls, self.sources, self.want, self.parser, self.engine)
         if self.want.dims or not urls:
-            return results
+            yield from results
+            return
         found = list(results)
         files = [each for each in found if isinstance(each, ParsedFile)]
         dims = self._known_dims() or differing(files, self.rules.placing.tolerance, self.rules.convert_units)
@@ -299,7 +361,8 @@ class Ingestion:
                 "the files do not differ in any coordinate: concat_dim= says along which dimension they go"
             )
         self.want = with_fields(self.want, dims=(*dims, *(dim for dim in self.told if dim not in dims)))
-        return (self._as_wanted(each) for each in found)
+        for each in found:
+            yield self._as_wanted(each)
 
     def _as_wanted(self, result: ParsedFile | Failure) -> ParsedFile | Failure:
         if isinstance(result, Failure):
@@ -333,9 +396,11 @@ class Ingestion:
         except RepositoryNotFoundError:
             return None
 
-    def shown(self) -> IngestReport:
+    def shown(self, batches: Generator[None]) -> IngestReport:
         """What a commit would do; nothing is written, and nothing raised."""
-        return merged({part.want.group: part._shown_alone() for part in self.parts})
+        for _ in batches:  # which is one
+            report = merged({part.want.group: part._shown_alone() for part in self.parts})
+        return report
 
     def _shown_alone(self) -> IngestReport:
         repo = self._opened()
@@ -345,8 +410,22 @@ class Ingestion:
         drifts = drifts_of(draft, dataset, self.rules, report.runs, inspect.signature(ingest).parameters)
         return with_fields(report, drifts=drifts)
 
-    def committed(self, message: str | None) -> IngestReport:
-        """Write everything in one commit; a repository is made only when something is to go into it."""
+    def committed(self, batches: Generator[None], urls: Sequence[str], message: str | None) -> IngestReport:
+        """Commit every batch; returns one report of all."""
+        progressed = Progressed()
+        with closing(batches):  # whatever happens, nobody goes on parsing
+            for _ in batches:
+                report = self._committed(message)
+                progressed.add(report, self.grown)
+                for part in self.parts:
+                    part.target = report.repository if report.repository is not None else part.target
+                    part.before = progressed.added
+                    part.parsed, part.again, part.failures = [], [], {}
+        unchanged = {url for part in self.parts for url in part.unchanged}
+        return progressed.report(report, urls, unchanged)
+
+    def _committed(self, message: str | None) -> IngestReport:
+        """Write a batch in one commit; a repository is made only when something is to go into it."""
         repo = self._opened()
         ready: tuple[Draft, set[str]] | None = None
         if repo is None and not self.beside:
@@ -386,12 +465,13 @@ class Ingestion:
             for part, draft in zip(self.parts, drafts, strict=True):
                 part._raise_if_asked(draft)
             locations = {url for draft in drafts for url in draft.locations()}
-            reopened, prefixes = with_containers(repo, locations, self.urls, self.sources.options)
+            reopened, prefixes = with_containers(repo, locations, self._folders(), self.sources.options)
             reports = {
                 part.want.group: part._report(draft, dataset, unchanged, reopened)
                 for part, dataset, (draft, unchanged) in zip(self.parts, datasets, drafted, strict=True)
             }
             report = with_fields(merged(reports), containers=prefixes)
+            self.grown = None if self.beside else drafts[0].cube.axes[0]
             if not any(draft.placed for draft in drafts):
                 return report, session.snapshot_id
             if reopened is not repo:  # a session knows the containers that it began with
@@ -462,12 +542,21 @@ class Ingestion:
         draft.refused |= self.failures
         return draft, self.unchanged | twice
 
+    def _folders(self) -> set[str]:
+        """Where all files are."""
+        return {url.rpartition("/")[0] + "/" for url in self.urls}
+
     def _raise_if_asked(self, draft: Draft) -> None:
         if self.errors == "skip" or not draft.refused:
             return
         listed = [f"{url}: {reason}" for url, reason in draft.refused.items()]
         more = [f"… and {len(listed) - SHOWN_PROBLEMS} more"] if len(listed) > SHOWN_PROBLEMS else []
         head = f"{len(listed)} of {len(self.urls)} files cannot be taken, and nothing was written:"
+        if self.before:
+            head = (
+                f"{len(listed)} of {len(self.urls)} files cannot be taken, and nothing of their batch was "
+                f"written; the {self.before} before it are committed:"
+            )
         tail = "errors='skip' takes the others"
         raise IngestError("\n  ".join([head, *listed[:SHOWN_PROBLEMS], *more, tail]))
 
@@ -478,7 +567,8 @@ class Ingestion:
         before = set(dataset.ledger.locations)
         copied = draft.copy_reasons()
         files = []
-        for url in self.urls:
+        taken = dict.fromkeys((*(file.url for file in (*self.parsed, *self.again)), *draft.refused))
+        for url in taken if self.before else self.urls:
             if url in placed:
                 status: Any = "added"
                 if url in before:
@@ -486,7 +576,7 @@ class Ingestion:
                 files.append(FileReport(url, status, *placed[url], copied.get(url, "")))
             elif url in draft.refused:
                 files.append(FileReport(url, "failed", reason=draft.refused[url]))
-            elif url in unchanged:
+            elif url in unchanged and (url in taken or not self.before):
                 files.append(FileReport(url, "unchanged"))
         runs = runs_of(draft) if draft.placed else Runs(())
         return IngestReport(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import zarr
@@ -19,14 +21,42 @@ from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.table import RegionTable
 from intarsia.errors import IngestError
 
+if TYPE_CHECKING:
+    from intarsia.array.table import Ints
+
+HEAD = "head"
+"""Name of the array in it that holds what is small: JSON, as bytes."""
+
 DOCUMENT = "document"
-"""Name of the array in it: JSON, as bytes."""
+"""Name of the array that held everything, as JSON, in versions 1 and 2."""
+
+SOURCES, CLAIMS, INDEX = "sources", "claims", "index"
+"""Names of the arrays with a row for each source, for each claim, and for each source that is indexed."""
 
 MOST_MEMBERS = 1_000
 """Encodings of a variable that are remembered; if one returns after more others, it gets a new member."""
 
-VERSION = 2
+ROWS_A_CHUNK = 1 << 10
+"""A file more writes the last chunk again: a few kilobytes. A million files are a thousand chunks."""
+
+INDEX_CHUNK = 1 << 17
+"""A megabyte: of a million files, eight requests tell whether one is known."""
+
+INDEX_LAG = 1 << 12
+"""The index is brought up to date when so many files are not in it; these are looked up by their names."""
+
+VERSION = 3
 DESCRIPTION = "the sources of this dataset, what each shows of it, and the member of every encoding"
+
+
+class Rows(NamedTuple):
+    """How many rows stand in the arrays of a ledger."""
+
+    files: int
+    claims: int
+
+
+NOTHING = Rows(0, 0)
 
 
 @dataclass
@@ -61,29 +91,53 @@ class Ledger:
     stacked: dict[str, tuple[str, int]] = field(default_factory=dict)
     """For every variable that is stacked: the array, and the step of its first axis."""
 
+    unread: Rows = NOTHING
+    """Rows that stand before those that are here, and stay as they are."""
+
+    stored: Ledger | None = field(default=None, compare=False, repr=False)
+    """What is in the store, of which only what differs is written; None if nobody knows."""
+
     def array_of(self, variable: str) -> str:
         """The array that shows a variable."""
         return self.stacked[variable][0] if variable in self.stacked else variable
 
+    @property
+    def count(self) -> int:
+        """Number of all sources."""
+        return self.unread.files + len(self.locations)
+
     @classmethod
-    def read(cls, group: zarr.Group) -> Ledger:
-        """The ledger of a dataset; an empty one if it has none."""
+    def read(cls, group: zarr.Group, *, rows: bool = True) -> Ledger:
+        """The ledger of a dataset, or without its `rows` only what is small; an empty one if it has none."""
         if LEDGER not in group:
             return cls()
         node: Any = group[LEDGER]
         version = node.attrs.get("version")
-        if version not in (1, VERSION):
+        if version not in (1, 2, VERSION):
             raise IngestError(
                 f"the ledger of {group.store_path} has version {version}, which this intarsia does not read"
             )
-        document = json.loads(np.asarray(node[DOCUMENT][...]).tobytes())
         if version == 1:
-            return cls._from_version_1(str(node.attrs["concat_dim"]), document)
+            return cls._from_version_1(str(node.attrs["concat_dim"]), _read_json(node[DOCUMENT]))
         dims = tuple(node.attrs["concat_dims"])
-        listed, rank = document.pop("claims"), len(dims) + 1
-        file, *ends = (np.array(listed[name], dtype=np.int64) for name in ("file", "start", "stop"))
-        start, stop = (each.reshape(len(file), rank) for each in ends)
-        return cls(dims, **document, claims=RegionTable.of(file, start, stop, np.zeros_like(start)))
+        if version == 2:
+            document = _read_json(node[DOCUMENT])
+            listed, rank = document.pop("claims"), len(dims) + 1
+            file, *ends = (np.array(listed[name], dtype=np.int64) for name in ("file", "start", "stop"))
+            start, stop = (each.reshape(len(file), rank) for each in ends)
+            return cls(dims, **document, claims=RegionTable.of(file, start, stop, np.zeros_like(start)))
+        head = _read_json(node[HEAD])
+        ledger = cls(dims, claims=RegionTable.from_rows([], len(dims) + 1), **head)
+        if not rows:
+            ledger.unread = Rows(node[SOURCES].shape[0], node[CLAIMS].shape[0])
+        elif node[SOURCES].shape[0]:
+            locations, contents, moments = np.asarray(node[SOURCES][...]).T.tolist()
+            ledger.locations, ledger.contents = locations, contents
+            ledger.moments = [float(moment) if moment else None for moment in moments]
+            ledger.claims = _claims_of(np.asarray(node[CLAIMS][...]))
+        # its lists are never changed in place, but replaced
+        ledger.stored = replace(ledger, members={name: dict(own) for name, own in ledger.members.items()})
+        return ledger
 
     @classmethod
     def _from_version_1(cls, dim: str, document: dict[str, Any]) -> Ledger:
@@ -104,33 +158,160 @@ class Ledger:
         return {name for a, b in ends for name in self.variables[a:b]}
 
     def write(self, group: zarr.Group) -> None:
-        """Put the ledger in its place."""
-        claims = self.claims
-        document = {
-            "locations": self.locations,
-            "contents": self.contents,
-            "moments": self.moments,
-            "variables": self.variables,
-            "claims": {
-                "file": claims.member.tolist(),
-                "start": claims.start.tolist(),
-                "stop": claims.stop.tolist(),
-            },
-            "stacked": self.stacked,
-            "members": {
-                name: dict(list(known.items())[-MOST_MEMBERS:]) for name, known in self.members.items()
-            },
+        """Put the ledger in its place: what is there already, and stays, is not written again."""
+        node, before = group.require_group(LEDGER), self.stored
+        attrs: dict[str, Any] = {
+            "version": VERSION,
+            "concat_dims": list(self.dims),
+            "description": DESCRIPTION,
         }
+        if node.attrs.asdict() != attrs:
+            node.attrs.put(attrs)
+        if DOCUMENT in node:
+            del node[DOCUMENT]
+        head = self._head()
+        if before is None or head != before._head():
+            data = np.frombuffer(head, dtype=np.uint8)
+            array = node.create_array(
+                HEAD, shape=data.shape, dtype=data.dtype, chunks=data.shape, fill_value=0,
+                compressors=ZstdCodec(level=3), overwrite=True,
+            )  # fmt: skip
+            array[...] = data
+        files, claims = (0, 0) if before is None else (self._same_files(before), self._same_claims(before))
+        texts = np.array(self._source_rows(files), dtype=np.dtypes.StringDType()).reshape(-1, 3)
+        set_rows(node, SOURCES, self.unread.files + files, texts, before is None)
+        set_rows(node, CLAIMS, self.unread.claims + claims, _columns(self.claims)[claims:], before is None)
+        self._write_index(node, self.unread.files + files)
+
+    def _head(self) -> bytes:
+        members = {name: dict(list(known.items())[-MOST_MEMBERS:]) for name, known in self.members.items()}
+        head: dict[str, Any] = {
+            "variables": self.variables, "stacked": self.stacked, "members": members
+        }  # fmt: skip
         if self.dropped_attrs:
-            document["dropped_attrs"] = self.dropped_attrs
-        node = group.require_group(LEDGER)
-        node.attrs.put({"version": VERSION, "concat_dims": list(self.dims), "description": DESCRIPTION})
-        data = np.frombuffer(json.dumps(document, separators=(",", ":")).encode(), dtype=np.uint8)
-        array = node.create_array(
-            DOCUMENT, shape=data.shape, dtype=data.dtype, chunks=data.shape, fill_value=0,
+            head["dropped_attrs"] = self.dropped_attrs
+        return json.dumps(head, separators=(",", ":")).encode()
+
+    def _source_rows(self, first: int) -> list[tuple[str, str, str]]:
+        moments = ("" if moment is None else repr(moment) for moment in self.moments[first:])
+        return list(zip(self.locations[first:], self.contents[first:], moments, strict=True))
+
+    def _same_files(self, before: Ledger) -> int:
+        """How many sources, from the first on, are in the store as they are here."""
+        for names in ("locations", "contents", "moments"):
+            if getattr(self, names)[: len(before.locations)] != getattr(before, names):
+                mine = zip(self.locations, self.contents, self.moments, strict=True)
+                theirs = zip(before.locations, before.contents, before.moments, strict=True)
+                same = (a == b for a, b in zip(mine, theirs, strict=False))
+                return sum(1 for _ in takewhile(bool, same))
+        return len(before.locations)
+
+    def _same_claims(self, before: Ledger) -> int:
+        mine, theirs = _columns(self.claims), _columns(before.claims)
+        if mine.shape[1] != theirs.shape[1]:
+            return 0
+        return same_rows(mine, theirs)
+
+    def _write_index(self, node: Any, kept: int) -> None:
+        """Bring the index up to date now and then; what it says of sources that changed is taken back."""
+        known = int(node[INDEX].shape[0]) if INDEX in node else 0
+        valid = min(known, kept)
+        if valid == known and self.count - known < INDEX_LAG:
+            if not known and INDEX not in node:
+                set_rows(node, INDEX, 0, np.empty(0, dtype=np.uint64), False, INDEX_CHUNK)
+            return
+        first = min(valid, self.unread.files)
+        names = self._locations_from(node, first)
+        marks = np.array([mark_of(url) for url in names[valid - first :]], dtype=np.uint64)
+        set_rows(node, INDEX, valid, marks, False, INDEX_CHUNK)
+
+    def _locations_from(self, node: Any, first: int) -> list[str]:
+        if first >= self.unread.files:
+            return self.locations[first - self.unread.files :]
+        stored = np.asarray(node[SOURCES][first : self.unread.files, 0]).tolist()
+        return [*stored, *self.locations]
+
+
+def entries_of(group: zarr.Group, urls: Sequence[str]) -> dict[str, tuple[int, str]]:
+    """Of these sources those that a dataset knows: their numbers, and what identified their content.
+
+    A few are looked up in the index, which costs the same whatever the ledger holds.
+    """
+    node: Any = group.get(LEDGER, None)
+    if node is None:
+        return {}
+    if node.attrs.get("version") != VERSION or len(urls) > ROWS_A_CHUNK:
+        ledger = Ledger.read(group)
+        wanted = set(urls)
+        known = zip(ledger.locations, ledger.contents, strict=True)
+        return {url: (i, content) for i, (url, content) in enumerate(known) if url in wanted}
+    marks = np.asarray(node[INDEX][...])
+    asked = np.array([mark_of(url) for url in urls], dtype=np.uint64)
+    hits = np.flatnonzero(np.isin(marks, asked)).tolist()
+    wanted = set(urls)
+    found = {}
+    for first, rows in ((i, node[SOURCES][i : i + 1]) for i in hits):  # two names may have one mark
+        for number, (url, content, _) in enumerate(np.asarray(rows).tolist(), start=first):
+            if url in wanted:
+                found[url] = number, content
+    for number, (url, content, _) in enumerate(np.asarray(node[SOURCES][len(marks) :]).tolist(), len(marks)):
+        if url in wanted:
+            found[url] = number, content
+    return found
+
+
+def mark_of(url: str) -> int:
+    """The number by which a source stands in the index.
+
+    >>> mark_of("file:///data/a.nc")
+    17324501145922268550
+    """
+    return int.from_bytes(blake2b(url.encode(), digest_size=8).digest(), "little")
+
+
+def set_rows(
+    node: Any, name: str, first: int, rows: np.ndarray[Any, Any], anew: bool, chunk: int = ROWS_A_CHUNK
+) -> None:
+    """Make an array end with these rows, from `first` on; what stands before them stays as it is."""
+    if anew or name not in node or node[name].shape[1:] != rows.shape[1:]:
+        texts = isinstance(rows.dtype, np.dtypes.StringDType)
+        made = node.create_array(
+            name, shape=rows.shape, dtype="string" if texts else rows.dtype, chunks=(chunk, *rows.shape[1:]),
             compressors=ZstdCodec(level=3), overwrite=True,
         )  # fmt: skip
-        array[...] = data
+        made[...] = rows
+        return
+    array, total = node[name], first + len(rows)
+    if array.shape[0] != total:
+        array.resize((total, *array.shape[1:]))
+    if len(rows):
+        array[first:] = rows
+
+
+def same_rows(mine: Ints, theirs: Ints) -> int:
+    """How many rows, from the first on, two tables have in common.
+
+    >>> same_rows(np.array([[1], [2], [3]]), np.array([[1], [2], [4]]))
+    2
+    """
+    both = min(len(mine), len(theirs))
+    differs = (mine[:both] != theirs[:both]).any(axis=1)
+    return int(np.argmax(differs)) if differs.any() else both
+
+
+def _read_json(array: Any) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(np.asarray(array[...]).tobytes())
+    return document
+
+
+def _columns(claims: RegionTable) -> Ints:
+    return np.column_stack([claims.member, claims.start, claims.stop])
+
+
+def _claims_of(columns: Ints) -> RegionTable:
+    file, ends = np.ascontiguousarray(columns[:, 0]), columns[:, 1:]
+    start, stop = (np.ascontiguousarray(each) for each in np.split(ends, 2, axis=1))
+    return RegionTable.of(file, start, stop, np.zeros_like(start))
 
 
 @dataclass

@@ -4,9 +4,8 @@ A bad file never stops the rest: what is wrong with it is an answer.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -23,10 +22,10 @@ from intarsia.archives.metadata import as_stored, preprocessed
 from intarsia.archives.parsed import Failure, ParsedFile, ParsedVariable, Want, renamed
 from intarsia.archives.tiff import TIFFParser
 from intarsia.archives.virtual import N5_ATTRIBUTES, N5Parser, VirtualFormat, is_n5
+from intarsia.archives.workforce import Engine, parsed_by
 from intarsia.archives.zarr_v2 import ZarrV2Parser
 from intarsia.errors import IngestError, MissingExtraError
 from intarsia.extras import extra
-from intarsia.parallel import check_client
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -39,6 +38,9 @@ SHOWN_GROUPS = 8
 
 REMOTE_THREADS = 16
 """Parsing a remote file is mostly waiting."""
+
+MOST_GRIDS = 256
+"""Values that are remembered, in case that the next file has them too."""
 
 
 class Format(Protocol):
@@ -179,43 +181,38 @@ def _beyond_the_end(parsed: ParsedFile) -> str:
 
 
 def parse_all(
-    urls: list[str], sources: Sources, want: Want, parser: Any = None, workers: int | Executor | None = None
+    urls: list[str], sources: Sources, want: Want, parser: Any = None, engine: Engine = None
 ) -> Iterator[ParsedFile | Failure]:
     """Every file, in the order of `urls`.
 
-    `workers` is a number of threads, or an executor. Threads help with remote files; for many local ones
-    hand in a `ProcessPoolExecutor`. By default remote files are parsed in threads and local ones in turn.
+    Threads help with remote files; for many local ones take processes, of an executor or a cluster. By
+    default remote files are parsed in threads and local ones in turn.
     """
-    parse = partial(parse_one, sources=sources, want=want, parser=parser)
-    known: dict[bytes, Any] = {}
-    with _mapped(parse, urls, workers) as results:
-        for result in results:
-            if isinstance(result, ParsedFile):
-                _keep_once(result, known)
-            yield result
-
-
-@contextmanager
-def _mapped(parse: Any, urls: list[str], workers: int | Executor | None) -> Iterator[Iterable[Any]]:
     remote = any(scheme_of(url) != "file" for url in urls)
-    if workers is None:
-        workers = REMOTE_THREADS if remote else 1
-    if isinstance(workers, Executor):
-        if remote:
-            check_client(workers)
-        yield workers.map(parse, urls, chunksize=max(1, min(32, len(urls) // 16)))
-    elif workers <= 1 or len(urls) < 2:
-        yield map(parse, urls)
-    else:
-        pool = ThreadPoolExecutor(max_workers=workers)
-        try:
-            yield pool.map(parse, urls)
-        finally:
-            pool.shutdown(cancel_futures=True)  # after Ctrl-C nobody wants the files that are left
+    if engine is None:
+        engine = REMOTE_THREADS if remote else 1
+    parse = partial(_parse_some, sources=sources, want=want, parser=parser)
+    known: dict[bytes, Any] = {}
+    for result in parsed_by(engine, parse, urls, remote=remote):
+        if isinstance(result, ParsedFile):
+            _keep_once(result, known)
+        yield result
+
+
+def _parse_some(urls: Sequence[str], sources: Sources, want: Want, parser: Any) -> list[ParsedFile | Failure]:
+    """Some files; grids that they share are one object, which travels once."""
+    known: dict[bytes, Any] = {}
+    results = [parse_one(url, sources, want, parser) for url in urls]
+    for result in results if len(results) > 1 else ():
+        if isinstance(result, ParsedFile):
+            _keep_once(result, known)
+    return results
 
 
 def _keep_once(parsed: ParsedFile, known: dict[bytes, Any]) -> None:
     """Grids that are the same in every file are kept in memory once."""
+    if len(known) > MOST_GRIDS:
+        known.clear()
     for variable in parsed.variables.values():
         values = variable.values
         if variable.role != "static" or values is None or values.dtype.kind not in "biufc":
