@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import zarr
-from zarr.codecs import BytesCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import sync
@@ -19,6 +18,7 @@ from intarsia.array.layout import Ground, Layout, Told
 from intarsia.array.manifest import INLINE_REGIONS, Manifest
 from intarsia.array.member import Members, checked_member, create_member, new_name, short_codecs
 from intarsia.array.routing import keeps_routing
+from intarsia.array.stored_table import store_table
 from intarsia.codecs.runtime import NO_OPTIONS, Luggage, Options, remembered_decision
 from intarsia.errors import ManifestError, MemberError, NotLogicalArrayError, ReadOnlyError
 from intarsia.words import one_line, place_text
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from intarsia.array.source import AnySource, Source
     from intarsia.array.table import Row
     from intarsia.codecs import Decision
-
-
-TABLE_ROWS_PER_CHUNK = 1 << 16
 
 
 class GroupLayout(Layout):
@@ -139,14 +136,16 @@ class LogicalGroup(Ground[GroupLayout]):
         return read()
 
     @staticmethod
-    def _open_table(group: zarr.Group, document: Any) -> zarr.Array[Any] | None:
+    def _open_table(
+        group: zarr.Group, document: Any, mode: Literal["r", "r+"] = "r"
+    ) -> zarr.Array[Any] | None:
         """The array that holds the regions, if the manifest names one; not read yet."""
         name = document.get("regions") if isinstance(document, dict) else None
         if not isinstance(name, str) or not NAME.match(name):
             return None
         try:
             return zarr.open_array(
-                group.store_path / name, mode="r", zarr_format=3, config={"read_missing_chunks": False}
+                group.store_path / name, mode=mode, zarr_format=3, config={"read_missing_chunks": False}
             )
         except FileNotFoundError:
             return None
@@ -228,33 +227,20 @@ class LogicalGroup(Ground[GroupLayout]):
         old_table = old.get("regions") if isinstance(old, dict) else None
         table_name = None
         if len(manifest.regions) > INLINE_REGIONS:
-            table_name = new_name("t")
-            self._write_table(table_name, manifest)
+            known = self._open_table(self.group, old, "r+")
+            before = manifest.table()[:0] if known is None else self.manifest.table()
+            table_name = store_table(self.group.store_path, manifest.table(), known, before)
         attributes[MANIFEST_KEY] = manifest.to_json(table_name)
         entry = convention(manifest.version)
         others = [c for c in attributes.get(CONVENTIONS_KEY, []) if c.get("uuid") != entry["uuid"]]
         attributes[CONVENTIONS_KEY] = [*others, entry]
         self.group = self.group.update_attributes(attributes)
         gone = set(self.manifest.members) - set(manifest.members)
-        if isinstance(old_table, str):
+        if isinstance(old_table, str) and old_table != table_name:
             gone.add(old_table)
         self.layout = self.layout.changed(manifest)
         self._drafts = {}
         self.discard(*sorted(gone))
-
-    def _write_table(self, name: str, manifest: Manifest) -> None:
-        columns = manifest.table()
-        table = zarr.create_array(
-            self.group.store_path,
-            name=name,
-            shape=columns.shape,
-            dtype=columns.dtype,
-            chunks=(min(TABLE_ROWS_PER_CHUNK, len(columns)), columns.shape[1]),
-            serializer=BytesCodec(endian="little"),
-            compressors=ZstdCodec(level=1),
-            fill_value=0,
-        )
-        table[...] = columns
 
     def create_member(self, shape: tuple[int, ...], encoding: Encoding) -> tuple[str, zarr.Array[Any]]:
         """A new member; nothing refers to it until a manifest is committed that does."""
