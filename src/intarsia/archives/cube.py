@@ -11,7 +11,9 @@ import numpy as np
 
 from intarsia.archives.claims import Overlap, Settled, claim, settled, unclaimed
 from intarsia.archives.coordinates import Joined, join, labels
+from intarsia.archives.ledger import END_STEPS
 from intarsia.archives.places import GrownAxis, Span, appended, boxes, nested, spans, uncovered, union
+from intarsia.archives.stretches import shifted
 from intarsia.array.table import RegionTable
 from intarsia.errors import IngestError
 
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from intarsia.archives.ledger import Dataset, Ledger
     from intarsia.archives.parsed import ParsedFile, ParsedVariable
     from intarsia.array.box import Box
+
+
+class WholeNeededError(Exception):
+    """Only the end of a dataset was looked at, and files do not go behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,9 @@ class Cube:
     refused: dict[str, str] = field(default_factory=dict)
     """Files that overlap others or cannot be placed, and why."""
 
+    origin: int = 0
+    """Where on the axis, as it is in the dataset, the axis begins that is looked at here."""
+
     @property
     def dims(self) -> tuple[str, ...]:
         return tuple(axis.dim for axis in self.axes)
@@ -111,6 +120,7 @@ class Cube:
         new = [each for each in new if each.number >= len(self.kept)]
         moments = [each.file.identity.modified for each in new]
         members = {name: dict(known) for name, known in old.members.items()}
+        claims = shifted(self.claims.table, 0, self.origin)
         return replace(
             old,
             dims=self.dims,
@@ -119,7 +129,7 @@ class Cube:
             moments=[old.moments[i] for i in self.kept]
             + [None if moment is None else moment.timestamp() for moment in moments],
             variables=self.variables,
-            claims=self.claims.table,
+            claims=claims,
             members=members,
         )
 
@@ -169,7 +179,7 @@ def place(
                 if each.number in cube.claims.refused
             }
         if not problems:
-            cube.refused = refused
+            cube.refused, cube.origin = refused, dataset.origin
             return cube
         refused |= problems  # without these the axes are others
         taken = [file for file in taken if file.url not in problems]
@@ -202,6 +212,8 @@ def _axes(
                 return (), problems
             axis = union(dim, joined.before, joined.parts, removed, rules.tolerance)
             axis.attrs, axis.rewritten = joined.attrs, joined.rewritten
+            if dataset.origin and not axis.goes_behind(END_STEPS):
+                raise WholeNeededError
             if rules.tolerance:
                 problems = {
                     file.url: f"steps of its {dim} are closer than tolerance={rules.tolerance}"
@@ -311,7 +323,7 @@ def _settle(
     for k, axis in enumerate(axes):
         stays, free = axis.moved(stays, k), axis.moved(free, k)
     numbers = {name: i for i, name in enumerate(names)}
-    placed, rows, fresh = [], [], count(len(kept))
+    placed, rows, fresh = [], [], count(ledger.unread.files + len(kept))
     cut: set[int] = set()
     held: dict[tuple[str, ...], Any] = {}
     for i, file in enumerate(files):

@@ -10,7 +10,7 @@ from intarsia.archives.array_draft import ArrayDraft, drafted_array
 from intarsia.archives.assembled import assemble, spread
 from intarsia.archives.cf import PACKING
 from intarsia.archives.combined_attrs import OVERRIDE, WHOLE, Combining
-from intarsia.archives.cube import joined_coordinate, joined_variables, place
+from intarsia.archives.cube import WholeNeededError, joined_coordinate, joined_variables, place
 from intarsia.archives.expected import Expected, Rules
 from intarsia.archives.stacking import known_stacks
 from intarsia.errors import IngestError
@@ -180,6 +180,8 @@ def _assembled(
         if name in cube.dims and cube.axes[cube.dims.index(name)].values is None:
             left_out[name] = "not every file has it"
             continue
+        if dataset.origin and (name not in dataset.plain or not dataset.plain[name].ndim):
+            raise WholeNeededError
         absent = {file.url for file in lacking}
         having = [each for each in named if each.file.url not in absent]
         try:
@@ -191,6 +193,8 @@ def _assembled(
             coordinate, having, refusal = joined_coordinate(name, (), dataset, cube), [], str(error)
         joined[name], conflict = assemble(name, coordinate, cube, having)
         conflict = refusal or conflict
+        if dataset.origin and joined[name].kept is None:
+            raise WholeNeededError
         if conflict:
             left_out[name] = conflict
             if dataset.is_new:

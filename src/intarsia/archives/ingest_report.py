@@ -239,11 +239,19 @@ def runs_of(draft: Draft) -> Runs:
             else:
                 runs.append([each, key, start, stop, 1])
         rows += [_run(first, start, stop, files) for first, _, start, stop, files in runs]
-    axis = draft.cube.axes[0]
+    axis, origin = draft.cube.axes[0], draft.cube.origin
     ends = [end for run in rows for end in (run.start, run.stop - 1)]
-    texts = list(map(str, ends)) if axis.values is None or not ends else labels(axis.values[ends], axis.attrs)
+    if axis.values is None or not ends:
+        texts = [str(origin + end) for end in ends]
+    else:
+        texts = labels(axis.values[ends], axis.attrs)
     named = zip(rows, texts[::2], texts[1::2], strict=True)
-    return Runs(tuple(replace(run, first=first, last=last) for run, first, last in named))
+    return Runs(
+        tuple(
+            replace(run, start=origin + run.start, stop=origin + run.stop, first=first, last=last)
+            for run, first, last in named
+        )
+    )
 
 
 def _run(contribution: Contribution, start: int, stop: int, files: int) -> Run:

@@ -8,7 +8,7 @@ the ledger: an ingest that was killed goes on there.
 import inspect
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from intarsia.archives.batches import BATCH_BYTES, BATCH_FILES, Progressed, byte
 from intarsia.archives.claims import POLICIES
 from intarsia.archives.combined_attrs import WORDS, Rule
 from intarsia.archives.containers import with_containers
-from intarsia.archives.cube import PlacingRules
+from intarsia.archives.cube import PlacingRules, WholeNeededError
 from intarsia.archives.draft import Draft, make_draft
 from intarsia.archives.drifts import drifts_of
 from intarsia.archives.expected import Rules
@@ -381,9 +381,8 @@ class Ingestion:
         repo = self._opened()
         if repo is None:
             return set(), set()
-        ledger = Dataset.read_ledger(repo.readonly_session(self.branch).store, self.group)
-        known = dict(zip(ledger.locations, ledger.contents, strict=True))
-        states = self.sources.states({url: known[url] for url in self.urls if url in known})
+        known = Dataset.entries(repo.readonly_session(self.branch).store, self.group, self.urls)
+        states = self.sources.states({url: content for url, (_, content) in known.items()})
         same = {url for url, state in states.items() if state == "present"}
         return same, set(states) - same
 
@@ -459,8 +458,7 @@ class Ingestion:
         """
         while True:
             session = repo.writable_session(self.branch)
-            datasets = [part._read(session) for part in self.parts]
-            drafted = [ready] if ready and datasets[0].is_new else self._drafted_together(datasets)
+            datasets, drafted = self._drafted_in(session, ready)
             drafts = [draft for draft, _ in drafted]
             for part, draft in zip(self.parts, drafts, strict=True):
                 part._raise_if_asked(draft)
@@ -482,7 +480,10 @@ class Ingestion:
                 )
                 if session.snapshot_id != drafted_at:
                     continue
-                datasets = [part._read(session) for part in self.parts]
+                if datasets[0].origin:
+                    datasets = [self._read_end(session) or datasets[0]]
+                else:
+                    datasets = [part._read(session) for part in self.parts]
             store, bad = safe_store(session.store), False
             for part, draft, dataset in zip(self.parts, drafts, datasets, strict=True):
                 bad |= bool(draft.placed) and part._unfit(store, draft, dataset)
@@ -491,6 +492,25 @@ class Ingestion:
                     bare.write(store, self.above, dict(zip(reports, drafts, strict=True)))
                 return report, Written(session)
             ready = None  # with what was left out, everything may be different
+
+    def _drafted_in(
+        self, session: icechunk.Session, ready: tuple[Draft, set[str]] | None
+    ) -> tuple[list[Dataset], list[tuple[Draft, set[str]]]]:
+        """The datasets as they are in a session, and their drafts; `ready` is that of a new one.
+
+        Files that go behind all others need no more than the end of the dataset, whatever its length.
+        """
+        end = None if self.beside or self.again else self._read_end(session)
+        if end is not None:
+            with suppress(WholeNeededError):
+                return [end], self._drafted_together([end])
+        datasets = [part._read(session) for part in self.parts]
+        if ready and datasets[0].is_new:
+            return datasets, [ready]
+        return datasets, self._drafted_together(datasets)
+
+    def _read_end(self, session: icechunk.Session) -> Dataset | None:
+        return Dataset.read_end(session.store, self.group, [file.url for file in self.parsed])
 
     def _drafted_together(self, datasets: Sequence[Dataset]) -> list[tuple[Draft, set[str]]]:
         """The drafts of all datasets; a file that one of them refuses goes into none."""
@@ -511,7 +531,8 @@ class Ingestion:
         problems = writer.write()
         before = [*dataset.plain, *dataset.logical_groups]
         written = [*draft.joined, *draft.static, *draft.arrays]
-        problems |= unopened(store, self.group, before, written) if not problems else {}
+        if not problems and not (draft.cube.origin and set(written) <= set(before) and not draft.attrs):
+            problems |= unopened(store, self.group, before, written)
         problems = {name: why for name, why in problems.items() if name in set(written)}
         for name, why in problems.items():
             if name in before:
@@ -563,7 +584,8 @@ class Ingestion:
     def _report(
         self, draft: Draft, dataset: Dataset, unchanged: set[str], repo: icechunk.Repository | None
     ) -> IngestReport:
-        placed = {each.file.url: (each.start, each.steps) for each in draft.placed}
+        origin = draft.cube.origin
+        placed = {each.file.url: (origin + each.start, each.steps) for each in draft.placed}
         before = set(dataset.ledger.locations)
         copied = draft.copy_reasons()
         files = []

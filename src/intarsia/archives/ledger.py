@@ -42,8 +42,14 @@ ROWS_A_CHUNK = 1 << 10
 INDEX_CHUNK = 1 << 17
 """A megabyte: of a million files, eight requests tell whether one is known."""
 
+MOST_HITS = 64
+"""So many sources are looked up one by one."""
+
 INDEX_LAG = 1 << 12
 """The index is brought up to date when so many files are not in it; these are looked up by their names."""
+
+END_STEPS = 2
+"""Steps of an axis that are looked at where files go behind it: they tell whether it rises or falls."""
 
 VERSION = 3
 DESCRIPTION = "the sources of this dataset, what each shows of it, and the member of every encoding"
@@ -240,15 +246,15 @@ def entries_of(group: zarr.Group, urls: Sequence[str]) -> dict[str, tuple[int, s
     node: Any = group.get(LEDGER, None)
     if node is None:
         return {}
-    if node.attrs.get("version") != VERSION or len(urls) > ROWS_A_CHUNK:
+    wanted, hits, marks = set(urls), [0], np.empty(0, dtype=np.uint64)
+    if node.attrs.get("version") == VERSION:
+        marks = np.asarray(node[INDEX][...])
+        asked = np.array([mark_of(url) for url in wanted], dtype=np.uint64)
+        hits = np.flatnonzero(np.isin(marks, asked)).tolist()
+    if len(hits) > MOST_HITS or node.attrs.get("version") != VERSION:
         ledger = Ledger.read(group)
-        wanted = set(urls)
         known = zip(ledger.locations, ledger.contents, strict=True)
         return {url: (i, content) for i, (url, content) in enumerate(known) if url in wanted}
-    marks = np.asarray(node[INDEX][...])
-    asked = np.array([mark_of(url) for url in urls], dtype=np.uint64)
-    hits = np.flatnonzero(np.isin(marks, asked)).tolist()
-    wanted = set(urls)
     found = {}
     for first, rows in ((i, node[SOURCES][i : i + 1]) for i in hits):  # two names may have one mark
         for number, (url, content, _) in enumerate(np.asarray(rows).tolist(), start=first):
@@ -333,9 +339,12 @@ class Dataset:
     groups: set[str] = field(default_factory=set)
     """Names of other groups, such as datasets below this one."""
 
+    origin: int = 0
+    """Steps along the dimension that grows that are not looked at: what is here begins after them."""
+
     @property
     def is_new(self) -> bool:
-        return not self.ledger.locations
+        return not self.ledger.count
 
     @classmethod
     def read(cls, store: Any, path: str) -> Dataset:
@@ -343,15 +352,53 @@ class Dataset:
         group = _group(store, path)
         if group is None:
             return cls()
-        dataset = cls(Ledger.read(group), group_attrs=_own_attributes(group))
+        return cls._with_children(group, Ledger.read(group))
+
+    @classmethod
+    def _with_children(cls, group: zarr.Group, ledger: Ledger, *, later: bool = False) -> Dataset:
+        dataset = cls(ledger, group_attrs=_own_attributes(group))
         for name, child in group.members():
             if isinstance(child, zarr.Array):
                 dataset.plain[name] = child
             elif MANIFEST_KEY in child.attrs:
-                dataset.logical_groups[name] = LogicalGroup.load(child)
+                dataset.logical_groups[name] = LogicalGroup.load(child, later=later)
             else:
                 dataset.groups.add(name)
         return dataset
+
+    @classmethod
+    def read_end(cls, store: Any, path: str, urls: Sequence[str]) -> Dataset | None:
+        """The end of the dataset: all that files need which go behind it, whatever lies before.
+
+        None if files do not go there by a coordinate along one dimension, or some of these are known.
+        """
+        group = _group(store, path)
+        ledger = Ledger() if group is None else Ledger.read(group, rows=False)
+        if group is None or len(ledger.dims) != 1 or not ledger.unread.files or entries_of(group, urls):
+            return None
+        dataset, dim = cls._with_children(group, ledger, later=True), ledger.dims[0]
+        axis = dataset.plain.get(dim)
+        if axis is None or axis.ndim != 1 or axis.shape[0] <= END_STEPS:
+            return None
+        for name, array in dataset.plain.items():
+            along = dataset.dims(name)
+            if dim in along and array.shape[along.index(dim)] != axis.shape[0]:
+                return None
+        for logical in dataset.logical_groups.values():
+            manifest = logical.manifest
+            names = list(manifest.dimension_names or ())
+            place = names.index(dim) if dim in names else None
+            known = None if place is None else (manifest.shape[place], manifest.chunk_shape[place])
+            if known not in (None, (axis.shape[0], 1)):
+                return None
+        dataset.origin = axis.shape[0] - END_STEPS
+        return dataset
+
+    @staticmethod
+    def entries(store: Any, path: str, urls: Sequence[str]) -> dict[str, tuple[int, str]]:
+        """Of these sources those that the dataset knows, by number, and what identified their content."""
+        group = _group(store, path)
+        return {} if group is None else entries_of(group, urls)
 
     @staticmethod
     def read_ledger(store: Any, path: str) -> Ledger:
@@ -368,8 +415,10 @@ class Dataset:
             yield name, with_floats(self.attrs(name))
 
     def values(self, name: str) -> np.ndarray[Any, Any]:
-        """The stored values of a plain array."""
-        return np.asarray(self.plain[name][...])
+        """The stored values of a plain array, from the origin on."""
+        dims = self.dims(name)
+        where = [slice(self.origin if dim in self.ledger.dims else 0, None) for dim in dims]
+        return np.asarray(self.plain[name][tuple(where)])
 
     def dims(self, name: str) -> tuple[str, ...]:
         """The names of a plain array's axes."""

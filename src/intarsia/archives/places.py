@@ -154,6 +154,10 @@ class GrownAxis:
         added = sum(length for _, length in self.openings)
         return not self.removed and all(at == self.length - added for at, _ in self.openings)
 
+    def goes_behind(self, steps: int) -> bool:
+        """Whether all that is new lies behind the first `steps`, which stay as they are."""
+        return self.appends and not self.rewritten and all(int(own.min()) >= steps for own in self.positions)
+
     def kept(self) -> Ints:
         """For every step that is there: where it will be; -1 if it goes."""
         added = sum(length for _, length in self.openings)

@@ -193,6 +193,11 @@ def _moved(table: RegionTable, axis: int, at: int, by: int) -> RegionTable:
     return replace(table, start=start, stop=stop)
 
 
+def shifted(table: RegionTable, axis: int, by: int) -> RegionTable:
+    """The table with all boxes moved along an axis."""
+    return _moved(table, axis, 0, by) if by else table
+
+
 def refined(manifest: Manifest, chunk_shape: tuple[int, ...]) -> Manifest:
     """The same regions on a finer lattice, whose chunks divide the old ones."""
     factor = np.array(manifest.chunk_shape, dtype=np.int64) // np.array(chunk_shape, dtype=np.int64)

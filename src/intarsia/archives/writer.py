@@ -23,7 +23,7 @@ from intarsia.archives.ledger import Dataset
 from intarsia.archives.locations import Sources
 from intarsia.archives.parsed import ChunkRanges, read_stored
 from intarsia.archives.parsing import format_of
-from intarsia.archives.stretches import GrowingMember, Stretch, Stretches, merged, refined
+from intarsia.archives.stretches import GrowingMember, Stretch, Stretches, merged, refined, shifted
 from intarsia.array.attributes import RESERVED, UNLIMITED_KEY, with_floats
 from intarsia.array.box import Box, blocks
 from intarsia.array.hierarchy import LEDGER, open_group
@@ -37,7 +37,7 @@ from intarsia.nullable import optional_dtype
 from intarsia.packing import Packing
 from intarsia.words import one_line
 
-COORDINATE_CHUNK = 1 << 16
+COORDINATE_CHUNK = 1 << 12
 """Elements of a chunk of a coordinate array, at most: small enough to append to, few enough to open fast."""
 
 AT_ONCE = 256
@@ -85,12 +85,11 @@ class Writer:
         _put(self.store, documents)
         for name, (logical, stretches) in begun.items():
             with _noted(problems, name):
-                self._array(draft.arrays[name], logical, stretches)
-                for problem in member_problems(logical):
+                for problem in member_problems(self._array(draft.arrays[name], logical, stretches)):
                     problems[name] = problem.what
         for name, joined in draft.joined.items():
             with _noted(problems, name):
-                write_joined(group, name, joined)
+                write_joined(group, name, joined, draft.cube.origin)
         for name, variable in draft.static.items():
             with _noted(problems, name):
                 shape = variable.loaded.shape
@@ -127,28 +126,53 @@ class Writer:
         except (ValueError, TypeError, KeyError) as error:
             raise IngestError(f"zarr refuses the encoding {member.encoding.short_codecs}: {error}") from error
 
-    def _array(self, array: ArrayDraft, logical: LogicalGroup, stretches: Stretches) -> None:
+    def _array(self, array: ArrayDraft, logical: LogicalGroup, stretches: Stretches) -> LogicalGroup:
+        """Fill the members of an array, and show them; returns the group with what has to be checked."""
         draft, path = self.draft, logical.group.path
         known = draft.ledger.members.get(array.name, {})
         for member in stretches.members.values():
             for stretch in member.stretches:
                 self._stretch(f"{path}/{member.name}", member, stretch)
-        manifest = logical.manifest
+        checked = self._extended(array, logical, stretches) or self._shown(array, logical, stretches)
+        used = stretches.used
+        members = {d: name for d, name in known.items() if d not in used} | used  # the latest last
+        kept = set(logical.manifest.members)
+        draft.ledger.members[array.name] = {d: name for d, name in members.items() if name in kept}
+        return checked
+
+    def _extended(
+        self, array: ArrayDraft, logical: LogicalGroup, stretches: Stretches
+    ) -> LogicalGroup | None:
+        """Show what goes behind all regions of a long table; None if that is not all that changes."""
+        manifest, axis = logical.manifest, array.growing[0]
+        same = values_dtype(manifest.data_type) == array.dtype and manifest.chunk_shape == array.lattice
+        end = logical.end_of_table(axis) if same and self.draft.cube.origin else None
+        if end is None:
+            return None
+        fresh, names, packings, views = stretches.table(end.part)
+        more = shifted(fresh, axis, self.draft.cube.origin), names, packings, views
+        return logical.extend(end, self._shape(array), more, merged) if end.takes(more) else None
+
+    def _shown(self, array: ArrayDraft, logical: LogicalGroup, stretches: Stretches) -> LogicalGroup:
+        """Show what is in the members, wherever it goes."""
+        manifest, origin = logical.manifest, self.draft.cube.origin
         if values_dtype(manifest.data_type) != array.dtype:
             manifest = _widened(manifest, array)
         if manifest.chunk_shape != array.lattice:
             manifest = refined(manifest, array.lattice)
         table = manifest.regions
-        if array.name in self.dataset.logical_groups:
+        if array.name in self.dataset.logical_groups and not origin:
             table = self._made_room(array, table)
         fresh, names, packings, views = stretches.table(manifest)
-        table = merged(table.joined(fresh), array.growing[0])
-        changed = replace(manifest, shape=array.shape)
+        table = merged(table.joined(shifted(fresh, array.growing[0], origin)), array.growing[0])
+        changed = replace(manifest, shape=self._shape(array))
         logical.commit(changed.changed(regions=table, members=names, packings=packings, views=views))
-        used = stretches.used
-        members = {d: name for d, name in known.items() if d not in used} | used  # the latest last
-        kept = set(logical.manifest.members)
-        draft.ledger.members[array.name] = {d: name for d, name in members.items() if name in kept}
+        return logical
+
+    def _shape(self, array: ArrayDraft) -> tuple[int, ...]:
+        """The shape of an array, with the steps that were not looked at."""
+        first, origin = array.growing[0], self.draft.cube.origin
+        return tuple(n + origin if d == first else n for d, n in enumerate(array.shape))
 
     def _made_room(self, array: ArrayDraft, table: RegionTable) -> RegionTable:
         """The regions that are there, moved apart, without those of files that lose their place."""
@@ -167,7 +191,7 @@ class Writer:
         if array.name in self.dataset.groups:
             raise IngestError(f"{array.name!r} is a group of the dataset: it cannot become an array")
         data_type = optional_dtype(array.dtype) if array.nulls else _zarr_type(array.dtype)
-        manifest = Manifest.empty(array.shape, array.lattice, data_type, array.fill_value, array.dims)
+        manifest = Manifest.empty(self._shape(array), array.lattice, data_type, array.fill_value, array.dims)
         # Nothing is written yet: attributes and manifest are one document, and stored once.
         metadata = GroupMetadata(attributes=clean(array.attrs))
         return LogicalGroup(zarr.Group(zarr.AsyncGroup(metadata, group.store_path / array.name)), manifest)
@@ -305,15 +329,16 @@ def _put_chunks(store: Any, path: str, chunks: Any, offset: list[int]) -> None:
     sync(put())
 
 
-def write_joined(group: zarr.Group, name: str, joined: Assembled) -> None:
-    """Write a coordinate along the axes that grow, or what is new of it."""
+def write_joined(group: zarr.Group, name: str, joined: Assembled, origin: int = 0) -> None:
+    """Write a coordinate along the axes that grow, or what is new of it; its values begin at `origin`."""
     axis, values = joined.axis, joined.values
     if joined.kept is not None:
         target: Any = group[name]
-        target.resize(values.shape)
+        target.resize(tuple(n + origin if d == axis else n for d, n in enumerate(values.shape)))
         index = [slice(None)] * values.ndim
-        index[axis] = slice(joined.kept, None)
-        target[tuple(index)] = values[tuple(index)]
+        put = list(index)
+        index[axis], put[axis] = slice(joined.kept, None), slice(origin + joined.kept, None)
+        target[tuple(put)] = values[tuple(index)]
         return
     write_plain(group, name, values, joined.dims, joined.attrs, _coordinate_chunks(values.shape, axis))
 

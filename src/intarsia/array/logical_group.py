@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +12,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import sync
 from intarsia.array.document import CONVENTIONS_KEY, MANIFEST_KEY, NAME, convention
+from intarsia.array.extension import TableEnd
 from intarsia.array.fetch import is_lasting
 from intarsia.array.hierarchy import open_group, read_key
 from intarsia.array.layout import Ground, Layout, Told
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from intarsia.array.box import Box
+    from intarsia.array.extension import MoreRegions
     from intarsia.array.member import Encoding, Live
     from intarsia.array.plan import Part
     from intarsia.array.source import AnySource, Source
-    from intarsia.array.table import Row
+    from intarsia.array.table import RegionTable, Row
     from intarsia.codecs import Decision
 
 
@@ -107,12 +109,15 @@ class LogicalGroup(Ground[GroupLayout]):
         return self.layout.members
 
     @classmethod
-    def load(cls, group: zarr.Group) -> LogicalGroup:
-        """Read and check the manifest of a group."""
-        return cls(group, cls._read_manifest(group))
+    def load(cls, group: zarr.Group, *, later: bool = False) -> LogicalGroup:
+        """Read and check the manifest of a group.
+
+        With `later`, a table beside the members is read when somebody looks at it, and nobody else may write.
+        """
+        return cls(group, cls._read_manifest(group, later))
 
     @staticmethod
-    def _read_manifest(group: zarr.Group) -> Manifest:
+    def _read_manifest(group: zarr.Group, later: bool = False) -> Manifest:
         attributes = group.metadata.attributes
         if MANIFEST_KEY not in attributes:
             raise NotLogicalArrayError(
@@ -130,7 +135,7 @@ class LogicalGroup(Ground[GroupLayout]):
         # A table of thousands of regions takes longer than all the rest, and nobody needs it to know what an
         # array is. In a snapshot it cannot change or vanish until somebody does.
         in_table = isinstance(document, dict) and isinstance(document.get("regions"), str)
-        if in_table and is_lasting(group.store):
+        if in_table and (later or is_lasting(group.store)):
             with _named(group):
                 return Manifest.described(document, read)
         return read()
@@ -241,6 +246,24 @@ class LogicalGroup(Ground[GroupLayout]):
         self.layout = self.layout.changed(manifest)
         self._drafts = {}
         self.discard(*sorted(gone))
+
+    def end_of_table(self, axis: int) -> TableEnd | None:
+        """The regions that reach the end of an axis; None if they are not in a table that can be extended."""
+        document: Any = self.group.metadata.attributes.get(MANIFEST_KEY)
+        return TableEnd.of(self.manifest, self._open_table(self.group, document, "r+"), axis)
+
+    def extend(
+        self, end: TableEnd, shape: tuple[int, ...], more: MoreRegions,
+        join: Callable[[RegionTable, int], RegionTable],
+    ) -> LogicalGroup:  # fmt: skip
+        """Add regions behind all others; returns the group with the last ones alone, for checks."""
+        part, changes = end.store(shape, more, join)
+        attributes: dict[str, Any] = dict(self.group.metadata.attributes)
+        known: Any = attributes[MANIFEST_KEY]
+        attributes[MANIFEST_KEY] = {**known, **changes, "generation": known["generation"] + 1}
+        self.group = self.group.update_attributes(attributes)
+        self.layout = self.layout.changed(self._read_manifest(self.group, later=True))
+        return LogicalGroup(self.group, part)
 
     def create_member(self, shape: tuple[int, ...], encoding: Encoding) -> tuple[str, zarr.Array[Any]]:
         """A new member; nothing refers to it until a manifest is committed that does."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -97,7 +97,10 @@ class Packings(ReadLater):
 
     def with_(self, more: Iterable[Packing]) -> tuple[Packings, list[int]]:
         """These packings and some more, and the numbers of those; what is there already stays one."""
-        known = {key: i for i, key in enumerate(self.keys)}
+        keys = list(self.keys)
+        known: dict[Any, int] = {}
+        for i, key in enumerate(keys):  # of two that are equal, the first
+            known.setdefault(key, i)
         kinds: dict[tuple[Any, ...], Packing] = {}
         numbers = []
         for packing in more:
@@ -106,8 +109,11 @@ class Packings(ReadLater):
             if of_kind not in kinds:
                 kinds[of_kind] = packing.with_factors(_zero(packing.scale), _zero(packing.offset))
             key = kinds[of_kind], _bits(packing.scale), _bits(packing.offset)
-            numbers.append(known.setdefault(key, len(known)))
-        return _of(known), numbers
+            if key not in known:
+                known[key] = len(keys)
+                keys.append(key)
+            numbers.append(known[key])
+        return _of(keys), numbers
 
     def numbered(self, packing: Packing | None) -> tuple[Packings, int]:
         """These packings and one more, or none, and its number.
@@ -214,7 +220,7 @@ class Packings(ReadLater):
                     raise PackingError(f"{name}: row {rows[np.argmax(bad)]} does not hold the bits of {what}")
 
 
-def _of(keys: Mapping[tuple[Packing, int, int], Any]) -> Packings:
+def _of(keys: Sequence[tuple[Packing, int, int]]) -> Packings:
     kinds = {kind: i for i, kind in enumerate(dict.fromkeys(kind for kind, *_ in keys))}
     rows = [(kinds[kind], scale, offset) for kind, scale, offset in keys]
     return Packings(tuple(kinds), *np.array(rows, dtype=np.int64).reshape(len(rows), 3).T.copy())
