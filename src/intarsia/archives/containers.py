@@ -4,7 +4,7 @@ Icechunk reads a virtual chunk only where a container of the repository's config
 whoever opened the repository authorised that container.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -153,25 +153,28 @@ def authorize(
 
 
 def with_containers(
-    repo: icechunk.Repository, referenced: Iterable[str], named: Iterable[str], options: Mapping[str, Any]
-) -> tuple[icechunk.Repository, tuple[str, ...]]:
+    repo: icechunk.Repository, referenced: Iterable[str], named: Iterable[str], options: Mapping[str, Any],
+    more: Callable[[icechunk.RepositoryConfig], bool] = lambda config: False,
+) -> tuple[icechunk.Repository, tuple[str, ...]]:  # fmt: skip
     """The repository with containers for what is referred to, authorised for that and for the named files.
 
     Also returns the prefixes. Containers of other sources are not authorised: the caller did not name them.
-    The configuration is saved only if it changed, and keeps everything else.
+    The configuration is saved only if it changed, and keeps everything else; `more` may change more of it,
+    and says whether it did.
     """
     listed = list(referenced)
     known = set(containers(repo))
     fresh = prefixes(listed, known)
     granted = set(repo.authorized_virtual_container_prefixes)
     used = fresh | {k for k in known if any(url.startswith(k) for url in (*listed, *named))}
-    if not fresh and used <= granted:
-        return repo, tuple(sorted(used))
     config = repo.config
+    changed = more(config) or bool(fresh)
+    if not changed and used <= granted:
+        return repo, tuple(sorted(used))
     for prefix in sorted(fresh):
         config.set_virtual_chunk_container(_container(prefix, options))
     access = {prefix: credentials(prefix, options) for prefix in sorted(used | granted)}
     opened = repo.reopen(config=config, authorize_virtual_chunk_access=access)
-    if fresh:
+    if changed:
         opened.save_config()
     return opened, tuple(sorted(used))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
+from functools import partial
 from typing import Any, Literal
 
 import icechunk
@@ -35,6 +36,7 @@ from intarsia.archives.parsing import made_alike, parse_all, parse_one
 from intarsia.archives.places import GrownAxis
 from intarsia.archives.proof import unopened
 from intarsia.archives.schema import schema_of
+from intarsia.archives.splitting import with_splitting
 from intarsia.archives.stacking import stacks_of
 from intarsia.archives.workforce import Engine, checked_engine
 from intarsia.archives.writer import Writer
@@ -463,7 +465,9 @@ class Ingestion:
             for part, draft in zip(self.parts, drafts, strict=True):
                 part._raise_if_asked(draft)
             locations = {url for draft in drafts for url in draft.locations()}
-            reopened, prefixes = with_containers(repo, locations, self._folders(), self.sources.options)
+            split = partial(self._split, drafts)
+            options = self.sources.options
+            reopened, prefixes = with_containers(repo, locations, self._folders(), options, split)
             reports = {
                 part.want.group: part._report(draft, dataset, unchanged, reopened)
                 for part, dataset, (draft, unchanged) in zip(self.parts, datasets, drafted, strict=True)
@@ -562,6 +566,15 @@ class Ingestion:
         draft = make_draft(files, dataset, self.want, self.rules, entries, extending)
         draft.refused |= self.failures
         return draft, self.unchanged | twice
+
+    def _split(self, drafts: Sequence[Draft], config: icechunk.RepositoryConfig) -> bool:
+        """Have manifests of references split along the dimension that grows."""
+        changed = [
+            with_splitting(config, part.group, draft.arrays.values(), len(self.urls))
+            for part, draft in zip(self.parts, drafts, strict=True)
+            if draft.placed
+        ]
+        return any(changed)
 
     def _folders(self) -> set[str]:
         """Where all files are."""
