@@ -1,0 +1,31 @@
+"""An ingest in a process of its own, which notes what it parses and may be killed at any moment.
+
+`python -m tests.archives.killed_ingest FOLDER REPOSITORY LOG BATCH SECONDS`: after so many seconds of work it
+dies as by SIGKILL, wherever it is; 0 lets it live.
+"""
+
+import signal
+import sys
+from pathlib import Path
+
+import intarsia
+from intarsia.archives.hdf5 import HDF5
+
+
+def main(folder: str, repository: str, log: str, batch: str, seconds: str) -> None:
+    parse = HDF5.parse
+
+    def noted(self, url, *args):
+        with open(log, "a") as file:
+            file.write(f"{url}\n")
+        return parse(self, url, *args)
+
+    HDF5.parse = noted
+    files = sorted(Path(folder).glob("*.nc"))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which ends a process at once, as SIGKILL does
+    signal.setitimer(signal.ITIMER_REAL, float(seconds))
+    intarsia.ingest(files, repository, concat_dim="time", batch=int(batch))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
