@@ -29,6 +29,15 @@ WHOLE_BYTES = 4 << 20
 HEADS_AT_ONCE = 16
 """Sources of which the identity is asked together."""
 
+LISTED_SCHEMES = ("s3", "gs", "az")
+"""Stores whose listings tell sizes and marks."""
+
+LEAST_LISTED = 20
+"""Fewer sources than this are asked for one by one."""
+
+LISTED_BESIDE, LISTED_PAGES = 4, 10_000
+"""A listing is given up that has so many times as many objects as were asked for, and some pages more."""
+
 WILDCARDS = re.compile(r"[*?\[]")
 FILE = "file://"
 
@@ -287,6 +296,10 @@ class Sources:
             meta = extra("obstore", "virtual").head(store, inside)
         except FileNotFoundError:
             return self._identity_of_tree(url)
+        return self._identity_in(url, meta)
+
+    @staticmethod
+    def _identity_in(url: str, meta: Any) -> Identity:
         # Icechunk strips the quotes of a mark: only S3 takes it back that way
         etag = (meta["e_tag"] or "").strip('"') if scheme_of(url) == "s3" else ""
         return Identity(meta["size"], meta["last_modified"], etag or None)
@@ -313,10 +326,50 @@ class Sources:
             except (OSError, failures):
                 return "unreachable"
 
-        if not known:
-            return {}
-        with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE) as pool:
-            return dict(zip(known, pool.map(state, known), strict=True))
+        listed = self._listed(known)
+        found: dict[str, State] = {url: "present" for url in known if listed.get(url) == known[url]}
+        left = [url for url in known if url not in found]
+        if not left:
+            return found
+        shares = [left[i::HEADS_AT_ONCE] for i in range(min(HEADS_AT_ONCE, len(left)))]
+        with ThreadPoolExecutor(max_workers=len(shares)) as pool:
+            for share, states in zip(
+                shares, pool.map(lambda urls: list(map(state, urls)), shares), strict=True
+            ):
+                found |= dict(zip(share, states, strict=True))
+        return {url: found[url] for url in known}
+
+    def _listed(self, known: Iterable[str]) -> dict[str, str]:
+        """What listings say identifies the content of sources: a thousand in one request.
+
+        Empty where a store has no listing or does not give it, or where most of it would be of other things:
+        then every source is asked for by itself.
+        """
+        by_root: dict[str, list[str]] = {}
+        for url in known:
+            if scheme_of(url) in LISTED_SCHEMES:
+                by_root.setdefault("/".join(url.split("/", 3)[:3]), []).append(url)
+        failures = extra("obstore.exceptions", "virtual").BaseError
+        found: dict[str, str] = {}
+        for urls in by_root.values():
+            if len(urls) < LEAST_LISTED:
+                continue
+            store, _ = self.resolve(urls[0])
+            places = {self.resolve(url)[1]: url for url in urls}
+            folder = os.path.commonpath([path.rpartition("/")[0] for path in places])
+            seen, most = 0, LISTED_BESIDE * len(urls) + LISTED_PAGES
+            try:
+                for batch in extra("obstore", "virtual").list(store, folder):
+                    for meta in batch:
+                        path = meta["path"]
+                        if path in places:
+                            found[places[path]] = self._identity_in(places[path], meta).text
+                    seen += len(batch)
+                    if seen > most:
+                        break
+            except (OSError, failures):
+                continue
+        return found
 
     def names_in(self, url: str) -> list[str]:
         """Names of what a directory holds; empty for a file."""
