@@ -1,0 +1,96 @@
+"""Run all of it, or some parts: `python -m soak [part …] [--cases N] [--seed S] [--state FILE]`.
+
+Without `--cases`, as many as docs/trust.md has for a full run; with it, so many of each part. A run that was
+interrupted goes on where it stopped. `--target NAME --case NUMBER` runs one case again, in this process.
+"""
+
+import argparse
+import datetime
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from soak import FULL, PARTS
+from soak.record import Record
+from soak.run import run_all
+from soak.target import choice_of, targets
+
+STATE = Path("soak-state") / "run.jsonl"
+SHOWN_LINES = 12
+
+
+def wanted_cases(parts, cases, only):
+    """The targets, and how many cases each has."""
+    found = []
+    for part in parts:
+        of_part = [t for t in targets(part) if only in (None, t.name)]
+        total = sum(t.share for t in of_part)
+        goal = FULL[part] if cases is None else cases
+        for target in of_part:
+            reason = target.needs()
+            if reason:
+                print(f"{target.label}: left out, {reason}")
+                continue
+            found.append((target, max(1, round(goal * target.share / total))))
+    return found
+
+
+def table(wanted, seed, record):
+    """What was tried, and what came of it."""
+    lines = ["| part | what | cases | of them | most memory | found |", "|---|---|---:|---|---:|---:|"]
+    for target, _ in wanted:
+        row = record.row(target.label, seed)
+        outcomes = ", ".join(f"{n:,} {word}" for word, n in sorted(row.counts.items()) if word != "WRONG")
+        grown = "" if target.memory is None else f"{row.grown / 2**20:.0f} MiB"
+        lines.append(
+            f"| {target.part} | {target.name} | {row.cases:,} | {outcomes} | {grown} | {len(row.failures)} |"
+        )
+    return "\n".join(lines)
+
+
+def report(target, seed, number, text):
+    """A case that went wrong: what was said, and how to see it again."""
+    shown = "\n  ".join(text.strip().splitlines()[-SHOWN_LINES:])
+    print(f"\n{target.label}, case {number}:\n  {shown}\n  {command(target, seed, number)}", flush=True)
+
+
+def command(target, seed, number):
+    return f"python -m soak {target.part} --target {target.name!r} --seed {seed} --case {number}"
+
+
+def one_case(part, name, seed, number):
+    (target,) = [t for t in targets(part) if t.name == name]
+    with tempfile.TemporaryDirectory() as folder:
+        case = target.prepare(Path(folder), seed)
+        print(case(number, choice_of(seed, target, number)))
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join(PARTS))
+    parser.add_argument("--cases", type=int, help="cases of each part")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--state", type=Path, default=STATE, help="where it is kept what was done")
+    parser.add_argument("--target", help="one target of a part")
+    parser.add_argument("--case", type=int, help="run this case of the target again, here")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--minutes", type=float, help="begin nothing new after so many minutes")
+    given = parser.parse_args(arguments)
+    unknown = sorted(set(given.parts) - set(PARTS))
+    if unknown:
+        parser.error(f"there is no part {unknown[0]!r}: there are {', '.join(PARTS)}")
+    if given.case is not None:
+        one_case(given.parts[0], given.target, given.seed, given.case)
+        return 0
+    wanted = wanted_cases(given.parts or PARTS, given.cases, given.target)
+    record = Record(given.state)
+    until = given.minutes and time.monotonic() + 60 * given.minutes
+    print(f"{datetime.date.today()}: python -m soak {' '.join(sys.argv[1:])}")
+    run_all(wanted, given.seed, record, report, processes=given.processes, until=until)
+    print(table(wanted, given.seed, record))
+    return int(any(record.row(target.label, given.seed).failures for target, _ in wanted))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
