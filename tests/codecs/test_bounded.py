@@ -259,3 +259,60 @@ def test_the_engine_decodes_no_bomb():
             assert tracemalloc.get_traced_memory()[1] < 16 << 20
         finally:
             tracemalloc.stop()
+
+
+TEXTS = np.array(["one", "two"] * 4, dtype=np.dtypes.StringDType())
+
+
+def of_texts(kind, compressor):
+    """An array of texts with one chunk: what reads it, where the chunk is, and how its bytes are framed."""
+    if kind == "optional":
+        found = nullable.create_array(
+            {}, shape=8, chunks=8, dtype="string", mask_codecs=["packbits"], data_codecs=["vlen-utf8", *compressor]
+        )
+        (key, store), frame = ("c/0", found.zarr_array.store), struct.pack("<QQ", 1, 0)
+        return found, store, key, lambda raw: frame[:8] + struct.pack("<Q", len(raw)) + b"\xff" + raw
+    found = intarsia.create({}, "a", shape=(0,), chunks=(8,), dtype="string", fill_value="")
+    codecs = [intarsia.ConditionalCodec(codecs=compressor)] if kind == "conditional" else compressor
+    found.append(TEXTS, codecs=["vlen-utf8", *codecs])
+    store, mask = found.group.store, bytes([(1 << len(compressor)) - 1])
+    (key,) = (key for key in store._store_dict if key.endswith("/c/0"))
+    return found, store, key, lambda raw: mask + raw if kind == "conditional" else raw
+
+
+@pytest.mark.parametrize("kind", ["bare", "conditional", "optional"])
+class TestTexts:
+    """Elements of any length: nobody knows how many bytes there may be, and yet there is an end to it."""
+
+    def refused(self, kind, compressor, raw, said):
+        found, store, key, framed = of_texts(kind, compressor)
+        store._store_dict[key] = BUFFER.from_bytes(framed(raw))
+        tracemalloc.start()
+        try:
+            with pytest.raises((intarsia.errors.ReadError, intarsia.errors.ChunkDecodeError), match=said):
+                found[:]
+            assert tracemalloc.get_traced_memory()[1] < 96 << 20
+        finally:
+            tracemalloc.stop()
+
+    def test_compressors_make_no_bombs_of_them(self, kind):
+        zeros = bytes(64 << 20)
+        self.refused(kind, [GzipCodec()], gzip.compress(zeros), "more than")
+        self.refused(kind, [ZstdCodec()], Zstd(3).encode(zeros), "more than")
+        claims = b"\x28\xb5\x2f\xfd\xe0" + struct.pack("<Q", 10**11) + bytes(20)
+        self.refused(kind, [ZstdCodec()], claims, "more than")
+
+    def test_a_bomb_in_a_bomb_is_measured_by_what_is_stored(self, kind):
+        twice = Zstd(3).encode(Zstd(3).encode(bytes(1 << 30)))
+        self.refused(kind, [ZstdCodec(), ZstdCodec()], twice, "more than")
+
+    def test_their_number_is_not_believed(self, kind):
+        many = struct.pack("<I", (1 << 32) - 1) + bytes(60)
+        self.refused(kind, [GzipCodec()], gzip.compress(many), "4294967295 elements, but 8 are due")
+
+
+def test_long_texts_that_are_not_alike_are_read_back():
+    texts = np.array(["x" * (1 << 20)] * 3 + ["y" * (17 << 20)], dtype=np.dtypes.StringDType())
+    array = intarsia.create({}, "a", shape=(0,), chunks=(4,), dtype="string", fill_value="")
+    array.append(texts, codecs=["vlen-utf8", "gzip"])
+    assert (array[:] == texts).all()

@@ -19,7 +19,15 @@ from intarsia._compat import ArraySpec, ChunkTransform, resolve_aa_specs, stages
 from intarsia.array.fetch import Encoded, FileSpan
 from intarsia.array.values import Values, put
 from intarsia.codecs.base import without_copies
-from intarsia.codecs.bounded import Bytes, Unpack, decode, decoded_bounds, unpacker
+from intarsia.codecs.bounded import (
+    Bytes,
+    Unpack,
+    check_count,
+    decode,
+    decoded_bounds,
+    unknown_bound,
+    unpacker,
+)
 from intarsia.errors import ChunkDecodeError, has_panicked
 from intarsia.nullable.buffer import OptionalNDBuffer
 from intarsia.packing import Packing
@@ -135,7 +143,9 @@ class Decoder:
                 values = values.astype(self._dtype)
             array = self._nd_buffer.from_numpy_array(values)
         else:
-            array = self._serializer._decode_sync(self._peeled(encoded), self._spec)
+            peeled = self._peeled(encoded)
+            check_count(self._serializer, peeled, prod(self.stored_shape))
+            array = self._serializer._decode_sync(peeled, self._spec)
         for codec, spec in zip(reversed(self._array_codecs), reversed(self._array_specs), strict=True):
             try:
                 array = codec._decode_sync(array, spec)
@@ -168,5 +178,6 @@ class Decoder:
         data = encoded.read() if type(encoded) is FileSpan else encoded
         buffer = self._buffer.from_bytes(data)
         for codec, most in self._outer:
-            buffer = decode(codec, buffer, self._spec, most)
+            bound = unknown_bound(self._spec, len(data)) if most is None else most
+            buffer = decode(codec, buffer, self._spec, bound)
         return buffer

@@ -29,7 +29,8 @@ from intarsia.array.format2 import codecs_of
 from intarsia.array.member import grain
 from intarsia.array.shards import Shards
 from intarsia.array.values import is_nullable, values_dtype
-from intarsia.codecs.runtime import Options, config_of, options_in, options_of
+from intarsia.codecs.guarded import guarded
+from intarsia.codecs.runtime import Options, config_of, options_in, options_of, with_codecs
 
 if TYPE_CHECKING:
     from intarsia.array.table import Ints
@@ -120,6 +121,10 @@ class ZarrSource(Source):
         super().__init__(name, array, is_plain=is_plain)
         self.obstacle = obstacle
         """Why the engine leaves it to zarr."""
+        self.guarded = array
+        """The member for reading: zarr's compressors believe everything, these do not."""
+        if isinstance(self.metadata, ArrayV3Metadata):
+            self.guarded = with_codecs(array, guarded(self.metadata.codecs))
 
 
 class EngineSource(Source):

@@ -48,7 +48,7 @@ def read_part_by_zarr(
     packing: Packing | None = None,
 ) -> None:
     """Read one part of a plan into the output, in pieces that take no more memory than the window."""
-    member, out = source.array, part.onto(out)
+    member, out = source.guarded, part.onto(out)
     grain = source.stored_grain
     if grain is None or not part.source:
         pieces: Iterator[Part] = iter((part,))
@@ -123,7 +123,7 @@ def culprit(source: ZarrSource, part: Part) -> tuple[int, ...] | None:
     """Which chunk of the part fails, found by reading them one by one; only after a read has failed."""
     if source.stored_grain is None:
         return None
-    member = source.array
+    member = source.guarded
     sizes = member.chunks
     for index in product(*(_chunks_of(s, size) for s, size in zip(part.source, sizes, strict=True))):
         box = tuple(slice(i * size, (i + 1) * size) for i, size in zip(index, sizes, strict=True))

@@ -13,6 +13,7 @@ import bz2
 import gzip
 import io
 import lzma
+import struct
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 from numcodecs import blosc, zstd
 from zarr.abc.codec import Codec
-from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
+from zarr.codecs import BloscCodec, GzipCodec, VLenBytesCodec, VLenUTF8Codec, ZstdCodec
 from zarr.codecs import numcodecs as zarr_numcodecs
 
 from intarsia._compat import ArraySpec, numcodec
@@ -55,12 +56,19 @@ LIKELY_FACTOR, LIKELY_BYTES = 4, 16 << 20
 """What a codec that does not know its neighbours may meet: so many times the chunk's values, and this many
 bytes. Headers, indices of shards, masks of nulls and inflation fit in there; a bomb does not."""
 
+TEXT_BYTES, TEXT_RATIO = 1 << 10, 1 << 8
+"""Where elements may have any length: so many bytes for each, and so many for every byte that is stored. Texts
+that are all long and all the same would be refused; others are not packed that tightly."""
+
+COUNT = struct.Struct("<I")
+"""How many elements follow, before those of variable length."""
+
 
 def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffer:
     """`data` as the bytes -> bytes codec `codec` decodes it, which must have a synchronous form.
 
     More than `most` bytes are an error, which for zarr's compressors is raised before they are made. None
-    means that nobody knows how many there may be, as with strings.
+    means that nobody knows how many there may be, as with strings: see `unknown_bound`.
 
     >>> import zarr
     >>> from zarr.core.buffer import default_buffer_prototype
@@ -72,19 +80,32 @@ def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffe
     ...
     ValueError: it decodes to more than the 4 bytes that there may be
     """
-    decompress = _DECOMPRESSORS.get(type(codec))
+    return undone(type(codec), codec, data, spec, most)
+
+
+def undone(kind: type, codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffer:
+    """The same of a codec as if it were of the class `kind`."""
+    if most is None:
+        most = unknown_bound(spec, len(data))
+    decompress = _DECOMPRESSORS.get(kind)
     if decompress is None:
         inside: Any = getattr(codec, "decode_at_most", None)
         decoded = codec._decode_sync(data, spec) if inside is None else inside(data, spec, most)
-    elif most is None and decompress is not _blosc:
-        decoded = codec._decode_sync(data, spec)
     else:
-        unpacked = decompress(codec, data.as_numpy_array(), blosc.MAX_BUFFERSIZE if most is None else most)
-        decoded = spec.prototype.buffer.from_bytes(unpacked)
+        decoded = spec.prototype.buffer.from_bytes(decompress(codec, data.as_numpy_array(), most))
     result: Buffer = decoded
-    if most is not None and len(result) > most:
+    if len(result) > most:
         raise _too_much(most)
     return result
+
+
+def is_known(kind: type) -> bool:
+    """Whether codecs of this class are undone here, and not by themselves.
+
+    >>> is_known(GzipCodec), is_known(int)
+    (True, False)
+    """
+    return kind in _DECOMPRESSORS
 
 
 def decoded_bounds(codecs: Sequence[Codec], spec: ArraySpec) -> list[int | None]:
@@ -129,6 +150,27 @@ def likely_bound(spec: ArraySpec) -> int | None:
     if dtype.hasobject or dtype.kind == "T":  # elements of any length
         return None
     return LIKELY_FACTOR * prod(spec.shape) * dtype.itemsize + LIKELY_BYTES
+
+
+def unknown_bound(spec: ArraySpec, nbytes: int) -> int:
+    """The most bytes of a chunk whose elements have any length, of which `nbytes` bytes are stored.
+
+    >>> import zarr
+    >>> from intarsia.codecs.decide.routes import stored_spec
+    >>> z = zarr.create_array({}, shape=400, dtype=str)
+    >>> unknown_bound(stored_spec(z, (400,)), 20_000) == 16 * 2**20 + 1024 * 400 + 256 * 20_000
+    True
+    """
+    return LIKELY_BYTES + TEXT_BYTES * prod(spec.shape) + TEXT_RATIO * nbytes
+
+
+def check_count(serializer: Any, data: Buffer, elements: int) -> None:
+    """Elements of variable length are preceded by their number, which zarr's codecs believe unseen."""
+    if isinstance(serializer, VLenUTF8Codec | VLenBytesCodec):
+        head = bytes(data.as_numpy_array()[: COUNT.size])
+        count = COUNT.unpack(head)[0] if len(head) == COUNT.size else 0
+        if count != elements:
+            raise ValueError(f"it says it has {count} elements, but {elements} are due")
 
 
 def _serialized_bound(codec: Codec, spec: ArraySpec) -> int | None:

@@ -15,7 +15,7 @@ from zarr.dtype import ZDType
 
 from intarsia._compat import JSON, ArraySpec
 from intarsia.codecs import base, runtime
-from intarsia.codecs.bounded import encoded_bound, likely_bound
+from intarsia.codecs.bounded import encoded_bound, likely_bound, unknown_bound
 from intarsia.codecs.current_chunk import named_chunk, needs_chunk_index
 from intarsia.codecs.decide import decisions
 from intarsia.codecs.decide.nested import Chain, NamedCodec
@@ -266,6 +266,8 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         mask = self.read_mask(chunk_data)
         if see is not None:
             see(path, mask)
+        if most is None:
+            most = unknown_bound(chunk_spec, len(chunk_data))
         data = chunk_data[self.header_bytes :]
         if mask:
             chain = self.chain(chunk_spec)

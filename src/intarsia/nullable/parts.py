@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
-from zarr.codecs import VLenBytesCodec, VLenUTF8Codec
 from zarr.core.buffer import Buffer, NDBuffer
 
 from intarsia._compat import ArraySpec, codec_supports_sync, codecs_from_list_unchecked, evolve_codecs
-from intarsia.codecs.bounded import decode, decoded_bounds
+from intarsia.codecs.bounded import check_count, decode, decoded_bounds, unknown_bound
 from intarsia.codecs.current_chunk import named_chunk
 from intarsia.errors import ChunkDecodeError, has_panicked
 
@@ -131,13 +130,15 @@ class NestedCodecs:
             self._check_size(len(data), to_bytes, spec_bytes)
         decoded: Any = data
         bounds = decoded_bounds(to_bytes, spec_bytes)
-        for compressor, most in zip(reversed(compressors), reversed(bounds), strict=True):
+        unknown = unknown_bound(spec_bytes, len(data))  # by what is stored, however it was compressed
+        for compressor, bound in zip(reversed(compressors), reversed(bounds), strict=True):
+            most = unknown if bound is None else bound
             decoded = await self._undone(_Bounded(compressor, most), decoded, spec_bytes, wait)
         if serializer.is_fixed_size:
             self._check_size(len(decoded), (serializer,), spec_bytes)
             decoded = _aligned(decoded, spec_bytes)
-        elif isinstance(serializer, VLenUTF8Codec | VLenBytesCodec):
-            self._check_count(decoded, prod(spec_bytes.shape))
+        else:
+            self._check_count(serializer, decoded, prod(spec_bytes.shape))
         decoded = await self._undone(serializer, decoded, spec_bytes, wait)
         for codec, codec_spec in zip(reversed(arrays), reversed(before), strict=True):
             decoded = await self._undone(codec, decoded, codec_spec, wait)
@@ -173,15 +174,13 @@ class NestedCodecs:
                 f"but {prod(spec.shape)} elements of {spec.dtype.to_native_dtype()} take {expected}"
             )
 
-    def _check_count(self, data: Buffer, expected: int) -> None:
-        """Variable-length elements are preceded by their number; it must not be believed unseen."""
-        raw = data.as_numpy_array()
-        count = struct.unpack_from("<I", raw)[0] if raw.size >= 4 else 0
-        if count != expected:
+    def _check_count(self, serializer: Codec, data: Buffer, expected: int) -> None:
+        try:
+            check_count(serializer, data, expected)
+        except ValueError as error:
             raise ChunkDecodeError(
-                f"codec 'optional': the {self.part} part{named_chunk()} says it has {count} elements, "
-                f"but {expected} are due"
-            )
+                f"codec 'optional': the {self.part} part{named_chunk()} is damaged: {error}"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +188,7 @@ class _Bounded:
     """A bytes -> bytes codec that must not give more bytes than there may be."""
 
     codec: Any
-    most: int | None
+    most: int
 
     def _decode_sync(self, data: Buffer, spec: ArraySpec) -> Buffer:
         return decode(self.codec, data, spec, self.most)

@@ -77,7 +77,7 @@ def read_exactly(fd: int, nbytes: int, offset: int) -> bytes:
         parts.append(os.pread(fd, missing, offset + nbytes - missing))
         missing -= len(parts[-1])
     if missing:
-        raise ChunkDecodeError(f"the file ends {missing} bytes too early: it is truncated")
+        raise ChunkDecodeError(f"{_shard(fd)} ends {missing} bytes too early: it is truncated")
     return b"".join(parts)
 
 
@@ -132,8 +132,16 @@ def read_index(fd: int, index: SlotIndex) -> tuple[Table, bool]:
 def _size_with_index(fd: int, index: SlotIndex) -> int:
     size = os.fstat(fd).st_size
     if size < index.nbytes:
-        raise ChunkDecodeError(f"the file has {size} bytes, but its index alone has {index.nbytes}")
+        raise ChunkDecodeError(f"{_shard(fd)} has {size} bytes, but its index alone has {index.nbytes}")
     return size
+
+
+def _shard(fd: int) -> str:
+    """The open shard by its name, as far as the system tells it."""
+    try:
+        return f"the shard {os.readlink(f'/proc/self/fd/{fd}')}"
+    except OSError:
+        return "the shard"
 
 
 def read_entries(fd: int, index: SlotIndex, numbers: Sequence[int]) -> tuple[Table, bool]:

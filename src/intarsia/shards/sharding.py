@@ -20,7 +20,7 @@ from intarsia.codecs.current_chunk import ChunkPlace, InnerPlace, at_place, curr
 from intarsia.codecs.decide.routes import array_codecs
 from intarsia.codecs.runtime import all_codecs
 from intarsia.codecs.shard_index import CHECKSUM, checksum_of
-from intarsia.errors import ReadOnlyError, SlotsUnsupportedError
+from intarsia.errors import ChunkDecodeError, ReadOnlyError, SlotsUnsupportedError
 from intarsia.shards.chunks import Payload, SlotWrite, in_batches, read_chunks, write_slots
 from intarsia.shards.inner_codecs import EncodedBound, encoded_bound, placed, raw
 from intarsia.shards.locks import local_root
@@ -155,7 +155,7 @@ class SlottedSharding(ShardingCodec):
                         out_selection=out_selection,
                         is_complete=complete,
                         drop_axes=(),
-                        decode=transform.decode_chunk,
+                        decode=_naming(path, coordinates, transform),
                         encode=encode_payload,
                     )
                 return None if encoded is None else self._payload(encoded)
@@ -204,7 +204,7 @@ class SlottedSharding(ShardingCodec):
                         chunk_selection=chunk_selection,
                         out_selection=out_selection,
                         drop_axes=(),
-                        decode=transform.decode_chunk,
+                        decode=_naming(path, coordinates, transform),
                     )
         if missing:
             return None
@@ -293,6 +293,20 @@ class TransposedSharding(ChunkNamingCodec, SlottedSharding):
 
     def _index(self, shard_spec: ArraySpec) -> SlotIndex:
         return SlotIndex.in_array(self, shard_spec.shape, self.axes)
+
+
+def _naming(
+    path: Path, coordinates: tuple[int, ...], transform: _compat.ChunkTransform
+) -> Callable[[Buffer, ArraySpec], NDBuffer]:
+    """Decodes an inner chunk; where that fails, the error says which of which shard."""
+
+    def decode(data: Buffer, spec: ArraySpec) -> NDBuffer:
+        try:
+            return transform.decode_chunk(data, spec)
+        except Exception as error:
+            raise ChunkDecodeError(f"inner chunk {coordinates} of the shard {path} is damaged: {error}") from error
+
+    return decode
 
 
 def _file_of(place: Any, *, write: bool = False) -> Path:
