@@ -53,6 +53,7 @@ from zarr.core.metadata.v3 import (
 )
 from zarr.core.sync import _get_loop as event_loop
 from zarr.core.sync import sync
+from zarr.registry import _codec_registries as codec_registries
 
 if TYPE_CHECKING:
     import icechunk
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
 # SyncByteSetter, store_supports_sync_io: how zarr's fused pipeline decides whether it may work synchronously.
 # as_numpy_array_wrapper: how zarr's own codecs call numcodecs on a Buffer without a copy.
 # chunk_is_empty: zarr's rule for chunks that are not stored because they hold the fill value alone.
+# codec_registries: names of all codecs that are there, to say which one a misspelt name is nearest to.
 # codec_supports_sync: whether a nested codec may be called without an event loop.
 # codecs_from_list_unchecked: splits a chain into its three stages, with zarr's own error messages.
 # concurrent_map: zarr's bounded concurrency, so that our pipelines schedule as its own do.

@@ -30,6 +30,21 @@ def silent(_done: int, _total: int, /) -> None:
     """
 
 
+def part_of(progress: Progress, start: int, length: int, whole: int) -> Progress:
+    """Progress of a part that has steps of its own: `length` of the `whole`, from `start` on.
+
+    >>> def show(done: int, total: int) -> None:
+    ...     print(f"{done} of {total}")
+    >>> part_of(show, 100, 50, 200)(1, 2)
+    125 of 200
+    """
+
+    def within(done: int, total: int, /) -> object:
+        return progress(start + length * done // max(total, 1), whole)
+
+    return within
+
+
 @contextmanager
 def progress_bar(
     what: str = "", *, console: Any = None, patience: float = 0.0, counted: bool = True

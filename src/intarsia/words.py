@@ -7,6 +7,7 @@ sequences, or characters that turn the direction of the text around. Every strin
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from html import escape
 from typing import Any
 
@@ -126,6 +127,21 @@ def count_text(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def names_text(asked: str, known: Iterable[str], most: int = 20) -> str:
+    """What to say of a name that nobody knows: the nearest one that there is, and the others.
+
+    >>> names_text("zsdt", ["gzip", "zstd"])
+    "did you mean 'zstd'? There are gzip, zstd"
+    >>> names_text("x", ["gzip", "zstd"]), names_text("x", [])
+    ('there are gzip, zstd', 'there are none')
+    """
+    names = list(dict.fromkeys(known))
+    folded = {name.lower(): name for name in reversed(names)}
+    near = get_close_matches(asked.lower(), folded, n=1)
+    listed = ", ".join(names[:most]) + (", …" if len(names) > most else "") or "none"
+    return f"did you mean {folded[near[0]]!r}? There are {listed}" if near else f"there are {listed}"
+
+
 def one_line(text: object) -> str:
     """A text without line breaks, for the middle of a message.
 
@@ -148,26 +164,6 @@ def place_text(store_path: Any) -> str:
     if hasattr(store, "session") and not hasattr(store, "is_lasting"):
         return f"icechunk:{store.session.snapshot_id}/{store_path.path}"
     return str(store_path)
-
-
-def aligned(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[str]) -> str:
-    """A table in plain text, for places without a terminal.
-
-    >>> print(aligned(("Codecs", "Size"), [("gzip", "1 kB"), ("raw", "100 kB")], right=frozenset({"Size"})))
-    Codecs    Size
-    gzip      1 kB
-    raw     100 kB
-    """
-    table = [list(columns), *(list(row) for row in rows)]
-    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
-    lines = []
-    for row in table:
-        cells = [
-            cell.rjust(width) if name in right else cell.ljust(width)
-            for cell, width, name in zip(row, widths, columns, strict=True)
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
 
 
 STORAGE_HINTS = (

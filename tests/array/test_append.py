@@ -1,9 +1,11 @@
-"""Appending: which run-time options write the new chunks, and those that are filled up first."""
+"""Appending: which run-time options write the new chunks, and those that are filled up first; which axis,
+which data types."""
 
 import pickle
 
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 
 import intarsia
@@ -125,3 +127,47 @@ def test_regions_and_recodes_write_with_what_they_are_given(shards, opened):
     assert masks(array) == [[1, 1], [1, 1]]
     opened().recode(codecs=[deciding("always_apply")], shards=shards)
     assert masks(opened()) == [[1] * 4]
+
+
+def test_an_axis_is_named_by_its_dimension():
+    array = intarsia.create({}, "a", shape=(2, 0), chunks=(2, 2), dtype="i4", dimension_names=("y", "time"))
+    array.append([[1, 2], [3, 4]], axis="time")
+    assert array[...].tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(intarsia.errors.BoundsError, match=r"did you mean 'time'\? There are y, time"):
+        array.append([[1], [2]], axis="tmie")
+
+
+def test_data_with_named_dimensions_is_turned_to_the_order_of_the_array():
+    array = intarsia.create({}, "a", shape=(0, 3), chunks=(2, 3), dtype="i4", dimension_names=("time", "x"))
+    values = np.arange(9).reshape(3, 3)
+    array.append(xr.DataArray(values.T, dims=("x", "time")))
+    assert array[...].tolist() == values.tolist()
+    array[1:3] = xr.DataArray(-values[1:3].T, dims=("x", "time"))
+    assert array[1:].tolist() == (-values[1:]).tolist()
+
+
+def test_data_whose_dimensions_have_other_names_is_refused():
+    array = intarsia.create({}, "a", shape=(0, 2), chunks=(2, 2), dtype="i4", dimension_names=("time", "x"))
+    other = xr.DataArray(np.zeros((2, 2), "i4"), dims=("t", "x"))
+    with pytest.raises(intarsia.errors.ShapeError, match=r"data.rename\({'t': …}\)"):
+        array.append(other)
+    assert array.shape == (0, 2)
+    array.append(xr.DataArray(np.zeros((2, 2), "i4")))  # dim_0 and dim_1 are no names
+    assert array.shape == (2, 2)
+
+
+@pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
+@pytest.mark.parametrize("codecs", [["gzip"], [], "auto", None])
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [("string", ["a", "", "é" * 40]), ("variable_length_bytes", [b"a", b"", b"\x00" * 9])],
+)
+def test_texts_and_bytes_of_any_length_take_any_codecs(dtype, values, codecs):
+    array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype=dtype)
+    array.append(values, codecs=codecs)
+    array.append(values[::-1], codecs=codecs)
+    assert array[...].tolist() == values + values[::-1]
+    array[1:3] = values[0]
+    assert array[:4].tolist() == [values[0], values[0], values[0], values[2]]
+    array.optimize("size")
+    assert array[4:].tolist() == [values[1], values[0]]

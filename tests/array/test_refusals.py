@@ -147,8 +147,25 @@ REFUSALS = {
     ),
     "an unknown codec": (
         lambda a: a.recode(((0, 500), (0, 1000)), codecs=["no-such-codec"]),
-        zarr.errors.UnknownCodecError,
-        "no-such-codec",
+        intarsia.errors.CodecConfigurationError,
+        "no codec 'no-such-codec': there are blosc, bytes",
+    ),
+    "a misspelt codec": (
+        lambda a: a.recode(((0, 500), (0, 1000)), codecs="zsdt"),
+        intarsia.errors.CodecConfigurationError,
+        "no codec 'zsdt': did you mean 'zstd'",
+    ),
+    "a misspelt option of zarr's codec": (
+        lambda a: a.recode(((0, 500), (0, 1000)), codecs=[{"name": "zstd", "configuration": {"levle": 3}}]),
+        intarsia.errors.CodecConfigurationError,
+        "'zstd' has no option 'levle': did you mean 'level'. There are level, checksum",
+    ),
+    "a misspelt option of ours": (
+        lambda a: a.recode(
+            ((0, 500), (0, 1000)), codecs=[{"name": "shuffle", "configuration": {"elementsize": 3}}]
+        ),
+        intarsia.errors.CodecConfigurationError,
+        "'shuffle' has no option 'elementsize': did you mean 'element_size'",
     ),
     "chunks of too few axes": (
         lambda a: a.recode(((0, 500), (0, 1000)), codecs=[], chunks=(10,)),

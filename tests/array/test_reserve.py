@@ -83,3 +83,33 @@ def test_a_box_that_regions_do_not_cover_is_refused():
     array.add_region(((0, 4),), codecs=[])
     with pytest.raises(intarsia.errors.NoRegionError, match="2 of the 4 elements"):
         covered(array._logical, ((2, 6),))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [
+        (np.s_[2:4], ((2, 4), (0, 6))),
+        (np.s_[:, 3:], ((0, 4), (3, 6))),
+        (np.s_[..., :3], ((0, 4), (0, 3))),
+        (np.s_[-2:, -3:], ((2, 4), (3, 6))),
+        (..., ((0, 4), (0, 6))),
+        ([(0, 2), slice(0, 3)], ((0, 2), (0, 3))),
+    ],
+)
+def test_a_box_is_given_by_slices_too(bounds, expected):
+    array = intarsia.create({}, "a", shape=(4, 6), chunks=(2, 3), dtype="u1")
+    array.add_region(bounds, codecs=["gzip"], fill_value=7)
+    assert array.regions[0].bounds == expected
+    array.recode(bounds, codecs=["zstd"])
+    assert array.regions[0].codec_names == "zstd"
+    array.drop_region(bounds)
+    assert not array.regions
+
+
+@pytest.mark.parametrize("bounds", [np.s_[::2], np.s_[0:2, 0:3, 0:1], np.s_[0, :], [(0, 2, 1), (0, 3)]])
+def test_what_is_no_box_is_refused(bounds):
+    array = intarsia.create({}, "a", shape=(4, 6), chunks=(2, 3), dtype="u1")
+    with pytest.raises(intarsia.errors.ShapeError, match=r"or slices without a step: np\.s_"):
+        array.add_region(bounds)
+    with pytest.raises(intarsia.errors.BoundsError, match="outside the array"):
+        array.add_region(np.s_[2:8])

@@ -170,7 +170,7 @@ def test_only_commits_that_changed_the_array_are_listed(repo):
     assert [entry.message for entry in intarsia.history(repo, "t")] == ["ours", "create"]
     assert [entry.message for entry in intarsia.history(repo)] == ["ours", "another", "create"]
     assert [entry.message for entry in intarsia.history(repo, "t", limit=1)] == ["ours"]
-    assert intarsia.history(repo, "nowhere") == []
+    assert intarsia.history(repo, "nowhere") == ()
 
 
 def test_a_commit_of_several_arrays_tells_of_each(repo):

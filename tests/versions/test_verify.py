@@ -52,4 +52,4 @@ def test_stores_arrays_and_sessions_are_checked_as_before(tmp_path):
 
 def test_an_empty_repository_is_sound():
     assert intarsia.verify(memory()) == ()
-    assert intarsia.history(memory()) == []
+    assert intarsia.history(memory()) == ()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.archives.coordinates import counts_time, same_values
-from intarsia.words import aligned
+from intarsia.listing import table_text, terminal_width
 
 if TYPE_CHECKING:
     from intarsia.archives.array_draft import ArrayDraft, Contribution
@@ -77,7 +77,7 @@ def drifts_text(drifts: Iterable[Drift]) -> str:
     drift  in  files  first  what               what is done
     units  t       1  a.nc   degC instead of K  taken as they are
     """
-    return aligned(COLUMNS, [drift.cells for drift in drifts], right=frozenset(("files",)))
+    return table_text(COLUMNS, [drift.cells for drift in drifts], terminal_width())
 
 
 @dataclass

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from intarsia.archives.coordinates import labels
+from intarsia.archives.drifts import COLUMNS as DRIFT_COLUMNS
 from intarsia.archives.drifts import Drift, drifts_text
-from intarsia.words import size_text
+from intarsia.listing import table_html, table_text, terminal_width
+from intarsia.words import markup, size_text
 
 if TYPE_CHECKING:
     from intarsia.archives.array_draft import Contribution
@@ -131,22 +133,20 @@ class Runs:
             for run in self.rows
         ]  # fmt: skip
 
-    def __str__(self) -> str:
-        rows = self.table()
-        gap = len(rows) - SHOWN_RUNS - 1
+    def _shown(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Header and rows; of very many, those at both ends."""
+        header, *rows = self.table()
+        gap = len(rows) - SHOWN_RUNS
         if gap > 0:
-            middle = (f"… {gap} more", *[""] * (len(rows[0]) - 1))
-            rows = [*rows[: SHOWN_RUNS // 2 + 1], middle, *rows[-SHOWN_RUNS // 2 :]]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        right = 3  # the number of files
-        lines = (
-            "  ".join(
-                cell.rjust(width) if i == right else cell.ljust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        )
-        return "\n".join(lines)
+            middle = (f"… {gap} more", *[""] * (len(header) - 1))
+            rows = [*rows[: SHOWN_RUNS // 2], middle, *rows[-SHOWN_RUNS // 2 :]]
+        return header, rows
+
+    def __str__(self) -> str:
+        return table_text(*self._shown(), terminal_width())
+
+    def _repr_html_(self) -> str:
+        return table_html(*self._shown())
 
     __repr__ = __str__
 
@@ -222,6 +222,22 @@ class IngestReport:
                 lines.append(f"… and {len(self.failed) - SHOWN_FILES} more that failed")
         lines += [f"left out   {name}: {reason}" for name, reason in self.left_out.items()]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p>{markup(self.summary)}</p>"]
+        if self.runs.rows:
+            parts.append(self.runs._repr_html_())
+        taken = [drift.cells for drift in self.drifts if not drift.refused]
+        if taken:
+            parts.append(table_html(DRIFT_COLUMNS, taken))
+        refused = [(file.url, file.reason) for file in self.failed[:SHOWN_FILES]]
+        if refused:
+            more = len(self.failed) - len(refused)
+            parts.append(table_html(("Failed", "Because"), refused))
+            parts += [f"<p>… and {more} more that failed</p>"] if more else []
+        if self.left_out:
+            parts.append(table_html(("Left out", "Because"), list(self.left_out.items())))
+        return "".join(parts)
 
 
 def runs_of(draft: Draft) -> Runs:

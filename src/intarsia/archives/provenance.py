@@ -18,8 +18,9 @@ from intarsia.array.box import Box
 from intarsia.array.hierarchy import is_logical, open_group
 from intarsia.array.request import request
 from intarsia.errors import BoundsError, IngestError, NotLogicalArrayError
+from intarsia.listing import table_html, table_text, terminal_width
 from intarsia.versions.version import Version, resolve
-from intarsia.words import aligned, bounds_text
+from intarsia.words import bounds_text
 
 if TYPE_CHECKING:
     from intarsia.archives.ledger import Ledger
@@ -139,9 +140,14 @@ class SourceFiles:
 
     def __str__(self) -> str:
         rows = [file.cells for file in self.files[:SHOWN_SOURCES]]
-        text = aligned(COLUMNS, rows, right=frozenset())
+        text = table_text(COLUMNS, rows, terminal_width())
         more = len(self.files) - len(rows)
         return text + (f"\n… and {more} more" if more else "")
+
+    def _repr_html_(self) -> str:
+        rows = [file.cells for file in self.files[:SHOWN_SOURCES]]
+        more = len(self.files) - len(rows)
+        return table_html(COLUMNS, rows) + (f"<p>… and {more} more</p>" if more else "")
 
 
 def sources(

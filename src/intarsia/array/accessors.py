@@ -14,6 +14,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from intarsia.array.member import codecs_for_size
 from intarsia.errors import ShapeError
 from intarsia.packing import Packing
+from intarsia.progress import Progress, silent
 
 if TYPE_CHECKING:
     from intarsia.codecs import CodecLike
@@ -100,9 +101,14 @@ class Accessors:
         """
         return _provided("to_xarray", self, **options)
 
-    def optimize(self, objective: Literal["size", "balanced", "speed"] = "balanced") -> tuple[Change, ...]:
-        """Recode every region for which another encoding is better; `intarsia.advise` has the objectives."""
-        changes: tuple[Change, ...] = _provided("optimize", self, objective)
+    def optimize(
+        self, objective: Literal["size", "balanced", "speed"] = "balanced", *, progress: Progress = silent
+    ) -> tuple[Change, ...]:
+        """Recode every region for which another encoding is better; returns what was changed.
+
+        `intarsia.advise` has the objectives. With "size" no region gets larger.
+        """
+        changes: tuple[Change, ...] = _provided("optimize", self, objective, progress=progress)
         return changes
 
     def fork_for(self, workers: int, bounds: Sequence[tuple[int, int]] | None = None) -> list[Share]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from intarsia.array.values import Values, as_values, holds_nulls, is_nullable
 from intarsia.casting import Casting
 from intarsia.codecs.runtime import Options, with_codecs
 from intarsia.errors import BoundsError, ShapeError
+from intarsia.words import names_text
 
 if TYPE_CHECKING:
     from intarsia.array.logical_group import LogicalGroup
@@ -48,8 +50,9 @@ class Addition:
     """The manifest with the new shape, but the old regions."""
 
     @classmethod
-    def of(cls, manifest: Manifest, shape: tuple[int, ...], axis: int) -> Addition:
+    def of(cls, manifest: Manifest, shape: tuple[int, ...], axis: int | str) -> Addition:
         """Refused if the data does not fit the array."""
+        axis = axis_number(manifest, axis)
         if not -manifest.ndim <= axis < manifest.ndim:
             raise BoundsError(f"axis {axis} is out of bounds for an array of {manifest.ndim} dimensions")
         if len(shape) != manifest.ndim:
@@ -106,18 +109,34 @@ class Addition:
         )
 
 
+def axis_number(manifest: Manifest, axis: int | str) -> int:
+    """An axis by its number or its dimension name.
+
+    >>> from intarsia.array.manifest import Manifest
+    >>> axis_number(Manifest.empty((5, 5), (2, 2), "i4", dimension_names=("y", "x")), "x")
+    1
+    """
+    if not isinstance(axis, str):
+        return operator.index(axis)
+    names = manifest.dimension_names or ()
+    if axis not in names:
+        known = [name for name in names if name is not None]
+        raise BoundsError(f"no axis of the array is called {axis!r}: {names_text(axis, known)}")
+    return names.index(axis)
+
+
 def append(
     logical: LogicalGroup,
     data: Any,
     encoding: Encoding,
     *,
-    axis: int = 0,
+    axis: int | str = 0,
     merge: bool = True,
     casting: Casting = "same_kind",
 ) -> None:
     """Put data after the end of an axis."""
     logical.begin_edit()
-    values = as_values(logical.manifest, data, casting)
+    values = as_values(logical.manifest, data, casting, all_axes=True)
     addition = Addition.of(logical.manifest, values.shape, axis)
     room, nulls = None, holds_nulls(values)
     if merge:

@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     from intarsia.array.box import Box
     from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
-
-
-type Bounds = Sequence[tuple[int, int]]
+    from intarsia.array.reserve import Bounds
 
 
 def add_region(
@@ -73,7 +71,7 @@ def add_region(
             "missing values, so there is nothing that a region without data could read as.\n"
             "  Give data, or a fill_value that it holds"
         )
-    values: Any = None if data is None else as_values(manifest, data, casting)
+    values: Any = None if data is None else as_values(manifest, data, casting, all_axes=True)
     if values is not None:
         check_shape(values.shape, manifest.elements(box).shape, f"the region {logical.bounds_text(box)}")
     room = reserve_regions(logical, [(bounds, encoding)], manifest.elements(box).start)

@@ -12,7 +12,8 @@ from intarsia.array.read import prepare
 from intarsia.array.request import request
 from intarsia.array.values import type_text
 from intarsia.array.work import by_fetcher, cut, threads_for
-from intarsia.words import EXPLAIN_COLUMNS, aligned, bounds_text, count_text, size_text
+from intarsia.listing import table_html, table_text, terminal_width
+from intarsia.words import EXPLAIN_COLUMNS, bounds_text, count_text, markup, size_text
 
 if TYPE_CHECKING:
     from intarsia.array.layout import Ground
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 
 SHOWN_PARTS = 30
-NUMBERS = frozenset(("Chunks", "Fetched", "Stored", "Copied"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +172,17 @@ class Explanation:
         lines = list(self.summary())
         if self.parts:
             rows = [part.cells() for part in self.parts[:SHOWN_PARTS]]
-            lines.append(aligned(EXPLAIN_COLUMNS, rows, right=NUMBERS))
+            lines.append(table_text(EXPLAIN_COLUMNS, rows, terminal_width()))
         if len(self.parts) > SHOWN_PARTS:
             lines.append(f"and {len(self.parts) - SHOWN_PARTS} more regions")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [part.cells() for part in self.parts[:SHOWN_PARTS]]
+        more = len(self.parts) - len(rows)
+        rest = [f"and {count_text(more, 'more region', 'more regions')}"] if more else []
+        told = "<br>".join(map(markup, [*self.summary(), *rest]))
+        return f"<p>{told}</p>" + (table_html(EXPLAIN_COLUMNS, rows) if rows else "")
 
 
 def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = None) -> Explanation:

@@ -20,9 +20,9 @@ from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
 from intarsia.array.orientation import View
 from intarsia.array.recode import StoredNumbers, recode
-from intarsia.array.region import Region
+from intarsia.array.region import Region, Regions
 from intarsia.array.request import Request
-from intarsia.array.reserve import lattice_box
+from intarsia.array.reserve import Bounds, lattice_box
 from intarsia.array.stored_array import StoredArray
 from intarsia.array.write import write_request
 from intarsia.casting import Casting
@@ -91,9 +91,9 @@ class LogicalArray(Accessors, StoredArray):
         return self._logical.members
 
     @property
-    def regions(self) -> tuple[Region, ...]:
-        """Every region, in the order of the table."""
-        return tuple(Region.of(self._logical, i) for i in range(len(self._logical.manifest.regions)))
+    def regions(self) -> Regions:
+        """Every region, in the order of the table: a tuple that prints itself as a table."""
+        return Regions(Region.of(self._logical, i) for i in range(len(self._logical.manifest.regions)))
 
     def region_at(self, index: Sequence[int]) -> Region | None:
         """The region that covers one element, or None for a hole."""
@@ -113,7 +113,7 @@ class LogicalArray(Accessors, StoredArray):
     def append(
         self,
         data: Any,
-        axis: int = 0,
+        axis: int | str = 0,
         *,
         codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
         chunks: tuple[int, ...] | None = None,
@@ -122,7 +122,8 @@ class LogicalArray(Accessors, StoredArray):
         merge: bool = True,
         casting: Casting | None = None,
     ) -> None:
-        """Add data after the end of an axis, in a new region with its own codecs.
+        """Add data after the end of an axis (a number, or a dimension name), in a new region with its own
+        codecs.
 
         A partial last chunk is filled in its own member first. If the region before has the same codecs
         and chunks it grows instead (`merge=False` keeps them apart). Without codecs, the data is encoded
@@ -147,7 +148,7 @@ class LogicalArray(Accessors, StoredArray):
 
     def add_region(
         self,
-        bounds: Sequence[tuple[int, int]],
+        bounds: Bounds,
         *,
         codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
         data: Any = None,
@@ -162,8 +163,8 @@ class LogicalArray(Accessors, StoredArray):
     ) -> None:
         """Back a free, aligned box by a new member, or by the array `member` that is in the group already.
 
-        `bounds` holds (start, stop) in elements for every axis. Data that would change in the array's data
-        type is refused, unless `casting="unsafe"` (see `with_config`).
+        `bounds` holds (start, stop) in elements for every axis, or slices: `np.s_[0:500, :]`. Data that would
+        change in the array's data type is refused, unless `casting="unsafe"` (see `with_config`).
 
         With a `packing`, the member holds the packed numbers: those of the data, or those that an existing
         array has. It is a `Packing`, or the arguments of one, whose values have the array's data type if they
@@ -203,7 +204,7 @@ class LogicalArray(Accessors, StoredArray):
 
     def recode(
         self,
-        bounds: Sequence[tuple[int, int]] | None = None,
+        bounds: Bounds | None = None,
         *,
         codecs: Iterable[CodecLike] | Literal["auto"] | None,
         chunks: tuple[int, ...] | None = None,
@@ -213,6 +214,8 @@ class LogicalArray(Accessors, StoredArray):
         progress: Progress = silent,
     ) -> None:
         """Encode an aligned box (by default everything) anew: same values, one new member for the box.
+
+        `bounds` holds (start, stop) in elements for every axis, or slices: `np.s_[0:500, :]`.
 
         Packed regions stay packed, each in its own way, if all of the box is packed and stores one data type;
         otherwise values are stored. `packing=None` unpacks; `packing=…` packs, as `add_region` does, which
@@ -231,14 +234,16 @@ class LogicalArray(Accessors, StoredArray):
         With a client (a `dask.distributed.Client`, or an executor of `concurrent.futures`) its workers do
         it; in an Icechunk session through forks, which end up in this one.
         """
-        box = [(0, n) for n in self.shape] if bounds is None else bounds
+        whole: Bounds = [(0, n) for n in self.shape]
+        asked = lattice_box(self.manifest, whole if bounds is None else bounds)
+        box = self.manifest.elements(asked).bounds
         packed = chosen_packing(self.manifest, packing)
         data = self.as_stored(box) if codecs == "auto" and packing == "keep" else self
-        chosen = chosen_codecs(codecs, data, tuple(box), packed.get("packing"))
+        chosen = chosen_codecs(codecs, data, box, packed.get("packing"))
         encoding = Encoding(chosen, chunks, shards, options=self._config.options, **packed)
         recode(self._logical, box, encoding, client=client, progress=progress)
 
-    def as_stored(self, bounds: Sequence[tuple[int, int]]) -> LogicalArray:
+    def as_stored(self, bounds: Bounds) -> LogicalArray:
         """The numbers that members store in an aligned box, to choose codecs by; to be read there alone.
 
         Where not all of the box is packed, and in one data type, it is the array itself.
@@ -255,7 +260,7 @@ class LogicalArray(Accessors, StoredArray):
             return self
         return LogicalArray(StoredNumbers(self.group, numbers, self.members.live), self._config)
 
-    def drop_region(self, bounds: Sequence[tuple[int, int]]) -> None:
+    def drop_region(self, bounds: Bounds) -> None:
         """Make an aligned box a hole; regions that it cuts are cropped."""
         edit.drop_region(self._logical, bounds)
 

@@ -215,10 +215,10 @@ class LogicalGroup(Ground[GroupLayout]):
                 f"the transaction that the handle on {where} belongs to has ended: it is read-only now.\n"
                 "  Open the array again, in a new transaction: tx.open(path)"
             )
-        raise ReadOnlyError(
-            f"the logical array at {where} was opened for reading.\n"
-            "  Open it for writing: intarsia.open(store, path, mode='r+')"
-        )
+        how = "Open it for writing: intarsia.open(store, path, mode='r+')"
+        if hasattr(store, "session"):  # a version of a repository is never written to
+            how = "Write in a transaction: with intarsia.transaction(repo, message=…) as tx: tx.open(path)"
+        raise ReadOnlyError(f"the logical array at {where} was opened for reading.\n  {how}")
 
     def commit(self, manifest: Manifest) -> None:
         """Make `manifest` the current one; then remove what nothing refers to any more.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +28,8 @@ from intarsia.progress import Progress, silent
 if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
     from intarsia.array.member import AnyArray, Encoding
-    from intarsia.array.reserve import Piece, Reservation
+    from intarsia.array.reserve import Bounds, Piece, Reservation
 
-
-type Bounds = Sequence[tuple[int, int]]
 
 TASK_BYTES = 16 << 20
 """A task on a cluster copies whole chunks of about this size: many tasks for the workers to share."""
@@ -43,12 +42,22 @@ def recode(
     *,
     client: Client | None = None,
     progress: Progress = silent,
-) -> None:
-    """Copy a box into a new member of another encoding; regions that it cuts are split."""
+    accept: Callable[[AnyArray], bool] = lambda _: True,
+) -> bool:
+    """Copy a box into a new member of another encoding; regions that it cuts are split.
+
+    Whoever does not `accept` the new member, once it is filled, keeps what is there; returns which it was.
+    """
     logical.begin_edit()
     room = reserve_recode(logical, lattice_box(logical.manifest, bounds), encoding)
-    with room.shown_when_filled(logical):
+    with room.given_back_on_failure(logical):
         copy_values(logical, room, client=client, progress=progress)
+        accepted = accept(logical.members[room.made[0]])
+    if accepted:
+        room.settle(logical)
+    else:
+        room.discard(logical)
+    return accepted
 
 
 def reserve_recode(
@@ -118,21 +127,25 @@ class StoredNumbers(LogicalGroup):
 def copy_values(
     logical: LogicalGroup, room: Reservation, *, client: Client | None = None, progress: Progress = silent
 ) -> None:
-    """Fill the room for a recode with the values as they are, block by block."""
+    """Fill the room for a recode with the values as they are, block by block; steps are chunks, or shards.
+
+    Of a client's work, steps are tasks.
+    """
     (name,) = room.made
-    options = room.options[name]
+    options, unit = room.options[name], grain(logical.members[name])
     copy = _Copy(logical.group.path, logical.manifest, room.copied, name, logical.luggage(name, options))
     tasks = _tasks(room.pieces, logical.members[name], BLOCK_BYTES if client is None else TASK_BYTES)
     if client is not None:
         spread(client, logical.group.store, copy, tasks, progress)
         return
-    progress(0, len(tasks))
+    steps = [sum(prod(piece.target.in_units(unit).shape) for piece in task) for task in tasks]
+    progress(0, sum(steps))
     source = logical
     if room.copied is not None:
         source = StoredNumbers(logical.group, room.copied, logical.members.live)
-    for done, task in enumerate(tasks, 1):
+    for task, done in zip(tasks, accumulate(steps), strict=True):
         copy.into(source, logical.target(name, options), task)
-        progress(done, len(tasks))
+        progress(done, sum(steps))
 
 
 def _tasks(pieces: Iterable[Piece], member: AnyArray, most_bytes: int) -> list[list[Piece]]:

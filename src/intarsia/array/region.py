@@ -12,7 +12,9 @@ from intarsia.array.box import Box
 from intarsia.array.member import checked_member, grain, short_codecs
 from intarsia.array.orientation import View
 from intarsia.array.table import Row
+from intarsia.listing import Listing
 from intarsia.packing import Packing
+from intarsia.words import bounds_text, size_text
 
 if TYPE_CHECKING:
     from intarsia.array.logical_group import LogicalGroup
@@ -116,10 +118,34 @@ class Region:
     @property
     def nbytes_stored(self) -> int:
         """Bytes of the stored chunks (or shards) that hold the region."""
-        member = self.member
-        chunks = self._manifest.in_member(self.row).in_units(grain(member))
-        stored: int = sync(_stored_size(member, list(chunks.indices())))
-        return stored
+        return stored_size(self.member, self._manifest.in_member(self.row))
+
+
+class Regions(Listing[Region]):
+    """All regions of an array, in the order of its table.
+
+    >>> import intarsia
+    >>> array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="u1")
+    >>> array.append([1, 2, 3, 4], codecs=["gzip"])
+    >>> array.regions  # doctest: +ELLIPSIS
+    Region  Codecs  Chunks  Size  Member
+    [0:4]   gzip      (2,)   4 B  m-...
+    """
+
+    columns = ("Region", "Codecs", "Packing", "View", "Chunks", "Size", "Member")
+    empty = "no regions: all of the array reads as its fill value"
+
+    def cells(self, item: Region) -> tuple[str, ...]:
+        looks = ("" if look is None else str(look) for look in (item.packing, item.view))
+        size = size_text(item.nbytes)
+        return bounds_text(item.bounds), item.codec_names, *looks, str(item.chunks), size, item.name
+
+
+def stored_size(member: zarr.Array[Any], elements: Box | None = None) -> int:
+    """Bytes of the stored chunks (or shards) of a member that hold a box of its elements, by default all."""
+    box = Box.sized(member.shape) if elements is None else elements
+    stored: int = sync(_stored_size(member, list(box.in_units(grain(member)).indices())))
+    return stored
 
 
 async def _stored_size(member: zarr.Array[Any], chunks: list[tuple[int, ...]]) -> int:

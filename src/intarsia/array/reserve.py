@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 from zarr.abc.codec import ArrayArrayCodec
@@ -35,7 +36,35 @@ if TYPE_CHECKING:
     from intarsia.array.member import Encoding
 
 
-type Bounds = Sequence[tuple[int, int]]
+type Bounds = Sequence[tuple[int, int] | slice | EllipsisType] | slice | EllipsisType
+"""A box of elements: (start, stop) for every axis, or slices as between brackets, `np.s_[0:500, :]`."""
+
+
+def element_bounds(bounds: Bounds, shape: Sequence[int]) -> list[tuple[int, int]]:
+    """Bounds as pairs of numbers, one for every axis; slices count as NumPy's do, but nothing is cut.
+
+    >>> import numpy as np
+    >>> element_bounds(np.s_[100:], (250, 80)), element_bounds([(0, 50)], (250,))
+    ([(100, 250), (0, 80)], [(0, 50)])
+    """
+    entries = [bounds] if isinstance(bounds, slice | EllipsisType) else list(bounds)
+    if any(isinstance(entry, slice | EllipsisType) for entry in entries):
+        at = next((i for i, entry in enumerate(entries) if entry is Ellipsis), len(entries))
+        rest = [slice(None)] * (len(shape) - len(entries) + (at < len(entries)))
+        entries = [*entries[:at], *rest, *entries[at + 1 :]]
+    sizes = dict(enumerate(shape))
+    return [_ends(entry, sizes.get(axis, 0)) for axis, entry in enumerate(entries)]
+
+
+def _ends(entry: Any, size: int) -> tuple[int, int]:
+    if isinstance(entry, slice):
+        if entry.step not in (None, 1):
+            raise TypeError("a box has no step")
+        start = 0 if entry.start is None else operator.index(entry.start)
+        stop = size if entry.stop is None else operator.index(entry.stop)
+        return start + size * (start < 0), stop + size * (stop < 0)
+    first, last = (operator.index(edge) for edge in entry)
+    return first, last
 
 
 def lattice_box(manifest: Manifest, bounds: Bounds) -> Box:
@@ -46,15 +75,16 @@ def lattice_box(manifest: Manifest, bounds: Bounds) -> Box:
     Box(start=(1,), stop=(3,))
     """
     try:
-        pairs = [tuple(operator.index(edge) for edge in pair) for pair in bounds]
-    except TypeError:  # slices, single numbers, floats
+        pairs = element_bounds(bounds, manifest.shape)
+    except (TypeError, ValueError):  # single numbers, floats, steps
         pairs = []
-    if len(pairs) != manifest.ndim or any(len(pair) != 2 for pair in pairs):
+    if len(pairs) != manifest.ndim:
         axes = "axis" if manifest.ndim == 1 else "axes"
         raise ShapeError(
-            f"bounds {bounds!r}: give a pair of integers (start, stop) for each of the {manifest.ndim} {axes}"
+            f"bounds {bounds!r}: give a pair of integers (start, stop) for each of the {manifest.ndim} "
+            f"{axes}, or slices without a step: np.s_[0:500, :]"
         )
-    asked = Box.of((a, b) for a, b in pairs)
+    asked = Box.of(pairs)
     columns = list(zip(asked.start, asked.stop, manifest.shape, manifest.chunk_shape, strict=True))
     if any(not 0 <= a < b <= n for a, b, n, _ in columns):
         raise BoundsError(
@@ -204,12 +234,18 @@ class Reservation:
     @contextmanager
     def shown_when_filled(self, logical: LogicalGroup) -> Iterator[None]:
         """Fill it inside; then it is settled, or, if anything fails, given back."""
+        with self.given_back_on_failure(logical):
+            yield
+        self.settle(logical)
+
+    @contextmanager
+    def given_back_on_failure(self, logical: LogicalGroup) -> Iterator[None]:
+        """Fill it inside; if anything fails, it is given back."""
         try:
             yield
         except BaseException as error:
             clean_up(logical.group.store, error, lambda: self.discard(logical))
             raise
-        self.settle(logical)
 
 
 class Room:
@@ -323,7 +359,7 @@ def encoding_like(logical: LogicalGroup, row: Row, asked: Encoding) -> Encoding:
     return replace(asked, codecs=codecs, chunks=chunks, shards=shards, fill_value=fill_value)
 
 
-def covered(logical: LogicalGroup, bounds: Bounds) -> Reservation:
+def covered(logical: LogicalGroup, bounds: Sequence[tuple[int, int]]) -> Reservation:
     """A box of elements that regions back already: the data replaces what is there."""
     manifest = logical.manifest
     asked = Box.of((int(a), int(b)) for a, b in bounds)

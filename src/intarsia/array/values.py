@@ -138,9 +138,14 @@ def shown(values: Values) -> Any:
     return values.masked()
 
 
-def as_values(manifest: Manifest, value: Any, casting: Casting = "same_kind") -> Values:
-    """`value` as an array of the logical data type; what would change its meaning is refused."""
-    _check_dimensions(manifest, value)
+def as_values(
+    manifest: Manifest, value: Any, casting: Casting = "same_kind", *, all_axes: bool = False
+) -> Values:
+    """`value` as an array of the logical data type; what would change its meaning is refused.
+
+    With `all_axes` it has every axis of the array, so that the names of its own must be those of the array.
+    """
+    value = _by_name(manifest, value, all_axes=all_axes)
     data_type = manifest.data_type
     if isinstance(data_type, OptionalDType):
         return as_nullable_values(data_type, value, casting)
@@ -155,16 +160,25 @@ def as_values(manifest: Manifest, value: Any, casting: Casting = "same_kind") ->
     return cast_values(value, dtype, casting=casting)
 
 
-def _check_dimensions(manifest: Manifest, value: Any) -> None:
-    """Refuse data whose named dimensions are those of the array in another order, as xarray's may be."""
+def _by_name(manifest: Manifest, value: Any, *, all_axes: bool) -> Any:
+    """Data with named dimensions, as xarray's has, in the order of the array's axes.
+
+    Names that the array does not have are refused where the data has every axis: nobody knows which is which.
+    """
     dimensions, names = getattr(value, "dims", None), manifest.dimension_names
     if names is None or not isinstance(dimensions, tuple) or dimensions == names:
-        return
+        return value
     if len(dimensions) == len(names) and set(dimensions) == set(names):
+        return value.transpose(*names)
+    given = [name for i, name in enumerate(dimensions) if name != f"dim_{i}"]  # xarray's for those without
+    strange = [name for name in given if name not in names]
+    free = names.count(None)
+    if all_axes and len(strange) > free:
         raise ShapeError(
             f"the data has the dimensions {dimensions}, but the array has {names}.\n"
-            f"  Turn it first: data.transpose{names}"
+            f"  Rename them first, data.rename({{{strange[0]!r}: …}}), or give the numbers alone: data.values"
         )
+    return value
 
 
 def _unmasked(values: np.ma.MaskedArray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -190,7 +204,9 @@ def broadcast(values: Values, shape: tuple[int, ...]) -> Values:
     3
     """
     if not isinstance(values, NullableValues):
-        return np.broadcast_to(np.asanyarray(values), shape, subok=True)
+        result = np.broadcast_to(np.asanyarray(values), shape, subok=True)
+        # The codec of bytes of any length, which are objects, insists on memory that can be written to.
+        return result.copy() if result.dtype == object else result
     return NullableValues(
         np.broadcast_to(values.values, shape), np.broadcast_to(values.missing, shape), values.depth
     )
@@ -240,9 +256,11 @@ def codecs_for(data_type: ZDType[Any, Any], codecs: Iterable[CodecLike] | None) 
     >>> (codec,) = codecs_for(data_type_of("optional[int8]"), ["gzip"])
     >>> [type(nested).__name__ for nested in codec.data_codecs]
     ['BytesCodec', 'GzipCodec']
+    >>> [type(codec).__name__ for codec in codecs_for(data_type_of("string"), ["gzip"])]
+    ['VLenUTF8Codec', 'GzipCodec']
     """
     if not isinstance(data_type, OptionalDType):
-        return None if codecs is None else parse_codecs(codecs)
+        return None if codecs is None else parse_codecs(codecs, default_serializer(data_type))
     if codecs is None:
         return (optional_codec(data_type),)
     parsed = parse_codecs(codecs, default_serializer(data_type.innermost))

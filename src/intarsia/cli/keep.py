@@ -10,7 +10,6 @@ from intarsia.array.hierarchy import logical_arrays
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, Exit, print_json, say, show_table, verb, waiting
-from intarsia.report.write_report import change_lines
 from intarsia.versions.compare import ArrayChange
 from intarsia.versions.history import history
 from intarsia.versions.housekeeping import repository_leftovers
@@ -56,7 +55,7 @@ def log(
             entry.snapshot_id,
             f"{entry.written_at:%Y-%m-%d %H:%M:%S}",
             entry.message,
-            "; ".join(change_lines(entry.changes[0], most=3)) if entry.changes else "",
+            "; ".join(entry.changes[0].lines(most=3)) if entry.changes else "",
             size_text(entry.bytes_written),
         )
         for entry in entries

@@ -18,27 +18,19 @@ from typing import Any, get_type_hints
 import icechunk
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from intarsia import errors
+from intarsia.listing import GAP, lay_out, table_text
 from intarsia.progress import Progress, progress_bar, silent
 from intarsia.versions.repository import translated
-from intarsia.words import aligned, plain
+from intarsia.words import plain
 
 TRACEBACK = "INTARSIA_TRACEBACK"
 """Set this variable to see where an unexpected error comes from."""
 
 PATIENCE = 0.5
 """Seconds before a bar appears: what is over sooner needs none."""
-
-NUMBERS = frozenset(
-    ("Size", "Stored", "Ratio", "Regions", "Chunks", "Fetched", "Copied", "Bytes", "Files", "Stored before")
-)
-"""Columns that are aligned to the right."""
-
-WHOLE = frozenset(("Snapshot", "Time (UTC)", "Kind", "Change"))
-"""Columns that are not broken on a narrow terminal: what is in them is copied, or short."""
 
 
 class CommandError(ValueError):
@@ -234,19 +226,17 @@ def show_table(
     cells = [[plain(cell) for cell in row] for row in rows]
     if title:
         say(title)
-    if not is_terminal():
-        print(aligned(columns, cells, right=NUMBERS))
+    console, tones = _console(sys.stdout), colours or {}
+    if not console.is_terminal:
+        print(table_text(columns, cells))
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        number = name in NUMBERS
-        whole = number or name in WHOLE
-        table.add_column(name, justify="right" if number else "left", no_wrap=whole, overflow="fold")
-    tones = colours or {}
-    for i, row in enumerate(cells):
-        styles = [tones[j][i] if j in tones else "" for j in range(len(row))]
-        table.add_row(*(Text(cell, style=style) for cell, style in zip(row, styles, strict=True)))
-    _console(sys.stdout).print(table, soft_wrap=False)
+    for line in lay_out(columns, cells, console.width):
+        text = Text()
+        for j, cell in enumerate(line.cells):
+            style = "bold" if line.row < 0 else tones[j][line.row] if j in tones else ""
+            text.append(GAP if j else "").append(cell, style=style)
+        text.rstrip()
+        console.print(text)
 
 
 def show_facts(fields: Iterable[tuple[str, str]]) -> None:

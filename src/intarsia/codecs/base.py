@@ -11,6 +11,7 @@ thread, or a new one; how much of it is under way at once is for the caller to l
 
 import asyncio
 import copy
+import inspect
 import operator
 import os
 from abc import abstractmethod
@@ -25,10 +26,13 @@ from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Co
 from zarr.codecs import BytesCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
+from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class
 
 from intarsia import schemas
-from intarsia.errors import CodecConfigurationError
+from intarsia._compat import codec_registries
+from intarsia.errors import CodecConfigurationError, IntarsiaError
+from intarsia.words import names_text
 
 
 @cache  # once: whoever chooses another pipeline afterwards keeps it
@@ -193,6 +197,9 @@ def check_configuration(name: str, configuration: Mapping[str, Any]) -> None:
 
     >>> check_configuration("shuffle", {"element_size": 4})
     """
+    fields = schemas.load(f"codecs/{name}")["properties"]["configuration"]
+    if not fields.get("additionalProperties", True):
+        _check_names(name, configuration, fields["properties"])
     problems = schemas.problems(f"codecs/{name}", {"name": name, "configuration": dict(configuration)})
     if problems:
         listed = "; ".join(problem.removeprefix("configuration.") for problem in problems)
@@ -280,5 +287,41 @@ def parse_codec(codec: CodecLike) -> Codec:
     if "configuration" not in codec:
         # Some of zarr's codecs insist on one even where every field has a default.
         codec = {"configuration": {}, **codec}
-    # As it is: it may remember the options that a codec was made with.
-    return get_codec_class(codec["name"]).from_dict(codec if isinstance(codec, dict) else dict(codec))
+    kind = _codec_class(codec["name"])
+    _check_options(codec["name"], kind, codec["configuration"])
+    try:
+        # As it is: it may remember the options that a codec was made with.
+        return kind.from_dict(codec if isinstance(codec, dict) else dict(codec))
+    except (TypeError, ValueError) as error:
+        if isinstance(error, IntarsiaError):
+            raise
+        raise CodecConfigurationError(f"codec {codec['name']!r}: {error}") from error
+
+
+def _codec_class(name: str) -> type[Codec]:
+    try:
+        return get_codec_class(name)
+    except UnknownCodecError as error:
+        known = [name for name, found in codec_registries.items() if found or found.lazy_load_list]
+        # Families of codecs come last: there are too many of them to name them all.
+        listed = sorted(known, key=lambda name: ("." in name or name.startswith("imagecodecs_"), name))
+        packages = "\n  " + str(error).split("\n")[0] if "pip install" in str(error) else ""
+        raise CodecConfigurationError(
+            f"there is no codec {name!r}: {names_text(name, listed)}{packages}"
+        ) from error
+
+
+def _check_options(name: str, kind: type[Codec], configuration: Any) -> None:
+    """Refuse an option that the codec does not have; codecs that say nothing of theirs check them alone."""
+    if not isinstance(configuration, Mapping) or issubclass(kind, ChunkNamingCodec):
+        return
+    parameters = inspect.signature(kind).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    _check_names(name, configuration, [parameter.name for parameter in parameters])
+
+
+def _check_names(name: str, configuration: Mapping[str, Any], known: Iterable[str]) -> None:
+    for key in configuration:
+        if key not in known:
+            raise CodecConfigurationError(f"codec {name!r} has no option {key!r}: {names_text(key, known)}")

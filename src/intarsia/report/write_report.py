@@ -25,15 +25,12 @@ from intarsia.report.preview import preview_html
 from intarsia.report.sections import mask_uses, slot_uses
 from intarsia.report.survey import harmonised, survey
 from intarsia.report.timeline import timelines
-from intarsia.versions.compare import ArrayChange
 from intarsia.versions.history import HistoryEntry, history
 from intarsia.versions.version import Version, open, resolve
-from intarsia.words import bounds_text, count_text
 
 MOST_VERSIONS = 40
 MOST_ATTRIBUTES = 100
 
-MOST_LINES = 8
 """A commit that changes more regions than this is told in numbers."""
 
 
@@ -168,7 +165,7 @@ def moments_of(repo: icechunk.Repository, path: str, snapshot_id: str, most: int
             entry.message,
             f"{entry.written_at:%Y-%m-%d %H:%M:%S} UTC",
             entry.snapshot_id,
-            change_lines(entry.changes[0]),
+            entry.changes[0].lines(),
         )
         for entry in chosen
     ]
@@ -181,27 +178,6 @@ def _spread(entries: Sequence[HistoryEntry], most: int) -> list[HistoryEntry]:
         return list(entries)
     places = np.unique(np.linspace(0, len(entries) - 1, max(most, 2)).round().astype(int))
     return [entries[i] for i in places[-most:].tolist()]
-
-
-def change_lines(change: ArrayChange, most: int = MOST_LINES) -> tuple[str, ...]:
-    """What a commit did to an array, a line each."""
-    lines = []
-    if change.created:
-        lines.append(f"created with shape {change.shape_after}")
-    elif change.deleted:
-        lines.append("deleted")
-    elif change.shape_before != change.shape_after:
-        lines.append(f"shape {change.shape_before} to {change.shape_after}")
-    if len(change.regions) <= most:
-        lines.extend(str(region) for region in change.regions)
-    else:
-        kinds = sorted({region.kind for region in change.regions})
-        for kind in kinds:
-            boxes = change.bounds(kind)
-            lines.append(f"{kind} {count_text(len(boxes), 'box', 'boxes')}, first {bounds_text(boxes[0])}")
-    if change.attributes:
-        lines.append("attributes changed: " + ", ".join(change.attributes[:most]))
-    return tuple(lines)
 
 
 @contextmanager

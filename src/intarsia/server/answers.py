@@ -32,7 +32,6 @@ from intarsia.report.axis_labels import AxisLabels, open_array, texts_of
 from intarsia.report.region_map import MOST_REQUESTS
 from intarsia.report.sample import FAILURES, Sample, Span, chunk_shape, sample
 from intarsia.report.survey import survey
-from intarsia.report.write_report import change_lines
 from intarsia.versions.history import history
 from intarsia.versions.version import Version
 from intarsia.words import codecs_text, plain, size_text
@@ -376,7 +375,7 @@ class Answers:
                     "id": entry.snapshot_id,
                     "message": plain(entry.message, 200),
                     "when": f"{entry.written_at:%Y-%m-%d %H:%M} UTC",
-                    "lines": [plain(line, 200) for line in change_lines(change)],
+                    "lines": [plain(line, 200) for line in change.lines()],
                     "boxes": [
                         [region.kind, [list(pair) for pair in region.bounds]]
                         for region in change.regions[:MOST_CHANGES]

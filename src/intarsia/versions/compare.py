@@ -14,12 +14,17 @@ from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import encoding_of, grain, short_codecs
 from intarsia.array.routing import Rerouted, disturbed, rerouted, rows_of, shown_in
 from intarsia.array.table import Row
+from intarsia.listing import Listing
 from intarsia.versions.version import group_at
+from intarsia.words import bounds_text, count_text, markup, size_text
 
 type Bounds = tuple[tuple[int, int], ...]
 type ChangeKind = Literal["added", "dropped", "recoded", "joined", "written"]
 type Written = Mapping[str, Iterable[tuple[int, ...]]]
 """Chunks written, by member."""
+
+MOST_LINES = 8
+"""Boxes that are named one by one where a change is told in lines."""
 
 
 class State:
@@ -106,7 +111,21 @@ class RegionChange:
         return f"{self.kind} {place.text()} ({how})"
 
 
-@dataclass(frozen=True)
+class BoxChanges(Listing[RegionChange]):
+    """Boxes of an array that changed, as a table.
+
+    >>> BoxChanges()
+    no region changed
+    """
+
+    columns = ("Change", "Region", "Codecs before", "Codecs after")
+    empty = "no region changed"
+
+    def cells(self, item: RegionChange) -> tuple[str, ...]:
+        return item.kind, bounds_text(item.bounds), item.codecs_before or "", item.codecs_after or ""
+
+
+@dataclass(frozen=True, repr=False)
 class ArrayChange:
     """What differs between two versions of one logical array.
 
@@ -129,7 +148,7 @@ class ArrayChange:
     shape_after: tuple[int, ...] | None
     """None if there is no such array any more."""
 
-    regions: tuple[RegionChange, ...]
+    regions: BoxChanges
     """Boxes that changed."""
 
     attributes: tuple[str, ...]
@@ -179,6 +198,42 @@ class ArrayChange:
         """Whether anything differs."""
         return bool(self.regions or self.attributes) or self.shape_before != self.shape_after
 
+    def lines(self, most: int = MOST_LINES) -> tuple[str, ...]:
+        """What happened to the array, a line each; boxes are counted if there are more than `most`."""
+        listed = [str(region) for region in self.regions[: most + 1]]
+        if len(listed) > most:
+            kinds = ((kind, self.bounds(kind)) for kind in sorted({region.kind for region in self.regions}))
+            listed = [
+                f"{kind} {count_text(len(boxes), 'box', 'boxes')}, first {bounds_text(boxes[0])}"
+                for kind, boxes in kinds
+            ]
+        return (*self._shape_lines(), *listed, *self._attribute_lines(most))
+
+    def _shape_lines(self) -> list[str]:
+        if self.created:
+            return [f"created with shape {self.shape_after}"]
+        if self.deleted:
+            return ["deleted"]
+        changed = self.shape_before != self.shape_after
+        return [f"shape {self.shape_before} to {self.shape_after}"] if changed else []
+
+    def _attribute_lines(self, most: int) -> list[str]:
+        return ["attributes changed: " + ", ".join(self.attributes[:most])] if self.attributes else []
+
+    @property
+    def summary(self) -> str:
+        """All but the regions, in a line."""
+        if not self:
+            return f"{self.path or '/'}: no difference"
+        facts = [*self._shape_lines(), *self._attribute_lines(MOST_LINES)]
+        return f"{self.path or '/'}: {'; '.join([*facts, f'{size_text(self.bytes_written)} written'])}"
+
+    def __repr__(self) -> str:
+        return f"{self.summary}\n{self.regions!r}" if self.regions else self.summary
+
+    def _repr_html_(self) -> str:
+        return f"<p>{markup(self.summary)}</p>" + (self.regions._repr_html_() if self.regions else "")
+
 
 def compare(before: State, after: State, written: Written | None = None) -> ArrayChange:
     """The difference of two states of one array.
@@ -196,7 +251,7 @@ def compare(before: State, after: State, written: Written | None = None) -> Arra
         path=after.path,
         shape_before=None if before.logical is None else before.logical.manifest.shape,
         shape_after=None if after.logical is None else after.logical.manifest.shape,
-        regions=tuple(_region_changes(before, after, written)),
+        regions=BoxChanges(_region_changes(before, after, written)),
         attributes=changed,
         bytes_written=after.nbytes(stored, virtual=False),
         bytes_referenced=after.nbytes(stored, virtual=True),

@@ -19,12 +19,14 @@ from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
 from intarsia.array.member import new_name
 from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError
+from intarsia.listing import Listing
 from intarsia.versions.commit import Backoff, users_metadata
 from intarsia.versions.compare import ArrayChange, State, compare
 from intarsia.versions.conflict import Basis, Changes
 from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
 from intarsia.versions.transaction import Transaction, retry
 from intarsia.versions.version import Version, group_at, manifest_at, same_node, snapshot_named
+from intarsia.words import size_text
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,27 @@ class HistoryEntry:
         return sum(change.bytes_written for change in self.changes)
 
 
+class History(Listing[HistoryEntry]):
+    """Commits, the newest first.
+
+    >>> History()
+    no commit
+    """
+
+    columns = ("Snapshot", "Time (UTC)", "Message", "What changed", "Bytes")
+    empty = "no commit"
+
+    def cells(self, item: HistoryEntry) -> tuple[str, ...]:
+        several = len(item.changes) > 1
+        changed = [
+            f"{change.path}: {line}" if several else line
+            for change in item.changes
+            for line in change.lines(3)
+        ]
+        when = f"{item.written_at:%Y-%m-%d %H:%M:%S}"
+        return item.snapshot_id, when, item.message, "; ".join(changed), size_text(item.bytes_written)
+
+
 def history(
     repo: RepositoryLike,
     path: str | None = None,
@@ -72,7 +95,7 @@ def history(
     tag: str | None = None,
     snapshot_id: str | None = None,
     limit: int | None = None,
-) -> list[HistoryEntry]:
+) -> History:
     """The commits that changed a logical array, or any without a path; the newest first.
 
     >>> import intarsia
@@ -92,7 +115,7 @@ def history(
             if limit is not None and len(entries) >= limit:
                 break
             entries.append(entry)
-    return entries
+    return History(entries)
 
 
 def _walk(repo: icechunk.Repository, tip: str, path: str | None) -> Iterator[HistoryEntry]:

@@ -4,7 +4,7 @@ Only the edit of the manifest is repeated when somebody else was faster. What wa
 nobody has changed what was read.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, Self
 
@@ -19,7 +19,7 @@ from intarsia.array.document import PackingChoice, chosen_packing
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding, codecs_for_size
 from intarsia.array.recode import copy_values, reserve_recode
-from intarsia.array.reserve import Reservation, lattice_box
+from intarsia.array.reserve import Bounds, Reservation, lattice_box
 from intarsia.array.values import as_values, holds_nulls
 from intarsia.casting import Casting
 from intarsia.codecs import CodecLike
@@ -36,7 +36,7 @@ def append(
     repo: RepositoryLike,
     path: str,
     data: Any,
-    axis: int = 0,
+    axis: int | str = 0,
     *,
     codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
     chunks: tuple[int, ...] | None = None,
@@ -106,7 +106,7 @@ class _InMemory:
     """Data in the memory of this process."""
 
     values: Any
-    axis: int
+    axis: int | str
     casting: Casting
     asked: Encoding
     packing: PackingChoice = None
@@ -118,7 +118,7 @@ class _InMemory:
         return holds_nulls(self.values)
 
     def addition(self, logical: LogicalGroup) -> Addition:
-        self.values = as_values(logical.manifest, self.values, self.casting)
+        self.values = as_values(logical.manifest, self.values, self.casting, all_axes=True)
         return Addition.of(logical.manifest, self.values.shape, self.axis)
 
     def encoding(self, logical: LogicalGroup) -> Encoding:
@@ -235,7 +235,7 @@ class Upload:
 def recode(
     repo: RepositoryLike,
     path: str,
-    bounds: Sequence[tuple[int, int]] | None = None,
+    bounds: Bounds | None = None,
     *,
     codecs: Iterable[CodecLike] | Literal["auto"] | None,
     chunks: tuple[int, ...] | None = None,

@@ -174,7 +174,7 @@ def onto_axis(source: Any, logical: LogicalGroup, axis: int | str, encoding: Enc
 def addition_of(source: Any, logical: LogicalGroup, axis: int | str) -> Addition:
     """Where the source goes after the end of an axis; refused if it does not fit, before it is computed."""
     _check_type(logical, source)
-    return Addition.of(logical.manifest, tuple(source.shape), _axis_number(logical, axis))
+    return Addition.of(logical.manifest, tuple(source.shape), axis)
 
 
 def continued(source: Any, logical: LogicalGroup, axis: int, encoding: Encoding) -> Encoding:
@@ -183,18 +183,6 @@ def continued(source: Any, logical: LogicalGroup, axis: int, encoding: Encoding)
         return encoding
     last = completed(logical, axis, Encoding())
     return replace(encoding, chunks=last.chunks or _chunk_shape(source), shards=last.shards)
-
-
-def _axis_number(logical: LogicalGroup, axis: int | str) -> int:
-    """An axis by its number or its dimension name."""
-    if not isinstance(axis, str):
-        return axis
-    names = logical.manifest.dimension_names or ()
-    if axis not in names:
-        raise BoundsError(
-            f"no axis of the array at {logical.group.path!r} is called {axis!r}; its dimension names: {names}"
-        )
-    return names.index(axis)
 
 
 def _data_type(source: Any) -> Any:

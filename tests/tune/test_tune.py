@@ -1,11 +1,15 @@
 """Advice is measured, choices follow the objective, and acting on it keeps every value."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import zarr
 
 import intarsia
-from intarsia.tune import SAMPLE_BYTES, candidates, sample
+from intarsia.tune import candidates, optimization
+from intarsia.tune.sampling import SAMPLE_BYTES, sample
 from tests.array.stores import memory
 
 
@@ -77,7 +81,8 @@ def test_optimize_recodes_what_pays_and_keeps_every_value():
     assert changes[0].bytes_after == array.region_at((0, 0)).nbytes_stored
     assert intarsia.verify(array) == ()
     again = array.optimize("size")
-    assert [change.saved for change in again] == [0, 0]
+    assert again == ()  # what stays as it is is not reported
+    assert "no region gets better" in repr(again)
 
 
 def test_codecs_auto_chooses_by_the_data():
@@ -95,5 +100,70 @@ def test_nothing_to_try_is_an_error_that_says_so():
         intarsia.advise(array)
     with pytest.raises(intarsia.errors.ShapeError, match="give a codec list"):
         array.add_region([(0, 5)], codecs="auto")
-    with pytest.raises(ValueError, match="objective 'tiny' is not one of"):
+    with pytest.raises(ValueError, match="objective 'tiny': there are size, balanced, speed"):
         intarsia.advise(np.zeros(5), "tiny")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "count", "chunk"),
+    [("complex128", 8, 8), ("complex128", 8, 16), ("i4", 16, 16), ("u1", 3, 1000)],
+)
+def test_optimizing_for_size_never_makes_a_region_larger(dtype, count, chunk):
+    array = intarsia.create({}, "a", shape=(0,), chunks=(chunk,), dtype=dtype)
+    array.append((np.arange(count) % 2).astype(dtype), codecs=["zstd"])
+    before = array.regions[0].nbytes_stored
+    changes = array.optimize("size")
+    after = array.regions[0].nbytes_stored
+    assert after < before if changes else after == before
+    assert array[...].tolist() == (np.arange(count) % 2).astype(dtype).tolist()
+
+
+def test_a_region_whose_samples_mislead_stays_as_it_is(monkeypatch):
+    array = intarsia.create({}, "a", shape=(0, 100), chunks=(50, 100), dtype="int32")
+    array.append(noise((100, 100)), codecs=["zstd"])
+    stored, members = array.regions[0].nbytes_stored, array.manifest.members
+    real = optimization.advise_in_chunks
+
+    def misled(data, objective, *, encodings=None, **options):
+        given = {"worse": ["zstd", "gzip"]} if encodings is None else encodings
+        advice = real(data, objective, encodings=given, **options)
+        trial = replace(advice.best, stored_bytes=1 if encodings is None else advice.best.stored_bytes)
+        return replace(advice, trials=(trial,))
+
+    monkeypatch.setattr(optimization, "advise_in_chunks", misled)
+    assert array.optimize("size") == ()
+    assert (array.regions[0].nbytes_stored, array.manifest.members) == (stored, members)
+    assert intarsia.verify(array) == ()  # nothing is left over
+
+
+def test_advice_is_sorted_by_the_objective_and_marks_the_best():
+    advice = intarsia.advise(smooth((60, 60)), "size")
+    sizes = [trial.stored_bytes for trial in advice.trials]
+    assert sizes == sorted(sizes)
+    lines = repr(advice).splitlines()
+    assert lines[0].endswith(f"best first for size: {advice.best.name}")
+    assert [line[0] for line in lines[2:]] == ["→", *" " * (len(lines) - 3)]
+    assert advice._repr_html_().count("font-weight:bold") == 1
+
+
+@pytest.mark.parametrize("data", ["old.zarr", Path("old.zarr"), b"old.zarr", {"a": 1}, object()])
+def test_what_holds_no_values_is_refused(data):
+    with pytest.raises(intarsia.errors.DataTypeError, match=r"intarsia\.reader\("):
+        intarsia.advise(data)
+
+
+def test_a_box_of_an_array_is_given_by_slices():
+    data = np.concatenate([smooth((100, 100)), noise((100, 100))])
+    assert intarsia.advise(data, "size", bounds=np.s_[:100]).best.ratio > 2
+    assert intarsia.advise(data, "size", bounds=np.s_[100:, :]).best.ratio < 1.1
+
+
+def test_progress_counts_the_values_of_all_regions():
+    array = intarsia.create({}, "a", shape=(0, 100), chunks=(50, 100), dtype="int32")
+    array.append(smooth((100, 100)), codecs=[])
+    array.append(noise((100, 100)), codecs=["gzip"])
+    seen = []
+    array.optimize("size", progress=lambda done, total: seen.append((done, total)))
+    assert seen[0] == (0, array.nbytes)
+    assert seen[-1] == (array.nbytes, array.nbytes)
+    assert seen == sorted(seen)

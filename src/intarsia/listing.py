@@ -1,0 +1,227 @@
+"""Tables for people: one way to lay out rows, in a terminal of any width, in a notebook, in plain text."""
+
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Self
+
+from intarsia.words import count_text, markup, plain
+
+NUMBERS = frozenset(
+    ("Bytes", "Chunks", "Copied", "Fetched", "Files", "files", "Ratio", "Read MB/s", "Regions", "Saved",
+     "Size", "Stored", "Stored before", "Write MB/s")
+)  # fmt: skip
+"""Columns that are aligned to the right."""
+
+IDS = frozenset(("Member", "Parent", "Snapshot"))
+"""Columns of identifiers: the only cells that may be cut where a table has no room."""
+
+SHORTEST_ID = 9
+"""Characters that are left of an identifier, with the ellipsis: enough to tell it from the others."""
+
+GAP = "  "
+SHOWN_ROWS = 60
+"""A table in Python shows so many rows; the rest are counted."""
+
+
+class Line(NamedTuple):
+    """One line of a table: cells that are padded already, and the row that they belong to, -1 the header."""
+
+    row: int
+    cells: list[str]
+
+    def __str__(self) -> str:
+        return GAP.join(self.cells).rstrip()
+
+
+def terminal_width() -> int | None:
+    """The width of the terminal that Python prints to; None where it prints to something else."""
+    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
+
+
+def lay_out(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> list[Line]:
+    """The lines of a table, as narrow as `width` if that is possible.
+
+    Identifiers are shortened first, then texts go on in the next line, between words. Words are never cut:
+    where they do not fit, every row becomes a list of names and values.
+
+    >>> rows = [("m-0123456789abcdef", "first year"), ("m-fedcba9876543210", "a year with a long name")]
+    >>> for line in lay_out(("Member", "Message"), rows, width=24):
+    ...     print(line)
+    Member     Message
+    m-012345…  first year
+    m-fedcba…  a year with a
+               long name
+    """
+    table = [list(columns), *(list(row) for row in rows)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
+    room = None if width is None else width - len(GAP) * (len(columns) - 1)
+    if room is not None and sum(widths) > room:
+        table = [_shortened(columns, row, widths, room) if i else row for i, row in enumerate(table)]
+        widths = _narrowed(columns, table, room)
+        if sum(widths) > room:
+            return _records(columns, table[1:], width or 0)
+    lines: list[Line] = []
+    for number, row in enumerate(table, -1):
+        wrapped = [_wrapped(cell, size) for cell, size in zip(row, widths, strict=True)]
+        for i in range(max(map(len, wrapped), default=0)):
+            cells = (parts[i] if i < len(parts) else "" for parts in wrapped)
+            lines.append(
+                Line(
+                    number,
+                    [
+                        cell.rjust(size) if name in NUMBERS else cell.ljust(size)
+                        for name, cell, size in zip(columns, cells, widths, strict=True)
+                    ],
+                )
+            )
+    return lines
+
+
+def _shortened(columns: Sequence[str], row: list[str], widths: Sequence[int], room: int) -> list[str]:
+    """A row whose identifiers are as short as the missing room asks for, and no shorter."""
+    ids = [i for i, name in enumerate(columns) if name in IDS]
+    spare = room - sum(size for i, size in enumerate(widths) if i not in ids)
+    most = max(SHORTEST_ID, spare // max(1, len(ids)))
+    cut = {i: row[i][: most - 1] + "…" for i in ids if len(row[i]) > most}
+    return [cut.get(i, cell) for i, cell in enumerate(row)]
+
+
+def _narrowed(columns: Sequence[str], table: Sequence[Sequence[str]], room: int) -> list[int]:
+    """The widths of columns in so much room: the widest text gives way first, down to its longest word."""
+    cells = [[row[i] for row in table] for i in range(len(columns))]
+    widths = [max(map(len, column)) for column in cells]
+    least = [max(max(map(len, cell.split(" "))) for cell in column) for column in cells]
+    for i, name in enumerate(columns):
+        if name in NUMBERS:  # a number and its unit stay together
+            least[i] = widths[i]
+    while sum(widths) > room:
+        loose = [i for i in range(len(widths)) if widths[i] > least[i]]
+        if not loose:
+            break
+        widest = max(loose, key=widths.__getitem__)
+        widths[widest] = max(least[widest], widths[widest] - (sum(widths) - room))
+    return widths
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    """A text in lines of so many characters, broken at spaces alone."""
+    if len(cell) <= width:
+        return [cell]
+    lines = [""]
+    for word in cell.split(" "):
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
+    return lines
+
+
+def _records(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[Line]:
+    """Every row as names and values, one below the other, for a terminal that is narrower than its words."""
+    names = max(map(len, columns))
+    lines: list[Line] = []
+    for number, row in enumerate(rows):
+        for name, cell in zip(columns, row, strict=True):
+            parts = _wrapped(cell, max(width - names - len(GAP), SHORTEST_ID)) if cell else []
+            lines += [
+                Line(number, [(name if i == 0 else "").ljust(names), part]) for i, part in enumerate(parts)
+            ]
+        lines.append(Line(number, [""]))
+    return lines[:-1]
+
+
+def table_text(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> str:
+    """A table in plain text.
+
+    >>> print(table_text(("Codecs", "Size"), [("gzip", "1 kB"), ("raw", "100 kB")]))
+    Codecs    Size
+    gzip      1 kB
+    raw     100 kB
+    """
+    cells = [[plain(cell) for cell in row] for row in rows]
+    return "\n".join(map(str, lay_out(columns, cells, width)))
+
+
+STYLE = (
+    "<style>.intarsia-table{border-collapse:collapse;margin:.3em 0}"
+    ".intarsia-table td,.intarsia-table th{text-align:left;padding:.15em .8em .15em 0;vertical-align:top;"
+    "border:0;background:none}.intarsia-table .n{text-align:right;white-space:nowrap}"
+    ".intarsia-table code{font-size:.9em}</style>"
+)
+
+
+def table_html(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, bold: Mapping[int, bool] | None = None
+) -> str:
+    """A table for a notebook, as large as needed; identifiers are shortened, and whole in their tooltips.
+
+    >>> table_html(("Codecs", "Size"), [("gzip", "1 kB")]).endswith('<td class="n">1 kB</td></tr></table>')
+    True
+    """
+
+    def cell(tag: str, name: str, text: str) -> str:
+        kind = ' class="n"' if name in NUMBERS else ""
+        if tag == "td" and name in IDS and len(text) > SHORTEST_ID:
+            kind += f' title="{markup(text)}"'
+            return f"<td{kind}><code>{markup(text[: SHORTEST_ID - 1])}…</code></td>"
+        return f"<{tag}{kind}>{markup(text)}</{tag}>"
+
+    def line(tag: str, row: Sequence[str], heavy: bool = False) -> str:
+        style = ' style="font-weight:bold"' if heavy else ""
+        cells = "".join(cell(tag, name, text) for name, text in zip(columns, row, strict=True))
+        return f"<tr{style}>{cells}</tr>"
+
+    chosen = bold or {}
+    body = "".join(line("td", row, chosen.get(i, False)) for i, row in enumerate(rows))
+    return f'{STYLE}<table class="intarsia-table">{line("th", columns)}{body}</table>'
+
+
+class Listing[T](tuple[T, ...]):
+    """A tuple that shows itself as a table, in a terminal and in a notebook.
+
+    >>> class Pairs(Listing[tuple[str, str]]):
+    ...     columns = ("Name", "Size")
+    ...     def cells(self, item):
+    ...         return item
+    >>> Pairs([("a", "1 B"), ("bc", "20 B")])
+    Name  Size
+    a      1 B
+    bc    20 B
+    """
+
+    columns: ClassVar[tuple[str, ...]] = ()
+    """The heads of the table."""
+
+    empty: ClassVar[str] = "nothing"
+    """What stands for a table without rows."""
+
+    def __new__(cls, items: Iterable[T] = ()) -> Self:
+        return super().__new__(cls, items)
+
+    def cells(self, item: T) -> Sequence[str]:
+        """A row of the table."""
+        raise NotImplementedError
+
+    def _shown(self) -> tuple[tuple[str, ...], list[Sequence[str]], str]:
+        """Columns that have something in them, rows, and a line about the rest."""
+        rows = [[plain(cell) for cell in self.cells(item)] for item in self[:SHOWN_ROWS]]
+        kept = [i for i in range(len(self.columns)) if any(row[i] for row in rows)]
+        rest = count_text(len(self) - len(rows), "more row", "more rows") if len(self) > len(rows) else ""
+        return tuple(self.columns[i] for i in kept), [[row[i] for i in kept] for row in rows], rest
+
+    def __repr__(self) -> str:
+        if not self:
+            return self.empty
+        columns, rows, rest = self._shown()
+        return table_text(columns, rows, terminal_width()) + (f"\n… and {rest}" if rest else "")
+
+    def _repr_html_(self) -> str:
+        if not self:
+            return f"<p>{markup(self.empty)}</p>"
+        columns, rows, rest = self._shown()
+        return table_html(columns, rows) + (f"<p>… and {rest}</p>" if rest else "")
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """IPython would print it as a tuple otherwise."""
+        printer.text("…" if cycle else repr(self))

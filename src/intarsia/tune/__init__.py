@@ -1,0 +1,6 @@
+"""Choosing encodings: candidates are tried on samples, measured and ranked; `optimize` acts on it."""
+
+from intarsia.tune.advice import Advice, Objective, Trial, advise, candidates
+from intarsia.tune.optimization import Change, RegionChanges, optimize
+
+__all__ = ["Advice", "Change", "Objective", "RegionChanges", "Trial", "advise", "candidates", "optimize"]

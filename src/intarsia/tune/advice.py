@@ -1,0 +1,231 @@
+"""`advise`: candidates are tried on samples of an array, measured and ranked."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import zarr
+from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
+
+from intarsia.array.manifest import Manifest
+from intarsia.array.member import Encoding, create_member
+from intarsia.array.reserve import Bounds, element_bounds
+from intarsia.codecs import CodecLike, PackBitsCodec, ShuffleCodec
+from intarsia.errors import ShapeError
+from intarsia.listing import table_html, table_text, terminal_width
+from intarsia.tune.sampling import blocks_of, is_small, with_values
+from intarsia.words import markup, names_text, size_text
+
+type Objective = Literal["size", "balanced", "speed"]
+
+# What a byte costs against a second of work, as the bandwidth of the storage that it comes from: an archive
+# where space is everything, object storage, a fast local disk.
+BANDWIDTH: Mapping[str, float] = {"size": 1e5, "balanced": 1e8, "speed": 1e9}
+READS_PER_WRITE = 10
+"""Data is read more often than it is written."""
+
+ROUNDS = 2
+LONG = 0.02
+"""Seconds; what takes longer is run once."""
+
+ZSTD_LEVELS = (1, 3, 9, 19)
+
+ADVICE_COLUMNS = ("", "Encoding", "Ratio", "Write MB/s", "Read MB/s")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One encoding, measured on the samples."""
+
+    name: str
+    """Short name."""
+
+    codecs: tuple[CodecLike, ...]
+    """The codec list, ready for `append`, `add_region` and `recode`."""
+
+    ratio: float
+    """Raw size over stored size."""
+
+    encode_seconds: float
+    """Processor time for all samples, best of several runs."""
+
+    decode_seconds: float
+    """Processor time for all samples, best of several runs."""
+
+    raw_bytes: int
+    """Size of the samples in memory."""
+
+    stored_bytes: int
+    """Size of the samples as stored."""
+
+    def cost(self, objective: Objective) -> float:
+        """Seconds for a read and a share of a write, with the transfer of the stored bytes.
+
+        Where size is the objective, the transfer is all that counts.
+        """
+        transfer = self.stored_bytes / BANDWIDTH[objective]
+        if objective == "size":
+            return transfer
+        return transfer + self.decode_seconds + self.encode_seconds / READS_PER_WRITE
+
+    def cells(self) -> tuple[str, ...]:
+        """The trial in a table."""
+        speeds = (self.raw_bytes / max(t, 1e-9) / 1e6 for t in (self.encode_seconds, self.decode_seconds))
+        return self.name, f"{self.ratio:.2f}x", *(f"{speed:.3g}" for speed in speeds)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Every encoding that was tried, best first.
+
+    >>> import numpy as np
+    >>> advise(np.zeros((100, 100)), objective="size").best.ratio > 100
+    True
+    """
+
+    objective: Objective
+    """What was asked for."""
+
+    trials: tuple[Trial, ...]
+    """Measured encodings, best first."""
+
+    @property
+    def best(self) -> Trial:
+        """The encoding to take."""
+        return self.trials[0]
+
+    @property
+    def codecs(self) -> tuple[CodecLike, ...]:
+        """The codecs of the best one."""
+        return self.best.codecs
+
+    @property
+    def summary(self) -> str:
+        """What was tried, and what is best, in a line."""
+        tried = f"{len(self.trials)} encodings of {size_text(self.best.raw_bytes)} of samples"
+        return f"{tried}, best first for {self.objective}: {self.best.name}"
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells of a table, the best encoding marked."""
+        return [("" if i else "→", *trial.cells()) for i, trial in enumerate(self.trials)]
+
+    def __repr__(self) -> str:
+        return f"{self.summary}\n{table_text(ADVICE_COLUMNS, self.rows(), terminal_width())}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{markup(self.summary)}</p>{table_html(ADVICE_COLUMNS, self.rows(), bold={0: True})}"
+
+
+def advise(
+    data: Any,
+    objective: Objective = "balanced",
+    *,
+    bounds: Bounds | None = None,
+    encodings: Mapping[str, list[CodecLike]] | None = None,
+) -> Advice:
+    """Try encodings on samples of an array and rank them.
+
+    `data` is anything with values: a logical array, a Zarr array, a `Reader`, a NumPy array. `objective` says
+    what counts: "size" the stored bytes, "speed" the time to read from a fast disk, "balanced" the time to
+    read from object storage. `bounds` confines it to a box; `encodings` are tried
+    instead of the built-in candidates, all of which are lossless. Sizes are exact for the samples; times
+    are those of a processor of this machine, whatever else it does.
+
+    >>> import numpy as np
+    >>> noise = np.random.default_rng(0).integers(0, 256, 100_000, dtype="u1")
+    >>> advise(noise, "speed").best.ratio > 0.99
+    True
+    """
+    return advise_in_chunks(data, objective, bounds=bounds, encodings=encodings)
+
+
+def advise_in_chunks(
+    data: Any,
+    objective: Objective,
+    *,
+    bounds: Bounds | None = None,
+    encodings: Mapping[str, list[CodecLike]] | None = None,
+    chunks: tuple[int, ...] | None = None,
+) -> Advice:
+    """`advise`, for values that are stored in chunks of a shape, if that is known."""
+    if objective not in BANDWIDTH:
+        raise ValueError(f"objective {objective!r}: {names_text(str(objective), BANDWIDTH)}")
+    values = with_values(data)
+    box = None if bounds is None else tuple(element_bounds(bounds, values.shape))
+    blocks = blocks_of(values, box, chunks)
+    if not blocks:
+        raise ShapeError("there are no values to try encodings on: the array, or the box, is empty or a hole")
+    tried = candidates(blocks[0].dtype) if encodings is None else encodings
+    trials = [_trial(name, list(codecs), blocks, chunks) for name, codecs in tried.items()]
+    return Advice(objective, tuple(sorted(trials, key=lambda t: (t.cost(objective), t.decode_seconds))))
+
+
+def _trial(
+    name: str,
+    codecs: list[CodecLike],
+    blocks: list[np.ndarray[Any, Any]],
+    chunks: tuple[int, ...] | None = None,
+) -> Trial:
+    """Encode and decode every block, as one chunk if nobody knows better."""
+    encode = decode = 0.0
+    stored = 0
+    for block in blocks:
+        whole = tuple(max(n, 1) for n in block.shape)
+        # Of chunks that are too large to be tried, blocks are parts.
+        shape = chunks if chunks is not None and is_small(chunks, block.dtype) else whole
+        # Objects are bytes of any length here: other objects have no place in Zarr v3.
+        data_type = "variable_length_bytes" if block.dtype == object else block.dtype
+        manifest = Manifest.empty(block.shape, shape, data_type)
+        stored_keys: dict[str, Any] = {}
+        store = zarr.storage.MemoryStore(stored_keys)
+        chunk = create_member(store, None, manifest, block.shape, Encoding(codecs))
+        chunk = chunk.with_config({"write_empty_chunks": True})
+        encode += _timed(lambda c=chunk, b=block: c.__setitem__(..., b))
+        decode += _timed(lambda c=chunk: c[...])
+        stored += chunk.nbytes_stored() - len(stored_keys["zarr.json"])
+    raw = sum(block.nbytes for block in blocks)
+    return Trial(name, tuple(codecs), raw / max(stored, 1), encode, decode, raw, stored)
+
+
+def _timed(work: Any) -> float:
+    """Processor time, the best of several runs; what takes long is measured well enough by one.
+
+    The clock on the wall would count what other programs do meanwhile, and advise by chance.
+    """
+    runs: list[float] = []
+    while len(runs) < ROUNDS and sum(runs) < LONG:
+        start = time.process_time()
+        work()
+        runs.append(time.process_time() - start)
+    return min(runs)
+
+
+def candidates(dtype: np.dtype[Any]) -> dict[str, list[CodecLike]]:
+    """Codec lists by name; none of them loses information.
+
+    >>> list(candidates(np.dtype("u1")))
+    ['raw', 'blosc-lz4', 'blosc-zstd', 'gzip-6', 'zstd-1', 'zstd-3', 'zstd-9', 'zstd-19']
+    """
+    kind = np.dtype(dtype)
+    # Texts and bytes of any length are stored one after the other: there are no elements of one size.
+    size = 1 if kind.kind in "TO" else kind.itemsize
+    encodings: dict[str, list[CodecLike]] = {
+        "raw": [],
+        "blosc-lz4": [BloscCodec(cname="lz4", clevel=5, shuffle="shuffle", typesize=size)],
+        "blosc-zstd": [BloscCodec(cname="zstd", clevel=5, shuffle="bitshuffle", typesize=size)],
+        "gzip-6": [GzipCodec(level=6)],
+    }
+    if kind.kind == "b":
+        encodings["packbits"] = [PackBitsCodec()]
+        encodings["packbits+zstd-9"] = [PackBitsCodec(), ZstdCodec(level=9)]
+    for level in ZSTD_LEVELS:
+        encodings[f"zstd-{level}"] = [ZstdCodec(level=level)]
+    if size > 1:
+        for level in ZSTD_LEVELS:
+            encodings[f"shuffle+zstd-{level}"] = [
+                ShuffleCodec(element_size=size),
+                ZstdCodec(level=level),
+            ]
+    return encodings

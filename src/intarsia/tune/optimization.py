@@ -1,0 +1,132 @@
+"""`optimize`: every region in the encoding that suits it best."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import zarr
+from zarr.abc.codec import ArrayArrayCodec
+from zarr.codecs import ShardingCodec
+
+from intarsia.array import LogicalArray, Region
+from intarsia.array.member import Encoding
+from intarsia.array.recode import recode
+from intarsia.array.region import stored_size
+from intarsia.listing import Listing
+from intarsia.progress import Progress, part_of, silent
+from intarsia.tune.advice import Objective, advise_in_chunks
+from intarsia.words import bounds_text, size_text
+
+CHANGE_COLUMNS = ("Region", "Codecs before", "Codecs after", "Stored before", "Stored", "Saved")
+
+LEAST_GAIN = 0.05
+"""A region is left alone unless it gets cheaper by this share: rewriting has a price too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What `optimize` made of one region.
+
+    >>> Change(((0, 4),), "raw", "zstd-9", 1000, 400).saved
+    600
+    """
+
+    bounds: tuple[tuple[int, int], ...]
+    """The region."""
+
+    before: str
+    """Its codecs before."""
+
+    after: str
+    """Its encoding now."""
+
+    bytes_before: int
+    """Stored bytes before."""
+
+    bytes_after: int
+    """Stored bytes now."""
+
+    @property
+    def saved(self) -> int:
+        """Stored bytes fewer than before."""
+        return self.bytes_before - self.bytes_after
+
+
+class RegionChanges(Listing[Change]):
+    """What `optimize` changed.
+
+    >>> RegionChanges([Change(((0, 4),), "raw", "zstd-9", 1000, 400)])
+    Region  Codecs before  Codecs after  Stored before  Stored  Saved
+    [0:4]   raw            zstd-9                 1 kB   400 B  600 B
+    """
+
+    columns = CHANGE_COLUMNS
+    empty = "no region gets better by another encoding"
+
+    def cells(self, item: Change) -> tuple[str, ...]:
+        sizes = item.bytes_before, item.bytes_after
+        saved = f"{'-' if item.saved < 0 else ''}{size_text(abs(item.saved))}"
+        return bounds_text(item.bounds), item.before, item.after, *map(size_text, sizes), saved
+
+
+def optimize(
+    array: LogicalArray, objective: Objective = "balanced", *, progress: Progress = silent
+) -> RegionChanges:
+    """Recode every region for which another encoding is better by the objective; say what was changed.
+
+    The values stay the same. With the objective "size" no region gets larger: what does not become smaller
+    stays as it is. In a transaction all of it is one commit, and an older snapshot undoes it. Steps of the
+    progress are bytes of values.
+
+    >>> import intarsia, numpy as np
+    >>> array = intarsia.create({}, "a", shape=(0, 100), chunks=(50, 100), dtype="int64")
+    >>> array.append(np.zeros((100, 100), dtype="int64") + np.arange(100), codecs=[])
+    >>> [change.before for change in array.optimize("size")]
+    ['raw']
+    """
+    regions, changes = array.regions, []
+    whole, done = sum(region.nbytes for region in regions), 0
+    progress(0, whole)
+    for region in regions:
+        changes.append(_optimized(array, region, objective, part_of(progress, done, region.nbytes, whole)))
+        done += region.nbytes
+        progress(done, whole)
+    return RegionChanges(change for change in changes if change is not None)
+
+
+def _optimized(
+    array: LogicalArray, region: Region, objective: Objective, progress: Progress
+) -> Change | None:
+    """Recode one region, if that makes it better; None if it stays as it is."""
+    chunks, shards = _shapes(region)
+    before, size = region.codec_names, region.nbytes_stored
+    stored = array.as_stored(region.bounds)
+    now = {"now": _inner(region)}
+    current = advise_in_chunks(stored, objective, bounds=region.bounds, encodings=now, chunks=chunks).best
+    best = advise_in_chunks(stored, objective, bounds=region.bounds, chunks=chunks).best
+    if best.cost(objective) >= (1 - LEAST_GAIN) * current.cost(objective):
+        return None
+    after = size
+
+    def is_better(member: zarr.Array[Any]) -> bool:
+        nonlocal after
+        after = stored_size(member)
+        return objective != "size" or after < size  # samples may be wrong about the rest
+
+    encoding = Encoding(best.codecs, chunks, shards, options=array.config.options, keep_packing=True)
+    if not recode(array._logical, region.bounds, encoding, progress=progress, accept=is_better):
+        return None
+    return Change(region.bounds, before, best.name, size, after)
+
+
+def _inner(region: Region) -> list[Any]:
+    """The codecs of a single chunk, which lie inside those of a shard."""
+    codecs = region.codecs
+    inner = list(codecs[0].codecs) if isinstance(codecs[0], ShardingCodec) else list(codecs)
+    # Those that turn axes were made for the member's, and a view shows others.
+    return [codec for codec in inner if region.view is None or not isinstance(codec, ArrayArrayCodec)]
+
+
+def _shapes(region: Region) -> list[tuple[int, ...] | None]:
+    """The shapes of the member's chunks and shards, as the array has its axes."""
+    shapes, view = (region.member.chunks, region.member.shards), region.view
+    return [s if s is None or view is None else tuple(n for n, _ in view.grid(s)) for s in shapes]
