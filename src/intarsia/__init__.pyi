@@ -16,6 +16,9 @@ from .codecs import (
     with_padding,
 )
 from .errors import IntarsiaError
+from .exchange.adoption import adopt
+from .exchange.conversion import convert
+from .exchange.exporting import export
 from .interop.dask.store_dask import store_dask
 from .interop.views.fuse import fuse, split
 from .interop.views.fused_view import fused_view
@@ -49,6 +52,7 @@ __all__ = [
     "Reader",
     "Region",
     "View",
+    "adopt",
     "advise",
     "append",
     "authorize",
@@ -56,11 +60,13 @@ __all__ = [
     "commit_lock",
     "compact",
     "containers",
+    "convert",
     "create",
     "diff",
     "errors",
     "expire_and_collect",
     "explain",
+    "export",
     "extend_codecs",
     "from_xarray",
     "fuse",

@@ -29,6 +29,7 @@ Each class is also the built-in exception that a caller would expect, so
     ├── UnreachableMembersError (ValueError)
     ├── WritableSessionError (TypeError)
     ├── ReadOnlyError (ValueError)
+    ├── OverwriteError (FileExistsError)
     ├── RepositoryError (OSError)
     ├── RepositoryNotFoundError (FileNotFoundError)
     ├── VersionNotFoundError (LookupError)
@@ -48,9 +49,9 @@ __all__ = [
     "DataTypeError", "ForkError", "ForkedProcessError", "IngestError", "IntarsiaError", "LockTimeoutError",
     "ManifestError", "ManifestVersionError", "MemberError", "MissingExtraError", "MissingMemberError",
     "NoRegionError", "NoSlotBoundError", "NotLogicalArrayError", "NullsPresentError", "OverlapError",
-    "PackingError", "ReadError", "ReadOnlyError", "RepositoryError", "RepositoryNotFoundError",
-    "ShapeError", "SlotsGoneError", "SlotsUnsupportedError", "UnreachableMembersError",
-    "UnsharedStorageError", "VersionNotFoundError", "WritableSessionError",
+    "OverwriteError", "PackingError", "ReadError", "ReadOnlyError", "RepositoryError",
+    "RepositoryNotFoundError", "ShapeError", "SlotsGoneError", "SlotsUnsupportedError",
+    "UnreachableMembersError", "UnsharedStorageError", "VersionNotFoundError", "WritableSessionError",
 ]  # fmt: skip
 
 
@@ -320,6 +321,14 @@ class ReadOnlyError(IntarsiaError, ValueError):
     """A change of an array that was opened for reading.
 
     >>> issubclass(ReadOnlyError, ValueError)
+    True
+    """
+
+
+class OverwriteError(IntarsiaError, FileExistsError):
+    """Something is there already, and nobody said that it may go.
+
+    >>> issubclass(OverwriteError, FileExistsError)
     True
     """
 

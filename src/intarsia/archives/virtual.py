@@ -206,7 +206,8 @@ def _described(array: Any, attrs: Mapping[str, Any] | None = None) -> Descriptio
     return Description(dims, tuple(array.shape), attributes, dtype)
 
 
-def _codec(document: dict[str, Any]) -> dict[str, Any]:
+def specified_codec(document: dict[str, Any]) -> dict[str, Any]:
+    """A codec under the name that is specified for Zarr v3, where there is one."""
     name = SPECIFIED_NAMES.get(document["name"], document["name"])
     configuration = dict(document.get("configuration", {}))
     if name == "zstd" and document["name"] != name:
@@ -235,7 +236,8 @@ def parsed_variable(name: str, role: Role, array: Any, description: Description)
     else:  # nothing of it was ever written; the parser then gives any shape
         ranges = ChunkRanges("", np.zeros(grid, "u8"), np.zeros(grid, "u8"), inlined=inlined)
     return description.parsed(
-        name, role, chunks=chunks, codecs=tuple(_codec(codec.to_dict()) for codec in metadata.codecs),
+        name, role, chunks=chunks,
+        codecs=tuple(specified_codec(codec.to_dict()) for codec in metadata.codecs),
         fill=metadata.fill_value, ranges=ranges,
         reason="the parser had to decode it (it is not stored as chunks)" if inlined else "",
     )  # fmt: skip

@@ -388,8 +388,10 @@ def _fill_value(data_type: ZDType[Any, Any], value: Any) -> Any:
     """The fill value in the array's data type; refused if it is another one there."""
     with np.errstate(over="ignore"):
         fill = data_type.cast_scalar(value)
+    if is_nullable(data_type):
+        return fill
     given, kind = np.asarray(value), values_dtype(data_type).kind
-    if is_nullable(data_type) or given.ndim or given.dtype.kind not in "biufcU":
+    if given.ndim or given.dtype.kind not in "biufcU":
         return fill
     if kind in "biu" and given.dtype.kind != "U" and fill != value:  # 3.0 is a fine integer, 3.7 is none
         raise DataTypeError(f"the fill value {value!r} would become {fill!r}, which is another one")

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 import zarr
-from zarr.errors import ContainsArrayError
+from zarr.errors import ContainsArrayError, ContainsGroupError
 
 from intarsia._icechunk import safe_store
 from intarsia.array.attributes import RESERVED
@@ -17,7 +17,7 @@ from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest, sizes_of
 from intarsia.array.reader import Reader
 from intarsia.array.values import data_type_of, plain_type
-from intarsia.errors import ManifestError, NotLogicalArrayError, ReadOnlyError, ShapeError
+from intarsia.errors import ManifestError, NotLogicalArrayError, OverwriteError, ReadOnlyError, ShapeError
 from intarsia.nullable import NullableArray
 from intarsia.parallel import check_store
 from intarsia.words import one_line
@@ -65,7 +65,13 @@ def create(
         raise KeyError(f"the attribute {min(taken)!r} belongs to intarsia's manifest and cannot be set")
     manifest = Manifest.empty(sizes, chunk_shape, dtype, fill_value, names)
     manifest.check()
-    group = open_group(store, path, "w" if overwrite else "w-")
+    try:
+        group = open_group(store, path, "w" if overwrite else "w-")
+    except (FileExistsError, ContainsArrayError, ContainsGroupError) as error:
+        raise OverwriteError(
+            f"there is something at {path or '/'!r} already: choose another path, or replace it with "
+            "overwrite=True"
+        ) from error
     logical = LogicalGroup(group, manifest)
     logical.group = group.update_attributes(dict(attributes or {}))
     logical.commit(manifest)

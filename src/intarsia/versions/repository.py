@@ -69,6 +69,8 @@ def open_repository(
                 location
             )  # the sooner it is looked for, the likelier a relative path still leads there
         return location
+    if create:
+        check_name(location)
     place = Location.parse(location, options)
     if create and not place.writable:
         raise ReadOnlyError(f"{place.text} can only be read: no repository can be created over HTTP")
@@ -95,6 +97,26 @@ def open_repository(
         # Two processes may want to be the first; in a directory with other things in it, neither will be.
         with nullcontext() if foreign else locked(place.path):
             return icechunk.Repository.open_or_create(place.storage, **arguments)
+
+
+WILDCARDS = "*?[]"
+
+
+def check_name(location: str | os.PathLike[str]) -> None:
+    """Refuse a place for something new whose name is a pattern: it was meant for the files.
+
+    >>> check_name("daily/*.nc")
+    Traceback (most recent call last):
+    ...
+    ValueError: 'daily/*.nc' is a pattern of names, and nothing new is put there.
+      What is read comes first, where it goes comes second: ingest(files, repo)
+    """
+    text = os.fspath(location)
+    if set(WILDCARDS) & set(text) and not os.path.exists(text):
+        raise ValueError(
+            f"{text!r} is a pattern of names, and nothing new is put there.\n"
+            "  What is read comes first, where it goes comes second: ingest(files, repo)"
+        )
 
 
 def describe(repo: icechunk.Repository) -> str:

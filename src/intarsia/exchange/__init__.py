@@ -1,0 +1,1 @@
+"""To and from Zarr as others have it: arrays converted, adopted as regions, exported."""

@@ -1,0 +1,168 @@
+"""Values on their way from any array to another, block by block: memory does not grow with the array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import zarr
+
+from intarsia.array import LogicalArray, Reader, reader
+from intarsia.array.box import Box, blocks
+from intarsia.array.hierarchy import LEDGER, OURS, is_logical
+from intarsia.array.manifest import Manifest
+from intarsia.array.member import Encoding, encoding_of, grain
+from intarsia.array.read import read_request
+from intarsia.array.request import request
+from intarsia.array.values import Values, data_type_of
+from intarsia.errors import NotLogicalArrayError
+from intarsia.progress import Progress
+from intarsia.versions.version import LATEST, Version, resolve
+from intarsia.words import one_line
+
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+"""Where xarray keeps the names of dimensions in Zarr v2, which has no place for them."""
+
+MOST_COMPARED = 50
+"""So many members are looked at to see whether they are encoded alike."""
+
+type AnyStored = Reader | LogicalArray
+
+
+def node_of(source: Any, path: str = "", version: Version = LATEST) -> AnyStored | zarr.Group:
+    """What somebody handed over: an array, ready to be read, or a group of them.
+
+    >>> node_of(zarr.create_array({}, shape=4, dtype="u1")).shape
+    (4,)
+    """
+    if isinstance(source, LogicalArray | Reader | zarr.Array) or hasattr(source, "zarr_array"):
+        found = reader(source, path)
+        assert not isinstance(found, dict)
+        return found
+    opened: Any = resolve(source, version).store
+    if isinstance(opened, zarr.Group):
+        opened, path = opened.store_path.store, "/".join(part for part in (opened.path, path) if part)
+    try:
+        node = zarr.open(opened, path=path.strip("/") or None, mode="r")
+    except (FileNotFoundError, ValueError) as error:
+        raise NotLogicalArrayError(
+            f"there is no Zarr array or group at {path or source!r}: {one_line(error)}"
+        ) from error
+    if isinstance(node, zarr.Group) and not is_logical(node):
+        return node
+    found = reader(node) if isinstance(node, zarr.Array) else reader(node, "")
+    assert not isinstance(found, dict)
+    return found
+
+
+@dataclass(frozen=True)
+class Found:
+    """A node of a hierarchy, at its path below where the walk began."""
+
+    path: str
+    node: AnyStored | zarr.Group
+
+
+def walked(node: AnyStored | zarr.Group, path: str = "") -> Iterator[Found]:
+    """A node and all below it, groups before what they hold; what belongs to intarsia itself is left out."""
+    yield Found(path, node)
+    if isinstance(node, zarr.Group):
+        for name, child in sorted(node.members(), key=lambda pair: pair[0]):
+            if name != LEDGER and not OURS.match(name):
+                below: Any = child
+                if isinstance(child, zarr.Array) or is_logical(child):
+                    below = reader(child)
+                yield from walked(below, f"{path}/{name}".lstrip("/"))
+
+
+@dataclass(frozen=True)
+class Described:
+    """All of an array but its values, as Zarr v3 says it."""
+
+    manifest: Manifest
+    """Shape, data type, fill value and dimension names."""
+
+    attributes: dict[str, Any]
+
+    encoding: Encoding
+    """How it is stored, where that is the same everywhere; elsewhere chunks alone."""
+
+    @classmethod
+    def of(cls, array: AnyStored) -> Described:
+        """What there is to say of an array of any format."""
+        names, attributes = array.dimension_names, dict(array.attrs)
+        said = attributes.get(DIMENSIONS)
+        if names is None and isinstance(said, list) and len(said) == array.ndim:
+            names = tuple(attributes.pop(DIMENSIONS))
+        chunks, encoding = _stored_as(array)
+        lattice = tuple(max(1, c) for c in chunks)
+        data_type = data_type_of(array.data_type)
+        manifest = Manifest.empty(array.shape, lattice, data_type, array.fill_value, names)
+        return cls(manifest, attributes, encoding)
+
+
+def _stored_as(array: AnyStored) -> tuple[tuple[int, ...], Encoding]:
+    """The shape of an array's chunks, and how they are stored if all are alike."""
+    if isinstance(array, Reader):
+        if array.metadata.zarr_format == 2:
+            return _sizes(array), Encoding(chunks=_sizes(array))
+        return _sizes(array), _encoding_like(array.zarr_array, _sizes(array))
+    regions = array.regions
+    if not regions:
+        return array.chunks, Encoding()
+    largest = max(regions, key=lambda region: region.nbytes)
+    view = largest.view
+    chunks = largest.chunks if view is None else tuple(size for size, _ in view.grid(largest.chunks))
+    plain = all(region.packing is None and region.view is None for region in regions)
+    names = {region.name for region in regions}
+    if plain and len(names) <= MOST_COMPARED:
+        members = [array.members[name] for name in names]
+        if all(encoding_of(member) == encoding_of(members[0]) for member in members):
+            return chunks, _encoding_like(members[0], chunks)
+    return chunks, Encoding(chunks=chunks)
+
+
+def _encoding_like(stored: zarr.Array[Any], chunks: tuple[int, ...]) -> Encoding:
+    codecs: Any = list(stored.metadata.codecs)  # type: ignore[union-attr]  # of Zarr v3
+    if stored.shards is not None:
+        codecs = list(codecs[0].codecs)
+    return Encoding(codecs, chunks, None if stored.shards is None else tuple(stored.shards))
+
+
+def _sizes(array: Reader) -> tuple[int, ...]:
+    """The shape of a chunk; where chunks differ, that of the largest."""
+    return tuple(size if isinstance(size, int) else max(size, default=1) for size in array.chunks)
+
+
+def chosen(own: Encoding, codecs: Any, chunks: Any, shards: Any) -> Encoding:
+    """What was asked for, and what an array has itself for the rest."""
+    if chunks is not None or shards is not None:
+        own = replace(own, shards=None)
+    given = {"codecs": codecs, "chunks": chunks, "shards": shards}
+    asked = Encoding(**{name: value for name, value in given.items() if value is not None})
+    return Encoding(
+        own.codecs if codecs is None else asked.codecs, asked.chunks or own.chunks, asked.shards or own.shards
+    )
+
+
+def copy_blocks(
+    array: AnyStored,
+    stored: zarr.Array[Any],
+    write: Callable[[Box, Values], None],
+    progress: Progress,
+) -> None:
+    """Hand over the values of an array in blocks of whole chunks of `stored`; holes are left out.
+
+    Steps of the progress are bytes of values.
+    """
+    whole, itemsize = Box.sized(array.shape), max(1, array.dtype.itemsize)
+    manifest, done = array.manifest, 0
+    progress(0, array.nbytes)
+    for block in blocks(whole, grain(stored), itemsize):
+        if not isinstance(array, LogicalArray) or manifest.regions.touching(manifest.cells(block)).size:
+            asked = request(array.shape, block.slices or ..., "basic")
+            write(block, read_request(array._ground, asked))
+        done += itemsize * prod(block.shape)
+        progress(done, array.nbytes)
