@@ -39,7 +39,7 @@ FILES = Limits(most_gap=16 << 10, share=2, free=16 << 10, most_bytes=1 << 20)
 """Of files of this machine: another call costs less than reading more than that for nothing."""
 
 
-class Joined(NamedTuple):
+class JoinedRanges(NamedTuple):
     """Requests, and what comes with each."""
 
     request: Ints
@@ -60,15 +60,16 @@ class Joined(NamedTuple):
         return int((self.last - self.first).sum())
 
 
-def joined(owner: Ints, start: Ints, nbytes: Ints, limits: Limits) -> Joined:
+def joined(owner: Ints, start: Ints, nbytes: Ints, limits: Limits) -> JoinedRanges:
     """The fewest requests for these ranges of objects, within the limits.
 
     Of each object the smallest gaps are closed first. Every gap that is closed saves one request, whichever
     it is, so no other choice saves more of them with as many bytes.
 
     >>> column = np.array
-    >>> joined(column([7, 7, 7]), column([0, 900, 100]), column([100, 50, 50]), Limits(200, 10, 8, 10**6))
-    Joined(request=array([0, 1, 0]), owner=array([7, 7]), first=array([  0, 900]), last=array([150, 950]))
+    >>> found = joined(column([7, 7, 7]), column([0, 900, 100]), column([99, 50, 50]), Limits(9, 10, 8, 999))
+    >>> found.request, found.first, found.last
+    (array([0, 1, 0]), array([  0, 900]), array([150, 950]))
     """
     order = np.lexsort((start, owner))
     owner, start, end = owner[order], start[order], (start + nbytes)[order]
@@ -83,13 +84,13 @@ def joined(owner: Ints, start: Ints, nbytes: Ints, limits: Limits) -> Joined:
     request = np.empty(owner.shape, dtype=np.int64)
     request[order] = number
     last = np.maximum.reduceat(end, at) if at.size else end
-    return Joined(request, owner[at], start[at], last)
+    return JoinedRanges(request, owner[at], start[at], last)
 
 
-def joined_as(request: Ints, owner: Ints, start: Ints, nbytes: Ints) -> Joined:
+def joined_as(request: Ints, owner: Ints, start: Ints, nbytes: Ints) -> JoinedRanges:
     """The same where it is known already which ranges come together."""
     if not request.size:
-        return Joined(request, owner, start, start)
+        return JoinedRanges(request, owner, start, start)
     order = np.argsort(request, kind="stable")
     number = request[order]
     at = np.flatnonzero(np.append(True, number[1:] != number[:-1]))
@@ -97,7 +98,7 @@ def joined_as(request: Ints, owner: Ints, start: Ints, nbytes: Ints) -> Joined:
     renumbered[order] = np.repeat(np.arange(at.size), np.diff(np.append(at, number.size)))
     first = np.minimum.reduceat(start[order], at)
     last = np.maximum.reduceat((start + nbytes)[order], at)
-    return Joined(renumbered, owner[order][at], first, last)
+    return JoinedRanges(renumbered, owner[order][at], first, last)
 
 
 def _reach(end: Ints, first_of_object: Flags) -> Ints:

@@ -140,7 +140,7 @@ class _Table:
         return _Table(self._buffer, self._follow(self.vector(field)[0] + 4 * k))
 
 
-class Node(NamedTuple):
+class ArrayNode(NamedTuple):
     """An array as a snapshot has it."""
 
     identity: bytes
@@ -153,9 +153,10 @@ class Snapshot:
 
     def __init__(self, content: bytes) -> None:
         self._body = body_of(content, SNAPSHOT)
+        self.nbytes = len(self._body)
         self._root = _Table(self._body, int.from_bytes(self._body[:4], "little"))
 
-    def node(self, path: str) -> Node:
+    def node(self, path: str) -> ArrayNode:
         """The array at a path; nodes are in the order of their paths."""
         wanted = f"/{path.strip('/')}".encode()
         low, high = 0, self._root.vector(SNAPSHOT_NODES)[1]
@@ -169,12 +170,12 @@ class Snapshot:
         raise FormatError(f"there is no {path}")
 
     @staticmethod
-    def _array(node: _Table) -> Node:
+    def _array(node: _Table) -> ArrayNode:
         if node.content(NODE_KIND, 1)[0] != NODE_IS_ARRAY:
             raise FormatError("it is no array")
         refs = node.table(NODE_DATA).tables(ARRAY_MANIFESTS)
         names = [object_name(ref.content(MANIFEST_REF_ID, 12)) for ref in refs]
-        return Node(node.content(NODE_ID, 8), names)
+        return ArrayNode(node.content(NODE_ID, 8), names)
 
 
 class Marks(NamedTuple):

@@ -18,7 +18,7 @@ import numpy as np
 import zarr
 
 from intarsia.array.fetch.grants import inside
-from intarsia.array.fetch.joining import FILES, REMOTE, Joined, Limits, joined, joined_as
+from intarsia.array.fetch.joining import FILES, REMOTE, JoinedRanges, Limits, joined, joined_as
 from intarsia.array.fetch.store import Cost, FileSpan, Started, requests_of
 from intarsia.errors import ChunkDecodeError
 from intarsia.parallel import check_store
@@ -57,7 +57,7 @@ class Wanted(NamedTuple):
     nbytes: Ints
     origins: list[Origin]
 
-    def joined(self, spans: Sequence[Spans], limits: Limits) -> tuple[Ints, Joined]:
+    def joined(self, spans: Sequence[Spans], limits: Limits) -> tuple[Ints, JoinedRanges]:
         """What is read from files, as positions, and the requests for that."""
         own = np.flatnonzero(self.owner >= 0)
         columns = self.owner[own], self.start[own], self.nbytes[own]
@@ -249,7 +249,9 @@ class RemoteOrigins(_Origins):
         own, requests = wanted.joined(spans, self.limits)
         return Started(self._get(spans, wanted, own, requests))
 
-    async def _get(self, spans: Sequence[Spans], wanted: Wanted, own: Ints, requests: Joined) -> list[Any]:
+    async def _get(
+        self, spans: Sequence[Spans], wanted: Wanted, own: Ints, requests: JoinedRanges
+    ) -> list[Any]:
         keys = list(requests_of(spans))
         items: list[Any] = [None] * len(keys)
         rest = np.flatnonzero(wanted.owner < 0).tolist()

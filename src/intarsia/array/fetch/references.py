@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, ChunkTable, chunk_table
+from intarsia.array.chunk_cache import BoundedCache
 from intarsia.array.fetch.grants import Container, Grants
 from intarsia.array.fetch.joining import REMOTE, joined
 from intarsia.array.fetch.marks import FormatError, Mark, Snapshot, read_marks
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from intarsia.array.table import Ints
 
 
-SNAPSHOTS_KEPT = 4
+_snapshots = BoundedCache[tuple[str, str], Snapshot](16 << 20, lambda snapshot: snapshot.nbytes)
 """The arrays of a dataset look into the same snapshot, one after the other."""
-
-_snapshots: OrderedDict[tuple[str, str], Snapshot] = OrderedDict()
 
 
 class Origin(NamedTuple):
@@ -255,9 +253,8 @@ def _snapshot(store: IcechunkStore, grants: Grants) -> Snapshot:
     key = grants.repository.prefix, name
     found = _snapshots.get(key)
     if found is None:
-        found = _snapshots[key] = Snapshot(grants.read_file(f"snapshots/{name}"))
-        while len(_snapshots) > SNAPSHOTS_KEPT:
-            _snapshots.popitem(last=False)
+        found = Snapshot(grants.read_file(f"snapshots/{name}"))
+        _snapshots.put(key, found)
     return found
 
 
