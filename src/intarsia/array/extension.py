@@ -119,7 +119,8 @@ class TableEnd:
         block[len(block) - len(fresh) :, :own] = fresh
         at = len(self.whole.packings)
         earlier = max(0, min(self.first - at, len(factors)))
-        block[at + earlier - self.first :, own:][: len(factors) - earlier] = factors[earlier:]
+        if len(factors) > earlier:
+            block[at + earlier - self.first :, own:][: len(factors) - earlier] = factors[earlier:]
         table.resize((self.first + len(block), width))
         table[self.first :] = block
         if earlier:
