@@ -21,7 +21,7 @@ import asyncio
 import threading
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -30,6 +30,7 @@ from typing import Any
 
 import icechunk
 import numpy as np
+from zarr.core.buffer import Buffer
 from zarr.storage import StorePath
 
 from intarsia._compat import native_store
@@ -204,6 +205,21 @@ class IcechunkStore(icechunk.IcechunkStore):
     def __setstate__(self, state: Any) -> None:
         super().__setstate__(state)
         self._meet()
+
+    async def put_all(
+        self,
+        values: Sequence[tuple[str, Buffer | None]],
+        wait: Callable[[Sequence[Awaitable[None]]], Awaitable[None]],
+    ) -> None:
+        """Store many values, or remove them (None), in one turn; `wait` waits for all of them."""
+        store: Any = self._store
+        async with self._turns.awaited(WRITING) if self._turns is not None else nullcontext():
+            await wait(
+                [
+                    store.delete(key) if value is None else store.set(key, value.as_buffer_like())
+                    for key, value in values
+                ]
+            )
 
     set = _in_turn(WRITING, icechunk.IcechunkStore.set)
     set_if_not_exists = _in_turn(WRITING, icechunk.IcechunkStore.set_if_not_exists)

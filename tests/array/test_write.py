@@ -15,7 +15,7 @@ from zarr.core.buffer import cpu
 from zarr.storage import MemoryStore
 
 import intarsia
-from intarsia.array import source, write, zarr_fallback
+from intarsia.array import shard_locks, source
 from intarsia.array.box import Box
 from intarsia.array.source import Source
 from intarsia.array.write import write_box
@@ -189,15 +189,6 @@ def test_the_callers_memory_is_not_kept():
         assert array[:].tolist() == list(range(8))
 
 
-def test_shards_are_written_by_zarr():
-    array = intarsia.create(MemoryStore(), "a", shape=(8,), chunks=(8,), dtype="i8")
-    with mock.patch.object(write, "write_part_by_zarr", wraps=write.write_part_by_zarr) as by_zarr:
-        array.add_region(((0, 8),), codecs=["zstd"], chunks=(2,), shards=(4,), data=np.arange(8))
-        array[3:6] = 0
-    assert by_zarr.call_count == 2
-    assert array[:].tolist() == [0, 1, 2, 0, 0, 0, 6, 7]
-
-
 @pytest.mark.parametrize("place", ["memory", "files", "transaction"])
 def test_threads_write_different_chunks_of_one_shard_and_none_is_lost(place, tmp_path):
     repo = intarsia.open_repository("memory://", create=True)
@@ -218,7 +209,7 @@ def test_threads_write_different_chunks_of_one_shard_and_none_is_lost(place, tmp
         for thread in threads:
             thread.join()
         assert array[::4].tolist() == list(range(1, 17))
-    assert len(zarr_fallback.locks) == 0
+    assert len(shard_locks.locks) == 0
 
 
 def test_threads_that_hold_several_shards_do_not_wait_in_a_circle():

@@ -6,23 +6,24 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from intarsia.array.batches import by_fetcher, cut, threads_for
 from intarsia.array.fetch import Cost
 from intarsia.array.member import short_codecs
 from intarsia.array.read import prepare
 from intarsia.array.request import request
 from intarsia.array.values import type_text
-from intarsia.array.work import by_fetcher, cut, threads_for
 from intarsia.listing import table_html, table_text, terminal_width
 from intarsia.words import EXPLAIN_COLUMNS, bounds_text, count_text, markup, size_text
 
 if TYPE_CHECKING:
+    from intarsia.array.batches import Batch
     from intarsia.array.layout import Ground
     from intarsia.array.logical import LogicalArray
     from intarsia.array.plan import Part
     from intarsia.array.request import Mode
     from intarsia.array.source import Source, ZarrSource
     from intarsia.array.stored_array import StoredArray
-    from intarsia.array.work import Batch, Work
+    from intarsia.array.work import Work
 
 
 SHOWN_PARTS = 30

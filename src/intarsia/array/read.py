@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import icechunk
 import numpy as np
 
+from intarsia.array.batches import Queue, by_fetcher, threads_for
 from intarsia.array.config import LogicalConfig
 from intarsia.array.decode import Scratch
 from intarsia.array.fetch import reason
@@ -17,7 +18,7 @@ from intarsia.array.pool import run
 from intarsia.array.shards import ShardIndexError, locate
 from intarsia.array.source import EngineSource
 from intarsia.array.values import Values, allocated
-from intarsia.array.work import Queue, Work, by_fetcher, threads_for
+from intarsia.array.work import Work
 from intarsia.array.zarr_fallback import culprit, read_part_by_zarr
 from intarsia.codecs.current_chunk import working_on
 from intarsia.codecs.runtime import NO_OPTIONS, Options
@@ -25,13 +26,13 @@ from intarsia.errors import ReadError
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
+    from intarsia.array.batches import Batch
     from intarsia.array.chunk_cache import ChunkCache
     from intarsia.array.fetch import Pending
     from intarsia.array.layout import Ground, Layout
     from intarsia.array.plan import Part, SelectionPlan
     from intarsia.array.request import Request
     from intarsia.array.source import Source, ZarrSource
-    from intarsia.array.work import Batch
 
 
 class PreparedRead(NamedTuple):

@@ -13,10 +13,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
+from intarsia.array.batches import Queue, threads_for
 from intarsia.array.config import LogicalConfig, cores
 from intarsia.array.decode import Scratch
 from intarsia.array.read import begin, decode_batch, finish
-from intarsia.array.work import Queue, threads_for
 
 if TYPE_CHECKING:
     from intarsia.array.chunk_cache import ChunkCache

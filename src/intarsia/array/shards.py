@@ -33,6 +33,8 @@ class Shards:
         self.codec = codec
         self.per_shard = per_shard
         """Inner chunks of a shard, along each axis."""
+        self.form = ShardIndex(per_shard, codec.index_location == "start", tuple(codec.index_codecs))
+        """How the index of a shard is stored."""
         self._kept: dict[int, Any] = {}
 
     def kept(self, blob: int) -> Any:
@@ -72,8 +74,6 @@ class _Touched(NamedTuple):
 
     source: EngineSource
     shards: Shards
-    form: ShardIndex
-    """How their index is stored."""
     blob: Ints
     """The shard of each chunk."""
     within: Ints
@@ -87,17 +87,20 @@ class _Touched(NamedTuple):
 
     @classmethod
     def by(cls, source: EngineSource, shards: Shards, chunks: Ints) -> _Touched:
-        blob = within = np.zeros_like(chunks)
-        if source.grid:
-            index = np.unravel_index(chunks, source.grid)
-            outer = tuple(i // n for i, n in zip(index, shards.per_shard, strict=True))
-            inner = tuple(i % n for i, n in zip(index, shards.per_shard, strict=True))
-            blob = np.ravel_multi_index(outer, source.blob_grid).astype(np.int64)
-            within = np.ravel_multi_index(inner, shards.per_shard).astype(np.int64)
+        blob, within = whereabouts(source, shards, chunks)
         touched, first, where = np.unique(blob, return_index=True, return_inverse=True)
-        codec = shards.codec
-        form = ShardIndex(shards.per_shard, codec.index_location == "start", tuple(codec.index_codecs))
-        return cls(source, shards, form, blob, within, touched, first, where.reshape(-1))
+        return cls(source, shards, blob, within, touched, first, where.reshape(-1))
+
+
+def whereabouts(source: EngineSource, shards: Shards, chunks: Ints) -> tuple[Ints, Ints]:
+    """The shard of each chunk, and its place there in C order."""
+    if not source.grid:
+        return np.zeros_like(chunks), np.zeros_like(chunks)
+    index = np.unravel_index(chunks, source.grid)
+    outer = tuple(i // n for i, n in zip(index, shards.per_shard, strict=True))
+    inner = tuple(i % n for i, n in zip(index, shards.per_shard, strict=True))
+    blob = np.ravel_multi_index(outer, source.blob_grid).astype(np.int64)
+    return blob, np.ravel_multi_index(inner, shards.per_shard).astype(np.int64)
 
 
 def locate(fetcher: Fetcher, parts: Sequence[tuple[EngineSource, Shards, Ints]]) -> list[Located]:
@@ -150,8 +153,8 @@ def _indexes(fetcher: Fetcher, parts: list[_Touched]) -> list[list[Any]]:
 
 
 def _index_spans(part: _Touched, positions: Ints) -> Spans:
-    blob, nbytes = part.touched[positions], part.form.nbytes
-    start = part.form.start(0)  # before 0: from the end of the shard
+    blob, nbytes = part.touched[positions], part.shards.form.nbytes
+    start = part.shards.form.start(0)  # before 0: from the end of the shard
     return Spans(part.source, blob, np.full(blob.shape, start), np.full(blob.shape, nbytes))
 
 
@@ -161,6 +164,6 @@ def _index(i: int, part: _Touched, k: int, received: Generator[Encoded | None]) 
         if encoded is None:
             return None
         data = encoded.read() if type(encoded) is FileSpan else encoded
-        return part.form.decode(data)
+        return part.shards.form.decode(data)
     except Exception as error:
         raise ShardIndexError(i, int(part.first[k]), error) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
@@ -16,15 +16,14 @@ from intarsia._compat import (
     ArraySpec,
     ArrayV2Metadata,
     ArrayV3Metadata,
-    ChunkTransform,
     DefaultChunkKeyEncoding,
     RegularChunkGridMetadata,
     V2ChunkKeyEncoding,
     evolve_codecs,
-    store_supports_sync_io,
 )
 from intarsia.array.box import chunk_grid
 from intarsia.array.decode import Decoder
+from intarsia.array.encode import Encoder
 from intarsia.array.format2 import codecs_of
 from intarsia.array.member import grain
 from intarsia.array.shards import Shards
@@ -41,13 +40,6 @@ FIXED_SIZE_KINDS = "biufcmMSUV"
 
 MOST_CHUNKS = 1 << 62
 """Chunks are numbered in C order with 64 bits."""
-
-
-class Encoder(NamedTuple):
-    """The codec chain of a member, for writing."""
-
-    chain: ChunkTransform
-    spec: ArraySpec
 
 
 class _ObstacleError(Exception):
@@ -158,10 +150,18 @@ class EngineSource(Source):
         if self.shards is not None:
             _decoder(tuple(self.shards.codec.index_codecs), spec, "an index codec")
         self.decoder = _decoder(codecs, spec, "a codec")
-        self.encoder = Encoder(ChunkTransform(codecs=codecs), spec)
+        self.encoder = Encoder(codecs, spec, self.decoder)
         self._separator = _separator(self.metadata)
-        self.in_threads = store_supports_sync_io(array.store_path.store)
-        """Whether its store can be written to in any thread, without an event loop."""
+
+    @property
+    def is_written_by_engine(self) -> bool:
+        """Whether the engine writes what it reads.
+
+        Slotted shards have a writer of their own, and codecs in shards within shards may ask for a chunk
+        index that zarr alone can tell.
+        """
+        zarrs = self.shards is None or type(self.shards.codec) is ShardingCodec
+        return self.is_plain and zarrs and self.encoder.tells_the_index
 
     @property
     def blobs(self) -> int:

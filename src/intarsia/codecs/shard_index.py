@@ -166,29 +166,41 @@ class ShardIndex:
         extents = {at: (offset, offset + length) for at, (offset, length) in rows if offset != int(ABSENT)}
         return dict(sorted(extents.items(), key=lambda item: item[1]))
 
-    def split(self, shard: Buffer) -> dict[tuple[int, ...], Buffer]:
-        """The encoded chunks of a shard, in the order in which they lie."""
-        stored = shard[: self.nbytes] if self.first else shard[max(0, len(shard) - self.nbytes) :]
-        extents = self.extents(self.decode(stored.as_numpy_array()))
+    def found_in(self, shard: BytesLike) -> dict[tuple[int, ...], tuple[int, int]]:
+        """Where the chunks of a shard begin and end, in the order in which they lie; damage is an error."""
+        view = memoryview(shard).cast("B")
+        stored = view[: self.nbytes] if self.first else view[max(0, len(view) - self.nbytes) :]
+        extents = self.extents(self.decode(stored))
         for position, (start, stop) in extents.items():
-            if stop > len(shard):
+            if stop > len(view):
                 raise ChunkDecodeError(
                     f"codec 'sharding_indexed': the index{named_chunk()} puts inner chunk {position} at "
-                    f"bytes {start} to {stop}, but there are only {len(shard)}: the shard is damaged"
+                    f"bytes {start} to {stop}, but there are only {len(view)}: the shard is damaged"
                 )
+        return extents
+
+    def split(self, shard: Buffer) -> dict[tuple[int, ...], Buffer]:
+        """The encoded chunks of a shard, in the order in which they lie."""
+        extents = self.found_in(shard.as_numpy_array())
         return {position: shard[start:stop] for position, (start, stop) in extents.items()}
 
     def join(self, chunks: Mapping[tuple[int, ...], Buffer]) -> Buffer:
         """A shard of these encoded chunks, without gaps, in the order given."""
+        contents = {position: chunk.as_numpy_array() for position, chunk in chunks.items()}
+        return default_buffer_prototype().buffer.from_bytes(self.joined(contents))
+
+    def joined(self, chunks: Mapping[tuple[int, ...], BytesLike]) -> bytes:
+        """The same of bytes."""
         table = self.empty().reshape(*self.grid, 2)
-        start = self.nbytes if self.first else 0
-        for position, chunk in chunks.items():
-            table[position] = (start, len(chunk))
-            start += len(chunk)
-        parts = [chunk.as_numpy_array() for chunk in chunks.values()]
-        stored = np.frombuffer(self.encode(table.reshape(-1, 2)), np.uint8)
-        parts.insert(0 if self.first else len(parts), stored)
-        return default_buffer_prototype().buffer.from_array_like(np.concatenate(parts))
+        parts = [*chunks.values()]
+        lengths = np.array([memoryview(part).nbytes for part in parts], dtype=np.uint64)
+        if parts:
+            starts = np.cumsum(lengths) - lengths + np.uint64(self.nbytes if self.first else 0)
+            # One column of positions for each axis, which none are if there is but one chunk.
+            at = tuple(np.array([*chunks], dtype=np.intp).reshape(len(parts), len(self.grid)).T)
+            table[at] = np.stack([starts, lengths], axis=1)
+        stored = self.encode(table.reshape(-1, 2))
+        return b"".join([stored, *parts] if self.first else [*parts, stored])
 
     # What other codecs than the plain ones need
 

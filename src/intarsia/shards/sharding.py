@@ -304,7 +304,9 @@ def _naming(
         try:
             return transform.decode_chunk(data, spec)
         except Exception as error:
-            raise ChunkDecodeError(f"inner chunk {coordinates} of the shard {path} is damaged: {error}") from error
+            raise ChunkDecodeError(
+                f"inner chunk {coordinates} of the shard {path} is damaged: {error}"
+            ) from error
 
     return decode
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.array.work import batches
+from intarsia.array.batches import batches
 
 
 class Chunks:

@@ -1,0 +1,141 @@
+"""Batches of chunks in the order they are decoded or encoded, with the next ones fetched ahead."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from intarsia.array.config import LogicalConfig
+    from intarsia.array.fetch import Fetcher, Pending
+    from intarsia.array.table import Ints
+    from intarsia.array.work import Work
+
+
+WORTH_A_THREAD = 256 << 10
+"""Decoded bytes that make up for starting a thread."""
+
+type Batch = list[tuple[Work, Ints]]
+"""Chunks of some parts: each part with positions among its chunks."""
+
+BATCHES_PER_THREAD = 8
+"""Work is cut so that no thread waits long for another's last piece."""
+
+BATCHES_AHEAD = 4
+"""Fetches that run at a time, where the store does not answer in the decoding thread."""
+
+
+def threads_for(works: list[Work], config: LogicalConfig) -> int:
+    """How many threads decode: as many as are allowed, have something to do, and fit into half the window."""
+    chunks = total = largest = 0
+    for work in works:
+        decoder = work.source.decoder
+        chunks += work.present.size
+        decoded = work.present.size * decoder.nbytes
+        total += min(decoded, work.part.size * decoder.stored_dtype.itemsize) if decoder.is_raw else decoded
+        largest = max(largest, decoder.nbytes * decoder.copies)
+    fitting = config.window // 2 // max(largest, 1)
+    return max(1, min(config.most_threads, chunks, fitting, total // WORTH_A_THREAD))
+
+
+def cut(works: list[Work], threads: int, window: int) -> tuple[Iterator[Batch], Iterator[Batch]]:
+    """The batches of a read: those that are fetched ahead, and those that the decoding threads read."""
+    chunks = sum(work.present.size for work in works)
+    each = max(1, chunks // (threads * BATCHES_PER_THREAD))
+    ahead: list[Iterator[Batch]] = []
+    here: list[Iterator[Batch]] = []
+    for fetcher, those in by_fetcher(works):
+        if fetcher.in_threads:
+            here.append(batches(those, window // 2 // threads, each))
+        else:
+            ahead.append(batches(those, window // 2 // (BATCHES_AHEAD + threads), chunks))
+    return chain(*ahead), chain(*here)
+
+
+def by_fetcher(works: Iterable[Work]) -> list[tuple[Fetcher, list[Work]]]:
+    """Parts that one fetcher can fetch together."""
+    found: dict[int, tuple[Fetcher, list[Work]]] = {}
+    for work in works:
+        if work.fetcher is not None:
+            found.setdefault(id(work.fetcher), (work.fetcher, []))[1].append(work)
+    return list(found.values())
+
+
+class Queue:
+    """Hands out batches whose bytes are on their way; encoded bytes take up to half the window."""
+
+    def __init__(self, works: list[Work], threads: int, window: int) -> None:
+        self._ahead, self._here = cut(works, threads, window)
+        self._started: deque[tuple[Batch, Pending]] = deque()
+        self._taken: list[Pending] = []
+        self._lock = threading.Lock()
+        self._fetch_ahead()
+
+    def _fetch_ahead(self) -> None:
+        while len(self._started) < BATCHES_AHEAD and (batch := next(self._ahead, None)) is not None:
+            self._started.append((batch, _begin(batch)))
+
+    def take(self) -> tuple[Batch, Pending] | None:
+        """The next batch; None if there is none left."""
+        with self._lock:
+            if self._started:
+                taken = self._started.popleft()
+                self._taken.append(taken[1])
+                self._fetch_ahead()
+                return taken
+            batch = next(self._here, None)
+            return None if batch is None else (batch, _begin(batch))
+
+    def cancel(self) -> None:
+        """Give up all that is on its way."""
+        with self._lock:
+            for pending in (*self._taken, *(pending for _, pending in self._started)):
+                pending.cancel()
+            self._started.clear()
+            self._ahead = self._here = iter(())
+
+
+def _begin(batch: Batch) -> Pending:
+    fetcher = batch[0][0].fetcher
+    assert fetcher is not None
+    return fetcher.begin([work.spans(positions) for work, positions in batch])
+
+
+def batches(works: list[Work], most_bytes: int, most_chunks: int) -> Iterator[Batch]:
+    """Cut work into batches of at most so many bytes and chunks; one chunk is the least.
+
+    What comes with one request stays together, unless that alone is more than a batch.
+    """
+    batch: Batch = []
+    room_bytes, room_chunks = most_bytes, most_chunks
+    for work in works:
+        positions = work.present
+        total = np.cumsum(work.nbytes[positions])
+        request = None if work.request is None else work.request[positions]
+        at = 0
+        while at < positions.size:
+            # Sizes summed up once: the end of a batch is where the sum has grown by the room that is left.
+            before = int(total[at - 1]) if at else 0
+            end = int(np.searchsorted(total, before + room_bytes, side="right"))
+            end = min(end, at + room_chunks, positions.size)
+            if request is not None and at < end < positions.size:
+                # Back to where the request of the next chunk begins; in an empty batch, not to nothing.
+                begin = int(np.searchsorted(request, request[end]))
+                end = begin if begin > at else at if batch else end
+            if end <= at and not batch:
+                end = at + 1
+            if end > at:
+                batch.append((work, positions[at:end]))
+                room_bytes -= int(total[end - 1]) - before
+                room_chunks -= end - at
+                at = end
+            if at < positions.size or room_chunks <= 0:
+                yield batch
+                batch, room_bytes, room_chunks = [], most_bytes, most_chunks
+    if batch:
+        yield batch

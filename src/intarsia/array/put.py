@@ -1,0 +1,180 @@
+"""Storing encoded chunks: in the thread that encoded them where the store can, else on zarr's event loop.
+
+Files of this machine are written as zarr writes them, beside their place first and then moved there, so that
+nobody reads half of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from zarr.abc.store import Store
+from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.storage import LocalStore
+
+from intarsia._compat import store_supports_sync_io
+from intarsia._icechunk import IcechunkStore
+from intarsia.array.fetch import start
+
+if TYPE_CHECKING:
+    from intarsia.array.layout import Told
+
+type Encoded = Buffer | bytes | memoryview
+type Stored = list[tuple[str, Encoded | None]]
+"""Keys and what to store there; None means to remove it."""
+
+type Look = Callable[[], Coroutine[Any, Any, Told]]
+"""Asks the store what it says of the array."""
+
+BATCHES_STORED_AT_A_TIME = 4
+
+
+def as_buffer(encoded: Encoded) -> Buffer:
+    """What stores of zarr's take, and may keep."""
+    if isinstance(encoded, Buffer):
+        return encoded
+    return default_buffer_prototype().buffer.from_bytes(owned(encoded))
+
+
+def owned(encoded: Encoded) -> Any:
+    """The same as bytes in memory that nobody writes to any more."""
+    if isinstance(encoded, Buffer):
+        return encoded.as_buffer_like()
+    return bytes(encoded) if type(encoded) is memoryview else encoded
+
+
+def put_here(store: Any) -> Callable[[str, Encoded | None], None] | None:
+    """How to store a value, or remove it, in this thread; None where that takes an event loop."""
+    if type(store) is LocalStore and os.name == "posix" and not store.read_only:
+        return _Files(store)
+    if not store_supports_sync_io(store):
+        return None
+
+    def put(key: str, encoded: Encoded | None) -> None:
+        if encoded is None:
+            store.delete_sync(key)
+        else:
+            store.set_sync(key, as_buffer(encoded))
+
+    return put
+
+
+class _Files:
+    """Puts values into files below the root of a store."""
+
+    def __init__(self, store: LocalStore) -> None:
+        self._store, self._root = store, f"{store.root}/"
+        self._mark, self._numbers = uuid4().hex, count()
+
+    def __call__(self, key: str, encoded: Encoded | None) -> None:
+        if encoded is None:
+            self._store.delete_sync(key)
+            return
+        content = encoded.as_buffer_like() if isinstance(encoded, Buffer) else encoded
+        path = self._root + key
+        beside = f"{path}.{self._mark}-{next(self._numbers)}.partial"
+        try:
+            file = self._made(beside)
+            try:
+                _write_all(file, content)
+            finally:
+                os.close(file)
+            os.replace(beside, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(beside)
+            raise
+
+    @staticmethod
+    def _made(path: str) -> int:
+        """A new file, and the directories that it is in."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        try:
+            return os.open(path, flags, 0o666)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            return os.open(path, flags, 0o666)
+
+
+def _write_all(file: int, content: Any) -> None:
+    """Write to the end: the system takes no more than 2 GiB at a time, and may take less at any time."""
+    written, size = os.write(file, content), memoryview(content).nbytes
+    while written < size:
+        written += os.write(file, memoryview(content).cast("B")[written:])
+
+
+class Storing:
+    """Values on their way to a store whose work is done on an event loop, some batches at a time."""
+
+    def __init__(self, store: Store, look: Look | None = None) -> None:
+        self._store, self._look = store, look
+        self.told: Told | None = None
+        """What the store said after a batch was stored, if it was to be asked."""
+        self._running: deque[Future[None]] = deque()
+        self._begun: list[Future[None]] = []
+        self._lock = threading.Lock()
+        self._given_up = False
+
+    def begin(self, encoded: Stored) -> None:
+        """See to it that these are stored; wait if too much is on its way."""
+        with self._lock:
+            if self._given_up:
+                return
+            self._begun.append(start(self._set(encoded)))
+            self._running.append(self._begun[-1])
+            waiting = self._running.popleft() if len(self._running) > BATCHES_STORED_AT_A_TIME else None
+        if waiting is not None:
+            waiting.result()
+
+    async def _set(self, encoded: Stored) -> None:
+        values = [(key, None if value is None else as_buffer(value)) for key, value in encoded]
+        if isinstance(self._store, IcechunkStore):
+            await self._store.put_all(values, _all)
+        else:
+            store = self._store
+            await _all(
+                [store.delete(key) if value is None else store.set(key, value) for key, value in values]
+            )
+        if self._look is not None:
+            self.told = await self._look()
+
+    def finish(self) -> None:
+        """Wait until all is stored."""
+        while self._running:
+            self._running.popleft().result()
+
+    def give_up(self, failure: BaseException) -> None:
+        """Begin nothing more; after Ctrl-C and the like, wait for nothing that has begun either."""
+        with self._lock:
+            self._given_up = True
+            if not isinstance(failure, Exception):
+                for storing in self._begun:
+                    storing.cancel()
+
+    def wait(self) -> None:
+        """Until nothing that has begun is on its way any more."""
+        wait(self._begun)
+
+
+async def _all(storing: Sequence[Awaitable[None]]) -> None:
+    """Wait for all of them; if one fails, the others are called off, and what it says is raised."""
+    if len(storing) == 1:  # a task of its own would cost more than it does
+        await storing[0]
+        return
+    tasks = [asyncio.ensure_future(one) for one in storing]
+    try:
+        await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
