@@ -55,18 +55,27 @@ class Encoder:
         )
         """Whether every codec that asks gets to know its chunk; those in shards among these codecs do not."""
 
-    def encode(self, values: Values, scratch: Scratch) -> Buffer | bytes | memoryview | None:
-        """The bytes of a chunk, None if it need not be stored; good until the thread encodes the next one."""
+    def encode(self, values: Values, scratch: Scratch, *, keep: bool) -> Buffer | bytes | memoryview | None:
+        """The bytes of a chunk, None if it need not be stored.
+
+        Unless they are to be kept, they may lie in memory of the thread, or of the values.
+        """
         if self._is_empty(values):
             return None
         if not self._is_plain:
             return self._chain.encode_chunk(self._nd_buffer.from_numpy_array(values), self._spec)
-        memory = self._in_one_piece(values, scratch)
-        if not self._outer:
-            return memory.data if self._pack is None else self._pack(memory)
-        # A codec may give back what it got, so it never gets memory that is used again.
-        packed = memory.copy() if self._pack is None else np.frombuffer(self._pack(memory), dtype=np.uint8)
-        encoded: Buffer | None = self._buffer.from_array_like(packed)
+        if self._pack is None:
+            # A codec may give back what it got, so it never gets memory that is used again.
+            if keep or self._outer:
+                own = values.astype(self._decoder.stored_dtype, order="C").reshape(-1).view(np.uint8)
+            else:
+                own = self._in_one_piece(values, scratch)
+            return self._after(self._buffer.from_array_like(own)) if self._outer else own.data
+        packed = self._pack(self._in_one_piece(values, scratch))
+        return self._after(self._buffer.from_bytes(packed)) if self._outer else packed
+
+    def _after(self, encoded: Buffer | None) -> Buffer | None:
+        """What the other bytes -> bytes codecs make of it."""
         for codec in self._outer:
             if encoded is None:  # a codec may say so of a chunk that need not be stored
                 return None

@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from zarr.abc.store import Store
 from zarr.core.buffer import Buffer, default_buffer_prototype
-from zarr.storage import LocalStore
+from zarr.storage import LocalStore, MemoryStore
 
 from intarsia._compat import store_supports_sync_io
 from intarsia._icechunk import IcechunkStore
@@ -39,37 +39,48 @@ BATCHES_STORED_AT_A_TIME = 4
 
 
 def as_buffer(encoded: Encoded) -> Buffer:
-    """What stores of zarr's take, and may keep."""
-    if isinstance(encoded, Buffer):
-        return encoded
-    return default_buffer_prototype().buffer.from_bytes(owned(encoded))
+    """What stores of zarr's take."""
+    return encoded if isinstance(encoded, Buffer) else default_buffer_prototype().buffer.from_bytes(encoded)
 
 
-def owned(encoded: Encoded) -> Any:
-    """The same as bytes in memory that nobody writes to any more."""
-    if isinstance(encoded, Buffer):
-        return encoded.as_buffer_like()
-    return bytes(encoded) if type(encoded) is memoryview else encoded
+def as_bytes(encoded: Encoded) -> Any:
+    """The same with the buffer protocol."""
+    return encoded.as_buffer_like() if isinstance(encoded, Buffer) else encoded
 
 
-def put_here(store: Any) -> Callable[[str, Encoded | None], None] | None:
-    """How to store a value, or remove it, in this thread; None where that takes an event loop."""
+class PutHere(Protocol):
+    """Stores a value in this thread, or removes it."""
+
+    keeps: bool
+    """Whether the store may hold on to the memory that it is given."""
+
+    def __call__(self, key: str, encoded: Encoded | None) -> None: ...
+
+
+def put_here(store: Any) -> PutHere | None:
+    """How to store values in this thread; None where that takes an event loop."""
     if type(store) is LocalStore and os.name == "posix" and not store.read_only:
         return _Files(store)
-    if not store_supports_sync_io(store):
-        return None
+    return _Synchronously(store) if store_supports_sync_io(store) else None
 
-    def put(key: str, encoded: Encoded | None) -> None:
+
+class _Synchronously:
+    """Puts values into a store that needs no event loop."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self.keeps = store, type(store) is not MemoryStore  # which makes copies
+
+    def __call__(self, key: str, encoded: Encoded | None) -> None:
         if encoded is None:
-            store.delete_sync(key)
+            self._store.delete_sync(key)
         else:
-            store.set_sync(key, as_buffer(encoded))
-
-    return put
+            self._store.set_sync(key, as_buffer(encoded))
 
 
 class _Files:
     """Puts values into files below the root of a store."""
+
+    keeps = False
 
     def __init__(self, store: LocalStore) -> None:
         self._store, self._root = store, f"{store.root}/"
@@ -79,7 +90,7 @@ class _Files:
         if encoded is None:
             self._store.delete_sync(key)
             return
-        content = encoded.as_buffer_like() if isinstance(encoded, Buffer) else encoded
+        content = as_bytes(encoded)
         path = self._root + key
         beside = f"{path}.{self._mark}-{next(self._numbers)}.partial"
         try:

@@ -22,7 +22,7 @@ from intarsia._compat import morton_order_coords
 from intarsia.array.batches import BATCHES_PER_THREAD, batches
 from intarsia.array.decode import Scratch
 from intarsia.array.fetch import FileSpan, Spans, fetcher_for, reason
-from intarsia.array.put import BATCHES_STORED_AT_A_TIME, Storing, as_buffer, owned, put_here
+from intarsia.array.put import BATCHES_STORED_AT_A_TIME, Storing, as_bytes, put_here
 from intarsia.array.shards import Shards, whereabouts
 from intarsia.codecs.current_chunk import working_on
 from intarsia.errors import ReadError
@@ -47,6 +47,8 @@ class ChunkWriter:
         self._encoder = work.source.encoder
         store = work.source.array.store_path.store
         self._put_here = put_here(store)
+        self._keeps = self._put_here is None or self._put_here.keeps
+        """Whether encoded chunks are held after the next one is encoded."""
         self._covered = work.covered(work.source.metadata.shape)
         each = max(1, work.chunks.size // (threads * BATCHES_PER_THREAD))
         cut = batches([work], window // 2 // (BATCHES_STORED_AT_A_TIME + threads), each)
@@ -88,7 +90,7 @@ class ChunkWriter:
                 if self._put_here is not None:
                     self._put_here(key, made)
                 else:
-                    encoded.append((key, None if made is None else as_buffer(made)))
+                    encoded.append((key, made))
         finally:
             before.close()
         if encoded:
@@ -146,9 +148,9 @@ class ChunkWriter:
             before[inside] = values
             values = before
         if not self._encoder.asks_for_index:
-            return self._encoder.encode(values, self._scratch)
+            return self._encoder.encode(values, self._scratch, keep=self._keeps)
         with working_on(source.index(chunk)):
-            return self._encoder.encode(values, self._scratch)
+            return self._encoder.encode(values, self._scratch, keep=self._keeps)
 
     def finish(self) -> None:
         """Wait until all is stored."""
@@ -211,6 +213,7 @@ class ShardWriter(ChunkWriter):
         work.nbytes = np.where(whole, work.source.decoder.nbytes, kept)[where]
         self._open: dict[int, _OpenShard] = {}
         super().__init__(work, values, threads, window, look)
+        self._keeps = True
 
     def write(self, positions: Ints) -> None:
         blobs = self._blob[positions]
@@ -230,7 +233,7 @@ class ShardWriter(ChunkWriter):
             if not self._covered[k]:
                 values = self._decoded(chunk, partial(_chunk_before, shard, position))
             made = self._encoded(chunk, target, inside, values)
-            shard.chunks[position] = None if made is None else owned(made)
+            shard.chunks[position] = None if made is None else as_bytes(made)
             with self._lock:
                 shard.left -= 1
                 last = not shard.left
