@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 from zarr.abc.codec import Codec
-from zarr.codecs import BytesCodec
+from zarr.codecs import BloscCodec, BytesCodec
 from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import ArraySpec, ChunkTransform, resolve_aa_specs, stages
 from intarsia.array.fetch import Encoded, FileSpan
+from intarsia.array.pieces import WORTH_A_PIECE, piece_of
 from intarsia.array.values import Values, put
 from intarsia.codecs.base import without_copies
 from intarsia.codecs.bounded import (
@@ -26,6 +27,7 @@ from intarsia.codecs.bounded import (
     decode,
     decoded_bounds,
     unknown_bound,
+    unpack_blosc_part,
     unpacker,
 )
 from intarsia.errors import ChunkDecodeError, has_panicked
@@ -54,6 +56,11 @@ class Scratch:
             views = memory, memory.view(decoder.stored_dtype).reshape(decoder.stored_shape)
             self._views[id(decoder)] = views
         return views
+
+
+def nbytes_of(encoded: Encoded) -> int:
+    """The size of encoded bytes."""
+    return encoded.nbytes if type(encoded) is FileSpan else len(encoded)
 
 
 class Decoder:
@@ -94,6 +101,11 @@ class Decoder:
         self.is_direct = self._is_plain and not self._array_codecs and self.stored_dtype == self._dtype
         """Whether a chunk may be decoded right into its place."""
 
+        self._blosc = self._unpack is not None and isinstance(after[0], BloscCodec) and not self._outer
+        self._gives_parts = (
+            self.nbytes >= WORTH_A_PIECE and not self._array_codecs and (self.is_raw or self._blosc)
+        )
+
     @property
     def is_raw(self) -> bool:
         """Whether the stored bytes are the values, so that what is not taken of them costs nothing."""
@@ -115,7 +127,8 @@ class Decoder:
     ) -> None:
         """Decode a chunk and put what `inside` selects of it (None: all) where `target` says."""
         if inside is not None:
-            put(out, target, self.values(encoded, scratch)[inside], packing)
+            part = self._part(encoded, inside, scratch) if self._gives_parts else None
+            put(out, target, self.values(encoded, scratch)[inside] if part is None else part, packing)
             return
         if self.is_direct and packing is None:
             place = out[target]
@@ -129,6 +142,28 @@ class Decoder:
                 place[...] = self.values(encoded, scratch)
                 return
         put(out, target, self.values(encoded, scratch), packing)
+
+    def _part(self, encoded: Encoded, inside: Any, scratch: Scratch) -> Values | None:
+        """What is wanted of a chunk, if no more than that is here or must be decompressed; else None."""
+        if self.is_raw and nbytes_of(encoded) == self.nbytes:
+            return None
+        piece = piece_of(inside, self.stored_shape)
+        if piece is None:
+            return None
+        itemsize = self.stored_dtype.itemsize
+        memory = scratch.for_chunk(self)[0][: piece.size * itemsize]
+        if not self.is_raw:
+            encoded = encoded.read() if type(encoded) is FileSpan else encoded
+            if not unpack_blosc_part(encoded, self.nbytes, piece.first * itemsize, memory):
+                return None
+        elif nbytes_of(encoded) != memory.size:
+            return None
+        elif type(encoded) is FileSpan:
+            encoded.read_into(memory.data)
+        else:
+            memory = np.frombuffer(encoded, dtype=np.uint8)
+        values: Values = memory.view(self.stored_dtype).reshape(piece.shape)[piece.inside]
+        return values
 
     def values(self, encoded: Encoded, scratch: Scratch) -> Values:
         """A chunk decoded, perhaps in the thread's own memory."""

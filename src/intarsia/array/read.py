@@ -88,15 +88,14 @@ def begin(
 ) -> BegunRead:
     """Find all chunks, and make room for the values; chunks that are kept are put there at once."""
     options = config.options if config.verify_header else NO_OPTIONS
-    prepared = prepare(ground, layout, asked, options, by_strips=True)
+    if not ground.fetcher().lasting:
+        cache = None  # somebody may write
+    prepared = prepare(ground, layout, asked, options, by_strips=True, whole_chunks=cache is not None)
     out = _output(layout, prepared.plan)
     for work in prepared.works:
         work.out = work.part.onto(out)
         _fill_missing(work)
-    if not ground.fetcher().lasting:
-        cache = None  # somebody may write
-    if cache is not None:
-        for work in prepared.works:
+        if cache is not None:
             cache.place(work)
     return BegunRead(asked, prepared, out, cache)
 
@@ -128,8 +127,12 @@ def prepare(
     options: Options = NO_OPTIONS,
     *,
     by_strips: bool = False,
+    whole_chunks: bool = False,
 ) -> PreparedRead:
-    """Find every chunk that a request needs, and where its bytes are; in parts as `plan` makes them."""
+    """Find every chunk that a request needs, and where its bytes are; in parts as `plan` makes them.
+
+    Unless whole chunks are asked for, pieces of them will do where they can be fetched.
+    """
     planned = plan(layout.manifest, asked, by_strips=by_strips)
     works: list[Work] = []
     by_zarr: list[tuple[Part, ZarrSource]] = []
@@ -141,11 +144,15 @@ def prepare(
             packing = layout.packings_of(part)
             works.append(Work(part, source, asked.axes is None, asked.working_shape, packing))
         elif part.strip is not None:  # zarr reads for one packing at a time
-            return prepare(ground, layout, asked, options)
+            return prepare(ground, layout, asked, options, whole_chunks=whole_chunks)
         else:
             by_zarr.append((part, source))
     if works:
         _locate(ground, layout, works)
+        if not whole_chunks:
+            for work in works:
+                work.narrow()
+        _join(works)
     return PreparedRead(planned, works, by_zarr)
 
 
@@ -174,6 +181,10 @@ def _locate(ground: Ground[Any], layout: Layout, works: list[Work]) -> None:
             work.set_sizes(located.nbytes)
     for work in works:
         work.fetcher = fetcher.for_member(work.source)
+
+
+def _join(works: list[Work]) -> None:
+    """Settle which chunks come with one request."""
     for via, those in by_fetcher(work for work in works if work.present.size):
         joined = via.joined([work.spans(work.present) for work in those])
         if joined is not None:

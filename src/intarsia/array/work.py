@@ -15,12 +15,13 @@ import numpy as np
 
 from intarsia.array.fetch import Spans
 from intarsia.array.packings import Packings
+from intarsia.array.pieces import WORTH_A_PIECE, bounds, stretches
+from intarsia.array.shards import Located
 from intarsia.array.values import put
 
 if TYPE_CHECKING:
     from intarsia.array.fetch import Fetcher
     from intarsia.array.plan import AxisSelector, Part
-    from intarsia.array.shards import Located
     from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
     from intarsia.array.values import Values
@@ -273,6 +274,28 @@ class Work:
         flat: np.ndarray[Any, np.dtype[np.bool_]] = covered.reshape(-1)
         return flat
 
+    def narrow(self) -> None:
+        """Of chunks without a compressor, fetch no more than the stretch that holds what is wanted."""
+        decoder, shape = self.source.decoder, self.source.chunk_shape
+        if not (decoder.is_raw and decoder.nbytes >= WORTH_A_PIECE and self.source.grid):
+            return
+        if self._points is not None:
+            each = [[bounds(selector) for selector in inside] for _, inside in self._points]
+            ends = np.array(each, dtype=np.int64).reshape(-1, len(shape), 2)
+        else:
+            along = [np.array([bounds(inside) for inside in axis.inside]) for axis in self._axes]
+            columns = np.unravel_index(np.arange(self.chunks.size), self._counts)
+            ends = np.stack([axis[k] for axis, k in zip(along, columns, strict=True)], axis=1)
+        first, count = stretches(ends[..., 0], ends[..., 1] - ends[..., 0], shape)
+        itemsize = decoder.stored_dtype.itemsize
+        part = (count * itemsize < decoder.nbytes) & (self.nbytes == decoder.nbytes)
+        if not part.any():
+            return
+        blob, start, nbytes = self.located or Located(self.chunks, np.zeros_like(self.chunks), self.nbytes)
+        nbytes = np.where(part, count * itemsize, nbytes)
+        self.located = Located(blob, np.where(part, start + first * itemsize, start), nbytes)
+        self.nbytes = nbytes
+
     def placements(self, positions: Ints) -> Iterator[Placement]:
         """Where these chunks go and what is taken of them."""
         if self._points is not None:
@@ -281,17 +304,19 @@ class Work:
         if not self._axes:
             yield from ((..., None) for _ in positions)
             return
-        shape = self.source.chunk_shape
-        pieces = [
-            [(axis.target[k], axis.inside[k], axis.whole[k]) for k in column.tolist()]
-            for axis, column in zip(self._axes, np.unravel_index(positions, self._counts), strict=True)
-        ]
-        for piece in zip(*pieces, strict=True):
-            target, inside, whole = zip(*piece, strict=True)
-            if self._gather:
-                yield outer_index(target, self._shape_onto), outer_index(inside, shape)
-            else:
-                yield target, None if all(whole) else inside
+        columns = [column.tolist() for column in np.unravel_index(positions, self._counts)]
+        axes = list(zip(self._axes, columns, strict=True))
+        # One loop for each axis, and none in Python for each chunk: of small chunks there are many.
+        targets = zip(*([axis.target[k] for k in column] for axis, column in axes), strict=True)
+        insides = zip(*([axis.inside[k] for k in column] for axis, column in axes), strict=True)
+        if self._gather:
+            shape, onto = self.source.chunk_shape, self._shape_onto
+            for target, inside in zip(targets, insides, strict=True):
+                yield outer_index(target, onto), outer_index(inside, shape)
+            return
+        wholes = map(all, zip(*([axis.whole[k] for k in column] for axis, column in axes), strict=True))
+        for target, inside, whole in zip(targets, insides, wholes, strict=True):
+            yield target, None if whole else inside
 
     def whole_target(self) -> Any:
         """Where the part goes in the output, all of it."""

@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import prod
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from zarr.codecs import numcodecs as zarr_numcodecs
 
 from intarsia._compat import ArraySpec, numcodec
 from intarsia.codecs import kept_contexts
+from intarsia.codecs.blosc_blocks import get_elements
 
 try:
     from isal.isal_zlib import decompressobj
@@ -43,6 +45,7 @@ type Decompress = Callable[[Any, Any, int], Any]
 
 GZIP = zlib.MAX_WBITS | 16  # zlib's way to say that a gzip header and trailer are expected
 BLOSC_HEADER = 16
+_BLOSC_SIZES = Struct("<III").unpack_from  # of the content, of a block, of all that is stored
 LZ4_HEADER = 4
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -221,6 +224,28 @@ def unpacker(codec: Any, nbytes: int) -> Unpack | None:
     return unpack
 
 
+def unpack_blosc_part(data: Any, nbytes: int, first: int, memory: Bytes) -> bool:
+    """Fill memory with the bytes from `first` on of blosc data that holds `nbytes`, if that saves anything.
+
+    blosc decompresses the blocks that they lie in, and gives whole elements of the size it was told.
+
+    >>> part = np.empty(8, dtype=np.uint8)
+    >>> zeros = blosc.compress(bytes(1 << 20), b"lz4", 5, typesize=4)
+    >>> unpack_blosc_part(zeros, 1 << 20, 0, part) and part.any()
+    np.False_
+    """
+    if get_elements is None or _blosc_content(data, nbytes) != nbytes:
+        return False
+    block, itemsize = _BLOSC_SIZES(data, 4)[1], int(data[3])
+    last = first + memory.size
+    if not (0 < block < nbytes and itemsize and first % itemsize == 0 and last % itemsize == 0):
+        return False
+    if (last - 1) // block - first // block + 1 >= -(-nbytes // block):  # every block is touched
+        return False
+    get_elements(data, first // itemsize, memory.size // itemsize, memory)
+    return True
+
+
 def _too_much(most: int) -> ValueError:
     return ValueError(f"it decodes to more than the {most} bytes that there may be")
 
@@ -232,10 +257,10 @@ def _blosc(_codec: Any, data: Any, most: int) -> Any:
 
 def _blosc_content(data: Any, most: int) -> int:
     """How many bytes the blosc data says it holds, when it is all there."""
-    head = bytes(memoryview(data)[:BLOSC_HEADER])
-    if len(head) < BLOSC_HEADER or int.from_bytes(head[12:16], "little") > len(data):
+    content: int
+    content, _, stored = _BLOSC_SIZES(data, 4) if len(data) >= BLOSC_HEADER else (0, 0, BLOSC_HEADER)
+    if stored > len(data):
         raise ValueError(f"the blosc data is cut off: {len(data)} bytes are left of it")
-    content = int.from_bytes(head[4:8], "little")
     if content > most:
         raise _too_much(most)
     return content
