@@ -8,7 +8,7 @@ import pytest
 from zarr.storage import MemoryStore, WrapperStore
 
 import intarsia
-from intarsia.array.write import _Writer
+from intarsia.array.write_chunks import ChunkWriter
 from tests.array.stores import stored
 
 
@@ -104,7 +104,7 @@ def test_a_write_beside_somebody_elses_append_is_not_written_twice(store, monkey
 def test_a_layout_replaced_while_a_chunk_is_encoded_is_noticed(store, monkeypatch):
     array = filled(store)
     stale = intarsia.open(store, "a", mode="r+")
-    encode = _Writer._encode
+    encode = ChunkWriter._encoded
     recodes = [["gzip"]]
 
     def slow(self, *args):
@@ -112,7 +112,7 @@ def test_a_layout_replaced_while_a_chunk_is_encoded_is_noticed(store, monkeypatc
             array.recode([(0, 40)], codecs=recodes.pop())
         return encode(self, *args)
 
-    monkeypatch.setattr(_Writer, "_encode", slow)
+    monkeypatch.setattr(ChunkWriter, "_encoded", slow)
     stale[10:20] = 9
     assert intarsia.open(store, "a")[8:22:2].tolist() == [8, 9, 9, 9, 9, 9, 20]
 

@@ -11,7 +11,7 @@ from zarr.storage import LocalStore
 
 import intarsia
 from intarsia._icechunk import IcechunkStore
-from intarsia.array import write
+from intarsia.array import write_chunks
 
 INTERRUPTED = """
 import faulthandler, random, signal, sys, tempfile
@@ -111,7 +111,7 @@ CHANGES = {
 def test_a_session_with_writes_on_their_way_is_asked_nothing(change, repo, monkeypatch):
     asked = []
     tx = intarsia.transaction(repo, message="x")
-    monkeypatch.setattr(write._Writer, "write", interrupt)
+    monkeypatch.setattr(write_chunks.ChunkWriter, "write", interrupt)
 
     def changed():
         with tx:
@@ -136,7 +136,7 @@ def test_nothing_is_left_in_a_directory(change, tmp_path, monkeypatch):
     array.resize((6,))
     before = sorted(tmp_path.rglob("*"))
     with monkeypatch.context() as patch:
-        patch.setattr(write._Writer, "write", interrupt)
+        patch.setattr(write_chunks.ChunkWriter, "write", interrupt)
         with pytest.raises(KeyboardInterrupt):
             CHANGES[change](array)
     assert sorted(tmp_path.rglob("*")) == before
