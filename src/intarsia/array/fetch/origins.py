@@ -105,18 +105,15 @@ class _Origins:
     def _numbered(
         self, table: References, rows: Ints, numbers: dict[tuple[str, Any], int], origins: list[Origin]
     ) -> Ints:
-        local = np.where(rows >= 0, table.origin[rows], -1)
-        number = np.full(local.shape, -1, dtype=np.int64)
-        used, where = np.unique(local, return_inverse=True)
-        for k, own in enumerate(used.tolist()):
-            if own < 0 or not self._reads(table.origins[own]):
-                continue
-            origin = table.origins[own]
-            found = numbers.setdefault((origin.url, origin.mark), len(origins))
-            if found == len(origins):
-                origins.append(origin)
-            number[where == k] = found
-        return number
+        own = np.where(rows >= 0, table.origin[rows], -1)
+        used, where = np.unique(own, return_inverse=True)
+        shared = np.full(used.shape, -1, dtype=np.int64)
+        for k, origin in enumerate(table.origins[n] if n >= 0 else None for n in used.tolist()):
+            if origin is not None and self._reads(origin):
+                shared[k] = numbers.setdefault((origin.url, origin.mark), len(origins))
+                if shared[k] == len(origins):
+                    origins.append(origin)
+        return shared[where]
 
     def joined(self, spans: Sequence[Spans]) -> list[Ints]:
         wanted = self._wanted(spans)
