@@ -220,10 +220,11 @@ class Ledger:
 
     def _write_index(self, node: Any, kept: int) -> None:
         """Bring the index up to date now and then; what it says of sources that changed is taken back."""
-        known = int(node[INDEX].shape[0]) if INDEX in node else 0
+        index = node.get(INDEX)
+        known = 0 if index is None else int(index.shape[0])
         valid = min(known, kept)
         if valid == known and self.count - known < INDEX_LAG:
-            if not known and INDEX not in node:
+            if index is None:
                 set_rows(node, INDEX, 0, np.empty(0, dtype=np.uint64), False, INDEX_CHUNK)
             return
         first = min(valid, self.unread.files)
@@ -279,7 +280,8 @@ def set_rows(
     node: Any, name: str, first: int, rows: np.ndarray[Any, Any], anew: bool, chunk: int = ROWS_A_CHUNK
 ) -> None:
     """Make an array end with these rows, from `first` on; what stands before them stays as it is."""
-    if anew or name not in node or node[name].shape[1:] != rows.shape[1:]:
+    array = None if anew else node.get(name)
+    if array is None or array.shape[1:] != rows.shape[1:]:
         texts = isinstance(rows.dtype, np.dtypes.StringDType)
         made = node.create_array(
             name, shape=rows.shape, dtype="string" if texts else rows.dtype, chunks=(chunk, *rows.shape[1:]),
@@ -287,7 +289,7 @@ def set_rows(
         )  # fmt: skip
         made[...] = rows
         return
-    array, total = node[name], first + len(rows)
+    total = first + len(rows)
     if array.shape[0] != total:
         array.resize((total, *array.shape[1:]))
     if len(rows):

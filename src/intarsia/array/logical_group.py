@@ -19,7 +19,7 @@ from intarsia.array.layout import Ground, Layout, Told
 from intarsia.array.manifest import INLINE_REGIONS, Manifest
 from intarsia.array.member import Members, checked_member, create_member, new_name, short_codecs
 from intarsia.array.routing import keeps_routing
-from intarsia.array.stored_table import store_table
+from intarsia.array.stored_table import most_inline, store_table
 from intarsia.codecs.runtime import NO_OPTIONS, Luggage, Options, remembered_decision
 from intarsia.errors import ManifestError, MemberError, NotLogicalArrayError, ReadOnlyError
 from intarsia.words import one_line, place_text
@@ -231,7 +231,7 @@ class LogicalGroup(Ground[GroupLayout]):
         old = attributes.get(MANIFEST_KEY)
         old_table = old.get("regions") if isinstance(old, dict) else None
         table_name = None
-        if len(manifest.regions) > INLINE_REGIONS:
+        if len(manifest.regions) > most_inline(self.group.store, INLINE_REGIONS):
             known = self._open_table(self.group, old, "r+")
             before = manifest.table()[:0] if known is None else self.manifest.table()
             table_name = store_table(self.group.store_path, manifest.table(), known, before)

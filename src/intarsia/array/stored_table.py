@@ -24,6 +24,16 @@ ROWS_PER_CHUNK = 1 << 11
 """An append writes the last chunk again: some kilobytes. A million regions are 500 chunks."""
 
 
+INLINE_IN_TRANSACTIONS = 500
+"""So many regions stand in the attributes at most where a table can be changed in place: every snapshot has all
+attributes in it, and whoever opens anything parses them."""
+
+
+def most_inline(store: Any, usual: int) -> int:
+    """How many regions may stand in the attributes; more are in a table."""
+    return min(usual, INLINE_IN_TRANSACTIONS) if isinstance(store, icechunk.IcechunkStore) else usual
+
+
 def store_table(place: StorePath, columns: Ints, known: zarr.Array[Any] | None, before: Ints) -> str:
     """Store the columns of a table, in a new array or in the one that holds those of `before`; its name."""
     if known is not None and can_change(known, columns.shape[1]):
