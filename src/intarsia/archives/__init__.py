@@ -2,7 +2,7 @@
 
 from intarsia.archives.containers import authorize, containers
 from intarsia.archives.drifts import Drift
-from intarsia.archives.given import from_attribute, from_name
+from intarsia.archives.given import from_attribute, from_name, from_variable
 from intarsia.archives.ingest_report import FileReport, IngestReport, Run, Runs
 from intarsia.archives.ingestion import ingest
 from intarsia.archives.linting import lint
@@ -26,6 +26,7 @@ __all__ = [
     "containers",
     "from_attribute",
     "from_name",
+    "from_variable",
     "ingest",
     "lint",
     "remove",

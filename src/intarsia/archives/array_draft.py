@@ -16,6 +16,7 @@ from intarsia.archives.expected import Expected, Rules, widened
 from intarsia.archives.places import Span, through
 from intarsia.array.box import Box, chunk_grid
 from intarsia.array.values import is_nullable, values_dtype
+from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
     from intarsia.archives.cube import Cube, Placed
@@ -161,10 +162,10 @@ def drafted_array(
     if logical is not None:
         manifest = logical.manifest
         dtype, fill, lattice = values_dtype(manifest.data_type), manifest.fill_value, manifest.chunk_shape
-        wider = None if nulls or name in rules.dtypes else widened(dtype, {d.values for d in decodings})
+        wider = _wider(name, dtype, nulls, rules, decodings)
         if wider is not None:
-            fill = wider.type(np.nan if wider.kind == "f" and dtype.kind in "iu" else fill)  # as in one go
-            dtype = wider
+            are_whole, dtype = dtype.kind in "iu" and wider.kind == "f", wider
+            fill = wider.type(np.nan if are_whole else fill)  # no whole number means "missing"
     else:
         declared = known.dtype if stack is None else None
         dtype = rules.dtypes.get(name) or declared or _common_type(decodings)
@@ -201,6 +202,23 @@ def drafted_array(
             lattice = _aligned(lattice, places, shape)
     draft.lattice = lattice
     return draft
+
+
+def _wider(
+    name: str, dtype: np.dtype[Any], nulls: bool, rules: Rules, decodings: Sequence[Decoding]
+) -> np.dtype[Any] | None:
+    """The type that an array gets which is there, if it becomes another one."""
+    asked = rules.dtypes.get(name)
+    if asked is None:
+        return None if nulls else widened(dtype, {decoding.values for decoding in decodings})
+    if asked == dtype:
+        return None
+    if nulls or widened(dtype, [asked]) != asked:
+        raise IngestError(
+            f"{name!r} is {dtype} in the dataset, and cannot become {asked} as dtype= has it: "
+            "arrays that are there only become wider"
+        )
+    return asked
 
 
 def _conversion(placed: Placed, part: str, _: ParsedVariable, expected: Expected) -> Conversion | None:

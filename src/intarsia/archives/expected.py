@@ -91,6 +91,9 @@ class ExpectedVariable:
     is_declared: bool = False
     """Whether its data type was declared, so that nothing makes it wider."""
 
+    seen: np.dtype[Any] | None = None
+    """What holds the values of all files so far, until its data type is settled."""
+
 
 class ExpectedValues(NamedTuple):
     """A coordinate or another variable that is the same in all files."""
@@ -129,6 +132,8 @@ class Expected:
         """Axes that files have in another order than expected, by URL and dimension."""
         self.conversions: dict[str, dict[str, Conversion]] = {}
         """How files' data become those of the dataset's units, by URL and variable."""
+        self.kinds: dict[str, np.dtype[Any]] = {}
+        """Types of the values of the file that is judged."""
         for name, logical in dataset.logical_groups.items():
             manifest = logical.manifest
             dims = tuple(str(each) for each in manifest.dimension_names or ())
@@ -212,6 +217,7 @@ class Expected:
         problem = "" if extends else self._missing(data)
         problem = problem or self._units(file) or self._calendar(file) or self._grid(file)
         problem = problem or self._unlike(data) or self.attributes.problem(file)
+        self.kinds.clear()
         for name, variable in data.items():
             if not problem and (name in self.data or self._takes(name)):
                 problem = self._variable(name, variable, file)
@@ -331,6 +337,7 @@ class Expected:
         known = self.data.get(name)
         nulls = self.rules.nulls if known is None else known.nulls
         decoding = Decoding.of(variable.dtype, variable.attrs, nulls=nulls)
+        self.kinds[name] = decoding.values
         if known is None:
             known = self._sibling(name)
             if known is None:
@@ -354,16 +361,24 @@ class Expected:
             except IngestError as error:
                 return f"{words}: {error}"
             self.conversions.setdefault(file.url, {})[name] = change
-        values = decoding.values
-        if (
-            known.dtype is not None
-            and name not in self.rules.dtypes
-            and not np.can_cast(values, known.dtype, "safe")
-            and (known.is_declared or widened(known.dtype, [values]) is None)
-        ):
+        self.kinds[name] = decoding.values
+        return self._type(name, decoding.values, known)
+
+    def _type(self, name: str, values: np.dtype[Any], known: ExpectedVariable) -> str:
+        """What is wrong with the type of a file's values: numbers of any type go together, and only they."""
+        held = known.dtype or known.seen
+        if held is None or np.can_cast(values, held, "safe") and values.kind in "iuf" and held.kind in "iuf":
+            return ""
+        if values != held and (values.kind not in "iuf" or held.kind not in "iuf"):
             return (
-                f"{name!r} has values of type {values}, which {known.dtype} of {known.source} cannot "
-                f"hold without loss (dtype={{{name!r}: {str(known.dtype)!r}}} rounds them)"
+                f"{name!r} has values of type {_kind(values)}, but {known.source} has {_kind(held)}, and "
+                f"these do not go together (rename={{{name!r}: …}} makes it another variable)"
+            )
+        fixed = known.dtype is not None and (known.is_declared or known.nulls)
+        if fixed and name not in self.rules.dtypes and values != held:
+            return (
+                f"{name!r} has values of type {values}, which {held} of {known.source} cannot "
+                f"hold without loss (dtype={{{name!r}: {str(held)!r}}} rounds them)"
             )
         return ""
 
@@ -386,6 +401,9 @@ class Expected:
             elif name not in self.data:
                 words = f"the dataset does not have it, but {file.url} does (add_variables=True adds it)"
                 self.dropped.setdefault(name, words)
+            expected, kind = self.data.get(name), self.kinds.get(name)
+            if expected is not None and kind is not None and expected.dtype is None:
+                expected.seen = kind if expected.seen is None else np.result_type(expected.seen, kind)
         self.settled = True
         self.attributes.add(file)
         for name, variable in file.variables.items():
@@ -402,24 +420,22 @@ class Expected:
 
 
 def widened(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
-    """The type that holds the values of `dtype` and of all `arriving` exactly, if it is wider.
-
-    A float holds an integer exactly if the integer's bits fit into its mantissa.
+    """The type of numbers that holds `dtype` and all `arriving`, as NumPy and xarray choose it, if it is wider.
 
     >>> widened(np.dtype("f4"), [np.dtype("f8")]), widened(np.dtype("f8"), [np.dtype("f4")])
     (dtype('float64'), None)
-    >>> widened(np.dtype("i2"), [np.dtype("u2")])
-    dtype('int32')
+    >>> widened(np.dtype("u1"), [np.dtype("i2")]), widened(np.dtype("i4"), [np.dtype("f4")])
+    (dtype('int16'), dtype('float64'))
     """
-    common = np.result_type(dtype, *arriving)
     held = [dtype, *arriving]
-    if common == dtype or any(each.kind not in "iuf" for each in held):
+    if any(each.kind not in "iuf" for each in held):
         return None
-    if common.kind != "f":
-        return common
-    whole_bits = np.finfo(common).nmant + 1  # the leading one is not stored
-    exact = all(each.kind == "f" or each.itemsize * 8 <= whole_bits for each in held)
-    return common if exact else None
+    common = np.result_type(*held)
+    return None if common == dtype else common
+
+
+def _kind(dtype: np.dtype[Any]) -> str:
+    return "text" if isinstance(dtype, np.dtypes.StringDType) else str(dtype)
 
 
 def _axes(dims: Iterable[str], shape: Iterable[int]) -> str:

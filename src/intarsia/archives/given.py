@@ -75,6 +75,29 @@ class from_attribute:  # noqa: N801 - as above
         return _number(value) if isinstance(value, str) else value
 
 
+@dataclass(frozen=True, slots=True)
+class from_variable:  # noqa: N801 - as above
+    """The coordinate of a file, from another variable: a scalar, or one along the dimension.
+
+    >>> from intarsia.archives.parsed import ParsedFile, ParsedVariable
+    >>> step = ParsedVariable("kt", "static", (), (), {}, np.dtype("i4"), values=np.array(480))
+    >>> from_variable("kt")(ParsedFile("file:///a.nc", None, "hdf5", {"kt": step})).loaded
+    array(480)
+    """
+
+    name: str
+    """The variable, as it is called in the dataset."""
+
+    def __call__(self, file: ParsedFile) -> Any:
+        variable = file.variables.get(self.name)
+        if variable is None or variable.values is None:
+            why = file.left_out.get(self.name)
+            raise ValueError(f"it has no variable {self.name!r}" + (f" ({why})" if why else ""))
+        if variable.values.ndim > 1:
+            raise ValueError(f"{self.name!r} has {variable.values.ndim} axes")
+        return variable
+
+
 def _number(text: str) -> Any:
     for kind in (int, float):
         try:
@@ -100,6 +123,20 @@ def named_dims(
             "combine='by_coords' takes those whose coordinates differ between files"
         )
     return dims
+
+
+def with_order(
+    order_by: str | None, told: Mapping[str, Told], dims: tuple[str, ...]
+) -> tuple[dict[str, Told], list[str]]:
+    """Where coordinates come from if a variable gives the order; and the variables that are asked for it."""
+    known = dict(told)
+    if order_by is not None:
+        if len(dims) != 1:
+            raise IngestError("order_by= is for one dimension; for several, dims={'name': from_variable(…)}")
+        if dims[0] in known:
+            raise IngestError(f"order_by={order_by!r} and dims= both say where {dims[0]!r} comes from")
+        known[dims[0]] = from_variable(order_by)
+    return known, [each.name for each in known.values() if isinstance(each, from_variable)]
 
 
 def named_dtypes(dtype: Any, want: Want) -> dict[str, np.dtype[Any]]:

@@ -25,7 +25,7 @@ from intarsia.archives.cube import PlacingRules, WholeNeededError
 from intarsia.archives.draft import Draft, make_draft
 from intarsia.archives.drifts import drifts_of
 from intarsia.archives.expected import Rules
-from intarsia.archives.given import Told, as_wanted, differing, listed, named_dims, named_dtypes
+from intarsia.archives.given import Told, as_wanted, differing, listed, named_dims, named_dtypes, with_order
 from intarsia.archives.groups import ALL, Bare, Groups, joined_path, merged
 from intarsia.archives.ingest_report import FileReport, IngestReport, Runs, runs_of
 from intarsia.archives.ledger import Dataset
@@ -76,6 +76,7 @@ def ingest(
     dtype: Any = None,
     load: Iterable[str] = (),
     coordinate: Callable[[str], Any] | None = None,
+    order_by: str | None = None,
     parser: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     client: Engine = None,
@@ -107,8 +108,9 @@ def ingest(
     that cannot be referenced are copied. `missing="fill"` lets files lack a variable; `add_variables=True`
     adds those that begin later, and those of named files that are there already. `replace=True` takes files
     again that changed. With `nulls=True` missing values are null instead of NaN, and integers stay
-    integers. `coordinate` gives the coordinate of a file that has none, from its URL. `convert_units=True`
-    converts units that differ by a factor and an offset (°C and K, hPa and Pa) to those of the first file, on
+    integers. `coordinate` gives the coordinate of a file, from its URL; where it gives None, the file's own
+    stays. `order_by` names another variable whose values are the coordinate, for files that count no time.
+    `convert_units=True` converts units that differ by a factor and an offset (°C and K, hPa and Pa) to those of the first file, on
     reading; `units="ignore"` takes the numbers as they are. `combine_attrs` says what becomes of attributes
     in which files differ, by xarray's words: unless told otherwise, those of the first file stay.
 
@@ -144,13 +146,13 @@ def ingest(
     >>> sst.shape, sst[2].tolist(), len(sst.regions)
     ((3, 4), [2.0, 2.0, 2.0, 2.0], 1)
     """
-    told = dict(dims or {})
-    along = named_dims(concat_dim, combine, told)
+    along = named_dims(concat_dim, combine, dims or {})
+    told, asked = with_order(order_by, dims or {}, along)
     chosen = None if variables is None else tuple(variables)
     names = tuple((rename or {}).items())
-    want = Want(along, chosen, tuple(load), names, source_group.strip("/"), preprocess)
-    if coordinate is not None and len(along) != 1:
-        raise IngestError("coordinate= is for one dimension; for several, dims={'name': …} says which")
+    want = Want(along, chosen, (*load, *asked), names, source_group.strip("/"), preprocess)
+    if coordinate is not None and (len(along) != 1 or along[0] in told):
+        raise IngestError("coordinate= is for one dimension that nothing else tells: dims={'name': …} says which")
     for name, value, allowed in (
         ("copy", copy, ("needed", "all", "never")),
         ("errors", errors, ("raise", "skip")),

@@ -244,14 +244,17 @@ def made_alike(
                 scalar.dims, scalar.shape = (dim,), (1,)
                 scalar.values = scalar.values.reshape(1)
     asked: dict[str, Callable[[], Any]] = {dim: partial(each, result) for dim, each in given.items()}
-    if spare is not None and dims[0] not in result.variables:
+    if spare is not None:
         asked.setdefault(dims[0], partial(spare, result.url))
     for dim, coordinate in asked.items():
         try:
-            values = np.atleast_1d(np.asarray(coordinate()))
+            said = coordinate()
         except Exception as error:
             return Failure(result.url, f"its {dim!r} cannot be told: {error}")
-        result.variables[dim] = _coordinate(dim, values)
+        if said is not None:
+            result.variables[dim] = _coordinate(dim, said)
+        elif dim not in result.variables:
+            return Failure(result.url, f"its {dim!r} cannot be told: it has none, and None was given")
     return result
 
 
@@ -275,8 +278,12 @@ def _with_new_axis(variable: ParsedVariable, dim: str) -> None:
         ranges.inlined = {(0, *index): data for index, data in ranges.inlined.items()}
 
 
-def _coordinate(dim: str, values: np.ndarray[Any, Any]) -> ParsedVariable:
-    values, attrs = as_stored(values)
+def _coordinate(dim: str, said: Any) -> ParsedVariable:
+    """A coordinate that was given: its values, or another variable of the file that has them."""
+    if isinstance(said, ParsedVariable):
+        values, attrs = np.atleast_1d(said.loaded), dict(said.attrs)
+    else:
+        values, attrs = as_stored(np.atleast_1d(np.asarray(said)))
     return ParsedVariable(dim, "joined", (dim,), values.shape, attrs, values.dtype, values=values)
 
 
