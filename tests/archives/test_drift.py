@@ -87,6 +87,7 @@ TAKEN = {
     "float64": (lambda ds: ds.astype("f8"), {}),
     "packed as int16": (packed, {}),
     "times counted in other units": (in_hours, {}),
+    "a calendar of the same days": (lambda ds: in_calendar(ds, "proleptic_gregorian"), {}),
     "times in no order": (lambda ds: ds.isel(time=[1, 0]), {}),
     "coordinates of another type": (lambda ds: coordinate(ds, "lat", ds.lat.values.astype("f4")), {}),
     "float noise in coordinates": (lambda ds: coordinate(ds, "lat", np.nextafter(ds.lat.values, 99)), {}),
@@ -111,8 +112,8 @@ REFUSED = {
         r"its 'lat' is not that of .*: values from -30 to 30 instead of -30 to 30; the largest difference is "
         r"0\.001, at 2: 10\.001 instead of 10\.0 \(tolerance=0\.001 takes it\)",
     ),
-    "another grid": (lambda ds: coordinate(ds, "lat", [0, 1, 2, 3]), "its 'lat' is not that of"),
-    "another size": (lambda ds: ds.isel(lat=slice(3)), "its 'lat' is not that of .*: shape"),
+    "another grid": (lambda ds: coordinate(ds, "lat", [0, 1, 2, 3]), "concat_dim= with 'lat'"),
+    "another size": (lambda ds: ds.isel(lat=slice(3)), "shape .*concat_dim= with 'lat'"),
     "a name that is taken": (lambda ds: ds.assign(tas=ds.v), "it has 'tas' and 'v', which would be one"),
     "the same days": (lambda ds: coordinate(ds, "time", [1, 2]), "overlap='first'"),
 }  # fmt: skip

@@ -38,6 +38,7 @@ TOLD = {
     "times counted in other units": {
         ("time units", "time", "'hours since 1999-12-31' instead of 'days since 2000-01-01'")
     },
+    "a calendar of the same days": {("calendar", "time", "'proleptic_gregorian' instead of 'standard'")},
     "times in no order": {("order", "time", "reversed")},
     "coordinates of another type": {("coordinate type", "lat", "float32 instead of float64")},
     "float noise in coordinates": {("noise", "lat", "up to 3.55e-15 apart")},
@@ -53,8 +54,8 @@ TAKERS = {
     "other units": ("convert_units", "units"),
     "a variable less": ("missing",),
     "coordinates that differ a little": ("tolerance",),
-    "another grid": (),
-    "another size": (),
+    "another grid": ("concat_dim",),
+    "another size": ("concat_dim",),
     "a name that is taken": ("rename",),
     "the same days": ("overlap",),
 }
@@ -173,7 +174,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     (tmp_path / "1.nc").write_text("nonsense")
     (tmp_path / "2.nc").write_bytes(b"")
     report = intarsia.lint(tmp_path / "*.nc", concat_dim="time")
-    assert [each.options for each in report.drifts if each.refused] == [(), ()]
+    assert [each.options for each in report.drifts if each.refused] == [("parser",), ()]
     for option in ("dry_run", "message"):
         with pytest.raises(TypeError, match=f"takes no {option}"):
             intarsia.lint(tmp_path / "*.nc", **{option: True})

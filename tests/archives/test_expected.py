@@ -37,6 +37,28 @@ def test_two_calendars_are_refused_by_name_and_the_others_taken(tmp_path):
         intarsia.ingest(tmp_path / "2.nc", report.repository, concat_dim="time")
 
 
+@pytest.mark.filterwarnings("ignore::xarray.SerializationWarning")
+def test_calendars_that_agree_on_the_days_of_files_are_one(tmp_path):
+    """As xarray has it: the days are the same, whatever they are counted from."""
+    for i, (calendar, units, number) in enumerate((
+        ("standard", "days since 2000-01-01", 0),
+        ("proleptic_gregorian", "days since 2000-01-01", 1),
+        ("proleptic_gregorian", "days since 0001-01-01", 730121),  # where the calendars differ by two days
+        ("proleptic_gregorian", "days since 2000-01-01", -200_000),
+    )):  # fmt: skip
+        write(tmp_path / f"{i}.nc", number, {"units": units, "calendar": calendar}, x=("f4", i, {}))
+    repo = "memory://"
+    for i in (1, 0, 2):
+        report = intarsia.ingest(tmp_path / f"{i}.nc", repo, concat_dim="time")
+        repo = report.repository
+    whole = intarsia.ingest([tmp_path / f"{i}.nc" for i in range(3)], "memory://", concat_dim="time")
+    expected = xr.concat([xr.open_dataset(tmp_path / f"{i}.nc") for i in range(3)], "time")
+    for each in (report, whole):
+        xr.testing.assert_equal(xr.open_dataset(each.repository, engine="intarsia").load(), expected)
+    with pytest.raises(IngestError, match=r"3\.nc: .* and 'standard': .* these differ before 1582-10-15"):
+        intarsia.ingest(tmp_path / "3.nc", whole.repository, concat_dim="time")
+
+
 def test_a_grid_mapping_is_kept_for_its_attributes_whatever_its_value(tmp_path):
     for i in range(3):
         crs = {"grid_mapping_name": "latitude_longitude", "earth_radius": 6371229.0 + (i == 2)}

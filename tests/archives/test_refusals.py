@@ -1,5 +1,7 @@
 """Inputs that broke ingest once: taken, or refused in words that name the file; never a bare exception."""
 
+import re
+
 import netCDF4
 import numpy as np
 import pytest
@@ -30,6 +32,13 @@ def test_if_every_file_is_refused_nothing_happens(tmp_path):
             tmp_path / "*.nc", tmp_path / "r", concat_dim="time", errors="skip", **options
         )
         assert report.summary == "nothing to do: 2 failed"
+    (tmp_path / "a.nc").write_bytes(b"nonsense, too")
+    report = intarsia.lint(tmp_path / "*.nc")  # which looks for dimensions first
+    for file in report.failed:
+        assert re.search(r"none of HDF5, .*: it starts with b'nonsense' \(parser= takes other", file.reason)
+    with pytest.raises(IngestError, match="2 of 2 files cannot be taken") as caught:
+        intarsia.ingest(tmp_path / "*.nc", tmp_path / "r", concat_dim="time")
+    assert "takes the others" not in str(caught.value)
     assert not (tmp_path / "r").exists()
 
 

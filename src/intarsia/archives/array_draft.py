@@ -12,8 +12,9 @@ import numpy as np
 
 from intarsia.archives.cf import PACKING, Decoding, clean
 from intarsia.archives.encodings import ChunkSet, chunk_sets_of
-from intarsia.archives.expected import Expected, Rules, widened
+from intarsia.archives.expected import Expected, Rules
 from intarsia.archives.places import Span, through
+from intarsia.archives.value_types import widened
 from intarsia.array.box import Box, chunk_grid
 from intarsia.array.values import is_nullable, values_dtype
 from intarsia.errors import IngestError

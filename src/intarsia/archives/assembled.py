@@ -146,7 +146,7 @@ def spread(
 
     Along several dimensions nobody knows which of them a scalar belongs to: there it stays left out.
     """
-    if len(dims) > 1:
+    if len(dims) != 1:
         return
     (dim,) = dims
     names = {name for name in dropped if any(_is_scalar(file.variables.get(name)) for file in files)}

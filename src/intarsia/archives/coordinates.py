@@ -27,6 +27,11 @@ STANDARD = "standard"
 SAME_CALENDARS = {"gregorian": STANDARD, "365_day": "noleap", "366_day": "all_leap"}
 """Calendars that CF knows under two names."""
 
+MODERN = frozenset((STANDARD, "proleptic_gregorian"))
+"""Calendars that agree on every day since the reform of the calendar."""
+
+REFORM = np.datetime64("1582-10-15", "s")
+
 FINER = ("days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds")
 
 
@@ -108,25 +113,30 @@ def _encoded_alike(
         dtype = np.result_type(*unpacked)
         return [part.astype(dtype, copy=False) for part in unpacked], plain
     calendars = sorted({calendar_of(meaning) for meaning in meanings})
-    if len(calendars) > 1:
-        raise IngestError(
-            f"the coordinate {name!r} counts in the calendars {' and '.join(map(repr, calendars))}: "
-            "a dataset has one calendar"
-        )
+    mixture = (
+        f"the coordinate {name!r} counts in the calendars {_texts(calendars)}: a dataset has one calendar"
+    )
+    if not are_one(calendars):
+        raise IngestError(mixture)
     xr = extra("xarray", "xarray")
     coder = xr.coders.CFDatetimeCoder()
-    calendar = calendars[0]
+    calendar = calendar_of(meanings[0])
     flat = [
-        xr.Variable(("n",), part.reshape(-1), {"units": unit, "calendar": calendar})
-        for part, unit in zip(unpacked, units, strict=True)
+        xr.Variable(("n",), part.reshape(-1), {"units": unit, "calendar": calendar_of(meaning)})
+        for part, unit, meaning in zip(unpacked, units, meanings, strict=True)
     ]
     try:
         times = [np.asarray(coder.decode(variable).values) for variable in flat]
     except Exception as error:
         raise IngestError(
-            f"the coordinate {name!r} counts {_texts(set(units))}, and these cannot be compared: {error}"
+            f"the coordinate {name!r} counts {_texts(set(units))}, and these cannot be compared: "
+            f"{str(error).split('. Try ')[0]}"
         ) from error
     everything = np.concatenate(times)
+    if len(calendars) > 1 and (
+        everything.dtype.kind != "M" or bool((everything.astype("M8[s]") < REFORM).any())
+    ):
+        raise IngestError(f"{mixture}, and these differ before {REFORM.astype('M8[D]')}")
     step, epoch = units[0].split(" since ", 1)
     for candidate in _finer(step):
         unit = f"{candidate} since {epoch}"
@@ -150,6 +160,16 @@ def calendar_of(meaning: Mapping[str, Any]) -> str:
     """The calendar that attributes name, under one name for each."""
     name = str(meaning.get("calendar", STANDARD)).lower()
     return SAME_CALENDARS.get(name, name)
+
+
+def are_one(calendars: Iterable[str]) -> bool:
+    """Whether times in these calendars may be the same: they are one, or agree since the reform.
+
+    >>> are_one(["standard", "proleptic_gregorian"]), are_one(["standard", "noleap"])
+    (True, False)
+    """
+    named = set(calendars)
+    return len(named) == 1 or named <= MODERN
 
 
 def _finer(step: str) -> list[str]:

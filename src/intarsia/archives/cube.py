@@ -67,6 +67,9 @@ class Cube:
     variables: list[str]
     """What the last axis of the claims counts."""
 
+    before: RegionTable
+    """What files show that stay, on the axes as they will be, before new ones come."""
+
     gone: RegionTable
     """What files showed that are replaced, on the axes as they will be."""
 
@@ -112,7 +115,13 @@ class Cube:
             if each.number in self.claims.cut and variable in each.file.variables
         ]
         number = self.variables.index(variable)
-        return [box for winner in winners for box in self.claims.boxes(winner, number)]
+        start, stop = self.before.start, self.before.stop
+        return [
+            box
+            for winner in winners
+            for box in self.claims.boxes(winner, number)
+            if bool(((start < (*box.stop, number + 1)) & (stop > (*box.start, number))).all(axis=1).any())
+        ]
 
     def ledger(self, old: Ledger) -> Ledger:
         """The sources, as they will be; members are filled in by whoever writes."""
@@ -351,7 +360,7 @@ def _settle(
     settlement = settled(stays, new, rules.overlap, moments)
     settlement.cut |= cut
     placed.sort(key=lambda each: tuple(min(span.start for span in one) for one in each.spans))
-    return Cube(axes, placed, settlement, names, free, kept)
+    return Cube(axes, placed, settlement, names, stays, free, kept)
 
 
 def _overlap_text(file: ParsedFile, overlap: Overlap, cube: Cube, ledger: Ledger) -> str:
@@ -368,7 +377,9 @@ def _overlap_text(file: ParsedFile, overlap: Overlap, cube: Cube, ledger: Ledger
         table = cube.claims.table
         low, high = int(table.start[rows, k].min()), int(table.stop[rows, k].max())
         theirs.append(axis.text(Span(low, high - low)))
+    same = len(mine) == 1 and mine[0] == f"{cube.axes[0].dim} {theirs[0]}"
     return (
         f"its {', '.join(mine)} overlaps that of {url} ({', '.join(theirs)}; "
-        "overlap='first', 'last' or 'newest' says which of them is shown)"
+        "overlap='first', 'last' or 'newest' says which of them is shown"
+        f"{', order_by= names a variable to go by instead' if same else ''})"
     )

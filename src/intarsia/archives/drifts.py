@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.coordinates import counts_time, same_values
+from intarsia.archives.coordinates import calendar_of, counts_time, same_values
 from intarsia.listing import table_text, terminal_width
 
 if TYPE_CHECKING:
@@ -245,6 +245,11 @@ def _coordinates(
             own, other = (str(attrs.get("units", "")) for attrs in (variable.attrs, draft.joined[name].attrs))
             if own != other and counts_time(variable.attrs):
                 notes.note("time units", name, f"{own!r} instead of {other!r}", "counted alike", file.url)
+            own, other = (calendar_of(attrs) for attrs in (variable.attrs, draft.joined[name].attrs))
+            if own != other and counts_time(variable.attrs):
+                notes.note(
+                    "calendar", name, f"{own!r} instead of {other!r}", "the days are the same", file.url
+                )
         elif variable.role == "static" and variable.values is not None and variable.dims == (name,):
             if name not in references:
                 references[name] = dataset.values(name) if name in dataset.plain else variable.values

@@ -11,12 +11,13 @@ import numpy as np
 
 from intarsia.archives.cf import Decoding, clean
 from intarsia.archives.combined_attrs import Combining
-from intarsia.archives.coordinates import calendar_of, counts_time, same_values
+from intarsia.archives.coordinates import are_one, calendar_of, counts_time, same_values
 from intarsia.archives.cube import PlacingRules
 from intarsia.archives.drift import MOST_SPANS, brought, close, difference, is_longitude, located
 from intarsia.archives.parsed import is_grid_mapping
 from intarsia.archives.places import spans
 from intarsia.archives.units import conversion, convert_coordinate, units_of
+from intarsia.archives.value_types import type_problem
 from intarsia.array.values import is_nullable, values_dtype
 from intarsia.errors import IngestError
 
@@ -269,7 +270,7 @@ class Expected:
             if variable.role == "joined" and counts_time(variable.attrs) and name in self.calendars:
                 calendar, source = self.calendars[name]
                 own = calendar_of(variable.attrs)
-                if own != calendar:
+                if not are_one((own, calendar)):
                     return (
                         f"its {name!r} counts in the calendar {own!r}, that of {source} in {calendar!r}: "
                         "a dataset has one calendar"
@@ -310,6 +311,8 @@ class Expected:
                 if own != known.units:
                     words += f"; its units are {own!r} instead of {known.units!r}"
                     words += "" if self.rules.convert_units else " (convert_units=True converts them)"
+                if "=" not in words and name in axes:
+                    words += f" (concat_dim= with {name!r} in it makes it an axis along which files follow)"
                 return f"its {name!r} is not that of {known.source}: {words}"
             self.dropped[name] = (
                 f"it has no dimension {self._along()}, and differs between {known.source} and {file.url}"
@@ -362,25 +365,13 @@ class Expected:
                 return f"{words}: {error}"
             self.conversions.setdefault(file.url, {})[name] = change
         self.kinds[name] = decoding.values
-        return self._type(name, decoding.values, known)
-
-    def _type(self, name: str, values: np.dtype[Any], known: ExpectedVariable) -> str:
-        """What is wrong with the type of a file's values: numbers of any type go together, and only they."""
-        held = known.dtype or known.seen
-        if held is None or np.can_cast(values, held, "safe") and values.kind in "iuf" and held.kind in "iuf":
-            return ""
-        if values != held and (values.kind not in "iuf" or held.kind not in "iuf"):
-            return (
-                f"{name!r} has values of type {_kind(values)}, but {known.source} has {_kind(held)}, and "
-                f"these do not go together (rename={{{name!r}: …}} makes it another variable)"
-            )
-        fixed = known.dtype is not None and (known.is_declared or known.nulls)
-        if fixed and name not in self.rules.dtypes and values != held:
-            return (
-                f"{name!r} has values of type {values}, which {held} of {known.source} cannot "
-                f"hold without loss (dtype={{{name!r}: {str(held)!r}}} rounds them)"
-            )
-        return ""
+        if name in self.rules.dtypes and decoding.values.kind in "iuf":
+            return ""  # they are rounded
+        held, fixed = (
+            known.dtype or known.seen,
+            known.is_declared or (known.nulls and known.dtype is not None),
+        )
+        return type_problem(name, decoding.values, held, known.source, fixed=fixed)
 
     def _fits(self, variable: ParsedVariable, known: ExpectedVariable) -> bool:
         """Whether a variable has the same axes, in any order; those of length 1 may come and go."""
@@ -417,25 +408,6 @@ class Expected:
                 self.units.setdefault(name, (units_of(variable.attrs), file.url))
                 if counts_time(variable.attrs):
                     self.calendars.setdefault(name, (calendar_of(variable.attrs), file.url))
-
-
-def widened(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
-    """The type of numbers that holds `dtype` and all `arriving`, as NumPy and xarray choose it, if it is wider.
-
-    >>> widened(np.dtype("f4"), [np.dtype("f8")]), widened(np.dtype("f8"), [np.dtype("f4")])
-    (dtype('float64'), None)
-    >>> widened(np.dtype("u1"), [np.dtype("i2")]), widened(np.dtype("i4"), [np.dtype("f4")])
-    (dtype('int16'), dtype('float64'))
-    """
-    held = [dtype, *arriving]
-    if any(each.kind not in "iuf" for each in held):
-        return None
-    common = np.result_type(*held)
-    return None if common == dtype else common
-
-
-def _kind(dtype: np.dtype[Any]) -> str:
-    return "text" if isinstance(dtype, np.dtypes.StringDType) else str(dtype)
 
 
 def _axes(dims: Iterable[str], shape: Iterable[int]) -> str:

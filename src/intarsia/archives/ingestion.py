@@ -109,10 +109,11 @@ def ingest(
     adds those that begin later, and those of named files that are there already. `replace=True` takes files
     again that changed. With `nulls=True` missing values are null instead of NaN, and integers stay
     integers. `coordinate` gives the coordinate of a file, from its URL; where it gives None, the file's own
-    stays. `order_by` names another variable whose values are the coordinate, for files that count no time.
-    `convert_units=True` converts units that differ by a factor and an offset (°C and K, hPa and Pa) to those of the first file, on
-    reading; `units="ignore"` takes the numbers as they are. `combine_attrs` says what becomes of attributes
-    in which files differ, by xarray's words: unless told otherwise, those of the first file stay.
+    stays. `order_by` names another variable, whose values take the place of the coordinate.
+    `convert_units=True` converts units that differ by a factor and an offset (°C and K, hPa and Pa) to those
+    of the first file, on reading; `units="ignore"` takes the numbers as they are. `combine_attrs` says what
+    becomes of attributes in which files differ, by xarray's words: unless told otherwise, those of the first
+    file stay.
 
     Files may make a cube: name several dimensions, or let `combine="by_coords"` find those whose coordinates
     differ between files. Every file goes where its coordinates say; what no file has is missing. A file that
@@ -152,7 +153,9 @@ def ingest(
     names = tuple((rename or {}).items())
     want = Want(along, chosen, (*load, *asked), names, source_group.strip("/"), preprocess)
     if coordinate is not None and (len(along) != 1 or along[0] in told):
-        raise IngestError("coordinate= is for one dimension that nothing else tells: dims={'name': …} says which")
+        raise IngestError(
+            "coordinate= is for one dimension that nothing else tells: dims={'name': …} says which"
+        )
     for name, value, allowed in (
         ("copy", copy, ("needed", "all", "never")),
         ("errors", errors, ("raise", "skip")),
@@ -359,6 +362,9 @@ class Ingestion:
             return
         found = list(results)
         files = [each for each in found if isinstance(each, ParsedFile)]
+        if not files:  # what is wrong with each is all that can be said
+            yield from found
+            return
         dims = self._known_dims() or differing(files, self.rules.placing.tolerance, self.rules.convert_units)
         if not dims:
             raise IngestError(
@@ -593,8 +599,8 @@ class Ingestion:
                 f"{len(listed)} of {len(self.urls)} files cannot be taken, and nothing of their batch was "
                 f"written; the {self.before} before it are committed:"
             )
-        tail = "errors='skip' takes the others"
-        raise IngestError("\n  ".join([head, *listed[:SHOWN_PROBLEMS], *more, tail]))
+        tail = ["errors='skip' takes the others"] if len(listed) < len(self.urls) else []
+        raise IngestError("\n  ".join([head, *listed[:SHOWN_PROBLEMS], *more, *tail]))
 
     def _report(
         self, draft: Draft, dataset: Dataset, unchanged: set[str], repo: icechunk.Repository | None

@@ -70,7 +70,7 @@ def format_of(url: str, sources: Sources, parser: Any = None, group: str = "") -
     with sources.reader(url) as reader:
         head = reader.read(8)
         if not head:
-            raise ValueError("the file is empty")
+            raise IngestError("the file is empty")
         for start in USER_BLOCKS:
             reader.seek(start)
             if reader.read(8) == HDF5_MAGIC:
@@ -81,8 +81,9 @@ def format_of(url: str, sources: Sources, parser: Any = None, group: str = "") -
         return VirtualFormat("tiff", TIFFParser(sources), group)
     if head.lstrip()[:1] == b"{":
         return VirtualFormat("kerchunk", _virtualizarr("KerchunkJSONParser"), group)
-    raise ValueError(
-        f"it is none of HDF5, NetCDF, Zarr, N5, TIFF and kerchunk references (it starts with {head!r})"
+    raise IngestError(
+        f"it is none of HDF5, NetCDF, Zarr, N5, TIFF and kerchunk references: it starts with {head!r} "
+        "(parser= takes other formats)"
     )
 
 
@@ -113,7 +114,7 @@ def _format_of_directory(url: str, names: list[str], sources: Sources, group: st
         document = json.loads(sources.get(f"{url.rstrip('/')}/{N5_ATTRIBUTES}"))
         if is_n5(document):
             return VirtualFormat("n5", N5Parser(sources), group)
-    raise ValueError(f"the directory is neither Zarr nor N5 (it holds {', '.join(names[:6])})")
+    raise IngestError(f"the directory is neither Zarr nor N5 (it holds {', '.join(names[:6])})")
 
 
 def _format_for(parser: Any, group: str) -> Format:

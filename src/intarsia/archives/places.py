@@ -184,8 +184,9 @@ class GrownAxis:
     def text(self, span: Span) -> str:
         """Steps as people write them."""
         if self.values is None:
-            return f"{span.start} … {span.stop - 1}"
-        return " … ".join(labels(self.values[[span.start, span.stop - 1]], self.attrs))
+            return " … ".join(dict.fromkeys((str(span.start), str(span.stop - 1))))
+        ends = labels(self.values[[span.start, span.stop - 1]], self.attrs)
+        return " … ".join(dict.fromkeys(ends))
 
 
 def uncovered(length: int, starts: Ints, stops: Ints) -> list[tuple[int, int]]:

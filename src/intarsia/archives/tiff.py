@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from intarsia._compat import tiff_parser
 from intarsia.archives.locations import Sources
+from intarsia.errors import IngestError
 from intarsia.extras import extra
 
 BITS_PER_SAMPLE = 258
@@ -43,7 +44,7 @@ class _Header:
             self._file.seek(at)
             data = self._file.read(count * width)
         if len(data) < count * width:
-            raise ValueError(f"the file is truncated: its header goes on at byte {at}, which is not there")
+            raise IngestError(f"the file is truncated: its header goes on at byte {at}, which is not there")
         letter = {2: "H", 4: "I", 8: "Q"}[width]
         return struct.unpack(f"{self._order}{count}{letter}", data)
 
@@ -53,7 +54,7 @@ class _Header:
         seen: set[int] = set()
         while at:
             if at in seen:
-                raise ValueError(f"its list of images is a circle: after {len(seen)} it begins again")
+                raise IngestError(f"its list of images is a circle: after {len(seen)} it begins again")
             head = 8 if self._is_big else 2
             tags = self._number(at, head)
             if not seen:
@@ -72,7 +73,7 @@ class _Header:
             bits = {1}  # as the specification has it
         if len(bits) > 1 or not bits <= WHOLE_BITS:
             listed = " and ".join(map(str, sorted(bits)))
-            raise ValueError(f"its samples have {listed} bits; what can be read are 8, 16, 32 or 64 for all")
+            raise IngestError(f"its samples have {listed} bits; what can be read are 8, 16, 32 or 64 for all")
 
 
 class TIFFParser:

@@ -281,7 +281,7 @@ class N5Parser:
                 if inner is not None and inner.keys() >= N5_NEEDED:
                     arrays[name] = self._array(f"{url}/{quote(name)}", inner)
         if not arrays:
-            raise ValueError("it holds no N5 dataset")
+            raise IngestError("it holds no N5 dataset")
         return manifests.ManifestStore(group=manifests.ManifestGroup(arrays=arrays), registry=registry)
 
     def _attributes(self, url: str) -> dict[str, Any] | None:
@@ -338,15 +338,15 @@ class _NetCDF3Header:
         file.seek(0)
         magic = file.read(4)
         if len(magic) < 4 or magic[:3] != b"CDF" or magic[3] not in (1, 2, 5):
-            raise ValueError(f"not a NetCDF classic file: it starts with {magic!r}")
+            raise IngestError(f"not a NetCDF classic file: it starts with {magic!r}")
         self._file, self._version = file, magic[3]
 
     def bytes(self, count: int) -> bytes:
         if not 0 <= count <= NETCDF3_MOST_BYTES:
-            raise ValueError(f"the header is damaged: a field of {count} bytes")
+            raise IngestError(f"the header is damaged: a field of {count} bytes")
         data = self._file.read(count)
         if len(data) < count:
-            raise ValueError(f"the header is truncated: {count} bytes expected, {len(data)} there")
+            raise IngestError(f"the header is truncated: {count} bytes expected, {len(data)} there")
         self._file.read(-count % 4)
         return data
 
@@ -365,7 +365,7 @@ class _NetCDF3Header:
     def entries(self, tag: int) -> range:
         own, count = self.number(4), self.count()
         if own not in (0, tag) or (own == 0 and count):
-            raise ValueError(f"the header is damaged: list {tag} expected, {own} found")
+            raise IngestError(f"the header is damaged: list {tag} expected, {own} found")
         return range(count)
 
     def attributes(self) -> dict[str, Any]:
@@ -373,7 +373,7 @@ class _NetCDF3Header:
         for _ in self.entries(NETCDF3_ATTRIBUTES):
             name, kind = self.name(), self.number(4)
             if kind not in NETCDF3_TYPES:
-                raise ValueError(f"the attribute {name!r} has the unknown type {kind}")
+                raise IngestError(f"the attribute {name!r} has the unknown type {kind}")
             dtype = np.dtype(NETCDF3_TYPES[kind])
             count = self.count()
             data = self.bytes(count * dtype.itemsize)

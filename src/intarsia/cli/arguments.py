@@ -2,19 +2,18 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from intarsia.archives import from_attribute, from_name
 from intarsia.cli.verb import CommandError
 from intarsia.codecs import parse_codecs
 
 if TYPE_CHECKING:
-    from intarsia.archives.parsed import ParsedFile
+    pass
 
 VERSION = "Store and version"
 """Heading of the options that say how the store is reached, and which version is meant."""
@@ -149,9 +148,6 @@ class Reading(Changing):
     snapshot: Snapshot = None
     as_of: AsOf = None
 
-
-TELLERS = "name:REGEX, date:FORMAT:REGEX or attribute:NAME"
-"""Where the coordinate of a file may stand."""
 
 INTEGER = re.compile(r"[+-]?\d+\Z")
 
@@ -358,57 +354,3 @@ def parse_pairs(texts: Sequence[str], what: str) -> dict[str, str]:
             raise CommandError(f"{what}: {text!r} is not of the form NAME=…")
         pairs[key] = value
     return pairs
-
-
-def parse_dims(texts: Sequence[str]) -> "dict[str, Callable[[ParsedFile], Any]] | None":
-    r"""Dimensions that are not in the files, and where their coordinates stand.
-
-    >>> parse_dims([r"run=name:_r(\d+)_", "member=attribute:realization"])
-    {'run': from_name(pattern='_r(\\d+)_', date=None), 'member': from_attribute(name='realization')}
-    >>> parse_dims([r"start=date:%Y%m%d:\d{8}"])
-    {'start': from_name(pattern='\\d{8}', date='%Y%m%d')}
-    """
-    return {name: parse_teller(where, "dim") for name, where in parse_pairs(texts, "dim").items()} or None
-
-
-def parse_teller(text: str, what: str) -> "Callable[[ParsedFile], Any]":
-    kind, _, rest = text.partition(":")
-    date, _, pattern = rest.partition(":") if kind == "date" else ("", "", rest)
-    if kind == "attribute" and rest:
-        return from_attribute(rest)
-    if kind not in ("name", "date") or not pattern or (kind == "date" and not date):
-        raise CommandError(f"{what}: {text!r} is none of {TELLERS}")
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise CommandError(f"{what}: {pattern!r} is no regular expression: {error}") from None
-    return from_name(pattern, date or None)
-
-
-def parse_stacks(texts: Sequence[str]) -> dict[str, tuple[str, Any]]:
-    """Variables that become one array; by number or by name.
-
-    >>> parse_stacks(["CMI=band:1=CMI_C01,2=CMI_C02", "D=kind:a,b"])
-    {'CMI': ('band', {1: 'CMI_C01', 2: 'CMI_C02'}), 'D': ('kind', ['a', 'b'])}
-    """
-    stacks: dict[str, tuple[str, Any]] = {}
-    for array, text in parse_pairs(texts, "stack").items():
-        dim, colon, listed = text.partition(":")
-        names = [name.strip() for name in listed.split(",") if name.strip()]
-        if not colon or not dim or not names:
-            raise CommandError(f"stack: {array}={text} is not of the form ARRAY=DIM:NAME,NAME…")
-        if any("=" in name for name in names):
-            numbered = parse_pairs(names, "stack")
-            stacks[array] = dim, {_label(label): name for label, name in numbered.items()}
-        else:
-            stacks[array] = dim, names
-    return stacks
-
-
-def _label(text: str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

@@ -1,0 +1,141 @@
+"""What becomes of one real file; as a program it reads paths, and writes outcomes as JSON.
+
+It is run as one, because the libraries that others read files with crash on some of them.
+"""
+
+import json
+import re
+import sys
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import tifffile
+import xarray as xr
+
+import intarsia
+from intarsia.errors import IngestError
+
+PROGRAMMERS_WORDS = re.compile(r"\b(Key|Index|Attribute|Type|Assertion|Recursion|Unbound\w*)Error\b")
+ENGINES = ({}, {"engine": "h5netcdf", "phony_dims": "access"}, {"engine": "scipy"}, {"engine": "zarr"})
+ALONE = "alone "
+"""Before the path of a file that others crash on: it is not compared."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    path: str
+    kind: str
+    """`equal`, `alone` (nobody else reads it), `refused`, `wrong`, `bare`, or `crash`."""
+
+    words: str
+
+
+def as_others_read(path):
+    """What xarray reads, or tifffile of a picture; None if nobody can."""
+    if path.suffix.lower() in (".tif", ".tiff"):
+        try:
+            with tifffile.TiffFile(path) as file:
+                page = file.pages[0]
+                axes, values = page.axes, page.asarray()
+        except Exception:
+            return None
+        names = {"Y": "y", "X": "x", "S": "band", "C": "band"}
+        if not set(axes) <= set(names):
+            return None
+        return xr.Dataset({"0": ([names[axis] for axis in axes], values)})
+    for options in ENGINES:
+        try:
+            return xr.open_dataset(path, decode_times=False, **options).load()
+        except Exception:
+            continue
+    return None
+
+
+def dimension_of(dataset):
+    """A dimension to go along: one that is unlimited, or the first one; a new one where there is none."""
+    if dataset is None or not dataset.sizes:
+        return "step"
+    unlimited = sorted(dataset.encoding.get("unlimited_dims", ()))
+    longest = [dim for dim in dataset.sizes if dataset.sizes[dim]]
+    return next(iter([*(dim for dim in unlimited if dataset.sizes.get(dim)), *longest, "step"]))
+
+
+def differences(ours, theirs, dim, left_out):
+    """Variables that are not what others read."""
+    order = slice(None)
+    if dim in theirs.variables and theirs[dim].ndim == 1:  # an axis is put in order
+        order = np.argsort(theirs[dim].values, kind="stable")
+        if len(order) > 1 and dim in ours and ours[dim].values[0] > ours[dim].values[-1]:
+            order = order[::-1]
+    for name in theirs.variables:
+        expected = theirs[name]
+        if name in left_out:
+            continue
+        if name not in ours.variables:
+            yield f"{name} is missing"
+            continue
+        if dim in expected.dims:
+            expected = expected.isel({dim: order})
+        actual = ours[name]
+        if dim not in expected.dims and dim in actual.dims:
+            actual = actual.isel({dim: 0})
+        if set(actual.dims) != set(expected.dims):
+            yield f"{name} has the axes {actual.dims} instead of {expected.dims}"
+            continue
+        a, b = actual.transpose(*expected.dims).values, expected.values
+        if a.shape != b.shape:
+            yield f"{name} has the shape {a.shape} instead of {b.shape}"
+        elif not same(a, b):
+            yield f"{name} has other values"
+
+
+def same(a, b):
+    """Whether values are equal, but for the last bits of what was unpacked."""
+    if a.dtype.kind == "c" and b.dtype.names:  # netCDF4 makes no complex numbers of pairs
+        b = b[b.dtype.names[0]] + 1j * b[b.dtype.names[1]]
+    if a.dtype.kind in "TOSU" or b.dtype.kind in "TOSU":
+        # texts have no missing value; xarray has NaN there
+        return all(theirs in ("nan", ours) for ours, theirs in zip(text(a), text(b), strict=True))
+    if a.dtype.kind in "fc" or b.dtype.kind in "fc":
+        return np.allclose(a, b, rtol=1e-6, atol=0, equal_nan=True)
+    return np.array_equal(a, b)
+
+
+def text(values):
+    return [each.decode() if isinstance(each, bytes) else str(each) for each in values.ravel().tolist()]
+
+
+def tried(path, *, alone=False):
+    """What becomes of one file."""
+    theirs = None if alone else as_others_read(path)
+    dim = dimension_of(theirs)
+    try:
+        report = intarsia.ingest(path, "memory://", concat_dim=dim, errors="skip")
+        if report.failed:
+            words = report.failed[0].reason
+            return Outcome(str(path), "bare" if PROGRAMMERS_WORDS.search(words) else "refused", words)
+        ours = xr.open_dataset(report.repository, engine="intarsia", decode_times=False).load()
+    except IngestError as error:
+        return Outcome(str(path), "refused", str(error))
+    except Exception as error:
+        return Outcome(str(path), "bare", f"{type(error).__name__}: {error}")
+    if theirs is None:
+        return Outcome(str(path), "alone", "nobody else reads it")
+    wrong = list(differences(ours, theirs, dim, report.left_out))
+    words = "; ".join(wrong) or f"{len(ours.variables)} variables along {dim}"
+    if report.left_out:
+        words += f"; left out: {', '.join(report.left_out)}"
+    return Outcome(str(path), "wrong" if wrong else "equal", words)
+
+
+def main():
+    warnings.simplefilter("ignore")  # of parsers and of those who are compared with
+    for line in sys.stdin:
+        path = Path(line.rstrip("\n").removeprefix(ALONE))
+        print(json.dumps(asdict(tried(path, alone=line.startswith(ALONE)))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
