@@ -82,6 +82,18 @@ def test_units_attributes_and_variables_that_differ_and_a_schema(tmp_path):
     assert said["summary"] == "1 extended, 2 unchanged"
 
 
+def test_another_variable_gives_the_order(tmp_path):
+    for i in range(3):
+        ds = xr.Dataset({"v": (("t", "x"), [[1.0 * i]]), "kt": ((), 9 - i)}, {"t": [0.0]})
+        ds.to_netcdf(tmp_path / f"{i}.nc")
+    assert "order_by=" in failure("ingest", tmp_path / "a", tmp_path / "*.nc", "--concat-dim", "t", code=4)
+    succeed("ingest", tmp_path / "a", tmp_path / "*.nc", "--concat-dim", "t", "--order-by", "kt")
+    succeed("ingest", tmp_path / "b", tmp_path / "*.nc", "--dim", "t=variable:kt")
+    for store in ("a", "b"):
+        read = document("read", tmp_path / store, "v", ":, 0", "--allow", "all")
+        assert read["values"] == [2, 1, 0]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -92,6 +104,7 @@ def test_units_attributes_and_variables_that_differ_and_a_schema(tmp_path):
         ("--stack", "b=band"),
         ("--rename", "width"),
         ("--coordinate", "attribute:x"),
+        ("--coordinate", "variable:x"),
         ("--dtype", "f4"),
     ],
     ids=" ".join,
@@ -119,7 +132,7 @@ def test_lint_tells_runs_and_drifts_and_ends_with_1_if_a_file_is_refused(tmp_pat
     assert run("lint", folder / "*.nc", "--overlap", "last").code == 0
     ran = run("lint", folder / "*.nc", "--json")
     assert ran.code == 1
-    assert '"options": ["overlap"]' in ran.out
+    assert '"options": ["overlap", "order_by"]' in ran.out
     assert not (tmp_path / "store").exists()
 
 

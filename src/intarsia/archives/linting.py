@@ -31,7 +31,7 @@ def lint(files: str | os.PathLike[str] | Iterable[Any], repo: Any = None, **opti
     >>> [(drift.kind, drift.variable, drift.what) for drift in report.drifts if not drift.refused]
     [('chunks', 'sst', '1x3 instead of 1x4')]
     >>> [drift.options for drift in report.drifts if drift.refused]
-    [('overlap',)]
+    [('overlap', 'order_by')]
     """
     for name in ("dry_run", "message"):
         if name in options:
