@@ -339,3 +339,21 @@ def test_a_phony_dimension_holds_what_has_its_size(tmp_path, first, second):
     opened = xr.open_dataset(report.repository, engine="intarsia")
     assert opened["b"].values.tolist() == [*range(first), *range(100, 100 + first)]
     assert opened["c"].values.tolist() == [*range(second)]
+
+
+def test_a_type_that_h5py_does_not_know_spoils_no_other_variable(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["v"] = np.arange(3.0)
+        space = h5py.h5s.create_simple((3,))
+        h5py.h5d.create(file.id, b"moments", h5py.h5t.UNIX_D32LE, space)
+    report = intarsia.ingest(tmp_path / "a.h5", "memory://", concat_dim="n")
+    assert "h5py cannot read its type" in report.left_out["moments"]
+    assert intarsia.open(report.repository, "v")[...].tolist() == [[0, 1, 2]]
+
+
+def test_a_file_without_variables_is_refused_in_words(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.attrs["title"] = "nothing"
+        file["x"] = 1.0
+    with pytest.raises(IngestError, match=r"a\.h5: it has no variable that could go along 'n'"):
+        intarsia.ingest(tmp_path / "a.h5", "memory://", concat_dim="n")

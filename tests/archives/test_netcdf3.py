@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.archives.virtual import netcdf3_attributes
+from intarsia.archives.netcdf3 import netcdf3_attributes
 
 VERSIONS = ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA"]
 

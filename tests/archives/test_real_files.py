@@ -36,8 +36,8 @@ def real_files(unpacked):
             continue
         package = VERSION.sub("", path.name.removesuffix(".tar.gz")).lower().replace("_", "-")
         with tarfile.open(path) as archive:
-            archive.extractall(unpacked / package, filter="data")
-        (roots[package],) = (unpacked / package).iterdir()
+            archive.extractall(unpacked / path.name, filter="data")
+        roots[package] = next(unpacked.joinpath(path.name).glob("*/"))
     for package, root in roots.items():
         for path in sorted(root.rglob("*")):
             inside = any(parent.suffix in (".zarr", ".n5") for parent in path.relative_to(root).parents)
@@ -46,19 +46,22 @@ def real_files(unpacked):
                 yield f"{package}/{path.relative_to(root).as_posix()}".lstrip("/"), path
 
 
-def outcomes(paths):
+def outcomes(paths, folder):
     """What becomes of files; one that kills the program which reads it does not take the others with it."""
     left = [str(path) for path in paths]
     while left:
-        asked = "".join(f"{line}\n" for line in left)
-        program = subprocess.Popen(
-            [sys.executable, "-m", "tests.archives.real_files"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-        answered, _ = program.communicate(asked)
-        found = [Outcome(**json.loads(line)) for line in answered.splitlines()]
-        yield from found
-        left = left[len(found) :]
+        asked = folder / "asked"
+        asked.write_text("".join(f"{line}\n" for line in left))
+        command = [sys.executable, "-m", "tests.archives.real_files"]
+        with (
+            asked.open() as lines,
+            subprocess.Popen(
+                command, stdin=lines, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            ) as program,
+        ):
+            for answer in program.stdout:
+                yield Outcome(**json.loads(answer))
+                del left[0]
         if left and left[0].startswith(ALONE):
             yield Outcome(left.pop(0).removeprefix(ALONE), "crash", "it kills the program")
         elif left:  # perhaps it is the others who do not survive it
@@ -68,7 +71,7 @@ def outcomes(paths):
 @pytest.mark.torture
 def test_real_files_are_read_as_others_read_them_or_refused_in_words(tmp_path, capsys):
     named = dict(real_files(tmp_path))
-    found = dict(zip(named, outcomes(named.values()), strict=True))
+    found = dict(zip(named, outcomes(named.values(), tmp_path), strict=True))
     counts = collections.Counter(outcome.kind for outcome in found.values())
     with capsys.disabled():
         for name, outcome in sorted(found.items(), key=lambda item: (item[1].kind, item[0])):

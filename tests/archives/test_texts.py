@@ -140,3 +140,22 @@ def test_a_grid_mapping_of_characters_is_kept_for_its_attributes(tmp_path, kind,
         found = xr.open_dataset(report.repository, engine="intarsia")
         assert found.crs.attrs == {key: "latitude_longitude"}
         assert found.crs.dims == ()
+
+
+def test_an_axis_that_numbers_have_is_no_length_of_texts_as_in_xarray(tmp_path):
+    for i in range(2):
+        with netCDF4.Dataset(tmp_path / f"{i}.nc", "w") as file:
+            file.createDimension("time", 1)
+            file.createDimension("profile", 3)
+            file.createDimension("letters", 4)
+            file.createVariable("time", "i4", ("time",))[:] = i
+            file.createVariable("depth", "f4", ("time", "profile"))[:] = i
+            file.createVariable("flag", "S1", ("profile",))[:] = np.array([b"a", b"b", b"c"])
+            name = np.array(["Alex", "Bo", "Cy"], "S4")
+            file.createVariable("name", "S1", ("profile", "letters"))[:] = netCDF4.stringtochar(name)
+    report = intarsia.ingest(tmp_path / "*.nc", "memory://", concat_dim="time")
+    found = xr.open_dataset(report.repository, engine="intarsia")
+    theirs = xr.open_dataset(tmp_path / "0.nc")
+    for each in ("flag", "name"):
+        assert found[each].dims == theirs[each].dims == ("profile",)
+        assert found[each].values.tolist() == theirs[each].values.astype("U").tolist()

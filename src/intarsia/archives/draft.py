@@ -154,6 +154,8 @@ def _listed(names: Sequence[str]) -> str:
 def _steps_problem(file: ParsedFile, dims: Sequence[str]) -> str:
     for dim in dims:
         steps = file.steps(dim)
+        if steps == 0 and not file.lengths(dim) and not file.left_out:
+            return f"it has no variable that could go along {dim!r}"
         if steps == 0:
             left_out = "; ".join(f"{name!r}: {why}" for name, why in list(file.left_out.items())[:3])
             return f"it has no step along {dim!r}" + (f" ({left_out})" if left_out else "")

@@ -2,8 +2,7 @@
 
 VirtualiZarr gives codecs and the place of every chunk. It does not say which chunks skipped a filter, takes
 data inside the object header for "never written", and forgets whether an attribute is float32 or float64:
-these are read here, from the same open file. h5py does not say whether partial chunks skip all filters: the
-object header does.
+these are read here, from the same open file.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from intarsia._compat import virtual_parser
 from intarsia.archives.cf import FILE_MATTERS
+from intarsia.archives.object_headers import leaves_edges_bare
 from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, lacking, roles
 from intarsia.archives.texts import loaded, with_texts
 from intarsia.archives.virtual import arrays_of, parsed_variable
@@ -52,13 +51,13 @@ class HDF5:
                     name: item for name, item in group.items() if name not in self.drop and _is_variable(item)
                 }
                 datasets |= _inherited(datasets, group.name)
-                empty = [name for name, item in datasets.items() if item.shape is None]
-                full = {name: item for name, item in datasets.items() if name not in empty}
+                unread = {name: why for name, item in datasets.items() if (why := _untyped(item))}
+                full = {name: item for name, item in datasets.items() if name not in unread}
                 phony = PhonyDimensions(map(_bare_sizes, full.values()))
                 described = {name: _described(item, group.name, phony) for name, item in full.items()}
                 described = with_texts(described, want)
                 taken, left_out = roles(described, want)
-                left_out |= dict.fromkeys(empty, "it has no data space: nothing can be read from it")
+                left_out |= unread
                 variables = {}
                 storages = {}
                 for name, role in taken.items():
@@ -165,7 +164,7 @@ class _Storage:
         """Whether chunks that the end of an axis cuts off skip all filters."""
         if self.chunks is not None and self.filters:
             dataset.id.chunk_iter(self._note_mask)
-            self.bare_edges = _is_cut(dataset.shape, self.chunks) and _leaves_edges_bare(dataset, reader)
+            self.bare_edges = _is_cut(dataset.shape, self.chunks) and leaves_edges_bare(dataset, reader)
 
     def _note_mask(self, chunk: Any) -> None:
         if chunk.filter_mask:
@@ -200,53 +199,19 @@ class _Storage:
         return variable
 
 
-LAYOUT, CONTINUATION = 8, 16
-"""Types of messages in an object header."""
-
-
 def _is_cut(shape: tuple[int, ...], chunks: tuple[int, ...]) -> bool:
     return any(n % c for n, c in zip(shape, chunks, strict=True))
 
 
-def _leaves_edges_bare(dataset: Any, reader: Any) -> bool:
-    """Whether the layout of a dataset says H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS."""
-    address = extra("h5py", "virtual").h5o.get_info(dataset.id).addr
-    for kind, content in _messages(reader, dataset.file.userblock_size, address):
-        if kind == LAYOUT:  # its version, the class of the layout, flags; older versions have none
-            return content[0] >= 4 and content[1] == 2 and bool(content[2] & 1)
-    return False
-
-
-def _messages(reader: Any, base: int, address: int) -> Iterator[tuple[int, bytes]]:
-    """Type and content of every message in an object header of either version, as HDF5 specifies them."""
-
-    def read(at: int, count: int) -> bytes:
-        reader.seek(base + at)
-        data: bytes = reader.read(count)
-        return data
-
-    head = read(address, 64)
-    is_new = head[:4] == b"OHDR"
-    if is_new:
-        flags = head[5]
-        start = 6 + (16 if flags & 32 else 0) + (4 if flags & 16 else 0)  # times, limits of attributes
-        width = 1 << (flags & 3)
-        blocks = [(address + start + width, int.from_bytes(head[start : start + width], "little"))]
-        entry, skipped = Struct("<BHB"), 2 if flags & 4 else 0  # numbered in the order of creation
-    else:
-        blocks = [(address + 16, int.from_bytes(head[8:12], "little"))]
-        entry, skipped = Struct("<HHB3x"), 0
-    while blocks:
-        data, at = read(*blocks.pop(0)), 0
-        while at + entry.size <= len(data):
-            kind, length, _ = entry.unpack_from(data, at)
-            at += entry.size + skipped
-            content = data[at : at + length]
-            if kind == CONTINUATION:
-                place, size = Struct("<QQ").unpack_from(content)
-                blocks.append((place + 4, size - 8) if is_new else (place, size))  # signature, checksum
-            yield kind, content
-            at += length
+def _untyped(dataset: Any) -> str:
+    """Why nothing can be read of a dataset: it has no elements, or of a type that h5py does not know."""
+    if dataset.shape is None:
+        return "it has no data space: nothing can be read from it"
+    try:
+        dataset.dtype  # noqa: B018 - it is made when it is asked for
+    except TypeError as error:
+        return f"h5py cannot read its type: {error}"
+    return ""
 
 
 def _groups_with_variables(group: Any) -> list[str]:

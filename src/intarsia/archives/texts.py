@@ -23,10 +23,16 @@ MARKS = (ENCODING, "_FillValue", "missing_value")
 def with_texts(described: Mapping[str, Description], want: Want) -> dict[str, Description]:
     """The variables of a file, those of characters as strings: the last axis is the length of a text.
 
-    An axis along which files follow one another, or that has a coordinate, is no length: along it, every
-    character is a text.
+    An axis along which files follow one another, that has a coordinate, or that variables of another type
+    have, is no length, as in xarray: along it, every character is a text.
     """
     axes = {name for name, variable in described.items() if variable.dims == (name,)}
+    axes |= {
+        dim
+        for variable in described.values()
+        for dim in variable.dims
+        if variable.dtype.kind not in "SU" or dim != variable.dims[-1]
+    }
     axes |= set(want.in_file(described).dims)
     return {
         name: _as_texts(variable, axes) if variable.dtype.kind in "SU" else variable

@@ -86,4 +86,7 @@ class TIFFParser:
         with self.sources.reader(url) as reader:
             _Header(reader).check()
         extra("virtual_tiff", "tiff")
-        return tiff_parser()(url, registry)
+        try:
+            return tiff_parser()(url, registry)
+        except Exception as error:  # of whatever class: some are made for panics of Rust
+            raise IngestError(f"virtual_tiff cannot read it: {' '.join(str(error).split())}") from error

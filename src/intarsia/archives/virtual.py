@@ -1,23 +1,19 @@
-"""What VirtualiZarr parses: its parsers as formats, and the one place that looks inside its manifests.
-
-Two things that it does not do are here, too: N5 containers, whose every block is a file, decoded by zarr-n5's
-`n5_default`; and attributes of NetCDF classic files with their types, which its parser forgets.
-"""
+"""What VirtualiZarr parses: its parsers as formats, and the one place that looks inside its manifests."""
 
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace as with_fields
-from typing import IO, Any
-from urllib.parse import quote, unquote
+from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import zarr
-from zarr.core.metadata.v3 import ArrayV3Metadata
 
 from intarsia._compat import manifest_table, parsed_group
 from intarsia.archives.cf import decoded_fill_attribute
 from intarsia.archives.locations import FILE, Identity, Sources
+from intarsia.archives.netcdf3 import netcdf3_attributes
 from intarsia.archives.parsed import (
     ChunkRanges,
     Description,
@@ -31,7 +27,6 @@ from intarsia.archives.parsed import (
 from intarsia.archives.texts import loaded, with_texts
 from intarsia.array.box import chunk_grid
 from intarsia.errors import IngestError
-from intarsia.extras import extra
 
 # The same bytes under the name that is specified for Zarr v3, so that more readers know it. The others stay
 # as they are: zarr-python reads them without any help.
@@ -248,158 +243,3 @@ def _only(urls: np.ndarray[Any, Any]) -> str | None:
     if not urls.size:
         return ""
     return str(urls[0]) if bool((urls == urls[0]).all()) else None
-
-
-N5_ATTRIBUTES = "attributes.json"
-N5_NEEDED = {"dimensions", "blockSize", "dataType", "compression"}
-
-
-def is_n5(document: Any) -> bool:
-    """Whether an attributes.json belongs to N5."""
-    return isinstance(document, dict) and ("n5" in document or document.keys() >= N5_NEEDED)
-
-
-class N5Parser:
-    """Parses the datasets of one N5 group, or one dataset.
-
-    Axes are in N5's own order, the fastest first, as zarr-n5 gives them. Their names come from the
-    attribute `axes`, if there is one.
-    """
-
-    def __init__(self, sources: Sources) -> None:
-        self.sources = sources
-
-    def __call__(self, url: str, registry: Any) -> Any:
-        manifests = extra("virtualizarr.manifests", "virtual")
-        url = url.rstrip("/")
-        arrays = {}
-        if (document := self._attributes(url)) is not None and document.keys() >= N5_NEEDED:
-            arrays[url.rsplit("/", 1)[-1].removesuffix(".n5")] = self._array(url, document)
-        else:
-            for name in self.sources.names_in(url):
-                inner = self._attributes(f"{url}/{quote(name)}")
-                if inner is not None and inner.keys() >= N5_NEEDED:
-                    arrays[name] = self._array(f"{url}/{quote(name)}", inner)
-        if not arrays:
-            raise IngestError("it holds no N5 dataset")
-        return manifests.ManifestStore(group=manifests.ManifestGroup(arrays=arrays), registry=registry)
-
-    def _attributes(self, url: str) -> dict[str, Any] | None:
-        try:
-            document = json.loads(self.sources.get(f"{url}/{N5_ATTRIBUTES}"))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return document if isinstance(document, dict) else None
-
-    def _array(self, url: str, document: dict[str, Any]) -> Any:
-        manifests = extra("virtualizarr.manifests", "virtual")
-        axes = document.get("axes")
-        n5 = extra("zarr_n5.metadata", "n5")
-        # by way of the group: the other constructor of zarr-n5 0.3 calls itself with too few arguments
-        array = n5.N5ArrayMetadata.from_group(n5.N5GroupMetadata.from_jso(dict(document)))
-        metadata = array.to_zarr().to_dict()
-        metadata["attributes"] = {k: v for k, v in document.items() if k not in N5_NEEDED | {"n5", "axes"}}
-        ndim = len(metadata["shape"])
-        if isinstance(axes, list) and len(axes) == ndim and all(isinstance(axis, str) for axis in axes):
-            metadata["dimension_names"] = axes
-        metadata["chunk_key_encoding"] = {"name": "default", "configuration": {"separator": "."}}
-        chunk_shape = metadata["chunk_grid"]["configuration"]["chunk_shape"]
-        grid = chunk_grid(metadata["shape"], chunk_shape)
-        paths = np.full(grid, "", dtype=np.dtypes.StringDType())
-        lengths = np.zeros(grid, dtype=np.uint64)
-        store, root = self.sources.resolve(url)
-        for batch in extra("obstore", "virtual").list(store, root.rstrip("/") + "/"):
-            for meta in batch:
-                parts = meta["path"].removeprefix(root.rstrip("/") + "/").split("/")
-                if len(parts) == ndim and all(part.isdecimal() for part in parts):
-                    index = tuple(int(part) for part in parts)
-                    if all(i < n for i, n in zip(index, grid, strict=True)):
-                        paths[index] = f"{url}/{'/'.join(parts)}"
-                        lengths[index] = meta["size"]
-        manifest = manifests.ChunkManifest.from_arrays(
-            paths=paths, offsets=np.zeros(grid, dtype=np.uint64), lengths=lengths
-        )
-        return manifests.ManifestArray(metadata=ArrayV3Metadata.from_dict(metadata), chunkmanifest=manifest)
-
-
-NETCDF3_TYPES = dict(
-    enumerate(["i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8"], start=1)
-)
-NETCDF3_TEXT = 2
-NETCDF3_DIMENSIONS, NETCDF3_VARIABLES, NETCDF3_ATTRIBUTES = 10, 11, 12
-NETCDF3_MOST_BYTES = 1 << 28
-"""No header has longer names or attributes: a larger length means a damaged file."""
-
-
-class _NetCDF3Header:
-    """The big-endian header of a NetCDF classic file, read front to back; CDF-5 has wider counts."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        file.seek(0)
-        magic = file.read(4)
-        if len(magic) < 4 or magic[:3] != b"CDF" or magic[3] not in (1, 2, 5):
-            raise IngestError(f"not a NetCDF classic file: it starts with {magic!r}")
-        self._file, self._version = file, magic[3]
-
-    def bytes(self, count: int) -> bytes:
-        if not 0 <= count <= NETCDF3_MOST_BYTES:
-            raise IngestError(f"the header is damaged: a field of {count} bytes")
-        data = self._file.read(count)
-        if len(data) < count:
-            raise IngestError(f"the header is truncated: {count} bytes expected, {len(data)} there")
-        self._file.read(-count % 4)
-        return data
-
-    def number(self, width: int) -> int:
-        return int.from_bytes(self.bytes(width), "big", signed=True)
-
-    def count(self) -> int:
-        return self.number(8 if self._version == 5 else 4)
-
-    def offset(self) -> int:
-        return self.number(4 if self._version == 1 else 8)
-
-    def name(self) -> str:
-        return self.bytes(self.count()).decode("utf-8", "replace")
-
-    def entries(self, tag: int) -> range:
-        own, count = self.number(4), self.count()
-        if own not in (0, tag) or (own == 0 and count):
-            raise IngestError(f"the header is damaged: list {tag} expected, {own} found")
-        return range(count)
-
-    def attributes(self) -> dict[str, Any]:
-        attributes: dict[str, Any] = {}
-        for _ in self.entries(NETCDF3_ATTRIBUTES):
-            name, kind = self.name(), self.number(4)
-            if kind not in NETCDF3_TYPES:
-                raise IngestError(f"the attribute {name!r} has the unknown type {kind}")
-            dtype = np.dtype(NETCDF3_TYPES[kind])
-            count = self.count()
-            data = self.bytes(count * dtype.itemsize)
-            if kind == NETCDF3_TEXT:
-                attributes[name] = data.decode("utf-8", "replace").rstrip("\x00")
-                continue
-            values = np.frombuffer(data, dtype=dtype).astype(dtype.newbyteorder("="))
-            attributes[name] = values[0] if values.size == 1 else values
-        return attributes
-
-
-def netcdf3_attributes(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The attributes of the file, and those of every variable by its name."""
-    header = _NetCDF3Header(file)
-    header.count()  # number of records
-    for _ in header.entries(NETCDF3_DIMENSIONS):
-        header.name()
-        header.count()
-    whole = header.attributes()
-    variables = {}
-    for _ in header.entries(NETCDF3_VARIABLES):
-        name = header.name()
-        for _ in range(header.count()):
-            header.count()
-        variables[name] = header.attributes()
-        header.number(4)
-        header.count()
-        header.offset()
-    return whole, variables
