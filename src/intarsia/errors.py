@@ -23,6 +23,7 @@ Each class is also the built-in exception that a caller would expect, so
     ├── PackingError (ValueError)
     ├── NullsPresentError (ValueError)
     ├── NoRegionError (IndexError)
+    ├── PolicyError (ValueError)
     ├── CrossRegionWriteError (ValueError)
     ├── UnsharedStorageError (RuntimeError)
     ├── ForkedProcessError (RuntimeError)
@@ -49,7 +50,7 @@ __all__ = [
     "DataTypeError", "ForkError", "ForkedProcessError", "IngestError", "IntarsiaError", "LockTimeoutError",
     "ManifestError", "ManifestVersionError", "MemberError", "MissingExtraError", "MissingMemberError",
     "NoRegionError", "NoSlotBoundError", "NotLogicalArrayError", "NullsPresentError", "OverlapError",
-    "OverwriteError", "PackingError", "ReadError", "ReadOnlyError", "RepositoryError",
+    "OverwriteError", "PackingError", "PolicyError", "ReadError", "ReadOnlyError", "RepositoryError",
     "RepositoryNotFoundError", "ShapeError", "SlotsGoneError", "SlotsUnsupportedError",
     "UnreachableMembersError", "UnsharedStorageError", "VersionNotFoundError", "WritableSessionError",
 ]  # fmt: skip
@@ -65,6 +66,9 @@ class IntarsiaError(Exception):
     >>> issubclass(ChunkDecodeError, IntarsiaError)
     True
     """
+
+    row: int | None = None
+    """The row of the region, in the manifest's table, that could not be read, where one is to blame."""
 
 
 class CodecConfigurationError(IntarsiaError, ValueError):
@@ -218,6 +222,14 @@ class BoundsError(IntarsiaError, IndexError):
     """Bounds or an index outside the array.
 
     >>> issubclass(BoundsError, IndexError)
+    True
+    """
+
+
+class PolicyError(IntarsiaError, ValueError):
+    """A policy that says nothing that could be done.
+
+    >>> issubclass(PolicyError, ValueError)
     True
     """
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from intarsia.array.document import CONVENTIONS_KEY, MANIFEST_KEY
+from intarsia.array.document import CONVENTIONS_KEY, MANIFEST_KEY, POLICY_KEY
 
 if TYPE_CHECKING:
     from intarsia.array.logical_group import LogicalGroup
 
 
-RESERVED = frozenset((MANIFEST_KEY, CONVENTIONS_KEY))
+RESERVED = frozenset((MANIFEST_KEY, CONVENTIONS_KEY, POLICY_KEY))
 
 UNLIMITED_KEY = "intarsia_unlimited_dims"
 """Attribute of a dataset's group: the dimensions that grow."""
@@ -77,7 +77,7 @@ class Attributes(MutableMapping[str, Any]):
         changes = dict(*args, **fields)
         taken = RESERVED & changes.keys()
         if taken:
-            raise KeyError(f"the attribute {min(taken)!r} belongs to intarsia's manifest and cannot be set")
+            raise KeyError(f"the attribute {min(taken)!r} belongs to intarsia and cannot be set")
         self._logical.begin_edit()
         with self._unchanged_on_failure():
             self._logical.group = self._logical.group.update_attributes(self._all() | changes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Literal, get_args
 
 from intarsia.casting import CASTINGS, Casting
 from intarsia.codecs.decide.decisions import DecisionLike, MaskPerChunk, parse_decision
@@ -13,6 +14,10 @@ from intarsia.errors import CodecConfigurationError
 
 WINDOW_BYTES_PER_CORE = 16 << 20
 LEAST_WINDOW_BYTES = 48 << 20
+
+
+type ReplicaWrites = Literal["drop", "write"]
+"""What becomes of replicas when values are written."""
 
 
 @cache
@@ -53,6 +58,18 @@ class LogicalConfig:
     """How many bytes of decoded chunks the handle keeps, for those who read the same chunks again. Only
     chunks of a snapshot of Icechunk are kept, which nobody can change; None means none."""
 
+    layer: int | None = None
+    """The layer to read from, wherever it has something; layer 0 has the rest. None means the one that costs
+    least."""
+
+    fallback: bool = False
+    """Whether another layer may stand in for one that cannot be read; `LogicalArray.fallbacks` tells where it
+    did."""
+
+    replicas: ReplicaWrites = "drop"
+    """What a write does to the replicas of what it writes: "drop" cuts it out of them, "write" writes it
+    there, too."""
+
     decision: DecisionLike | None = field(default=None, hash=False)
     """What decides for the `conditional` codecs of members, instead of what they were made with."""
 
@@ -71,6 +88,10 @@ class LogicalConfig:
     def __post_init__(self) -> None:
         if self.casting not in CASTINGS:
             raise ValueError(f"casting is {self.casting!r}: give 'same_kind' or 'unsafe'")
+        if self.layer is not None and (type(self.layer) is not int or self.layer < 0):
+            raise ValueError(f"layer is {self.layer!r}: give the number of a layer, or None for the cheapest")
+        if self.replicas not in get_args(ReplicaWrites.__value__):
+            raise ValueError(f"replicas is {self.replicas!r}: give 'drop' or 'write'")
         decision = None if self.decision is None else parse_decision(self.decision)
         if isinstance(decision, MaskPerChunk):
             raise CodecConfigurationError(

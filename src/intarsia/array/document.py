@@ -14,7 +14,7 @@ import numpy as np
 from intarsia import schemas
 from intarsia.array.orientation import MOST_AXES, View
 from intarsia.array.packings import NO_PACKINGS, Packings
-from intarsia.array.table import MOST_REGIONS, NONE, RegionTable
+from intarsia.array.table import MOST_LAYERS, MOST_REGIONS, NONE, RegionTable
 from intarsia.array.values import is_nullable, type_text, values_dtype
 from intarsia.errors import ManifestError, ManifestVersionError, PackingError, ShapeError
 from intarsia.packing import Packing
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 MANIFEST_KEY = "intarsia"
 CONVENTIONS_KEY = "zarr_conventions"
+POLICY_KEY = "intarsia_policy"
+"""Attribute that says what an array is to look like; readers need not know."""
+
 VERSIONS = (1, 2)
 """Those that are read; the lowest that will do is written."""
 
@@ -60,6 +63,7 @@ class Columns(NamedTuple):
     """What a manifest says about its regions."""
 
     regions: RegionTable
+    replicas: RegionTable
     packings: Packings
     views: tuple[View, ...]
 
@@ -135,9 +139,10 @@ def parse_columns(
     ndim = len(document["shape"])
     problems: list[str] = []
     stored: Ints | None = None
-    regions = RegionTable.from_rows([], ndim)
+    regions, replicas = RegionTable.from_rows([], ndim), RegionTable.from_rows([], 0)
     if read is not None:
         regions = RegionTable.later(lambda: read().regions)
+        replicas = RegionTable.later(lambda: read().replicas)
     elif isinstance(document["regions"], str):
         stored = _read_table(document, table)
         regions = RegionTable.from_columns(stored, ndim)
@@ -145,6 +150,9 @@ def parse_columns(
         columns, problems = _listed_columns(document["regions"], ndim)
         if not problems:
             regions = RegionTable.of(**columns)
+    if read is None and regions.layer.any():
+        replicas = regions.take(np.flatnonzero(regions.layer != 0))
+        regions = regions.take(np.flatnonzero(regions.layer == 0))
     packings = NO_PACKINGS
     if "packings" in document:
         try:
@@ -163,7 +171,7 @@ def parse_columns(
             problems.append(f"views[{i}]: {error}")
         if len(problems) >= SHOWN_PROBLEMS:
             break
-    return Columns(regions, packings, tuple(views)), problems[:SHOWN_PROBLEMS]
+    return Columns(regions, replicas, packings, tuple(views)), problems[:SHOWN_PROBLEMS]
 
 
 def _read_table(document: Mapping[str, Any], table: Any) -> Ints:
@@ -175,6 +183,8 @@ def _read_table(document: Mapping[str, Any], table: Any) -> Ints:
         what = "is missing" if table is None else f"is {table.dtype} of shape {table.shape}"
         raise ManifestError([f"regions: the table {name!r} {what}; expected int64 with {width} columns"])
     cells = prod(-(-n // c) for n, c in zip(document["shape"], document["chunk_shape"], strict=True))
+    if document["version"] > 1:
+        cells *= MOST_LAYERS
     if table.shape[0] > min(cells, MOST_REGIONS):
         raise ManifestError(
             [f"regions: the table {name!r} has {table.shape[0]} rows, but there is room for {cells} regions"]
@@ -284,7 +294,7 @@ def problems_of_regions(manifest: Manifest) -> list[str]:
     >>> problems_of_regions(Manifest.empty((4,), (2,), "u1"))
     []
     """
-    table = manifest.regions
+    table = manifest.backings
     found: list[str] = []
     lists = ("member", manifest.members), ("packing", manifest.packings), ("view", manifest.views)
     for name, entries in lists:
@@ -292,14 +302,27 @@ def problems_of_regions(manifest: Manifest) -> list[str]:
     if found or not len(table):
         return found
     found = [*_problems_of_boxes(manifest)]
-    layered = np.flatnonzero(table.layer != 0)
-    if layered.size:
-        found.append(_rows("layer", layered, "is in another layer than 0, which is reserved"))
+    odd = np.flatnonzero((table.layer < 0) | (table.layer >= MOST_LAYERS))
+    if odd.size:
+        found.append(_rows("layer", odd, f"is in no layer: they are numbered from 0 to {MOST_LAYERS - 1}"))
     if not found:  # what follows computes with bounds that are possible
         found = [*_problems_of_packings(manifest), *_problems_of_views(manifest)]
-    if not found and (pair := table.overlap()) is not None:
-        found.append(f"regions: row {pair[0]} and row {pair[1]} overlap")
-    return found
+    return found or [*_problems_of_layers(manifest)]
+
+
+def _problems_of_layers(manifest: Manifest) -> Iterator[str]:
+    """Regions of one layer that overlap, and replicas of what layer 0 does not have."""
+    base = manifest.regions
+    for layer, table in manifest.backings.by_layer().items():
+        # Numbered as in the whole table, in which the regions of layer 0 stand first.
+        rows = np.flatnonzero(manifest.backings.layer == layer)
+        if (pair := table.overlap()) is not None:
+            yield f"regions: row {rows[pair[0]]} and row {rows[pair[1]]} overlap"
+        elif layer:
+            for i, row in enumerate(rows.tolist()):
+                if not base.covers(table.row(i).box):
+                    yield f"regions.layer: row {row} is a replica, of what layer 0 does not cover"
+                    break
 
 
 def _problems_of_numbers(name: str, numbers: Ints, entries: Any) -> Iterator[str]:
@@ -317,7 +340,7 @@ def _problems_of_numbers(name: str, numbers: Ints, entries: Any) -> Iterator[str
 
 def _problems_of_boxes(manifest: Manifest) -> Iterator[str]:
     """Boxes that are empty, or lie outside the array or of what a member can be."""
-    table, lattice = manifest.regions, np.array(manifest.lattice, dtype=np.int64)
+    table, lattice = manifest.backings, np.array(manifest.lattice, dtype=np.int64)
     reach = MOST_ELEMENTS // np.array(manifest.chunk_shape, dtype=np.int64)
     beyond = f"lies beyond the {manifest.lattice} logical chunks of the array"
     for column, bad, what in (
@@ -347,7 +370,7 @@ def _problems_of_views(manifest: Manifest) -> Iterator[str]:
     """Views of another rank, and regions that look where nothing can be."""
     if not manifest.views:
         return
-    table = manifest.regions
+    table = manifest.backings
     order = np.argsort(table.view, kind="stable")
     first = np.searchsorted(table.view[order], np.arange(len(manifest.views)))
     for i, (view, rows) in enumerate(zip(manifest.views, np.split(order, first)[1:], strict=True)):
@@ -358,7 +381,7 @@ def _problems_of_views(manifest: Manifest) -> Iterator[str]:
 
 
 def _problems_of_view(manifest: Manifest, view: View, rows: Ints, name: str) -> Iterator[str]:
-    table, chunk = manifest.regions, np.array(manifest.chunk_shape, dtype=np.int64)
+    table, chunk = manifest.backings, np.array(manifest.chunk_shape, dtype=np.int64)
     place = table.member_start[rows] * chunk
     lower, upper = table.start[rows] * chunk, np.array(manifest.shape, dtype=np.int64)
     size = np.minimum(table.stop[rows] * chunk, upper) - lower

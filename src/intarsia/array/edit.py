@@ -103,6 +103,8 @@ def _with_member(
             f"member_start {elements} is not aligned to the logical chunks of {manifest.chunk_shape}"
         )
     known = name in manifest.members
+    if known and (manifest.replicas.member == manifest.members.index(name)).any():
+        raise MemberError(f"the array {name!r} holds a replica: a write to the region would change that, too")
     position = manifest.members.index(name) if known else len(manifest.members)
     starts = tuple(a // c for a, c in zip(elements, manifest.chunk_shape, strict=True))
     packings, number = manifest.packings.numbered(packing)
@@ -231,25 +233,25 @@ def _uncovering_rows(before: Manifest, after: Manifest) -> list[int]:
 def consolidate(logical: LogicalGroup) -> int:
     """Join neighbours of equal encoding into one member, axis by axis; returns how many regions are gone.
 
-    No chunk is decoded.
+    Those of replicas are joined with others of their layer. No chunk is decoded.
     """
     logical.begin_edit()
-    count = len(logical.manifest.regions)
+    count = len(logical.manifest.backings)
     for axis in range(logical.manifest.ndim):
         _join_along(logical, axis)
-    return count - len(logical.manifest.regions)
+    return count - len(logical.manifest.backings)
 
 
 def _join_along(logical: LogicalGroup, axis: int) -> None:
     """Join every run of regions along one axis, in one new generation."""
-    manifest = logical.manifest
+    manifest, table = logical.manifest, logical.manifest.backings
     gone: set[int] = set()
     longer: dict[int, Box] = {}
-    for run in _runs(manifest.regions, axis):
-        first, box = run[0], manifest.regions.row(run[0]).box
+    for run in _runs(table, axis):
+        first, box = run[0], table.row(run[0]).box
         for i in run[1:]:
-            row = manifest.regions.row(i)
-            base = manifest.regions.row(first)._replace(box=box)
+            row = table.row(i)
+            base = table.row(first)._replace(box=box)
             if _fits(logical, base, first, row, i):
                 _copy_over(logical, base, row)
                 box = box.with_axis(axis, box.start[axis], row.box.stop[axis])
@@ -260,11 +262,11 @@ def _join_along(logical: LogicalGroup, axis: int) -> None:
     if not gone:
         return
     rows = [
-        (row := manifest.regions.row(i))._replace(box=longer.get(i, row.box))
-        for i in range(len(manifest.regions))
-        if i not in gone
+        (row := table.row(i))._replace(box=longer.get(i, row.box)) for i in range(len(table)) if i not in gone
     ]
-    logical.commit(manifest.changed(regions=RegionTable.from_rows(rows, manifest.ndim)))
+    joined = RegionTable.from_rows(rows, manifest.ndim)
+    ours, others = joined.take(joined.layer == 0), joined.take(joined.layer != 0)
+    logical.commit(manifest.changed(regions=ours, replicas=others))
 
 
 def _runs(table: RegionTable, axis: int) -> Iterator[list[int]]:
@@ -273,11 +275,13 @@ def _runs(table: RegionTable, axis: int) -> Iterator[list[int]]:
     keys = [
         table.start[:, axis],
         *(column for d in others for column in (table.stop[:, d], table.start[:, d])),
+        table.layer,
     ]
     run: list[int] = []
     for i in np.lexsort(keys).tolist() if len(table) else []:
         follows = (
             bool(run)
+            and table.layer[run[-1]] == table.layer[i]
             and table.stop[run[-1], axis] == table.start[i, axis]
             and all(
                 table.start[run[-1], d] == table.start[i, d] and table.stop[run[-1], d] == table.stop[i, d]
@@ -298,7 +302,8 @@ def _fits(logical: LogicalGroup, base: Row, i: int, row: Row, j: int) -> bool:
     if (row.packing, row.view, row.layer) != (base.packing, base.view, base.layer):
         return False
     manifest = logical.manifest
-    one, other = logical.member_of(manifest.regions.row(i)), logical.member_of(manifest.regions.row(j))
+    table = manifest.backings
+    one, other = logical.member_of(table.row(i)), logical.member_of(table.row(j))
     encoding = encoding_of(one)
     if encoding["chunk_grid"]["name"] != "regular" or encoding != encoding_of(other):
         return False
@@ -329,7 +334,7 @@ def _has_room(logical: LogicalGroup, member: zarr.Array[Any], wanted: Row, besid
 
     Regions that were joined elsewhere just now count, too: until the manifest changes, readers see them.
     """
-    table = logical.manifest.regions
+    table = logical.manifest.backings
     taken = _chunks(logical, member, wanted)
     return not any(
         _chunks(logical, member, table.row(i)).intersect(taken)

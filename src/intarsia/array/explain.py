@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from intarsia.array.batches import by_fetcher, cut, threads_for
 from intarsia.array.fetch import Cost
+from intarsia.array.layers import LayerChoice, LayerPrice, layer_prices
 from intarsia.array.member import short_codecs
 from intarsia.array.read import prepare
 from intarsia.array.request import request
@@ -75,6 +76,9 @@ class PartExplanation:
     fetcher: str
     """How the bytes are got."""
 
+    layer: int = 0
+    """The layer that the region is in."""
+
     def cells(self) -> tuple[str, ...]:
         """The part in a table."""
         how = [self.codecs, *filter(None, (self.packing, self.view))]
@@ -131,6 +135,9 @@ class Explanation:
     """The fewest requests that an ideal reader would need: one that is not bound by memory, reads no more of
     an object beyond what is wanted than a tenth (or 32 KiB), and asks for about 4 MiB at a time."""
 
+    prices: tuple[LayerPrice, ...] = ()
+    """What each layer would take, where there are several."""
+
     @property
     def members(self) -> int:
         """Number of members that are read."""
@@ -174,6 +181,7 @@ class Explanation:
         if self.parts:
             rows = [part.cells() for part in self.parts[:SHOWN_PARTS]]
             lines.append(table_text(EXPLAIN_COLUMNS, rows, terminal_width()))
+        lines[2:2] = [str(price) for price in self.prices]
         if len(self.parts) > SHOWN_PARTS:
             lines.append(f"and {len(self.parts) - SHOWN_PARTS} more regions")
         return "\n".join(lines)
@@ -203,7 +211,8 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
     """
     ground, config = array._ground, array.config
     asked = request(array.shape, selection, mode)
-    prepared = prepare(ground, ground.layout, asked)
+    layers = LayerChoice(config.layer)
+    prepared = prepare(ground, ground.layout, asked, layers=layers)
     explained = {id(work.part): _explain_work(ground, work) for work in prepared.works}
     explained |= {id(part): _explain_by_zarr(ground, part, source) for part, source in prepared.by_zarr}
     busy = [work for work in prepared.works if work.present.size]
@@ -222,6 +231,7 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
         requests,
         requested_bytes,
         ideal,
+        layer_prices(ground.layout, prepared.plan),
     )
 
 
@@ -256,7 +266,7 @@ def _explain_by_zarr(ground: Ground[Any], part: Part, source: ZarrSource) -> Par
 
 
 def _region(ground: Ground[Any], part: Part, source: Source) -> PartExplanation:
-    manifest, row = ground.manifest, ground.manifest.regions.row(part.row)
+    manifest, row = ground.manifest, ground.manifest.backings.row(part.row)
     packing, view = manifest.packing_of(row), manifest.view_of(row)
     return PartExplanation(
         manifest.elements(row.box).bounds,
@@ -270,6 +280,7 @@ def _region(ground: Ground[Any], part: Part, source: Source) -> PartExplanation:
         None,
         0,
         "",
+        row.layer,
     )
 
 

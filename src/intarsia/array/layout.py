@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -43,6 +44,22 @@ class Told(NamedTuple):
     """None if there is none any more."""
 
 
+class Fallback(NamedTuple):
+    """A region that could not be read, for which another layer stood in."""
+
+    bounds: tuple[tuple[int, int], ...]
+    """Of the region, in elements."""
+
+    layer: int
+    """In which it is."""
+
+    member: str
+    """Name of the array behind it."""
+
+    reason: str = ""
+    """What the failure says."""
+
+
 class Layout(ABC):
     """One state of an array: its manifest, and the members, prepared for the engine.
 
@@ -59,25 +76,25 @@ class Layout(ABC):
 
     def source_of(self, part: Part) -> AnySource:
         """The member behind a part of a plan, checked, and prepared for the engine."""
-        manifest = self.manifest
-        name = manifest.members[manifest.regions.member[part.row]]
+        manifest, table = self.manifest, self.manifest.backings
+        name = manifest.members[table.member[part.row]]
         source = self.source(name)
         rows = (part.row,)
         if part.strip is not None:
             # Those that need most of the member lie at the ends; one of each kind stands for its type.
             rows = part.strip.rows.tolist()
-            kinds = manifest.packings.kind[manifest.regions.packing[part.strip.rows]]
+            kinds = manifest.packings.kind[table.packing[part.strip.rows]]
             rows = (rows[0], rows[-1], *(rows[k] for k in np.unique(kinds, return_index=True)[1].tolist()))
         for i in rows:
             if self._fitting.get(i) is not source:
-                checked_member(self.members, name, manifest, manifest.regions.row(i))
+                checked_member(self.members, name, manifest, table.row(i))
                 self._fitting[i] = source
         return source
 
     def packing_of(self, i: int) -> Packing | None:
         """How the stored numbers behind row `i` become values; None if they are values."""
         packings = self.manifest.packings
-        number = int(self.manifest.regions.packing[i]) if len(packings) else NONE
+        number = int(self.manifest.backings.packing[i]) if len(packings) else NONE
         if number == NONE:
             return None
         packing = self._packings.get(number)
@@ -89,7 +106,7 @@ class Layout(ABC):
         """How the stored numbers behind a part become values; one for each region, where it is a strip."""
         if part.strip is None:
             return self.packing_of(part.row)
-        numbers = self.manifest.regions.packing[part.strip.rows]
+        numbers = self.manifest.backings.packing[part.strip.rows]
         return None if numbers[0] == NONE else self.manifest.packings.take(numbers)
 
     def source(self, name: str) -> AnySource:
@@ -105,6 +122,11 @@ class Layout(ABC):
         for part in parts:
             self.source_of(part)
 
+    def open_members(self, names: Sequence[str]) -> None:
+        """Open members by their names, at once where that is faster."""
+        for name in names:
+            self.source(name)
+
     @abstractmethod
     def chunk_text(self, row: int, source: Source, index: tuple[int, ...] | None) -> str:
         """A chunk behind a region, as messages name it; None where nobody knows which one it is."""
@@ -117,6 +139,18 @@ class Ground[L: Layout](ABC):
     """As last read or written."""
 
     _fetcher: Fetcher | None = None
+
+    @cached_property
+    def fallbacks(self) -> dict[tuple[int, int], Fallback]:
+        """Regions that could not be read, by generation and row, where another layer stood in for them."""
+        return {}
+
+    def fell_back(self, layout: L, row: int, error: Exception) -> None:
+        """Record that another layer stands in for a region that cannot be read."""
+        manifest = layout.manifest
+        region = manifest.backings.row(row)
+        told = Fallback(manifest.elements(region.box).bounds, region.layer, manifest.members[region.member])
+        self.fallbacks[manifest.generation, row] = told._replace(reason=str(error))
 
     @property
     @abstractmethod

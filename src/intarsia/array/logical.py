@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import zarr
 
-from intarsia.array import edit
+from intarsia.array import edit, replicas
 from intarsia.array.accessors import Accessors, chosen_codecs
 from intarsia.array.append import append
 from intarsia.array.attributes import Attributes
@@ -19,6 +19,7 @@ from intarsia.array.explain import ArrayInfo
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
 from intarsia.array.orientation import View
+from intarsia.array.policy import Policy
 from intarsia.array.recode import StoredNumbers, recode
 from intarsia.array.region import Region, Regions
 from intarsia.array.request import Request
@@ -26,12 +27,13 @@ from intarsia.array.reserve import Bounds, lattice_box
 from intarsia.array.stored_array import StoredArray
 from intarsia.array.write import write_request
 from intarsia.casting import Casting
-from intarsia.errors import BoundsError
+from intarsia.errors import BoundsError, PolicyError
 from intarsia.packing import Packing
 from intarsia.parallel import Client, check_travels
 from intarsia.progress import Progress, silent
 
 if TYPE_CHECKING:
+    from intarsia.array.layout import Fallback
     from intarsia.array.manifest import Manifest
     from intarsia.array.member import Live, Members
     from intarsia.codecs import CodecLike
@@ -92,8 +94,36 @@ class LogicalArray(Accessors, StoredArray):
 
     @property
     def regions(self) -> Regions:
-        """Every region, in the order of the table: a tuple that prints itself as a table."""
+        """Every region of layer 0, in the order of the table: a tuple that prints itself as a table."""
         return Regions(Region.of(self._logical, i) for i in range(len(self._logical.manifest.regions)))
+
+    @property
+    def replicas(self) -> tuple[Region, ...]:
+        """What is stored once more, in another layout: the regions of the other layers.
+
+        >>> import numpy as np, intarsia
+        >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(1, 4), dtype="i2")
+        >>> array.append(np.arange(16).reshape(4, 4))
+        >>> array.add_replica(chunks=(4, 1))
+        1
+        >>> [(replica.layer, replica.bounds, replica.chunks) for replica in array.replicas]
+        [(1, ((0, 4), (0, 4)), (4, 1))]
+        """
+        first, manifest = len(self.manifest.regions), self.manifest
+        return tuple(Region.of(self._logical, first + i) for i in range(len(manifest.replicas)))
+
+    @property
+    def fallbacks(self) -> tuple[Fallback, ...]:
+        """Regions that could not be read, for which another layer stood in; see `with_config(fallback=True)`.
+
+        Handles made with `with_config` share them.
+        """
+        return tuple(self._logical.fallbacks.values())
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        """What the array is to look like, as `set_policy` and `add_replica` have said it."""
+        return Policy.of(self._logical).to_json()
 
     def region_at(self, index: Sequence[int]) -> Region | None:
         """The region that covers one element, or None for a hole."""
@@ -275,6 +305,80 @@ class LogicalArray(Accessors, StoredArray):
         """
         return edit.consolidate(self._logical)
 
+    def add_replica(
+        self,
+        bounds: Sequence[tuple[int, int]] | None = None,
+        *,
+        chunks: tuple[int, ...] | None = None,
+        codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
+        shards: tuple[int, ...] | None = None,
+        packing: Literal["keep"] | None = "keep",
+        layer: int | None = None,
+        client: Client | None = None,
+        progress: Progress = silent,
+    ) -> int:
+        """Store an aligned box (by default everything) once more, in another layout; returns its layer.
+
+        Every read then takes each part of what it asks for from the layer that costs least. A replica holds
+        the same values: codecs that would change one are refused. A write cuts what it changes out of
+        replicas, unless `with_config(replicas="write")`; `refresh_replicas` makes it again. A replica of
+        everything is one of what is appended later, too, as soon as `refresh_replicas` or
+        `intarsia.maintain` runs.
+
+        >>> import numpy as np, intarsia
+        >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(1, 4), dtype="i2")
+        >>> array.append(np.arange(16).reshape(4, 4), codecs=["zstd"])
+        >>> array.add_replica(chunks=(4, 1), codecs=["zstd"])
+        1
+        >>> intarsia.explain(array, np.s_[:, 2]).parts[0].layer
+        1
+        >>> array[0, 0] = 7
+        >>> [replica.bounds for replica in array.replicas]
+        [((1, 4), (0, 4))]
+        >>> array.refresh_replicas()
+        1
+        """
+        box = [(0, n) for n in self.shape] if bounds is None else bounds
+        chosen = chosen_codecs(codecs, self, tuple(box)) if self.size else codecs
+        asked = {"chunks": chunks, "codecs": chosen, "shards": shards, "packing": packing}
+        return replicas.add_replica(
+            self._logical, bounds, asked, layer=layer, client=client, progress=progress
+        )
+
+    def drop_replica(
+        self, bounds: Sequence[tuple[int, int]] | None = None, *, layer: int | None = None
+    ) -> None:
+        """Drop a replica, by default all of them, or an aligned box of it; layer 0 stays as it is."""
+        replicas.drop_replica(self._logical, bounds, layer)
+
+    def refresh_replicas(self, *, client: Client | None = None, progress: Progress = silent) -> int:
+        """Make again what writes have cut out of replicas, and what they lack of later appends.
+
+        Returns how many boxes were made. In a repository, `intarsia.maintain` does it beside other writers.
+        """
+        return replicas.refresh_replicas(self._logical, client=client, progress=progress)
+
+    def set_policy(self, **policy: Mapping[str, Any] | None) -> None:
+        """Say what the array is to look like; `intarsia.maintain` sees to it, now and whenever it has grown.
+
+        `replica={"chunks": …, "codecs": …, "after": "30 chunks"}` wants a replica of everything, or of the
+        `bounds` among the fields; what is appended is added to it when it is so many logical chunks long.
+        `recode={"codecs": …, "after": …}` wants regions in this encoding that were written in another one;
+        virtual ones stay as they are. None takes back what was said.
+
+        >>> import intarsia
+        >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(1, 4), dtype="i2")
+        >>> array.set_policy(replica={"chunks": (30, 1), "after": "30 chunks"}, recode={"codecs": ["zstd"]})
+        >>> array.policy["replicas"][0]["after"]
+        30
+        """
+        unknown = sorted(set(policy) - {"replica", "recode"})
+        if unknown or not policy:
+            raise PolicyError(f"set_policy({', '.join(unknown)}): give replica={{…}}, recode={{…}}, or both")
+        replicas.set_policy(
+            self._logical, policy.get("replica"), policy.get("recode"), given=frozenset(policy)
+        )
+
     def with_config(self, **settings: Any) -> LogicalArray:
         """A new handle with other run-time settings, those of `LogicalConfig`.
 
@@ -291,7 +395,11 @@ class LogicalArray(Accessors, StoredArray):
           Convert them first, if that is what you mean: values.astype('int8')
         >>> array.with_config(casting="unsafe")[0] = 2.5
         """
-        return LogicalArray(self._logical, replace(self._config, **settings))
+        config = replace(self._config, **settings)
+        if settings.get("layer") is not None and config.layer not in self.manifest.layers:
+            known = ", ".join(map(str, self.manifest.layers))
+            raise BoundsError(f"layer {config.layer}: the array has no such layer; it has {known}")
+        return LogicalArray(self._logical, config)
 
     # What Python asks of it
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -52,8 +52,11 @@ class GroupLayout(Layout):
 
     def open_together(self, parts: Sequence[Part]) -> None:
         manifest = self.manifest
-        owner = manifest.regions.member
+        owner = manifest.backings.member
         self.members.open_together(manifest.members[owner[part.row]] for part in parts)
+
+    def open_members(self, names: Sequence[str]) -> None:
+        self.members.open_together(names)
 
     def bounds_text(self, box: Box) -> str:
         """A box of logical chunks as elements: [0:500, 0:1000]."""
@@ -66,10 +69,11 @@ class GroupLayout(Layout):
             codecs = ", " + short_codecs(self.members[name])
         except (MemberError, KeyError):
             codecs = ""
-        return f"{self.bounds_text(row.box)} ({name[:6]}{codecs})"
+        layer = f", layer {row.layer}" if row.layer else ""
+        return f"{self.bounds_text(row.box)} ({name[:6]}{codecs}{layer})"
 
     def chunk_text(self, row: int, source: Source, index: tuple[int, ...] | None) -> str:
-        region = self.region_text(self.manifest.regions.row(row))
+        region = self.region_text(self.manifest.backings.row(row))
         return f"region {region}, member {source.name}" + ("" if index is None else f", chunk {index}")
 
 
@@ -199,7 +203,7 @@ class LogicalGroup(Ground[GroupLayout]):
 
     def keeps(self, layout: GroupLayout, rows: Sequence[int]) -> bool:
         before = layout.manifest
-        return all(keeps_routing(before, self.manifest, before.regions.row(i)) for i in rows)
+        return all(keeps_routing(before, self.manifest, before.backings.row(i)) for i in rows)
 
     def begin_edit(self) -> None:
         """Before every change of the layout: writable, and up to date."""
@@ -220,18 +224,19 @@ class LogicalGroup(Ground[GroupLayout]):
             how = "Write in a transaction: with intarsia.transaction(repo, message=…) as tx: tx.open(path)"
         raise ReadOnlyError(f"the logical array at {where} was opened for reading.\n  {how}")
 
-    def commit(self, manifest: Manifest) -> None:
+    def commit(self, manifest: Manifest, more: Mapping[str, Any] | None = None) -> None:
         """Make `manifest` the current one; then remove what nothing refers to any more.
 
         Members and the table are in place before the attributes change, so that a crash leaves the old
-        array or the new one. What a reader would refuse is refused here.
+        array or the new one. What a reader would refuse is refused here. `more` are attributes that are set
+        in the same write.
         """
         manifest.check()
-        attributes: dict[str, Any] = dict(self.group.metadata.attributes)
+        attributes: dict[str, Any] = {**self.group.metadata.attributes, **(more or {})}
         old = attributes.get(MANIFEST_KEY)
         old_table = old.get("regions") if isinstance(old, dict) else None
         table_name = None
-        if len(manifest.regions) > most_inline(self.group.store, INLINE_REGIONS):
+        if len(manifest.backings) > most_inline(self.group.store, INLINE_REGIONS):
             known = self._open_table(self.group, old, "r+")
             before = manifest.table()[:0] if known is None else self.manifest.table()
             table_name = store_table(self.group.store_path, manifest.table(), known, before)
@@ -264,6 +269,19 @@ class LogicalGroup(Ground[GroupLayout]):
         self.group = self.group.update_attributes(attributes)
         self.layout = self.layout.changed(self._read_manifest(self.group, later=True))
         return LogicalGroup(self.group, part)
+
+    def cut_replicas(self, *boxes: Box) -> bool:
+        """Before values are written: cut logical chunks out of all replicas, at once. Whether there were any.
+
+        A reader then finds the values in layer 0 alone, before and after they change.
+        """
+        if self.manifest.without_replicas(*boxes) is self.manifest:
+            return False
+        self.begin_edit()  # somebody else may have changed the layout by now
+        cut = self.manifest.without_replicas(*boxes)
+        if cut is not self.manifest:
+            self.commit(cut)
+        return True
 
     def create_member(self, shape: tuple[int, ...], encoding: Encoding) -> tuple[str, zarr.Array[Any]]:
         """A new member; nothing refers to it until a manifest is committed that does."""

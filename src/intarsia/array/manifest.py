@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from intarsia.array.document import (
     problems_of_regions,
 )
 from intarsia.array.packings import NO_PACKINGS, Packings
+from intarsia.array.routing import surviving
 from intarsia.array.table import NONE, Ints, RegionTable, Row
 from intarsia.array.values import data_type_of, is_nullable, values_dtype
 from intarsia.casting import cast
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from intarsia.array.orientation import View
     from intarsia.packing import Packing
 
+
+NO_REPLICAS = RegionTable.from_rows([], 0)
+"""What an array has that is stored once."""
 
 INLINE_REGIONS = 5_000
 """Above this many regions, the table moves out of the attributes into an array."""
@@ -72,13 +76,16 @@ class Manifest:
     """Names of the backing arrays."""
 
     regions: RegionTable
-    """Which box is backed by which member."""
+    """Which box is backed by which member: layer 0, which says what the array holds."""
 
     packings: Packings = NO_PACKINGS
     """How the numbers of members become values, where they are not values themselves."""
 
     views: tuple[View, ...] = ()
     """How regions look at members, where they do not see them as they are."""
+
+    replicas: RegionTable = field(default_factory=lambda: NO_REPLICAS)
+    """Boxes that other members back as well, with the same values: layers 1 and above."""
 
     @classmethod
     def empty(
@@ -100,7 +107,21 @@ class Manifest:
     @property
     def version(self) -> int:
         """The lowest version of the format that can say this."""
-        return 2 if len(self.packings) or self.views or self.regions.layer.any() else 1
+        return 2 if len(self.packings) or self.views or len(self.replicas) else 1
+
+    @cached_property
+    def backings(self) -> RegionTable:
+        """Regions, and the replicas after them; a row of a plan counts in this table."""
+        return self.regions.joined(self.replicas) if len(self.replicas) else self.regions
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The numbers of the layers that back anything; 0 always counts.
+
+        >>> Manifest.empty((4,), (2,), "u1").layers
+        (0,)
+        """
+        return (0, *self.replicas.by_layer()) if len(self.replicas) else (0,)
 
     @property
     def ndim(self) -> int:
@@ -189,24 +210,49 @@ class Manifest:
         return self.regions.member_start * np.array(self.chunk_shape, dtype=np.int64)
 
     def changed(
-        self, *, regions: RegionTable, members: tuple[str, ...] | None = None, **fields: Any
+        self,
+        *,
+        regions: RegionTable,
+        members: tuple[str, ...] | None = None,
+        replicas: RegionTable | None = None,
+        **fields: Any,
     ) -> Manifest:
-        """The next generation, with these regions; what no region refers to is left out."""
+        """The next generation, with these regions; what no region refers to is left out.
+
+        Of the replicas there are those stay under which nothing changes. Whoever changes regions, but no
+        value, says which replicas there are then.
+        """
         names = self.members if members is None else members
         packings: Packings = fields.pop("packings", self.packings)
         views: tuple[View, ...] = fields.pop("views", self.views)
-        used_members, member = _renumbered(regions.member)
-        used_packings, packing = _renumbered(regions.packing)
-        used_views, view = _renumbered(regions.view)
+        if replicas is None:
+            backings = {"members": names, "packings": packings, "views": views}
+            replicas = surviving(self, replace(self, regions=regions, **backings, **fields))
+        every, count = regions.joined(replicas) if len(replicas) else regions, len(regions)
+        used_members, member = _renumbered(every.member)
+        used_packings, packing = _renumbered(every.packing)
+        used_views, view = _renumbered(every.view)
+        every = replace(every, member=member, packing=packing, view=view)
         return replace(
             self,
             generation=self.generation + 1,
             members=tuple(names[i] for i in used_members.tolist()),
             packings=packings.take(used_packings),
             views=tuple(views[i] for i in used_views.tolist()),
-            regions=replace(regions, member=member, packing=packing, view=view),
+            regions=every.take(slice(count)) if len(replicas) else every,
+            replicas=every.take(slice(count, None)) if len(replicas) else NO_REPLICAS,
             **fields,
         )
+
+    def without_replicas(self, *boxes: Box) -> Manifest:
+        """The next generation, with boxes of logical chunks cut out of all replicas; itself if none is
+        there."""
+        left = self.replicas
+        if not any(left.touching(box).size for box in boxes):
+            return self
+        for box in boxes:
+            left = left.without(box)
+        return self.changed(regions=self.regions, replicas=left)
 
     def as_stored(self, box: Box) -> Manifest | None:
         """The regions in a box as their members hold them: numbers. None unless all of one type are packed.
@@ -226,12 +272,15 @@ class Manifest:
             fill_value=data_type.default_scalar(),
             regions=replace(table, packing=np.full(len(table), NONE, dtype=np.int64)),
             packings=NO_PACKINGS,
+            replicas=NO_REPLICAS,
         )
 
     def without_regions(self) -> Manifest:
         """What the array is, with nothing behind it; of the same generation."""
         nothing = RegionTable.from_rows([], self.ndim)
-        return replace(self, members=(), regions=nothing, packings=NO_PACKINGS, views=())
+        return replace(
+            self, members=(), regions=nothing, packings=NO_PACKINGS, views=(), replicas=NO_REPLICAS
+        )
 
     def same_routing(self, other: Manifest) -> bool:
         """Whether both send every element to the same place; generation apart, they are equal."""
@@ -254,8 +303,8 @@ class Manifest:
         if not isinstance(other, Manifest):
             return NotImplemented
         mine, theirs = self._document(None), other._document(None)
-        backings = (self.regions, self.packings, self.views), (other.regions, other.packings, other.views)
-        return mine == theirs and backings[0] == backings[1]
+        mine |= {"packings": self.packings, "views": self.views, "regions": self.backings}
+        return mine == theirs | {"packings": other.packings, "views": other.views, "regions": other.backings}
 
     __hash__ = None  # type: ignore[assignment]  # compared by what may change
 
@@ -278,7 +327,7 @@ class Manifest:
         >>> Manifest.empty((4,), (2,), "u1").to_json()["regions"]["start"]
         []
         """
-        in_table, table = table_name is not None, self.regions
+        in_table, table = table_name is not None, self.backings
         if in_table:
             document = self._document(table_name)
         else:
@@ -292,10 +341,10 @@ class Manifest:
 
     def table(self) -> Ints:
         """The columns of the regions, and in version 2 of the packings, as they are stored in an array."""
-        columns = self.regions.columns()
+        columns = self.backings.columns()
         if self.version == 1:
             return columns[:, : 1 + 3 * self.ndim]
-        return np.column_stack([columns, self.packings.columns(len(self.regions))])
+        return np.column_stack([columns, self.packings.columns(len(columns))])
 
     @classmethod
     def from_json(cls, document: object, table: Ints | zarr.Array[Any] | None = None) -> Manifest:
@@ -351,6 +400,7 @@ class Manifest:
             regions=columns.regions,
             packings=columns.packings,
             views=columns.views,
+            replicas=columns.replicas,
         )
 
 

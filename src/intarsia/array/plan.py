@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -108,8 +108,12 @@ class SelectionPlan:
         return self.size == self.request.size
 
 
-def plan(manifest: Manifest, asked: Request, *, by_strips: bool = False) -> SelectionPlan:
+def plan(
+    manifest: Manifest, asked: Request, *, by_strips: bool = False, choose: Choose | None = None
+) -> SelectionPlan:
     """The parts of the request, one for every region that it touches, or for every strip of them.
+
+    They are regions of layer 0, unless `choose` takes replicas in their place.
 
     Several only where the region's view has a new axis, and the request takes its one place several times.
 
@@ -129,14 +133,22 @@ def plan(manifest: Manifest, asked: Request, *, by_strips: bool = False) -> Sele
     if not len(manifest.regions):
         return SelectionPlan(asked, (), 0)
     divide = _outer_parts if asked.axes is not None else _point_parts
-    parts = tuple(divide(manifest, asked, _touched(manifest, bounds, by_strips=by_strips)))
+    cells = manifest.cells(Box.of(bounds))
+    touched = Touched.of(manifest, manifest.regions.touching(cells))
+    if choose is not None:
+        touched = choose(asked, cells, touched)
+    # Archives pack every file in its own way. Where no packing tells them apart, neighbours are one region.
+    if by_strips and touched.rows.size > 1 and len(manifest.packings) > 1:
+        touched = _joined(manifest, touched)
+    parts = tuple(divide(manifest, asked, touched))
     return SelectionPlan(asked, parts, sum(part.size for part in parts))
 
 
-class _Columns(NamedTuple):
+class Touched(NamedTuple):
     """Regions that a request may need, or strips of them, by columns."""
 
     rows: Ints
+    """Their rows in the table of regions and replicas."""
     start: Ints
     """First elements."""
     stop: Ints
@@ -145,25 +157,38 @@ class _Columns(NamedTuple):
     """Where element 0 lies in the member."""
     strips: Sequence[Strip | None]
 
+    @classmethod
+    def of(cls, manifest: Manifest, rows: Ints) -> Touched:
+        """All of some regions, or replicas."""
+        chunk, table = np.array(manifest.chunk_shape, dtype=np.int64), manifest.backings
+        start = table.start[rows] * chunk
+        stop = np.minimum(table.stop[rows] * chunk, np.array(manifest.shape, dtype=np.int64))
+        return cls(rows, start, stop, table.member_start[rows] * chunk - start, [None] * rows.size)
 
-def _touched(manifest: Manifest, bounds: list[tuple[int, int]], *, by_strips: bool) -> _Columns:
-    """The regions whose boxes meet the bounds."""
-    chunk = np.array(manifest.chunk_shape, dtype=np.int64)
-    table = manifest.regions
-    rows = table.touching(manifest.cells(Box.of(bounds)))
-    start = table.start[rows] * chunk
-    stop = np.minimum(table.stop[rows] * chunk, np.array(manifest.shape, dtype=np.int64))
-    touched = _Columns(rows, start, stop, table.member_start[rows] * chunk - start, [None] * rows.size)
-    # Archives pack every file in its own way. Where no packing tells them apart, neighbours are one region.
-    if by_strips and rows.size > 1 and len(manifest.packings) > 1:
-        return _joined(manifest, touched)
-    return touched
+    def take(self, chosen: Any) -> Touched:
+        """Some of them, none of which is a strip."""
+        rows = self.rows[chosen]
+        of_each = rows, self.start[chosen], self.stop[chosen], self.shift[chosen]
+        return Touched(*of_each, [None] * rows.size)
+
+    def joined(self, other: Touched) -> Touched:
+        """These and others, none of which is a strip."""
+        columns = [np.concatenate(pair) for pair in zip(self[:4], other[:4], strict=True)]
+        return Touched(*columns, [None] * columns[0].size)
+
+    def cropped(self, box: Box) -> Touched:
+        """A box of elements of the only one."""
+        return self._replace(start=np.array([box.start]), stop=np.array([box.stop]))
 
 
-def _joined(manifest: Manifest, touched: _Columns) -> _Columns:
+type Choose = Callable[[Request, Box, Touched], Touched]
+"""What to read from, for a request, the logical chunks around it, and the regions that it meets there."""
+
+
+def _joined(manifest: Manifest, touched: Touched) -> Touched:
     """The same, with those as one that continue one another along the axis that tells most regions apart."""
-    table, (rows, start, stop, shift, _) = manifest.regions, touched
-    along = table.along
+    table, (rows, start, stop, shift, _) = manifest.backings, touched
+    along = manifest.regions.along
     across = np.arange(table.ndim) != along
     numbers = table.member[rows], table.view[rows], table.packing[rows] == NONE
     alike = np.column_stack([*numbers, shift, start[:, across], stop[:, across]])
@@ -177,10 +202,10 @@ def _joined(manifest: Manifest, touched: _Columns) -> _Columns:
         Strip(rows[i : j + 1], along, places[i + 1 : j + 1]) if j > i else None
         for i, j in zip(begins.tolist(), ends.tolist(), strict=True)
     ]
-    return _Columns(rows[begins], start[begins], stop[ends], shift[begins], strips)
+    return Touched(rows[begins], start[begins], stop[ends], shift[begins], strips)
 
 
-def _outer_parts(manifest: Manifest, asked: Request, touched: _Columns) -> Iterator[Part]:
+def _outer_parts(manifest: Manifest, asked: Request, touched: Touched) -> Iterator[Part]:
     assert asked.axes is not None
     axes = asked.axes
     rows, start, stop, shift, strips = touched
@@ -224,7 +249,7 @@ def _outer_parts(manifest: Manifest, asked: Request, touched: _Columns) -> Itera
 
 
 def _view(manifest: Manifest, row: int) -> View | None:
-    number = int(manifest.regions.view[row])
+    number = int(manifest.backings.view[row])
     return None if number == NONE else manifest.views[number]
 
 
@@ -244,15 +269,22 @@ def _span(axis: Axis, order: Ints | None, start: Ints, stop: Ints) -> tuple[Ints
     return np.maximum(first, 0), np.minimum(last, axis.count)
 
 
-def _point_parts(manifest: Manifest, asked: Request, touched: _Columns) -> Iterator[Part]:
-    assert asked.points is not None
-    points = asked.points
-    if not points:  # the one element of a zero-dimensional array, asked for any number of times
-        view = _view(manifest, 0)
-        places = np.arange(asked.size)
-        yield Part(0, () if view is None else turned_points(view, (), places.size), (places,), asked.size)
-        return
-    rows, start, stop, shift, strips = touched
+def selected(axis: Axis, start: Ints, stop: Ints) -> tuple[Ints, Ints, Ints]:
+    """How many of an axis' indices lie in each of the ranges, and the lowest and highest of them; any two
+    numbers where none does."""
+    order = None if axis.indices is None else np.argsort(axis.indices, kind="stable")
+    first, last = _span(axis, order, start, stop)
+    count = np.maximum(last - first, 0)
+    if order is not None and axis.indices is not None:
+        ordered, most = axis.indices[order], axis.indices.size - 1
+        return count, ordered[np.clip(first, 0, most)], ordered[np.clip(last - 1, 0, most)]
+    ends = axis.start + first * axis.step, axis.start + (last - 1) * axis.step
+    return count, np.minimum(*ends), np.maximum(*ends)
+
+
+def points_in(points: Sequence[Ints], touched: Touched) -> Iterator[tuple[int, Ints]]:
+    """The regions in which some of the points lie, and which those are."""
+    start, stop = touched.start, touched.stop
     # Along the axis on which the points spread most, a region's bounds single out the fewest of them; only
     # those are compared on the other axes.
     along = int(np.argmax([np.ptp(p) for p in points]))
@@ -266,14 +298,27 @@ def _point_parts(manifest: Manifest, asked: Request, touched: _Columns) -> Itera
         for d, coordinate in enumerate(points):
             here = coordinate[places]
             inside &= (here >= start[k, d]) & (here < stop[k, d])
-        places = places[inside]
-        if places.size:
-            source = tuple(p[places] + shift[k, d] for d, p in enumerate(points))
-            view, strip = _view(manifest, int(rows[k])) if manifest.views else None, strips[k]
-            if view is not None:
-                source = turned_points(view, source, places.size)
-                strip = None if strip is None else strip.turned(view)
-            yield Part(int(rows[k]), source, (places,), int(places.size), strip=strip)
+        if inside.any():
+            yield k, places[inside]
+
+
+def _point_parts(manifest: Manifest, asked: Request, touched: Touched) -> Iterator[Part]:
+    assert asked.points is not None
+    points = asked.points
+    if not points:  # the one element of a zero-dimensional array, asked for any number of times
+        row = int(touched.rows[0])
+        view = _view(manifest, row)
+        places = np.arange(asked.size)
+        yield Part(row, () if view is None else turned_points(view, (), places.size), (places,), asked.size)
+        return
+    rows, _, _, shift, strips = touched
+    for k, places in points_in(points, touched):
+        source = tuple(p[places] + shift[k, d] for d, p in enumerate(points))
+        view, strip = _view(manifest, int(rows[k])) if manifest.views else None, strips[k]
+        if view is not None:
+            source = turned_points(view, source, places.size)
+            strip = None if strip is None else strip.turned(view)
+        yield Part(int(rows[k]), source, (places,), int(places.size), strip=strip)
 
 
 class Turned(NamedTuple):

@@ -12,6 +12,7 @@ from intarsia.array.batches import Queue, by_fetcher, threads_for
 from intarsia.array.config import LogicalConfig
 from intarsia.array.decode import Scratch
 from intarsia.array.fetch import reason
+from intarsia.array.layers import CHEAPEST, LayerChoice
 from intarsia.array.packings import Packings
 from intarsia.array.plan import plan
 from intarsia.array.pool import run
@@ -22,7 +23,7 @@ from intarsia.array.work import Work
 from intarsia.array.zarr_fallback import culprit, read_part_by_zarr
 from intarsia.codecs.current_chunk import working_on
 from intarsia.codecs.runtime import NO_OPTIONS, Options
-from intarsia.errors import ReadError
+from intarsia.errors import IntarsiaError, ReadError
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
@@ -51,16 +52,37 @@ def read_request(
 ) -> Values:
     """The values of a request, in its shape."""
     config = config or LogicalConfig()
-    return ground.settled(lambda layout: _read(ground, layout, asked, config, cache))
+    return ground.settled(lambda layout: read_layout(ground, layout, asked, config, cache))
 
 
-def _read(
-    ground: Ground[Any], layout: Layout, asked: Request, config: LogicalConfig, cache: ChunkCache | None
+def read_layout(
+    ground: Ground[Any],
+    layout: Layout,
+    asked: Request,
+    config: LogicalConfig,
+    cache: ChunkCache | None = None,
 ) -> tuple[Values, list[int], None]:
     """The values as one layout has them, and the regions in which chunks are missing."""
-    begun = begin(ground, layout, asked, config, cache)
-    _read_chunks(ground, layout, begun, config)
-    return finish(ground, layout, begun, config)
+    layers = LayerChoice(config.layer, config.fallback)
+    while True:
+        try:
+            begun = begin(ground, layout, asked, config, cache, layers)
+            _read_chunks(ground, layout, begun, config)
+            return finish(ground, layout, begun, config)
+        except IntarsiaError as error:
+            layers = instead(ground, layout, layers, error)
+
+
+def instead(ground: Ground[Any], layout: Layout, layers: LayerChoice, error: IntarsiaError) -> LayerChoice:
+    """How to read again after a failure: without the region that is to blame, if another layer may stand in.
+
+    That is recorded. The failure is raised if there is no other layer, or if nobody allowed it.
+    """
+    row = error.row
+    if row is None or not layers.fallback or row in layers.avoided or len(layout.manifest.replicas) == 0:
+        raise error
+    ground.fell_back(layout, row, error)
+    return layers.avoiding(row, str(error))
 
 
 class BegunRead(NamedTuple):
@@ -85,12 +107,15 @@ def begin(
     asked: Request,
     config: LogicalConfig,
     cache: ChunkCache | None = None,
+    layers: LayerChoice = CHEAPEST,
 ) -> BegunRead:
     """Find all chunks, and make room for the values; chunks that are kept are put there at once."""
     options = config.options if config.verify_header else NO_OPTIONS
     if not ground.fetcher().lasting:
         cache = None  # somebody may write
-    prepared = prepare(ground, layout, asked, options, by_strips=True, whole_chunks=cache is not None)
+    prepared = prepare(
+        ground, layout, asked, options, by_strips=True, whole_chunks=cache is not None, layers=layers
+    )
     out = _output(layout, prepared.plan)
     for work in prepared.works:
         work.out = work.part.onto(out)
@@ -128,23 +153,28 @@ def prepare(
     *,
     by_strips: bool = False,
     whole_chunks: bool = False,
+    layers: LayerChoice = CHEAPEST,
 ) -> PreparedRead:
     """Find every chunk that a request needs, and where its bytes are; in parts as `plan` makes them.
 
     Unless whole chunks are asked for, pieces of them will do where they can be fetched.
     """
-    planned = plan(layout.manifest, asked, by_strips=by_strips)
+    planned = plan(layout.manifest, asked, by_strips=by_strips, choose=layers.among(layout))
     works: list[Work] = []
     by_zarr: list[tuple[Part, ZarrSource]] = []
     if len(planned.parts) > 1:
         layout.open_together(planned.parts)
     for part in planned.parts:
-        source = layout.source_of(part).with_options(options)
+        try:
+            source = layout.source_of(part).with_options(options)
+        except IntarsiaError as error:
+            error.row = part.row
+            raise
         if isinstance(source, EngineSource):
             packing = layout.packings_of(part)
             works.append(Work(part, source, asked.axes is None, asked.working_shape, packing))
         elif part.strip is not None:  # zarr reads for one packing at a time
-            return prepare(ground, layout, asked, options, whole_chunks=whole_chunks)
+            return prepare(ground, layout, asked, options, whole_chunks=whole_chunks, layers=layers)
         else:
             by_zarr.append((part, source))
     if works:
@@ -274,4 +304,6 @@ def _failure(
     error: Exception,
 ) -> ReadError:
     why = reason(error, ground.store, source.path, source.stored_as(index))
-    return ReadError(f"cannot read {layout.chunk_text(row, source, index)}: {why}")
+    failure = ReadError(f"cannot read {layout.chunk_text(row, source, index)}: {why}")
+    failure.row = row
+    return failure

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from intarsia.array.batches import Queue, threads_for
 from intarsia.array.config import LogicalConfig, cores
 from intarsia.array.decode import Scratch
-from intarsia.array.read import begin, decode_batch, finish
+from intarsia.array.layers import LayerChoice
+from intarsia.array.read import begin, decode_batch, finish, instead
+from intarsia.errors import IntarsiaError
 
 if TYPE_CHECKING:
     from intarsia.array.chunk_cache import ChunkCache
@@ -59,10 +61,15 @@ async def read_request_async(
     """The values of a request, in its shape."""
 
     async def read(layout: Layout) -> tuple[Values, list[int], None]:
-        begun = await _elsewhere(begin, ground, layout, asked, config, cache)
-        if begun.busy:
-            await _read_chunks(ground, layout, begun, config)
-        return await _elsewhere(finish, ground, layout, begun, config)
+        layers = LayerChoice(config.layer, config.fallback)
+        while True:
+            try:
+                begun = await _elsewhere(begin, ground, layout, asked, config, cache, layers)
+                if begun.busy:
+                    await _read_chunks(ground, layout, begun, config)
+                return await _elsewhere(finish, ground, layout, begun, config)
+            except IntarsiaError as error:
+                layers = instead(ground, layout, layers, error)
 
     return await ground.settled_async(read, _elsewhere)
 

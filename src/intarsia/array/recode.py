@@ -9,8 +9,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from zarr.abc.codec import BytesBytesCodec
+from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec, VLenBytesCodec, VLenUTF8Codec
 
 from intarsia.array.box import BLOCK_BYTES, Box, blocks
+from intarsia.array.config import LogicalConfig
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import grain
@@ -20,16 +23,24 @@ from intarsia.array.reserve import Room, lattice_box
 from intarsia.array.source import Source
 from intarsia.array.table import RegionTable, Row
 from intarsia.array.write import write_box
+from intarsia.codecs import parse_codecs
+from intarsia.codecs.reshape import ReshapeCodec
 from intarsia.codecs.runtime import Luggage
-from intarsia.errors import NoRegionError, ReadError
+from intarsia.errors import CodecConfigurationError, NoRegionError, ReadError
+from intarsia.nullable.codec import NullableCodec
 from intarsia.parallel import Client, spread
 from intarsia.progress import Progress, silent
 
 if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
     from intarsia.array.member import AnyArray, Encoding
+    from intarsia.array.packings import Packings
     from intarsia.array.reserve import Bounds, Piece, Reservation
+    from intarsia.array.values import Values
 
+
+AUTHORITY = LogicalConfig(layer=0)
+"""Whoever copies values takes them from the layer that says what they are."""
 
 TASK_BYTES = 16 << 20
 """A task on a cluster copies whole chunks of about this size: many tasks for the workers to share."""
@@ -68,21 +79,10 @@ def reserve_recode(
     If `ready`, the array of this name in the group holds them already. Packings are kept where all regions
     store one type: then their numbers are copied, and every region keeps its own packing.
     """
-    manifest = logical.manifest
-    touched = [manifest.regions.row(i) for i in manifest.regions.touching(box).tolist()]
-    parts = [(shared, row.packing) for row in touched if (shared := row.box.intersect(box)) is not None]
-    if not parts:
+    manifest, packing = logical.manifest, encoding.packing
+    if not manifest.regions.touching(box).size:
         raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to recode")
-    copied = manifest.as_stored(box) if encoding.keep_packing else None
-    packings, packing = manifest.packings, encoding.packing
-    if copied is not None:
-        encoding = replace(encoding, packing=manifest.packing_of(touched[0]))
-    else:
-        packings, number = packings.numbered(packing)
-        parts = [(part, number) for part, _ in parts]
-    numbers = {number for _, number in parts}
-    if len(numbers) == 1 and sum(prod(part.shape) for part, _ in parts) == prod(box.shape):
-        parts = [(box, numbers.pop())]  # no hole is to be kept
+    parts, packings, encoding, copied = copied_parts(manifest, box, encoding)
     room = Room(logical)
     if ready is None:
         elements = [manifest.elements(part) for part, _ in parts]
@@ -91,8 +91,49 @@ def reserve_recode(
     rows = [Row(member, part, part.seen_from(origin).start, number) for part, number in parts]
     table = manifest.regions.without(box).joined(RegionTable.from_rows(rows, manifest.ndim))
     names = (*manifest.members, ready or room.made[0])
-    reserved = room.reserved(manifest.changed(regions=table, members=names, packings=packings))
-    return replace(reserved, copied=copied)
+    # Replicas stay what they are, unless the new encoding rounds.
+    kept = manifest.replicas if packing is None and is_exact(parse_codecs(encoding.codecs or ())) else None
+    changed = manifest.changed(regions=table, members=names, packings=packings, replicas=kept)
+    return replace(room.reserved(changed), copied=copied)
+
+
+def copied_parts(
+    manifest: Manifest, box: Box, encoding: Encoding
+) -> tuple[list[tuple[Box, int]], Packings, Encoding, Manifest | None]:
+    """What regions back of a box, and with which packing it will be stored in another encoding.
+
+    Also the packings for that; the encoding of the member; and the manifest by which stored numbers are read,
+    if those are copied.
+    """
+    touched = [manifest.regions.row(i) for i in manifest.regions.touching(box).tolist()]
+    parts = [(shared, row.packing) for row in touched if (shared := row.box.intersect(box)) is not None]
+    copied = manifest.as_stored(box) if encoding.keep_packing else None
+    packings = manifest.packings
+    if copied is not None:
+        encoding = replace(encoding, packing=manifest.packing_of(touched[0]))
+    else:
+        packings, number = packings.numbered(encoding.packing)
+        parts = [(part, number) for part, _ in parts]
+    numbers = {number for _, number in parts}
+    if len(numbers) == 1 and sum(prod(part.shape) for part, _ in parts) == prod(box.shape):
+        parts = [(box, numbers.pop())]  # no hole is to be kept
+    return parts, packings, encoding, copied
+
+
+def is_exact(codecs: Iterable[Any]) -> bool:
+    """Whether codecs are known to give back what they got, bit by bit; of others nobody knows.
+
+    >>> from zarr.codecs import BytesCodec, ZstdCodec
+    >>> is_exact([BytesCodec(), ZstdCodec()])
+    True
+    """
+    return all(
+        isinstance(codec, BytesBytesCodec | BytesCodec | TransposeCodec | ReshapeCodec)
+        or isinstance(codec, VLenUTF8Codec | VLenBytesCodec)
+        or (isinstance(codec, ShardingCodec) and is_exact(codec.codecs))
+        or (isinstance(codec, NullableCodec) and is_exact(codec.data_codecs or ()))
+        for codec in codecs
+    )
 
 
 def copy_out(logical: LogicalGroup, numbers: Sequence[int], axis: int, encoding: Encoding) -> None:
@@ -111,7 +152,8 @@ def copy_out(logical: LogicalGroup, numbers: Sequence[int], axis: int, encoding:
     left = replace(table, stop=stop).take(np.flatnonzero((stop > table.start).all(axis=1)))
     rows = [Row(len(manifest.members), box, box.seen_from(around.start).start) for box in boxes]
     changed = left.joined(RegionTable.from_rows(rows, manifest.ndim))
-    reserved = room.reserved(manifest.changed(regions=changed, members=(*manifest.members, *room.made)))
+    names = (*manifest.members, *room.made)
+    reserved = room.reserved(manifest.changed(regions=changed, members=names, replicas=manifest.replicas))
     with reserved.shown_when_filled(logical):
         copy_values(logical, reserved)
 
@@ -133,8 +175,12 @@ def copy_values(
     """
     (name,) = room.made
     options, unit = room.options[name], grain(logical.members[name])
-    copy = _Copy(logical.group.path, logical.manifest, room.copied, name, logical.luggage(name, options))
-    tasks = _tasks(room.pieces, logical.members[name], BLOCK_BYTES if client is None else TASK_BYTES)
+    member = logical.members[name]
+    exact = room.exact and not is_exact(member.metadata.codecs)
+    luggage = logical.luggage(name, options)
+    copy = _Copy(logical.group.path, logical.manifest, room.copied, name, luggage, exact)
+    step = _step(logical, room.pieces, member, BLOCK_BYTES if client is None else TASK_BYTES)
+    tasks = _tasks(room.pieces, step)
     if client is not None:
         spread(client, logical.group.store, copy, tasks, progress)
         return
@@ -148,9 +194,30 @@ def copy_values(
         progress(done, sum(steps))
 
 
-def _tasks(pieces: Iterable[Piece], member: AnyArray, most_bytes: int) -> list[list[Piece]]:
+def _step(
+    logical: LogicalGroup, pieces: Sequence[Piece], member: AnyArray, most_bytes: int
+) -> tuple[int, ...]:
+    """The shape of the blocks to copy by: whole chunks of the new member, and as many as memory allows.
+
+    First of all they grow along the axes on which the chunks that are read are longer: a chunk that several
+    blocks need is decoded for each of them.
+    """
+    manifest, size = logical.manifest, max(member.dtype.itemsize, 1)
+    step = list(grain(member))
+    row = manifest.regions.touching(manifest.cells(pieces[0].source))[:1].tolist() if pieces else []
+    if row and len(step) == manifest.ndim and manifest.view_of(manifest.regions.row(row[0])) is None:
+        source = logical.member_of(manifest.regions.row(row[0]))
+        read = [min(pair) for pair in zip(grain(source), member.shape, strict=True)]
+        while longer := [d for d, n in enumerate(read) if step[d] < n]:
+            axis = max(longer, key=lambda d: read[d] / step[d])
+            if prod(step) * 2 * size > most_bytes:
+                break
+            step[axis] *= 2
+    return next(blocks(Box.sized(member.shape), tuple(step), size, most_bytes)).shape
+
+
+def _tasks(pieces: Iterable[Piece], step: tuple[int, ...]) -> list[list[Piece]]:
     """The pieces cut into blocks of whole chunks of the new member: no chunk belongs to two tasks."""
-    step = next(blocks(Box.sized(member.shape), grain(member), member.dtype.itemsize, most_bytes)).shape
     tasks: dict[tuple[int, ...], list[Piece]] = {}
     for piece in pieces:
         for cell in piece.target.in_units(step).indices():
@@ -169,6 +236,8 @@ class _Copy:
     member: str
     luggage: Luggage
     """Run-time options to write it with."""
+    exact: bool = False
+    """Whether every value is read again and compared."""
 
     def __call__(self, store: Any, task: list[Piece]) -> None:
         group = open_group(store, self.path, "r+")
@@ -180,5 +249,23 @@ class _Copy:
 
     def into(self, logical: LogicalGroup, target: Source, task: list[Piece]) -> None:
         for piece in task:
-            values = read_request(logical, request(logical.manifest.shape, piece.source.slices, "basic"))
-            write_box(target, piece.target, piece.stored(values))
+            asked = request(logical.manifest.shape, piece.source.slices, "basic")
+            values = read_request(logical, asked, AUTHORITY)
+            stored = piece.stored(values)
+            write_box(target, piece.target, stored)
+            if self.exact:
+                _check_copy(target, piece, stored)
+
+
+def _check_copy(target: Source, piece: Piece, stored: Values) -> None:
+    """Refuse an encoding that does not give back what was stored."""
+    array: Any = target.array
+    back = array[piece.target.slices]
+    same = np.asarray(back == stored) | np.asarray((back != back) & (stored != stored))
+    if not same.all():
+        place = tuple(int(i) for i in np.argwhere(~same)[0])
+        element = tuple(a + i for a, i in zip(piece.source.start, place, strict=True))
+        raise CodecConfigurationError(
+            f"a replica holds the same values as the array, and with these codecs it would not: at {element} "
+            f"it would be {back[place]!r} instead of {stored[place]!r}.\n  Choose codecs that lose nothing"
+        )

@@ -54,6 +54,9 @@ class Region:
     view: View | None
     """How the region looks at its member; None if it sees it as it is."""
 
+    layer: int
+    """0; or the number of the layer, if it is one of a replica."""
+
     row: Row = field(repr=False, compare=False)
     """The region in the table of its manifest."""
 
@@ -62,13 +65,13 @@ class Region:
 
     @classmethod
     def of(cls, logical: LogicalGroup, i: int) -> Region:
-        """The region in row `i` of the table."""
-        row = logical.manifest.regions.row(i)
+        """The region in row `i` of the table, in which replicas stand after the regions of layer 0."""
+        row = logical.manifest.backings.row(i)
         bounds = logical.manifest.elements(row.box).bounds
         name = logical.manifest.members[row.member]
         # Manifest and members of this moment: a later change of the layout must not redirect the region.
         manifest, members = logical.manifest, logical.members
-        backing = row.member_start, manifest.packing_of(row), manifest.view_of(row)
+        backing = row.member_start, manifest.packing_of(row), manifest.view_of(row), row.layer
         return cls(name, bounds, row.box.start, row.box.stop, *backing, row, manifest, members)
 
     @property

@@ -214,6 +214,12 @@ class Reservation:
     copied: Manifest | None = None
     """For a copy of stored numbers: the manifest by which they are read."""
 
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """To be set together with the manifest."""
+
+    exact: bool = False
+    """Whether what is copied has to come back as it was, or is refused."""
+
     def fill(self, logical: LogicalGroup, data: Callable[[Box], Any]) -> None:
         """Write every piece here; `data` gives the values, or the one value, of a box of the data."""
         for piece in self.pieces:
@@ -223,7 +229,7 @@ class Reservation:
     def settle(self, logical: LogicalGroup) -> None:
         """Show the data: it is all there."""
         if self.manifest is not logical.manifest:
-            logical.commit(self.manifest)
+            logical.commit(self.manifest, self.attributes)
 
     def discard(self, logical: LogicalGroup) -> None:
         """Give the room back: the data will not come."""
@@ -360,9 +366,13 @@ def encoding_like(logical: LogicalGroup, row: Row, asked: Encoding) -> Encoding:
 
 
 def covered(logical: LogicalGroup, bounds: Sequence[tuple[int, int]]) -> Reservation:
-    """A box of elements that regions back already: the data replaces what is there."""
-    manifest = logical.manifest
+    """A box of elements that regions back already: the data replaces what is there.
+
+    Replicas of it are gone before the data comes, and whatever becomes of that.
+    """
     asked = Box.of((int(a), int(b)) for a, b in bounds)
+    logical.cut_replicas(logical.manifest.cells(asked))
+    manifest = logical.manifest
     room = Room(logical, asked.start)
     for i in manifest.regions.touching(manifest.cells(asked)).tolist():
         row = manifest.regions.row(i)

@@ -13,7 +13,6 @@ from intarsia.array.table import RegionTable, Row
 
 if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
-    from intarsia.array.table import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +31,26 @@ class Rerouted:
     after: Row | None
     """The region that backs it now."""
 
+    @property
+    def layer(self) -> int:
+        """The layer in which that is so: 0, or that of a replica."""
+        row = self.after or self.before
+        return 0 if row is None else row.layer
+
 
 def rows_of(manifest: Manifest, names: Iterable[str]) -> Iterator[Row]:
-    """The regions that these members back."""
-    wanted = set(names)
+    """The regions and replicas that these members back."""
+    wanted, table = set(names), manifest.backings
     positions = [i for i, name in enumerate(manifest.members) if name in wanted]
-    for i in np.flatnonzero(np.isin(manifest.regions.member, positions)).tolist():
-        yield manifest.regions.row(i)
+    for i in np.flatnonzero(np.isin(table.member, positions)).tolist():
+        yield table.row(i)
 
 
 def disturbed(before: Manifest, after: Manifest, boxes: Iterable[Box]) -> list[Box]:
     """The boxes of logical chunks that `after` does not show from the same places as `before`.
 
-    A hole is part of a box: what nothing backed must still be backed by nothing.
+    A hole is part of a box: what nothing backed must still be backed by nothing. So are replicas: whoever
+    writes into a box has to know of all of them.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(8,), chunks=(2,), dtype="u1")
@@ -91,7 +97,7 @@ def shown_in(manifest: Manifest, row: Row, index: tuple[int, ...], size: tuple[i
 
 
 def rerouted(before: Manifest, after: Manifest) -> list[Rerouted]:
-    """Every box that the two manifests back in different ways.
+    """Every box that the two manifests back in different ways, layer by layer.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1")
@@ -100,31 +106,60 @@ def rerouted(before: Manifest, after: Manifest) -> list[Rerouted]:
     >>> [(change.kind, change.box) for change in rerouted(empty, array.manifest)]
     [('added', Box(start=(0,), stop=(1,)))]
     """
-    old, new = _differing(before, after), _differing(after, before)
-    changes = []
-    for i in new.tolist():
-        row = after.regions.row(i)
-        for j in before.regions.touching(row.box).tolist():
-            other = before.regions.row(j)
-            same = _backing(before, other) == _backing(after, row)
-            shared = other.box.intersect(row.box)
-            if shared is not None and not (same and other.shift == row.shift):
-                changes.append(Rerouted("moved", shared, other, row))
-        changes += [Rerouted("added", box, None, row) for box in before.regions.free(row.box)]
-    for i in old.tolist():
-        row = before.regions.row(i)
-        changes += [Rerouted("dropped", box, row, None) for box in after.regions.free(row.box)]
+    changes = list(_rerouted(before, after, before.regions, after.regions))
+    if len(before.replicas) or len(after.replicas):
+        none = RegionTable.from_rows([], len(before.shape))
+        one, other = before.replicas.by_layer(), after.replicas.by_layer()
+        for layer in sorted(one.keys() | other.keys()):
+            changes += _rerouted(before, after, one.get(layer, none), other.get(layer, none))
     return changes
 
 
-def _differing(one: Manifest, other: Manifest) -> Ints:
-    """Rows of one manifest that do not stand in the other as they are."""
-    known = set(_keys(other))
-    return np.array([i for i, key in enumerate(_keys(one)) if key not in known], dtype=np.int64)
+def surviving(before: Manifest, after: Manifest) -> RegionTable:
+    """What is left of the replicas of `before` where `after` shows in layer 0 what they are replicas of.
+
+    Where regions are backed otherwise, or are longer or shorter, they may show other values.
+    """
+    replicas = before.replicas
+    if not len(replicas):
+        return replicas
+    if before.data_type != after.data_type or before.chunk_shape != after.chunk_shape:
+        return replicas.take(slice(0))
+    cut = [change.box for change in _rerouted(before, after, before.regions, after.regions)]
+    everywhere = [(0, max(pair)) for pair in zip(before.lattice, after.lattice, strict=True)]
+    for axis, (old, new) in enumerate(zip(before.shape, after.shape, strict=True)):
+        if old != new:  # the last logical chunk has more elements than before, or fewer
+            last = min(old, new) // before.chunk_shape[axis]
+            cut.append(Box.of(everywhere).with_axis(axis, last, max(last + 1, everywhere[axis][1])))
+    for box in cut:
+        if replicas.touching(box).size:
+            replicas = replicas.without(box)
+    return replicas
 
 
-def _keys(manifest: Manifest) -> Iterator[tuple[Any, ...]]:
-    table: RegionTable = manifest.regions
+def _rerouted(before: Manifest, after: Manifest, old: RegionTable, new: RegionTable) -> Iterator[Rerouted]:
+    """Every box that two tables back in different ways, in each of which no two regions overlap."""
+    known, knows = set(_keys(before, old)), set(_keys(after, new))
+    for i, key in enumerate(_keys(after, new)):
+        if key in known:
+            continue
+        row = new.row(i)
+        for j in old.touching(row.box).tolist():
+            other = old.row(j)
+            same = _backing(before, other) == _backing(after, row)
+            shared = other.box.intersect(row.box)
+            if shared is not None and not (same and other.shift == row.shift):
+                yield Rerouted("moved", shared, other, row)
+        for box in old.free(row.box):
+            yield Rerouted("added", box, None, row)
+    for i, key in enumerate(_keys(before, old)):
+        if key not in knows:
+            row = old.row(i)
+            for box in new.free(row.box):
+                yield Rerouted("dropped", box, row, None)
+
+
+def _keys(manifest: Manifest, table: RegionTable) -> Iterator[tuple[Any, ...]]:
     places = np.ascontiguousarray(np.concatenate([table.start, table.stop, table.member_start], axis=1))
     # `NONE` is -1, and so stands for the last entry.
     packings, views = (*manifest.packings.keys, None), (*manifest.views, None)

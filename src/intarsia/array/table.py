@@ -24,6 +24,9 @@ NONE = -1
 MOST_REGIONS = 10_000_000
 """A table that claims more than this is not even read."""
 
+MOST_LAYERS = 64
+"""Layers are numbered below this."""
+
 # Painting all regions onto their compressed lattice is the fastest test for overlaps, up to this many cells.
 MOST_PAINTED_CELLS = 20_000_000
 
@@ -51,7 +54,7 @@ class Row(NamedTuple):
     """Number of the view of the member, or `NONE`."""
 
     layer: int = 0
-    """Reserved: 0."""
+    """0, or the number of the replica layer that it belongs to."""
 
     @property
     def shift(self) -> tuple[int, ...]:
@@ -134,7 +137,7 @@ class RegionTable(ReadLater):
     """Number of the view, or `NONE`; shape (regions,)."""
 
     layer: Ints
-    """Reserved: 0; shape (regions,)."""
+    """0, or the number of a replica layer; shape (regions,)."""
 
     @classmethod
     def of(
@@ -204,7 +207,7 @@ class RegionTable(ReadLater):
         numbers = int(self.packing[i]), int(self.view[i]), int(self.layer[i])
         return Row(int(self.member[i]), box, tuple(self.member_start[i].tolist()), *numbers)
 
-    def take(self, rows: Ints) -> RegionTable:
+    def take(self, rows: Any) -> RegionTable:
         """The table of some of the rows."""
         return RegionTable(*(getattr(self, column.name)[rows] for column in fields(self)))
 
@@ -278,6 +281,28 @@ class RegionTable(ReadLater):
             covered = self.row(i).box
             parts = [left for part in parts for left in part.without(covered)]
         return parts
+
+    def covers(self, box: Box) -> bool:
+        """Whether regions, of which no two overlap, back all of a box.
+
+        >>> RegionTable.from_rows([Row(0, Box((2,), (4,)), (0,))], ndim=1).covers(Box((1,), (3,)))
+        False
+        """
+        rows = self.touching(box)
+        shared = np.minimum(self.stop[rows], box.stop) - np.maximum(self.start[rows], box.start)
+        return int(shared.prod(axis=1).sum()) == prod(box.shape)
+
+    def by_layer(self) -> dict[int, RegionTable]:
+        """The rows of every layer that there is, upwards.
+
+        >>> rows = [Row(0, Box((0,), (4,)), (0,)), Row(1, Box((0,), (2,)), (0,), layer=3)]
+        >>> {layer: len(table) for layer, table in RegionTable.from_rows(rows, ndim=1).by_layer().items()}
+        {0: 1, 3: 1}
+        """
+        layers = np.unique(self.layer).tolist()
+        if len(layers) == 1:
+            return {layers[0]: self}
+        return {layer: self.take(np.flatnonzero(self.layer == layer)) for layer in layers}
 
     def without(self, box: Box) -> RegionTable:
         """The table with `box` cut out of every region."""

@@ -7,6 +7,8 @@ first, and so is a shard. What the engine does not do is left to zarr.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain, product
+from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -14,8 +16,10 @@ import numpy as np
 from intarsia.array.batches import threads_for
 from intarsia.array.box import Box
 from intarsia.array.config import LogicalConfig
+from intarsia.array.layers import LayerChoice
 from intarsia.array.plan import Part, plan
 from intarsia.array.pool import run
+from intarsia.array.read import read_layout
 from intarsia.array.shard_locks import held_for
 from intarsia.array.source import EngineSource
 from intarsia.array.values import Values, as_values, broadcast, for_member, holds_nulls, is_nullable
@@ -29,14 +33,18 @@ from intarsia.parallel import check_store
 if TYPE_CHECKING:
     from intarsia.array.layout import Told
     from intarsia.array.logical_group import GroupLayout, LogicalGroup
+    from intarsia.array.manifest import Manifest
     from intarsia.array.plan import AxisSelector, SelectionPlan
     from intarsia.array.put import Look
-    from intarsia.array.request import Request
+    from intarsia.array.request import Axis, Request
     from intarsia.array.source import Source
     from intarsia.packing import Packing
 
 
 SHOWN_REGIONS = 6
+
+MOST_WRITTEN_BOXES = 256
+"""A write that is scattered over more boxes of logical chunks counts as one over the box around them."""
 
 
 def write_request(logical: LogicalGroup, config: LogicalConfig, asked: Request, value: Any) -> None:
@@ -65,16 +73,82 @@ def write_request(logical: LogicalGroup, config: LogicalConfig, asked: Request, 
             for (part, own), source, row in zip(chosen, sources, rows, strict=True):
                 own = own[part.target if points else outer_index(part.target, own.shape)]
                 for_member(source.array, own, f"region {layout.region_text(row)}")
+        written = [part.row for part in parts]
+        if len(layout.manifest.replicas):
+            boxes = written_cells(layout.manifest, asked)
+            if config.replicas == "drop" and logical.cut_replicas(*boxes):
+                return None, written, None  # the layout is another one now, on which all of it is done again
         touched.update(source.name for source in sources)
         told = None
         for (part, own), source in zip(chosen, sources, strict=True):
             target = source.with_options(logical.options(config.options))
             told = write_part(target, part, own, points=points, config=config, look=logical.look)
-        return None, [part.row for part in parts], told
+        if len(layout.manifest.replicas):
+            written += _write_replicas(logical, layout, config, asked)
+            told = None  # it was asked for before the last part was written
+        return None, written, told
 
     logical.settled(write)
     for name in touched - set(logical.manifest.members):  # a member that was gone, brought back in part
         logical.discard(name)
+
+
+def written_cells(manifest: Manifest, asked: Request) -> list[Box]:
+    """The logical chunks that a request reaches, as boxes; those around all of it, if they are too many.
+
+    >>> from intarsia.array.manifest import Manifest
+    >>> from intarsia.array.request import request
+    >>> written_cells(Manifest.empty((8,), (2,), "u1"), request((8,), [0, 1, 7]))
+    [Box(start=(0,), stop=(1,)), Box(start=(3,), stop=(4,))]
+    """
+    around = manifest.cells(Box.of(asked.bounds))
+    if asked.points is not None:
+        cells = np.stack([p // c for p, c in zip(asked.points, manifest.chunk_shape, strict=True)], axis=1)
+        cells = np.unique(cells, axis=0)
+        if len(cells) <= MOST_WRITTEN_BOXES:
+            return [Box(tuple(cell), tuple(i + 1 for i in cell)) for cell in cells.tolist()]
+    elif asked.axes is not None:
+        runs = [_runs(axis, c) for axis, c in zip(asked.axes, manifest.chunk_shape, strict=True)]
+        if prod(map(len, runs)) <= MOST_WRITTEN_BOXES:
+            return [Box.of(bounds) for bounds in product(*runs)]
+    return [around]
+
+
+def _runs(axis: Axis, chunk: int) -> list[tuple[int, int]]:
+    """The logical chunks that the indices of an axis lie in, as ranges."""
+    if axis.indices is None and abs(axis.step) <= chunk:
+        ends = sorted((axis.start, axis.start + (axis.count - 1) * axis.step))
+        return [(ends[0] // chunk, ends[1] // chunk + 1)]
+    indices = axis.indices
+    if indices is None:
+        indices = axis.start + axis.step * np.arange(axis.count)
+    cells = np.unique(indices // chunk)
+    first = np.flatnonzero(np.append(True, np.diff(cells) > 1))
+    last = np.append(first[1:], cells.size) - 1
+    return [(int(cells[i]), int(cells[j]) + 1) for i, j in zip(first, last, strict=True)]
+
+
+def _write_replicas(
+    logical: LogicalGroup, layout: GroupLayout, config: LogicalConfig, asked: Request
+) -> list[int]:
+    """Write what layer 0 has by now into its replicas, too; returns the rows that were written.
+
+    What layer 0 rounds is rounded in them. Where one cannot be written, the write fails with layer 0 written:
+    in a transaction nothing is.
+    """
+    manifest, rows = layout.manifest, []
+    base, points = len(manifest.regions), asked.axes is None
+    values, _, _ = read_layout(logical, layout, asked, replace(config, layer=0, fallback=False))
+    values = values.reshape(asked.working_shape)
+    for layer in manifest.layers[1:]:
+        choose = LayerChoice(layer).among(layout)
+        parts = {part.row: part for part in plan(manifest, asked, choose=choose).parts if part.row >= base}
+        for part in parts.values():
+            own_part, own = _for_region(layout, part, values, points=points)
+            target = layout.source_of(part).with_options(logical.options(config.options))
+            write_part(target, own_part, own, points=points, config=config)
+            rows.append(part.row)
+    return rows
 
 
 def _for_region(layout: GroupLayout, part: Part, values: Values, *, points: bool) -> tuple[Part, Values]:
@@ -100,7 +174,7 @@ def _refuse(
     layout: GroupLayout, part: Part, packing: Packing, values: Values, error: PackingError, *, points: bool
 ) -> NoReturn:
     """Say for which element of the array the value is that the packing of its region cannot hold."""
-    manifest, row, index = layout.manifest, layout.manifest.regions.row(part.row), error.index or ()
+    manifest, row, index = layout.manifest, layout.manifest.backings.row(part.row), error.index or ()
     places = index * len(part.source) if points else index
     point = tuple(
         s.start + (s.step or 1) * i if isinstance(s, slice) else int(s[i])

@@ -1,0 +1,262 @@
+"""Which layer a read takes each part of a selection from: the one that costs least.
+
+Layer 0 says what an array holds, and replicas (layers 1 and above) hold some of it once more, in other chunks.
+Where both have what is asked for, the prices of the two are compared, a region of a replica at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from intarsia.array.box import Box
+from intarsia.array.plan import Touched, plan, points_in, selected
+from intarsia.array.table import NONE, Ints
+from intarsia.errors import IntarsiaError, ReadError
+from intarsia.words import count_text, size_text
+
+if TYPE_CHECKING:
+    from intarsia.array.layout import Layout
+    from intarsia.array.plan import SelectionPlan
+    from intarsia.array.request import Request
+
+
+REQUEST_BYTES = 1 << 16
+"""A chunk costs what it takes to decode it, and so many bytes more for asking for it, wherever it lies."""
+
+
+class Price(NamedTuple):
+    """What a read takes.
+
+    >>> Price(2, 100) < Price(1, 1_000_000)
+    True
+    """
+
+    chunks: int
+    """Chunks that are asked for."""
+
+    nbytes: int
+    """What they are when they are decoded; what is fetched is taken to be in proportion."""
+
+    @property
+    def cost(self) -> int:
+        """One number to compare prices by, in bytes."""
+        return self.nbytes + self.chunks * REQUEST_BYTES
+
+    def __lt__(self, other: tuple[Any, ...]) -> bool:
+        return isinstance(other, Price) and self.cost < other.cost
+
+
+class LayerPrice(NamedTuple):
+    """What one layer takes for a selection, and how much of the selection is read from it."""
+
+    layer: int
+    """Its number."""
+
+    covered: int
+    """How many of the elements asked for it has."""
+
+    taken: int
+    """How many of them are read from it."""
+
+    price: Price
+    """What all that it has of them would take."""
+
+    def __str__(self) -> str:
+        """The layer in a line."""
+        chunks, decoded = count_text(self.price.chunks, "chunk"), size_text(self.price.nbytes)
+        has = f"has {count_text(self.covered, 'element')}, in {chunks} of {decoded} decoded"
+        return f"layer {self.layer}: {has}; {self.taken:,} are read from it"
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as JSON."""
+        price = {"chunks": self.price.chunks, "decoded_bytes": self.price.nbytes, "cost": self.price.cost}
+        return {"layer": self.layer, "covered": self.covered, "taken": self.taken, **price}
+
+
+@dataclass(frozen=True)
+class LayerChoice:
+    """How one read chooses among layers.
+
+    >>> LayerChoice().avoiding(3).avoided
+    frozenset({3})
+    """
+
+    layer: int | None = None
+    """Take this one wherever it has something, whatever it costs; layer 0 has the rest."""
+
+    fallback: bool = False
+    """Whether another layer may stand in for one that cannot be read."""
+
+    avoided: frozenset[int] = frozenset()
+    """Rows that were found not to be readable."""
+
+    reason: str = ""
+    """Why the last of them is not."""
+
+    def avoiding(self, row: int, reason: str = "") -> LayerChoice:
+        """The same without one more row."""
+        return replace(self, avoided=self.avoided | {row}, reason=reason)
+
+    def among(self, layout: Layout) -> Chooser | None:
+        """What makes the choice in a layout; None if there is none to make."""
+        return Chooser(layout, self) if len(layout.manifest.replicas) or self.avoided else None
+
+
+CHEAPEST = LayerChoice()
+"""The layer that costs least, wherever there are several."""
+
+
+class Chooser:
+    """Takes regions of replicas instead of those of layer 0, where that costs less."""
+
+    def __init__(self, layout: Layout, choice: LayerChoice) -> None:
+        self._layout, self._manifest, self._choice = layout, layout.manifest, choice
+        self._grids: dict[tuple[int, int], tuple[Ints, Ints, int]] = {}
+
+    def __call__(self, asked: Request, cells: Box, touched: Touched) -> Touched:
+        """What to read from, for what a request meets of layer 0."""
+        choice = self._choice
+        if choice.layer != 0:
+            for one in self.replicas_in(cells):
+                inside, outside = _divided(touched, _box(one))
+                if inside.rows.size and self._is_better(asked, one, inside):
+                    touched = outside.joined(one)
+        if choice.avoided and np.isin(touched.rows, list(choice.avoided)).any():
+            raise ReadError(f"{choice.reason}\n  No other layer has it, or can be read")
+        return touched
+
+    def replicas_in(self, cells: Box) -> Iterator[Touched]:
+        """The regions of replicas that meet a box of logical chunks, one by one, layer by layer."""
+        choice, table, first = self._choice, self._manifest.replicas, len(self._manifest.regions)
+        near = table.touching(cells) + first
+        chosen = [i for i in near.tolist() if i not in choice.avoided]
+        if choice.layer is not None:
+            chosen = [i for i in chosen if table.layer[i - first] == choice.layer]
+        for i in sorted(chosen, key=lambda i: int(table.layer[i - first])):
+            yield Touched.of(self._manifest, np.array([i], dtype=np.int64))
+
+    def _is_better(self, asked: Request, one: Touched, others: Touched) -> bool:
+        if self._choice.layer is not None:
+            return True
+        if self._choice.avoided and np.isin(others.rows, list(self._choice.avoided)).any():
+            return True
+        return self._price_or_none(asked, one) < self._price_or_none(asked, others)
+
+    def _price_or_none(self, asked: Request, touched: Touched) -> Price:
+        """The price; an endless one if a member cannot be opened, and another layer may stand in for it."""
+        try:
+            return self.price(asked, touched)
+        except IntarsiaError:
+            if not self._choice.fallback:
+                raise
+            return Price(0, 1 << 62)
+
+    def price(self, asked: Request, touched: Touched) -> Price:
+        """What it takes to read what a request meets of some regions."""
+        table, chunks, nbytes = self._manifest.backings, 0, 0
+        members, views = table.member[touched.rows], table.view[touched.rows]
+        kinds = np.unique(np.stack([members, views]), axis=1).T.tolist()
+        self._open([member for member, _ in kinds])
+        for member, view in kinds:
+            size, border, chunk_bytes = self._grid(member, view)
+            alike = touched.take((members == member) & (views == view))
+            count = _chunks_met(asked, alike, size, border)
+            chunks, nbytes = chunks + count, nbytes + count * chunk_bytes
+        return Price(chunks, nbytes)
+
+    def _open(self, members: Sequence[int]) -> None:
+        names = self._manifest.members
+        if len(members) > 1:
+            self._layout.open_members([names[i] for i in dict.fromkeys(members)])
+
+    def _grid(self, member: int, number: int) -> tuple[Ints, Ints, int]:
+        """The chunks of a member as a region sees them: sizes, first borders; and the bytes of each."""
+        found = self._grids.get((member, number))
+        if found is None:
+            array = self._layout.members[self._manifest.members[member]]
+            view = None if number == NONE else self._manifest.views[number]
+            try:
+                sizes: Sequence[int] = array.chunks
+            except NotImplementedError:  # chunks of many sizes
+                sizes = self._manifest.chunk_shape
+            pairs = [(n, 0) for n in sizes] if view is None else view.grid(sizes)
+            grid = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+            nbytes = prod(sizes) * array.dtype.itemsize
+            found = self._grids[member, number] = grid[:, 0], grid[:, 1], nbytes
+        return found
+
+
+def layer_prices(layout: Layout, planned: SelectionPlan) -> tuple[LayerPrice, ...]:
+    """What each layer would take for a request, and what the plan takes from it; empty if there is one."""
+    manifest, asked = layout.manifest, planned.request
+    if not len(manifest.replicas) or not asked.size:
+        return ()
+    table, cells, found = manifest.backings, manifest.cells(Box.of(asked.bounds)), []
+    taken: dict[int, int] = {}
+    for part in planned.parts:
+        layer = int(table.layer[part.row])
+        taken[layer] = taken.get(layer, 0) + part.size
+    for layer in manifest.layers:
+        chooser = Chooser(layout, LayerChoice(layer))
+        rows = np.flatnonzero(table.layer == layer)
+        inside = ((table.start[rows] < cells.stop) & (table.stop[rows] > cells.start)).all(axis=1)
+        touched = Touched.of(manifest, rows[inside])
+        covered = sum(
+            part.size
+            for part in plan(manifest, asked, choose=lambda _asked, _cells, _touched, own=touched: own).parts
+        )
+        found.append(LayerPrice(layer, covered, taken.get(layer, 0), chooser.price(asked, touched)))
+    return tuple(found)
+
+
+def _box(one: Touched) -> Box:
+    """The elements of a single region."""
+    return Box(tuple(one.start[0].tolist()), tuple(one.stop[0].tolist()))
+
+
+def _divided(touched: Touched, box: Box) -> tuple[Touched, Touched]:
+    """What of some regions lies in a box of elements, and what does not."""
+    lower, upper = np.array(box.start, dtype=np.int64), np.array(box.stop, dtype=np.int64)
+    meets = ((touched.start < upper) & (touched.stop > lower)).all(axis=1)
+    inside = touched.take(meets)
+    cut = ((inside.start < lower) | (inside.stop > upper)).any(axis=1)
+    outside = touched.take(~meets)
+    for k in np.flatnonzero(cut).tolist():
+        one = inside.take(slice(k, k + 1))
+        for left in _box(one).without(box):
+            outside = outside.joined(one.cropped(left))
+    start, stop = np.maximum(inside.start, lower), np.minimum(inside.stop, upper)
+    return inside._replace(start=start, stop=stop), outside
+
+
+def _chunks_met(asked: Request, touched: Touched, size: Ints, border: Ints) -> int:
+    """How many chunks of these grids a request meets, region by region."""
+    if asked.axes is None:
+        return _chunks_of_points(asked, touched, size, border)
+    met = np.ones(touched.rows.size, dtype=np.int64)
+    for d, axis in enumerate(asked.axes):
+        count, lowest, highest = selected(axis, touched.start[:, d], touched.stop[:, d])
+        place = touched.shift[:, d] - border[d]
+        span = (highest + place) // size[d] - (lowest + place) // size[d] + 1
+        met *= np.where(count > 0, np.minimum(span, count), 0)
+    return int(met.sum())
+
+
+def _chunks_of_points(asked: Request, touched: Touched, size: Ints, border: Ints) -> int:
+    assert asked.points is not None
+    if not asked.points:
+        return 1
+    met = 0
+    for k, places in points_in(asked.points, touched):
+        number = np.zeros(places.size, dtype=np.int64)
+        for d, points in enumerate(asked.points):
+            index = (points[places] + touched.shift[k, d] - border[d]) // size[d]
+            index -= index.min()
+            number = number * (int(index.max()) + 1) + index
+        met += int(np.unique(number).size)
+    return met
