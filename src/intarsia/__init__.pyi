@@ -34,6 +34,7 @@ from .tune import advise
 from .versions.history import diff, history, restore
 from .versions.housekeeping import expire_and_collect, verify
 from .versions.locking import commit_lock
+from .versions.maintenance import add_replica, maintain
 from .versions.repository import open_repository
 from .versions.transaction import retry, transaction, write
 from .versions.uploads import append, recode
@@ -52,6 +53,7 @@ __all__ = [
     "Reader",
     "Region",
     "View",
+    "add_replica",
     "adopt",
     "advise",
     "append",
@@ -74,6 +76,7 @@ __all__ = [
     "history",
     "ingest",
     "lint",
+    "maintain",
     "masks",
     "nullable",
     "open",

@@ -29,6 +29,8 @@ CHANGE = {
     "compact": ("temperature",),
     "restore": ("temperature", "main"),
     "vacuum": (),
+    "replicate": ("temperature", "--chunks", "50,3,4"),
+    "maintain": ("temperature",),
 }
 EVERY = LOOK | CHANGE
 NAMES = [verb.__name__ for verbs in VERBS.values() for verb in verbs]

@@ -202,15 +202,15 @@ def refined(manifest: Manifest, chunk_shape: tuple[int, ...]) -> Manifest:
     """The same regions on a finer lattice, whose chunks divide the old ones."""
     factor = np.array(manifest.chunk_shape, dtype=np.int64) // np.array(chunk_shape, dtype=np.int64)
     finer = replace(manifest, chunk_shape=chunk_shape)
-    table = manifest.regions
-    # the end of the array may cut the last chunk off: it then holds fewer of the finer ones
-    stop = np.minimum(table.stop * factor, np.array(finer.lattice, dtype=np.int64))
-    return replace(
-        finer,
-        regions=replace(
-            table, start=table.start * factor, stop=stop, member_start=table.member_start * factor
-        ),
-    )
+
+    def refine(table: RegionTable) -> RegionTable:
+        # the end of the array may cut the last chunk off: it then holds fewer of the finer ones
+        stop = np.minimum(table.stop * factor, np.array(finer.lattice, dtype=np.int64))
+        starts = {"start": table.start * factor, "member_start": table.member_start * factor}
+        return replace(table, stop=stop, **starts)
+
+    replicas = refine(manifest.replicas) if len(manifest.replicas) else manifest.replicas
+    return replace(finer, regions=refine(manifest.regions), replicas=replicas)
 
 
 def merged(table: RegionTable, axis: int) -> RegionTable:

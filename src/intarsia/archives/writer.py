@@ -165,8 +165,10 @@ class Writer:
             table = self._made_room(array, table)
         fresh, names, packings, views = stretches.table(manifest)
         table = merged(table.joined(shifted(fresh, array.growing[0], origin)), array.growing[0])
-        changed = replace(manifest, shape=self._shape(array))
-        logical.commit(changed.changed(regions=table, members=names, packings=packings, views=views))
+        changed = manifest.changed(
+            regions=table, members=names, packings=packings, views=views, shape=self._shape(array)
+        )
+        logical.commit(changed)
         return logical
 
     def _shape(self, array: ArrayDraft) -> tuple[int, ...]:
@@ -267,7 +269,7 @@ def _widened(manifest: Manifest, array: ArrayDraft) -> Manifest:
     data_type = zarr_type(array.dtype)
     return replace(
         manifest, data_type=data_type, fill_value=data_type.cast_scalar(array.fill_value), packings=packings,
-        regions=replace(regions, packing=numbers),
+        regions=replace(regions, packing=numbers), replicas=regions.take(slice(0)),
     )  # fmt: skip
 
 

@@ -161,7 +161,7 @@ class Explanation:
             "chunks": self.chunks,
             "stored_bytes": self.stored_bytes,
         }
-        return {**asdict(self), **totals}
+        return {**asdict(self), **totals, "prices": [price.to_json() for price in self.prices]}
 
     def summary(self) -> tuple[str, str]:
         """The read as a whole, in two lines."""
@@ -313,6 +313,10 @@ class ArrayInfo:
         manifest = array.manifest
         start, stop = manifest.region_bounds()
         covered = int((stop - start).prod(axis=1).sum()) / array.size if array.size and len(start) else 0.0
+        replicas = [
+            (f"Replica {layer}", count_text(len(table), "region"))
+            for layer, table in manifest.replicas.by_layer().items()
+        ]
         return cls(
             (
                 ("Type", "LogicalArray"),
@@ -326,6 +330,7 @@ class ArrayInfo:
                 ("Regions", str(len(manifest.regions))),
                 ("Members", str(len(manifest.members))),
                 ("Covered", f"{covered:.1%}".replace("%", " %")),
+                *replicas,
                 ("Generation", str(array.generation)),
                 ("Read-only", str(array.read_only)),
             )

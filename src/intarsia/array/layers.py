@@ -1,6 +1,6 @@
 """Which layer a read takes each part of a selection from: the one that costs least.
 
-Layer 0 says what an array holds, and replicas (layers 1 and above) hold some of it once more, in other chunks.
+Layer 0 says what an array holds. Replicas, in layers 1 and above, hold some of it once more, in other chunks.
 Where both have what is asked for, the prices of the two are compared, a region of a replica at a time.
 """
 
@@ -21,6 +21,7 @@ from intarsia.words import count_text, size_text
 
 if TYPE_CHECKING:
     from intarsia.array.layout import Layout
+    from intarsia.array.manifest import Manifest
     from intarsia.array.plan import SelectionPlan
     from intarsia.array.request import Request
 
@@ -206,12 +207,14 @@ def layer_prices(layout: Layout, planned: SelectionPlan) -> tuple[LayerPrice, ..
         rows = np.flatnonzero(table.layer == layer)
         inside = ((table.start[rows] < cells.stop) & (table.stop[rows] > cells.start)).all(axis=1)
         touched = Touched.of(manifest, rows[inside])
-        covered = sum(
-            part.size
-            for part in plan(manifest, asked, choose=lambda _asked, _cells, _touched, own=touched: own).parts
-        )
-        found.append(LayerPrice(layer, covered, taken.get(layer, 0), chooser.price(asked, touched)))
+        price = chooser.price(asked, touched)
+        found.append(LayerPrice(layer, _met(manifest, asked, touched), taken.get(layer, 0), price))
     return tuple(found)
+
+
+def _met(manifest: Manifest, asked: Request, touched: Touched) -> int:
+    """How many of the elements asked for some regions have."""
+    return plan(manifest, asked, choose=lambda _asked, _cells, _regions: touched).size
 
 
 def _box(one: Touched) -> Box:

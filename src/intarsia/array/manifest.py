@@ -199,15 +199,16 @@ class Manifest:
     def _times_chunk(self, cells: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(i * c for i, c in zip(cells, self.chunk_shape, strict=True))
 
-    def region_bounds(self) -> tuple[Ints, Ints]:
-        """First and last (excluded) element of every region."""
-        chunk = np.array(self.chunk_shape, dtype=np.int64)
-        start = self.regions.start * chunk
-        return start, np.minimum(self.regions.stop * chunk, np.array(self.shape, dtype=np.int64))
+    def region_bounds(self, table: RegionTable | None = None) -> tuple[Ints, Ints]:
+        """First and last (excluded) element of every region; or of those in another table of the array."""
+        chunk, rows = np.array(self.chunk_shape, dtype=np.int64), self.regions if table is None else table
+        start = rows.start * chunk
+        return start, np.minimum(rows.stop * chunk, np.array(self.shape, dtype=np.int64))
 
-    def member_starts(self) -> Ints:
+    def member_starts(self, table: RegionTable | None = None) -> Ints:
         """Where every region starts in its member, in elements."""
-        return self.regions.member_start * np.array(self.chunk_shape, dtype=np.int64)
+        rows = self.regions if table is None else table
+        return rows.member_start * np.array(self.chunk_shape, dtype=np.int64)
 
     def changed(
         self,
@@ -226,8 +227,8 @@ class Manifest:
         packings: Packings = fields.pop("packings", self.packings)
         views: tuple[View, ...] = fields.pop("views", self.views)
         if replicas is None:
-            backings = {"members": names, "packings": packings, "views": views}
-            replicas = surviving(self, replace(self, regions=regions, **backings, **fields))
+            after = replace(self, regions=regions, members=names, packings=packings, views=views, **fields)
+            replicas = surviving(self, after)
         every, count = regions.joined(replicas) if len(replicas) else regions, len(regions)
         used_members, member = _renumbered(every.member)
         used_packings, packing = _renumbered(every.packing)
@@ -281,6 +282,17 @@ class Manifest:
         return replace(
             self, members=(), regions=nothing, packings=NO_PACKINGS, views=(), replicas=NO_REPLICAS
         )
+
+    def only(self, layer: int) -> Manifest:
+        """The array as if one of its layers were all there is; of the same generation, and for looking at.
+
+        >>> Manifest.empty((4,), (2,), "u1").only(0).members
+        ()
+        """
+        if not layer and not len(self.replicas):
+            return self
+        table = self.backings.take(self.backings.layer == layer)
+        return replace(self.changed(regions=table, replicas=NO_REPLICAS), generation=self.generation)
 
     def same_routing(self, other: Manifest) -> bool:
         """Whether both send every element to the same place; generation apart, they are equal."""

@@ -173,8 +173,8 @@ class Touched(NamedTuple):
 
     def joined(self, other: Touched) -> Touched:
         """These and others, none of which is a strip."""
-        columns = [np.concatenate(pair) for pair in zip(self[:4], other[:4], strict=True)]
-        return Touched(*columns, [None] * columns[0].size)
+        rows, start, stop, shift = (np.concatenate(pair) for pair in zip(self[:4], other[:4], strict=True))
+        return Touched(rows, start, stop, shift, [None] * rows.size)
 
     def cropped(self, box: Box) -> Touched:
         """A box of elements of the only one."""

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from intarsia.array.values import Values
 
 
+EXACT_CODECS = BytesBytesCodec, BytesCodec, VLenUTF8Codec, VLenBytesCodec, TransposeCodec, ReshapeCodec
+"""They give back what they got, bit by bit."""
+
 AUTHORITY = LogicalConfig(layer=0)
 """Whoever copies values takes them from the layer that says what they are."""
 
@@ -128,8 +131,7 @@ def is_exact(codecs: Iterable[Any]) -> bool:
     True
     """
     return all(
-        isinstance(codec, BytesBytesCodec | BytesCodec | TransposeCodec | ReshapeCodec)
-        or isinstance(codec, VLenUTF8Codec | VLenBytesCodec)
+        isinstance(codec, EXACT_CODECS)
         or (isinstance(codec, ShardingCodec) and is_exact(codec.codecs))
         or (isinstance(codec, NullableCodec) and is_exact(codec.data_codecs or ()))
         for codec in codecs
@@ -176,7 +178,8 @@ def copy_values(
     (name,) = room.made
     options, unit = room.options[name], grain(logical.members[name])
     member = logical.members[name]
-    exact = room.exact and not is_exact(member.metadata.codecs)
+    metadata: Any = member.metadata
+    exact = room.exact and not is_exact(metadata.codecs)
     luggage = logical.luggage(name, options)
     copy = _Copy(logical.group.path, logical.manifest, room.copied, name, luggage, exact)
     step = _step(logical, room.pieces, member, BLOCK_BYTES if client is None else TASK_BYTES)
@@ -261,7 +264,7 @@ def _check_copy(target: Source, piece: Piece, stored: Values) -> None:
     """Refuse an encoding that does not give back what was stored."""
     array: Any = target.array
     back = array[piece.target.slices]
-    same = np.asarray(back == stored) | np.asarray((back != back) & (stored != stored))
+    same = np.asarray((back == stored) | ((back != back) & (stored != stored)))
     if not same.all():
         place = tuple(int(i) for i in np.argwhere(~same)[0])
         element = tuple(a + i for a, i in zip(piece.source.start, place, strict=True))

@@ -11,8 +11,6 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from intarsia.array.box import Box, blocks
 from intarsia.array.policy import EncodingPolicy, Policy, ReplicaPolicy, growing
 from intarsia.array.recode import copied_parts, copy_values
@@ -66,9 +64,7 @@ def planned_replica(
         )
     free = next((number for number in range(1, MOST_LAYERS) if number not in used), None)
     if free is None:
-        raise BoundsError(
-            f"the array has {len(used)} layers, and more are not possible: drop a replica first"
-        )
+        raise BoundsError(f"the array has {len(used)} layers, and cannot have more: drop a replica first")
     return replace(fresh, layer=layer or free), box
 
 
@@ -238,13 +234,3 @@ def _replica_policy(logical: LogicalGroup, policy: Policy, fields: Any) -> Repli
     if not isinstance(layer, int) or not 0 < layer < MOST_LAYERS:
         raise PolicyError(f"replica: layer={layer!r}: layers are numbered from 1 to {MOST_LAYERS - 1}")
     return replace(made, layer=layer)
-
-
-def lacking(logical: LogicalGroup) -> int:
-    """How many elements replicas lack of what they are to hold."""
-    manifest = logical.manifest
-    return sum(
-        int(np.prod(manifest.elements(gap).shape))
-        for one in Policy.of(logical).replicas
-        for gap in gaps(manifest, one)
-    )

@@ -18,6 +18,7 @@ from zarr.storage import LocalStore
 
 from intarsia._compat import RegularChunkGridMetadata, sync
 from intarsia.array.box import Box, blocks
+from intarsia.array.config import LogicalConfig
 from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.hierarchy import OURS, groups_below, is_logical, names_below, node_type, open_group
 from intarsia.array.logical import LogicalArray
@@ -29,10 +30,11 @@ from intarsia.array.request import request
 from intarsia.array.table import NONE
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.errors import IntarsiaError, ManifestError, NotLogicalArrayError, ReadOnlyError
+from intarsia.nullable import NullableValues
 from intarsia.shards.inspection import check_shards
 from intarsia.words import place_text
 
-type ProblemKind = Literal["manifest", "member", "data", "leftover"]
+type ProblemKind = Literal["manifest", "member", "data", "layer", "leftover"]
 
 UNFINISHED = re.compile(r".*\.[0-9a-f]{32}\.partial\Z")
 """Files that zarr's LocalStore writes before it gives them their name."""
@@ -47,7 +49,8 @@ class Problem:
     """
 
     kind: ProblemKind
-    """What it concerns: the manifest, a member, stored data, or something left over that does no harm."""
+    """What it concerns: the manifest, a member, stored data, a layer that differs from layer 0, or something
+    left over that does no harm."""
 
     where: str
     """Path in the store, with bounds where that helps."""
@@ -63,11 +66,12 @@ class Problem:
         return f"{self.kind:<8}  {self.where}: {self.what}{advice}"
 
 
-def verify(target: Any, path: str = "", *, data: bool = True) -> tuple[Problem, ...]:
+def verify(target: Any, path: str = "", *, data: bool = True, deep: bool = False) -> tuple[Problem, ...]:
     """Everything that is wrong with a logical array: its manifest, its members, every stored chunk.
 
     Takes an array, or a store and a path, so that an array that does not open can be looked at too.
-    `data=False` leaves out reading the chunks. An empty result means that all is well.
+    `data=False` leaves out reading the chunks; `deep=True` compares the values of replicas with those of
+    layer 0 as well, chunk by chunk. An empty result means that all is well.
 
     A sharded `zarr.Array` in a local directory is checked shard by shard, slotted or not.
 
@@ -94,7 +98,8 @@ def verify(target: Any, path: str = "", *, data: bool = True) -> tuple[Problem, 
         return tuple(Problem("manifest", where, problem) for problem in problems)
     members = (*_packing_problems(logical), *member_problems(logical))
     data_problems = _data_problems(logical, {problem.where for problem in members}) if data else ()
-    return (*members, *data_problems, *_leftovers(logical))
+    layers = _layer_problems(logical) if deep else ()
+    return (*members, *data_problems, *layers, *_leftovers(logical))
 
 
 def _packing_problems(logical: LogicalGroup) -> Iterator[Problem]:
@@ -113,9 +118,9 @@ def _packing_problems(logical: LogicalGroup) -> Iterator[Problem]:
 
 def member_problems(logical: LogicalGroup) -> Iterator[Problem]:
     """What is wrong with the members of an array: they do not open, or do not hold what regions need."""
-    manifest, table = logical.manifest, logical.manifest.regions
-    start, stop = manifest.region_bounds()
-    lowest = manifest.member_starts()
+    manifest, table = logical.manifest, logical.manifest.backings
+    start, stop = manifest.region_bounds(table)
+    lowest = manifest.member_starts(table)
     highest = lowest + (stop - start)
     # Regions with one view and one kind of packing need of their member what one that shows it all needs.
     kinds = np.where(table.packing == NONE, NONE, np.append(manifest.packings.kind, NONE)[table.packing])
@@ -144,7 +149,7 @@ def member_problems(logical: LogicalGroup) -> Iterator[Problem]:
 def _data_problems(logical: LogicalGroup, known: set[str]) -> Iterator[Problem]:
     """Reads every stored chunk of every region; goes on after a failure, so that all damage is listed."""
     stored: dict[str, Sequence[tuple[int, ...]]] = {}
-    for i in range(len(logical.manifest.regions)):
+    for i in range(len(logical.manifest.backings)):
         region = Region.of(logical, i)
         where = f"{logical.group.path}/{region.name}".lstrip("/")
         try:
@@ -162,9 +167,59 @@ def _data_problems(logical: LogicalGroup, known: set[str]) -> Iterator[Problem]:
             continue
         for selection in selections:
             try:
-                read_request(logical, request(logical.manifest.shape, selection, "basic"))
+                asked = request(logical.manifest.shape, selection, "basic")
+                read_request(logical, asked, LogicalConfig(layer=region.layer))
             except Exception as error:
                 yield Problem("data", where, str(error) or repr(error))
+
+
+def _layer_problems(logical: LogicalGroup) -> Iterator[Problem]:
+    """The first chunk of every replica region that does not hold what layer 0 does."""
+    manifest = logical.manifest
+    for i in range(len(manifest.regions), len(manifest.backings)):
+        region = Region.of(logical, i)
+        where = f"{logical.group.path}/{region.name}".lstrip("/")
+        try:
+            found = _first_difference(logical, region)
+        except Exception:
+            continue  # what cannot be read is named with the data
+        if found is not None:
+            index, bounds, element, values = found
+            yield Problem(
+                "layer",
+                where,
+                f"chunk {index}, {bounds.text()} in layer {region.layer}, does not hold what layer 0 does: "
+                f"at {element} it is {values[1]!r} instead of {values[0]!r}",
+                "drop it, and make it anew: arr.drop_replica(bounds), arr.add_replica(…)",
+            )
+
+
+def _first_difference(
+    logical: LogicalGroup, region: Region
+) -> tuple[tuple[int, ...], Box, tuple[int, ...], tuple[Any, Any]] | None:
+    """The first chunk of a replica whose values are not those of layer 0: its index, its elements, and the
+    first of them that differs, with both values."""
+    member, shape = region.member, logical.manifest.shape
+    for block in blocks(Box.of(region.member_bounds), tuple(member.chunks), 1, most_bytes=1):
+        shown = region.shown_from(block).intersect(Box.of(region.bounds))
+        assert shown is not None
+        asked = request(shape, shown.slices, "basic")
+        one, other = (read_request(logical, asked, LogicalConfig(layer=layer)) for layer in (0, region.layer))
+        same = _same(one, other)
+        if not same.all():
+            place = tuple(int(k) for k in np.argwhere(~same)[0])
+            element = tuple(a + k for a, k in zip(shown.start, place, strict=True))
+            index = tuple(a // c for a, c in zip(block.start, member.chunks, strict=True))
+            return index, shown, element, (one[place], other[place])
+    return None
+
+
+def _same(one: Any, other: Any) -> np.ndarray[Any, np.dtype[np.bool]]:
+    """Where two arrays hold the same: equal values, NaN twice, or null twice."""
+    if isinstance(one, NullableValues):
+        null, nulls = one.is_null(), other.is_null()
+        return np.asarray((null == nulls) & (null | _same(one.values, other.values)))
+    return np.asarray((one == other) | ((one != one) & (other != other)))
 
 
 def _stored_parts(

@@ -13,12 +13,13 @@ from intarsia.cli.fill import append, create
 from intarsia.cli.keep import diff, log, restore, vacuum, verify
 from intarsia.cli.look import explain, info, read, regions, report, serve, view
 from intarsia.cli.reencode import compact, recode, rewrite
+from intarsia.cli.replication import maintain, replicate
 from intarsia.cli.verb import Exit, complain
 
 VERBS = {
     "Look": (info, regions, read, explain, sources, log, diff, report, serve, view),
-    "Change": (create, append, ingest, recode, rewrite, compact, restore),
-    "Keep": (lint, verify, vacuum),
+    "Change": (create, append, ingest, recode, rewrite, compact, restore, replicate),
+    "Keep": (lint, maintain, verify, vacuum),
     "Try": (demo,),
 }
 """Under the headings of the help."""

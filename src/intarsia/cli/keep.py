@@ -115,7 +115,12 @@ def diff(
     say(f"Written   : {size_text(change.bytes_written)}")
     if change.regions:
         rows = [
-            (region.kind, bounds_text(region.bounds), region.codecs_before or "", region.codecs_after or "")
+            (
+                region.kind,
+                bounds_text(region.bounds) + (f", layer {region.layer}" if region.layer else ""),
+                region.codecs_before or "",
+                region.codecs_after or "",
+            )
             for region in change.regions
         ]
         show_table(("Change", "Region", "Codecs before", "Codecs after"), rows)
@@ -162,6 +167,7 @@ def _change_json(change: ArrayChange) -> dict[str, Any]:
                 "codecs_after": region.codecs_after,
                 "member_before": region.member_before,
                 "member_after": region.member_after,
+                "layer": region.layer,
             }
             for region in change.regions
         ],
@@ -188,6 +194,9 @@ def verify(
     data: Annotated[
         bool, typer.Option("--data/--no-data", help="Read every stored chunk, or only the metadata.")
     ] = True,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Compare the values of replicas with those of layer 0, too.")
+    ] = False,
     as_json: args.Json = False,
 ) -> int:
     """Check manifest, members and every stored chunk; list all problems at once.
@@ -205,7 +214,7 @@ def verify(
         problems: list[intarsia.types.Problem] = []
         for done, path in enumerate(paths):
             progress(done, len(paths))
-            problems += intarsia.verify(opened, path, data=data)
+            problems += intarsia.verify(opened, path, data=data, deep=deep)
         if place.repo is not None and not array:
             problems += repository_leftovers(place.repo)
     if as_json:
@@ -213,6 +222,7 @@ def verify(
             store=asked.store,
             arrays=paths,
             data=data,
+            deep=deep,
             problems=[
                 {"kind": p.kind, "where": p.where, "what": p.what, "advice": p.advice or None}
                 for p in problems

@@ -16,7 +16,7 @@ from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, print_json, say, show_facts, show_table, verb, waiting
 from intarsia.errors import BoundsError
 from intarsia.report.drawing import COLOURS
-from intarsia.report.survey import survey
+from intarsia.report.survey import harmonised, survey
 from intarsia.report.write_report import MOST_VERSIONS, whole_file, write_report
 from intarsia.words import EXPLAIN_COLUMNS, PIPELINE_COLUMNS, count_text, ratio_text, size_text
 
@@ -38,7 +38,8 @@ def info(asked: args.Reading, array: args.Array = "", as_json: args.Json = False
     """
     opened = NamedStore.find(asked).open(array)
     with waiting("measuring stored chunks", counted=False):
-        seen = survey(opened)
+        layers = {layer: survey(opened, layer=layer) for layer in opened.manifest.layers}
+        seen = layers[0]
     pipelines = seen.pipelines()
     if as_json:
         print_json(
@@ -55,6 +56,15 @@ def info(asked: args.Reading, array: args.Array = "", as_json: args.Json = False
             nbytes=opened.nbytes,
             nbytes_stored=seen.total_stored,
             nbytes_not_shown=seen.total_unused,
+            layers=[
+                {
+                    "layer": layer,
+                    "regions": len(each),
+                    "nbytes": each.total_nbytes,
+                    "nbytes_stored": each.total_stored,
+                }
+                for layer, each in layers.items()
+            ],
             pipelines=[
                 {
                     "codecs": pipeline.label,
@@ -70,7 +80,16 @@ def info(asked: args.Reading, array: args.Array = "", as_json: args.Json = False
     unused = [("Stored, not shown", size_text(seen.total_unused))] if seen.total_unused else []
     stored = ("Stored", size_text(seen.total_stored))
     ratio = ("Ratio", ratio_text(seen.total_nbytes, seen.total_stored))
-    show_facts([*opened.info.fields, stored, ratio, *unused])
+    replicas = [
+        (
+            f"Layer {layer}",
+            f"{count_text(len(each), 'region')}, {size_text(each.total_nbytes)} stored in "
+            f"{size_text(each.total_stored)}",
+        )
+        for layer, each in layers.items()
+        if layer
+    ]
+    show_facts([*opened.info.fields, stored, ratio, *unused, *replicas])
     if pipelines:
         say("")
         rows = [pipeline.cells() for pipeline in pipelines]
@@ -89,29 +108,35 @@ def regions(
 ) -> None:
     """List the regions of an array: bounds, codecs, packing, view, chunks, size, stored size, member.
 
+    Those of replicas come after those of layer 0, layer by layer.
+
     Example: intarsia regions data/store temperature --tag v1
     """
     opened = NamedStore.find(asked).open(array)
     with waiting("measuring stored chunks", counted=False):
-        seen = survey(opened)
-    order = seen.in_order()[:limit].tolist()
-    rows = [seen.row(i) for i in order]
+        layers = harmonised([survey(opened, layer=layer) for layer in opened.manifest.layers])
+    every = [(seen, i) for seen in layers for i in seen.in_order().tolist()]
+    shown = every[:limit]
+    rows = [seen.row(i) for seen, i in shown]
     if as_json:
         print_json(
             store=asked.store,
             path=opened.path,
             shape=list(opened.shape),
-            count=len(seen),
+            count=len(every),
             regions=[row.to_json() for row in rows],
         )
         return
-    if not len(seen):
+    if not every:
         say(f"{opened.path or '/'} has no regions yet: all of it reads as {opened.fill_value}")
         return
-    colours = {1: [COLOURS[int(seen.group[i])] for i in order]}
-    show_table(seen.columns, [row.cells(seen.columns) for row in rows], colours=colours)
-    if len(rows) < len(seen):
-        say(f"… and {count_text(len(seen) - len(rows), 'more region', 'more regions')}")
+    columns: tuple[str, ...] = tuple(dict.fromkeys(name for seen in layers for name in seen.columns))
+    if len(layers) > 1:
+        columns = ("Layer", *columns)
+    colours = {columns.index("Codecs"): [COLOURS[int(seen.group[i])] for seen, i in shown]}
+    show_table(columns, [row.cells(columns) for row in rows], colours=colours)
+    if len(rows) < len(every):
+        say(f"… and {count_text(len(every) - len(rows), 'more region', 'more regions')}")
 
 
 @verb
@@ -177,7 +202,7 @@ def explain(
     if as_json:
         print_json(store=asked.store, path=opened.path, selection=selection, plan=plan.to_json())
         return
-    say(*plan.summary())
+    say(*plan.summary(), *map(str, plan.prices))
     if plan.parts:
         show_table(EXPLAIN_COLUMNS, [part.cells() for part in sorted(plan.parts, key=lambda p: p.bounds)])
 

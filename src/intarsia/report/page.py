@@ -11,7 +11,7 @@ from typing import Any
 from intarsia.array.upkeep import Problem
 from intarsia.report.drawing import COLOURS
 from intarsia.report.heat_map import cell_text, draw_heat, heat_cells, heat_scale
-from intarsia.report.region_map import draw_map, html_table, legend_table, region_table
+from intarsia.report.region_map import draw_map, html_table, layers_html, legend_table, region_table
 from intarsia.report.sections import MaskUse, SlotUse
 from intarsia.report.survey import Survey
 from intarsia.report.timeline import Timeline
@@ -79,6 +79,9 @@ class ArrayReport:
 
     preview: str = ""
     """The picture of its values, as markup."""
+
+    replicas: tuple[Survey, ...] = ()
+    """Its other layers, as they are now."""
 
     @property
     def now(self) -> Survey:
@@ -216,8 +219,10 @@ def _timeline(number: int, report: ArrayReport) -> str:
         for i, moment in enumerate(report.moments)
     )
     heading = "Regions over time" if last else "Regions"
+    replicas = f"<h3>Replicas</h3>{layers_html(report.replicas)}" if report.replicas else ""
     return (
         f'<h3>{heading}</h3><div class="timeline" data-array="{number}">{controls}{left_out}{moments}</div>'
+        f"{replicas}"
     )
 
 

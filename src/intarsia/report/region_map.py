@@ -10,7 +10,7 @@ from math import prod
 from intarsia.array import LogicalArray
 from intarsia.report import drawing
 from intarsia.report.preview import preview_html
-from intarsia.report.survey import Survey, survey
+from intarsia.report.survey import Survey, harmonised, survey
 from intarsia.words import (
     PIPELINE_COLUMNS,
     bounds_text,
@@ -41,8 +41,10 @@ NUMBERS = frozenset(("Regions", "Size", "Stored", "Ratio", "Chunks stored", "Sha
 """Columns that are aligned to the right."""
 
 
-def region_map(array: LogicalArray) -> str:
+def region_map(array: LogicalArray, layer: int = 0) -> str:
     """The map of an array's regions as an SVG picture: drawn to scale, coloured by codec pipeline.
+
+    With the number of a `layer`, that of the replicas in it.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4, 4), chunks=(2, 2), dtype="f4")
@@ -50,7 +52,7 @@ def region_map(array: LogicalArray) -> str:
     >>> intarsia.region_map(array).startswith("<svg")
     True
     """
-    return draw_map(survey(array))
+    return draw_map(survey(array, layer=layer))
 
 
 def notebook_html(array: LogicalArray) -> str:
@@ -64,7 +66,8 @@ def notebook_html(array: LogicalArray) -> str:
     >>> "<svg" in html, "a&lt;b" in html, "a<b" in html
     (True, True, False)
     """
-    seen = survey(array, MOST_REQUESTS)
+    layers = harmonised([survey(array, MOST_REQUESTS, layer) for layer in array.manifest.layers])
+    seen = layers[0]
     unmeasured = (
         '<p class="soft">Stored sizes were not asked for, there are so many chunks: '
         "<code>intarsia regions</code> does.</p>"
@@ -81,11 +84,27 @@ def notebook_html(array: LogicalArray) -> str:
             preview_html(array, seen) if array.config.preview else "",
             unmeasured,
             f"<details><summary>{count_text(len(seen), 'region')}</summary>{region_table(seen)}</details>",
+            layers_html(layers[1:]),
             "<details><summary>Info</summary>",
             html_table(("", ""), ((markup(name), markup(value)) for name, value in array.info.fields)),
             "</details></div>",
         ]
     )
+
+
+def layers_html(replicas: Sequence[Survey]) -> str:
+    """The maps and tables of replicas, one to unfold for each layer."""
+    parts = []
+    for seen in replicas:
+        layer = seen.row(0).layer
+        chunks = ", ".join(dict.fromkeys(str(fact.chunks) for fact in seen.facts))
+        stored = f"{size_text(seen.total_nbytes)} stored in {size_text(seen.total_stored)}"
+        head = f"Layer {layer}: {count_text(len(seen), 'replica')} in chunks of {chunks}, {stored}"
+        parts.append(
+            f'<details class="layer"><summary>{markup(head)}</summary>'
+            f"{draw_map(seen, standalone=False)}{legend_table(seen)}{region_table(seen)}</details>"
+        )
+    return "".join(parts)
 
 
 def hover_lines(survey: Survey, cell: drawing.Cell, axes: tuple[int, ...]) -> list[str]:

@@ -86,10 +86,14 @@ class RegionRow:
     view: str | None = None
     """The order of its axes, where it is not the array's; a minus means reversed."""
 
+    layer: int = 0
+    """The layer that it is in."""
+
     def cells(self, columns: Sequence[str] = REGION_COLUMNS) -> tuple[str, ...]:
         """The row under `REGION_COLUMNS`, or under those of `Survey.columns`."""
         values = {
             "Region": bounds_text(self.bounds),
+            "Layer": str(self.layer),
             "Codecs": self.codecs if not self.problem else f"{self.codecs} ({self.problem})",
             "Packing": self.packing or "",
             "View": self.view or "",
@@ -114,6 +118,7 @@ class RegionRow:
             "nbytes_stored": self.stored,
             "ratio": self.nbytes / self.stored if self.stored else None,
             "member": self.member,
+            "layer": self.layer,
             "problem": self.problem or None,
         }
 
@@ -247,6 +252,7 @@ class Survey:
             fact.problem,
             None if packing is None else str(packing),
             None if view is None else str(view),
+            row.layer,
         )
 
     def rows(self, most: int | None = None) -> list[RegionRow]:
@@ -279,9 +285,10 @@ class Survey:
         )
 
 
-def survey(array: LogicalArray, most_requests: int | None = None) -> Survey:
-    """Look an array over; stored sizes are left out if they would cost more than `most_requests`."""
-    manifest = array.manifest
+def survey(array: LogicalArray, most_requests: int | None = None, layer: int = 0) -> Survey:
+    """Look one layer of an array over; stored sizes are left out if they would cost more than
+    `most_requests`."""
+    manifest = array.manifest.only(layer)
     facts = read_facts(array.group, manifest)
     start, stop = manifest.region_bounds()
     chunks = None

@@ -139,6 +139,7 @@ def report_of(
         slots,
         left_out,
         preview_html(array, shown[-1].seen),
+        tuple(survey(array, layer=layer) for layer in array.manifest.layers[1:]),
     )
 
 

@@ -205,6 +205,7 @@ class Answers:
             "logical": logical,
             "regions": len(array.manifest.regions) if logical else 0,
             "members": len(array.manifest.members) if logical else 0,
+            "layers": list(array.manifest.layers) if logical else [0],
             "fill": plain(array.fill_value, 80),
             "nbytes": size_text(prod(array.shape) * array.dtype.itemsize),
             "axes": axes,
@@ -321,8 +322,11 @@ class Answers:
 
     # Regions and versions
 
-    def regions(self, path: str, at: str, axes: Sequence[int], index: Sequence[int]) -> dict[str, Any]:
-        """The regions that a plane cuts, as rectangles of it; the plane goes through `index` along `axes`."""
+    def regions(
+        self, path: str, at: str, axes: Sequence[int], index: Sequence[int], layer: int = 0
+    ) -> dict[str, Any]:
+        """The regions of a layer that a plane cuts, as rectangles of it; the plane goes through `index` along
+        `axes`."""
         array = self.open(path, at)
         if not isinstance(array, LogicalArray):
             return {"pipelines": [], "rectangles": [], "left_out": 0}
@@ -332,9 +336,11 @@ class Answers:
             or any(not 0 <= a < array.ndim for a in axes)
         ):
             raise BoundsError(f"axes {tuple(axes)} and index {tuple(index)} of {array.ndim} axes")
-        name = (at or self.snapshot_id, path, array.generation, array.manifest.members[:1])
+        if layer not in array.manifest.layers:
+            raise BoundsError(f"layer {layer}: the array has the layers {array.manifest.layers}")
+        name = (at or self.snapshot_id, path, array.generation, layer, array.manifest.members[:1])
         most = MOST_REQUESTS if prod(array.manifest.lattice) <= MOST_MEASURED else 0
-        seen = self._surveys.get(name, lambda: survey(array, most))
+        seen = self._surveys.get(name, lambda: survey(array, most, layer))
         others = [axis for axis in range(array.ndim) if axis not in axes]
         fixed = np.array([index[axis] for axis in others], dtype=np.int64)
         cut = np.all((seen.start[:, others] <= fixed) & (seen.stop[:, others] > fixed), axis=1)

@@ -168,7 +168,10 @@ class Viewer:
 
     def _regions(self, query: Any) -> dict[str, Any]:
         told: dict[str, Any] = self._answers.regions(
-            *_which(query), _numbers(query.get("axes", "")), _numbers(query.get("index", ""))
+            *_which(query),
+            _numbers(query.get("axes", "")),
+            _numbers(query.get("index", "")),
+            _integer(query.get("layer", "0")),
         )
         return told
 

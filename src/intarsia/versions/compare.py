@@ -90,6 +90,9 @@ class RegionChange:
     member_after: str | None
     """Name of the member that holds it."""
 
+    layer: int
+    """0; or the layer of the replica that changed, while the values may be the same."""
+
     _before: State = field(repr=False, compare=False)
     _after: State = field(repr=False, compare=False)
 
@@ -108,7 +111,8 @@ class RegionChange:
         how = self.codecs_after if self.kind != "dropped" else self.codecs_before
         if self.kind == "recoded":
             how = f"{self.codecs_before} to {self.codecs_after}"
-        return f"{self.kind} {place.text()} ({how})"
+        layer = f", layer {self.layer}" if self.layer else ""
+        return f"{self.kind} {place.text()} ({how}{layer})"
 
 
 class BoxChanges(Listing[RegionChange]):
@@ -280,14 +284,14 @@ def _region_changes(before: State, after: State, written: Written) -> Iterator[R
     if before.logical is None or after.logical is None:
         there = after.logical or before.logical
         assert there is not None
-        for i in range(len(there.manifest.regions)):
-            row = there.manifest.regions.row(i)
+        for i in range(len(there.manifest.backings)):
+            row = there.manifest.backings.row(i)
             name = there.manifest.members[row.member]
             bounds = _bounds(there.manifest.elements(row.box))
             if before.logical is None:
-                yield RegionChange("added", bounds, None, name, before, after)
+                yield RegionChange("added", bounds, None, name, row.layer, before, after)
             else:
-                yield RegionChange("dropped", bounds, name, None, before, after)
+                yield RegionChange("dropped", bounds, name, None, row.layer, before, after)
         return
     old, new = before.logical.manifest, after.logical.manifest
     for change in rerouted(old, new):
@@ -297,7 +301,7 @@ def _region_changes(before: State, after: State, written: Written) -> Iterator[R
     for name, row in rows:
         box = None if row.box in gone else _written_box(before, name, row, written[name])
         if box is not None:
-            yield RegionChange("written", _bounds(box), name, name, before, after)
+            yield RegionChange("written", _bounds(box), name, name, row.layer, before, after)
 
 
 def _region_change(change: Rerouted, before: State, after: State) -> RegionChange:
@@ -319,7 +323,7 @@ def _region_change(change: Rerouted, before: State, after: State) -> RegionChang
     else:
         kind = change.kind
     elements = (old if kind == "dropped" else new).elements(change.box)
-    return RegionChange(kind, _bounds(elements), was, now, before, after)
+    return RegionChange(kind, _bounds(elements), was, now, change.layer, before, after)
 
 
 def _written_box(state: State, name: str, row: Row, chunks: Iterable[tuple[int, ...]]) -> Box | None:

@@ -130,6 +130,9 @@ def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) ->
     if workers < 1:
         raise ForkError(f"fork_for({workers}): give a number of workers of at least 1")
     session = store.session
+    # Workers write values, not manifests: what they may change is cut out of replicas here, at once.
+    within = Box.sized(array.shape) if bounds is None else Box.of(bounds)
+    array._logical.cut_replicas(array.manifest.cells(within))
     units = list(_units(array, bounds))
     edges = [len(units) * i // workers for i in range(workers + 1)]
     base = session.fork()  # forks of this one share its snapshot, instead of writing one each

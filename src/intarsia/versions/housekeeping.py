@@ -27,6 +27,7 @@ def verify(
     path: str = "",
     *,
     data: bool = True,
+    deep: bool = False,
     branch: str | None = None,
     tag: str | None = None,
     snapshot_id: str | None = None,
@@ -36,8 +37,8 @@ def verify(
     Takes an array, or a store and a path, so that an array that does not open can be looked at too; or a
     repository, where every logical array below the path is checked, at the tip of `main` unless a version
     is given, and remains of interrupted writers are listed, where the storage allows it (uploads of a writer
-    at work look the same). `data=False` leaves out reading the chunks. An empty result means that all is
-    well.
+    at work look the same). `data=False` leaves out reading the chunks; `deep=True` also compares the values
+    of replicas with those of layer 0. An empty result means that all is well.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -47,12 +48,12 @@ def verify(
     ()
     """
     if isinstance(target, LogicalArray):
-        return verify_array(target, path, data=data)
+        return verify_array(target, path, data=data, deep=deep)
     if isinstance(target, icechunk.Session):
         target = target.store
     repo = as_repository(target)
     if repo is None:
-        return verify_array(target, path, data=data)
+        return verify_array(target, path, data=data, deep=deep)
     session = Version(branch, tag, snapshot_id).session(repo)
     with explained(describe(repo)):
         try:
@@ -64,7 +65,7 @@ def verify(
         problems = [
             problem
             for inner in logical_paths(group, inside_arrays=True)
-            for problem in verify_array(session.store, inner, data=data)
+            for problem in verify_array(session.store, inner, data=data, deep=deep)
         ]
     return (*problems, *repository_leftovers(repo))
 

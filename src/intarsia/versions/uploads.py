@@ -4,7 +4,7 @@ Only the edit of the manifest is repeated when somebody else was faster. What wa
 nobody has changed what was read.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, Self
 
@@ -278,15 +278,23 @@ def recode(
         packed = chosen_packing(logical.manifest, packing)
         data = array.as_stored(elements) if packing == "keep" else array
         chosen = chosen_codecs(codecs, data, elements, packed.get("packing"))
-        encoding = Encoding(None if chosen is None else tuple(chosen), chunks, shards, **packed)
-        return Recoded.of(commit, session, logical, box, encoding, client, progress)
+        encoding, where = Encoding(None if chosen is None else tuple(chosen), chunks, shards, **packed), box
+
+        def reserve(group: LogicalGroup, ready: str | None) -> Reservation:
+            return reserve_recode(group, where, encoding, ready=ready)
+
+        return Recoded.of(commit, session, logical, box, reserve, client, progress)
 
     return settle(commit, prepare, backoff or Backoff())
 
 
+type Reserve = Callable[[LogicalGroup, str | None], Reservation]
+"""Makes room for a copy of a box in a group; with a name, for the array that holds it already."""
+
+
 @dataclass
 class Recoded:
-    """A box in its new encoding: uploaded once, attached where the box is still what was read."""
+    """A box in another encoding: uploaded once, attached where the box is still what was read."""
 
     commit: Commit
     session: icechunk.Session
@@ -296,8 +304,8 @@ class Recoded:
     basis: Basis
     """What was encoded anew, as it was read."""
 
-    encoding: Encoding
-    """How it was encoded."""
+    reserve: Reserve
+    """Makes room for it, and the manifest that shows it."""
 
     name: str
     """Of the new member."""
@@ -312,7 +320,7 @@ class Recoded:
         session: icechunk.Session,
         logical: LogicalGroup,
         box: Box,
-        encoding: Encoding,
+        reserve: Reserve,
         client: Client | None,
         progress: Progress,
     ) -> Self:
@@ -320,9 +328,9 @@ class Recoded:
         path, fork = logical.group.path, session.fork()
         basis = Basis.of(session, path, box, logical.manifest)
         apart = group_in_fork(logical, fork)
-        room = reserve_recode(apart, box, encoding)
+        room = reserve(apart, None)
         copy_values(apart, room, client=client, progress=progress)
-        recoded = cls(commit, session, path, basis, encoding, room.made[0], fork)
+        recoded = cls(commit, session, path, basis, reserve, room.made[0], fork)
         recoded._attach(logical)
         return recoded
 
@@ -339,4 +347,4 @@ class Recoded:
         """Make the member part of the session, and of the manifest."""
         with writing(self.session):
             self.session.merge(self.fork)
-        reserve_recode(logical, self.basis.box, self.encoding, ready=self.name).settle(logical)
+        self.reserve(logical, self.name).settle(logical)

@@ -211,7 +211,7 @@ async function overlay() {
   if (!about.logical || about.shape.length < 2) { plane.rectangles = []; return; }
   const index = state.index.map((place, axis) => state.axes.includes(axis) ? 0 : place);
   let told;
-  try { told = await cut({ path: state.path, at: state.at, axes: state.axes.join(), index: index.join() }); } catch (error) { complain(error.message); return; }
+  try { told = await cut({ path: state.path, at: state.at, axes: state.axes.join(), index: index.join(), layer: $("layer").value || "0" }); } catch (error) { complain(error.message); return; }
   if (!told || !about) return;
   legend(told);
   plane.rectangles = $("overlay").checked ? told.rectangles : [];
@@ -369,6 +369,10 @@ async function describe({ keep = false } = {}) {
   }
   state.index = state.index.map((place, axis) => Math.max(0, Math.min(about.shape[axis] - 1, place)));
   text($("about"), [about.name, `${about.shape.join(" × ")} ${about.dtype}`, about.nbytes, about.logical ? `${about.regions} ${about.regions === 1 ? "region" : "regions"}` : "plain array"].filter(Boolean).join(" · "));
+  const layer = about.layers.map(String).includes($("layer").value) ? $("layer").value : "0";
+  $("layer").replaceChildren(...about.layers.map((number) => made("option", String(number))));
+  $("layer").value = layer;
+  $("layers").hidden = about.layers.length < 2;
   definitions($("attributes"), about.attributes);
   $("attributes").parentElement.hidden = !about.attributes.length;
   document.title = `${state.path || "/"} – intarsia`;
@@ -465,6 +469,7 @@ $("low").addEventListener("change", typed);
 $("high").addEventListener("change", typed);
 $("auto").addEventListener("click", () => { state.auto = true; settle(); });
 $("overlay").addEventListener("change", () => { overlay(); again(); });
+$("layer").addEventListener("change", () => { $("overlay").checked = true; overlay(); again(); });
 $("changed").addEventListener("change", outline);
 $("version").addEventListener("input", () => travel(Number($("version").value)));
 $("earlier").addEventListener("click", () => travel(Number($("version").value) - 1));

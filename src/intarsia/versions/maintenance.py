@@ -1,0 +1,317 @@
+"""Replicas in a repository, and the daily job of an archive: what its arrays' policies want is made so.
+
+Everything is done in steps, each of them a commit of its own, beside other writers. A step is prepared and
+uploaded first; if others change what it was made from, it is made again. What is done stays done: a run that
+is ended early, or killed, is continued by the next one, and a run that finds nothing to do commits nothing.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import icechunk
+import numpy as np
+
+from intarsia._icechunk import VIRTUAL, chunk_table
+from intarsia.array import LogicalArray
+from intarsia.array.accessors import chosen_codecs
+from intarsia.array.box import Box
+from intarsia.array.edit import consolidate
+from intarsia.array.hierarchy import logical_arrays
+from intarsia.array.logical_group import LogicalGroup
+from intarsia.array.member import create_member, encoding_of
+from intarsia.array.policy import EncodingPolicy, Policy, ReplicaPolicy
+from intarsia.array.recode import reserve_recode
+from intarsia.array.replicas import gaps, piece_of, planned_replica, reserve_replica
+from intarsia.array.reserve import Reservation
+from intarsia.codecs import CodecLike
+from intarsia.errors import NotLogicalArrayError
+from intarsia.parallel import Client
+from intarsia.progress import Progress, silent
+from intarsia.versions.commit import Backoff, Commit, settle
+from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
+from intarsia.versions.transaction import Transaction, retry
+from intarsia.versions.uploads import Recoded, Reserve
+from intarsia.versions.version import group_at, group_to_edit
+from intarsia.words import bounds_text
+
+
+def add_replica(
+    repo: RepositoryLike,
+    path: str,
+    bounds: Sequence[tuple[int, int]] | None = None,
+    *,
+    chunks: tuple[int, ...] | None = None,
+    codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
+    shards: tuple[int, ...] | None = None,
+    packing: Literal["keep"] | None = "keep",
+    layer: int | None = None,
+    branch: str = "main",
+    message: str = "",
+    metadata: Mapping[str, Any] | None = None,
+    backoff: Backoff | None = None,
+    client: Client | None = None,
+    progress: Progress = silent,
+) -> str:
+    """Store an aligned box (by default everything) once more, in another layout; returns the snapshot's id.
+
+    It is what `LogicalArray.add_replica` does, beside other writers: the chunks are made and uploaded first,
+    which nobody notices. If others change the box before it is committed, it is made again; appends and
+    writes elsewhere cost another edit of the manifest only. With a client (a `dask.distributed.Client`, or
+    an executor of `concurrent.futures`) its workers make it. Virtual regions stay what they are.
+
+    >>> import numpy as np, intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="maps") as tx:
+    ...     array = tx.create("t", shape=(0, 4), chunks=(1, 4), dtype="i2")
+    ...     array.append(np.arange(16).reshape(4, 4))
+    >>> _ = intarsia.add_replica(repo, "t", chunks=(4, 1))
+    >>> intarsia.explain(intarsia.open(repo, "t"), np.s_[:, 2]).chunks
+    1
+    """
+    opened = open_repository(repo)
+    commit = Commit(opened, branch, message or f"add a replica of {path}", dict(metadata or {}))
+
+    def prepare() -> Recoded:
+        session = opened.writable_session(branch)
+        logical = group_to_edit(session, path)
+        array = LogicalArray(logical)
+        box = Box.sized(array.shape).bounds if bounds is None else tuple(bounds)
+        chosen = chosen_codecs(codecs, array, box) if array.size else codecs
+        asked = {"chunks": chunks, "codecs": chosen, "shards": shards, "packing": packing}
+        replica, cells = planned_replica(logical, bounds, asked, layer)
+        return Recoded.of(commit, session, logical, cells, _replica(cells, replica), client, progress)
+
+    return settle(commit, prepare, backoff or Backoff())
+
+
+def _replica(box: Box, replica: ReplicaPolicy) -> Reserve:
+    def reserve(logical: LogicalGroup, ready: str | None) -> Reservation:
+        return reserve_replica(logical, box, replica, ready=ready)
+
+    return reserve
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """One thing that `maintain` did, or would do."""
+
+    path: str
+    """Of the logical array."""
+
+    what: Literal["replica", "recode", "consolidate"]
+    """Whether a replica was made or made again, regions were encoded anew, or joined."""
+
+    layer: int
+    """In which layer."""
+
+    bounds: tuple[tuple[int, int], ...]
+    """Of which elements; of all of them, where regions were joined."""
+
+    snapshot_id: str | None = None
+    """The commit; None if it was not made."""
+
+    def __str__(self) -> str:
+        where = f"layer {self.layer} of {self.path}" if self.layer else self.path
+        done = {"replica": "replicated", "recode": "recoded", "consolidate": "consolidated"}[self.what]
+        return f"{done} {bounds_text(self.bounds)} in {where}"
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as JSON."""
+        return asdict(self)
+
+
+def maintain(
+    repo: RepositoryLike,
+    path: str = "",
+    *,
+    branch: str = "main",
+    dry_run: bool = False,
+    metadata: Mapping[str, Any] | None = None,
+    backoff: Backoff | None = None,
+    client: Client | None = None,
+    progress: Progress = silent,
+) -> tuple[Upkeep, ...]:
+    """Do what the policies of logical arrays want, at a path or below it: the daily job of an archive.
+
+    Replicas get what they lack, because of writes or appends; regions that were written in haste get the
+    encoding that `LogicalArray.set_policy` asked for; neighbours that have become alike are joined. Each step
+    is a commit, made beside other writers. Run it as often as you like, and stop it when you like: it goes on
+    where it was, and where there is nothing to do it does nothing. `dry_run=True` only lists.
+
+    >>> import numpy as np, intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="maps") as tx:
+    ...     array = tx.create("t", shape=(0, 4), chunks=(1, 4), dtype="i2")
+    ...     array.append(np.arange(16).reshape(4, 4))
+    ...     array.set_policy(replica={"chunks": (4, 1), "after": "2 chunks"})
+    >>> for step in intarsia.maintain(repo):
+    ...     print(step)
+    replicated [0:4, 0:4] in layer 1 of t
+    >>> intarsia.maintain(repo)
+    ()
+    """
+    opened, waits, done = open_repository(repo), backoff or Backoff(), list[Upkeep]()
+    with explained(describe(opened)):
+        store = opened.readonly_session(branch).store
+        paths = logical_arrays(store, path)
+    if path and not paths:
+        raise NotLogicalArrayError(f"there is no logical array at {path!r}, or below it")
+    for each in paths:
+        work = _Work(opened, each.strip("/"), branch, dict(metadata or {}), waits, client, progress)
+        done += work.planned() if dry_run else work.carried_out()
+    return tuple(done)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The upkeep of one array."""
+
+    repo: icechunk.Repository
+    path: str
+    branch: str
+    metadata: Mapping[str, Any]
+    backoff: Backoff
+    client: Client | None
+    progress: Progress
+
+    def _now(self) -> LogicalGroup | None:
+        return group_at(self.repo.readonly_session(self.branch), self.path)
+
+    def planned(self) -> list[Upkeep]:
+        """What there is to do, without what follows from it."""
+        logical = self._now()
+        if logical is None:
+            return []
+        manifest, listed = logical.manifest, []
+        for step, box, replica in _steps(logical):
+            layer = 0 if replica is None else replica.layer
+            listed.append(Upkeep(self.path, step, layer, manifest.elements(box).bounds))
+        return listed
+
+    def carried_out(self) -> Iterator[Upkeep]:
+        """Do it, a commit at a time."""
+        logical = self._now()
+        if logical is None or Policy.of(logical) == Policy():
+            return
+        last = None
+        while (made := self._step()) is not None:
+            yield made
+            # What has to be done twice in a row is undone by others meanwhile: the next run will see to it.
+            if (made.what, made.layer, made.bounds) == last:
+                break
+            last = made.what, made.layer, made.bounds
+        yield from self._joined()
+
+    def _step(self) -> Upkeep | None:
+        """Do what is to be done next; None if nothing is."""
+        made: list[Upkeep] = []
+        commit = Commit(self.repo, self.branch, "", self.metadata)
+
+        def prepare() -> Recoded | str:
+            session = self.repo.writable_session(self.branch)
+            logical = group_to_edit(session, self.path)
+            found = next(iter(_steps(logical)), None)
+            made.clear()
+            if found is None:
+                return session.snapshot_id
+            what, box, replica = found
+            bounds, layer = logical.manifest.elements(box).bounds, 0 if replica is None else replica.layer
+            made.append(Upkeep(self.path, what, layer, bounds))
+            commit.message = f"maintain: {made[0]}"
+            reserve = _recode(logical, box) if replica is None else _replica(box, replica)
+            return Recoded.of(commit, session, logical, box, reserve, self.client, self.progress)
+
+        snapshot = settle(commit, prepare, self.backoff)
+        return replace(made[0], snapshot_id=snapshot) if made else None
+
+    def _joined(self) -> Iterator[Upkeep]:
+        """Join neighbours that are encoded alike, if there are any."""
+        before, joined = self.repo.lookup_branch(self.branch), 0
+
+        def change(tx: Transaction) -> None:
+            nonlocal joined
+            joined = consolidate(group_to_edit(tx.session, self.path))
+
+        text = f"maintain: consolidate {self.path}"
+        snapshot = retry(
+            self.repo, change, branch=self.branch, message=text, metadata=self.metadata, backoff=self.backoff
+        )
+        logical = self._now()
+        if joined and snapshot != before and logical is not None:
+            bounds = Box.sized(logical.manifest.shape).bounds
+            yield Upkeep(self.path, "consolidate", 0, bounds, snapshot)
+
+
+type Step = tuple[Literal["replica", "recode"], Box, ReplicaPolicy | None]
+
+
+def _steps(logical: LogicalGroup) -> Iterator[Step]:
+    """What a policy wants and the array has not, a commit's worth each; layer 0 first, as others copy it."""
+    policy = Policy.of(logical)
+    if policy.recode is not None:
+        yield from (("recode", box, None) for box in _hasty(logical, policy.recode))
+    for replica in policy.replicas:
+        for gap in gaps(logical.manifest, replica, least=replica.after):
+            yield "replica", piece_of(logical.manifest, replica, gap), replica
+
+
+def _recode(logical: LogicalGroup, box: Box) -> Reserve:
+    wanted = Policy.of(logical).recode
+    assert wanted is not None
+    encoding = wanted.encoding
+
+    def reserve(group: LogicalGroup, ready: str | None) -> Reservation:
+        return reserve_recode(group, box, encoding, ready=ready)
+
+    return reserve
+
+
+def _hasty(logical: LogicalGroup, wanted: EncodingPolicy) -> Iterator[Box]:
+    """Long enough runs of regions that are not encoded as they are to be; virtual ones are left alone."""
+    manifest, axis = logical.manifest, wanted.axis
+    table = manifest.regions
+    if not len(table) or not manifest.ndim:
+        return
+    other = _members(logical, lambda name, row: _is_other(logical, name, row, wanted))
+    rows = [table.row(i) for i in np.flatnonzero(np.isin(table.member, other)).tolist()]
+    rows.sort(key=lambda row: (*(a for d, a in enumerate(row.box.start) if d != axis), row.box.start[axis]))
+    run: Box | None = None
+    for row in rows:
+        if run is not None and _follows(run, row.box, axis):
+            run = run.with_axis(axis, run.start[axis], row.box.stop[axis])
+            continue
+        if run is not None and run.shape[axis] >= wanted.after:
+            yield run
+        run = row.box
+    if run is not None and run.shape[axis] >= wanted.after:
+        yield run
+
+
+def _follows(run: Box, box: Box, axis: int) -> bool:
+    """Whether a box goes on along an axis where another one ends."""
+    return run.with_axis(axis, 0, 1) == box.with_axis(axis, 0, 1) and run.stop[axis] == box.start[axis]
+
+
+def _members(logical: LogicalGroup, chosen: Callable[[str, int], bool]) -> list[int]:
+    """Members of layer 0 of which something is true, each asked with the first of its rows."""
+    positions, first = np.unique(logical.manifest.regions.member, return_index=True)
+    names = logical.manifest.members
+    pairs = zip(positions.tolist(), first.tolist(), strict=True)
+    return [position for position, row in pairs if chosen(names[position], row)]
+
+
+def _is_other(logical: LogicalGroup, name: str, row: int, wanted: EncodingPolicy) -> bool:
+    """Whether a member is encoded in another way than it is to be, and holds chunks of its own."""
+    manifest, member = logical.manifest, logical.members[name]
+    region = manifest.regions.row(row)
+    packing = manifest.packing_of(region) if wanted.packing == "keep" else None
+    if manifest.view_of(region) is None:
+        encoding = replace(wanted.encoding, packing=packing, keep_packing=False)
+        would = create_member({}, None, manifest, member.shape, encoding)
+        mine, other = encoding_of(member), encoding_of(would)
+        if all(mine[key] == other[key] for key in ("data_type", "chunk_grid", "codecs")):
+            return False
+    path = f"{logical.group.path}/{name}".lstrip("/")
+    store: Any = logical.group.store
+    return not bool((chunk_table(store, path, member.ndim).kind == VIRTUAL).any())
