@@ -6,7 +6,7 @@
 
 import { Readable, ZarrArray, join, metadataOf } from "./array.js";
 import { MemberError, valid } from "./errors.js";
-import { parseManifest } from "./manifest.js";
+import { parseManifest, without } from "./manifest.js";
 import { unpacker } from "./packing.js";
 import { sameType, typeText } from "./types.js";
 
@@ -51,6 +51,8 @@ export class LogicalArray extends Readable {
 		this.manifest = /** @type {any} */ (null);
 		/** @type {any} */
 		this.attributes = {};
+		/** The layer to read from, wherever it has something; layer 0 has the rest. */
+		this.layer = 0;
 	}
 
 	/** @param {any} metadata */
@@ -130,7 +132,7 @@ export class LogicalArray extends Readable {
 		const metadata = await metadataOf(this.store, path);
 		if (!metadata) throw new MissingMember(`the member ${name} of ${this.path} is missing`);
 		const member = await ZarrArray.of(this.store, path, metadata);
-		for (const region of this.manifest.regions) {
+		for (const region of [...this.manifest.regions, ...this.manifest.replicas]) {
 			if (region.member !== number) continue;
 			const { packings, type } = this.manifest;
 			const wanted = region.packing < 0 ? type : packings[region.packing].kind.stored;
@@ -155,9 +157,9 @@ export class LogicalArray extends Readable {
 	}
 
 	/**
-	 * The elements of a region on every axis.
+	 * The elements of a region, or of a box of logical chunks, on every axis.
 	 *
-	 * @param {Region} region
+	 * @param {{ start: number[], stop: number[] }} region
 	 */
 	#bounds({ start, stop }) {
 		const { shape, chunkShape } = this.manifest;
@@ -225,15 +227,31 @@ export class LogicalArray extends Readable {
 	}
 
 	/**
+	 * What is read from: a region each, and the box of it. Of a layer that is asked for, all that it has, and of
+	 * layer 0 the rest.
+	 */
+	#backings() {
+		const { regions, replicas } = this.manifest;
+		const chosen = this.layer === 0 ? [] : replicas.filter(({ layer }) => layer === this.layer);
+		const found = chosen.map((region) => ({ region, box: { start: region.start, stop: region.stop } }));
+		for (const region of regions) {
+			let left = [{ start: region.start, stop: region.stop }];
+			for (const replica of chosen) left = left.flatMap((box) => without(box, replica));
+			found.push(...left.map((box) => ({ region, box })));
+		}
+		return found;
+	}
+
+	/**
 	 * @param {Axis[]} axes
 	 * @param {any} out
 	 * @param {number} offset
 	 */
 	async readInto(axes, out, offset) {
-		const { regions, packings, type } = this.manifest;
-		for (const region of regions) {
+		const { packings, type } = this.manifest;
+		for (const { region, box } of this.#backings()) {
 			let at = offset;
-			const parts = this.#bounds(region).map(({ low, high }, d) => {
+			const parts = this.#bounds(box).map(({ low, high }, d) => {
 				const { start, step, count, stride } = axes[d];
 				const first = Math.max(0, Math.ceil((low - start) / step));
 				const last = Math.min(count, Math.ceil((high - start) / step));

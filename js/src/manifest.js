@@ -19,6 +19,7 @@ import { parseFill, parseType } from "./types.js";
  * @property {number[]} memberStart
  * @property {number} packing number of its packing, or -1
  * @property {number} view number of its view, or -1
+ * @property {number} layer 0, or that of a replica
  *
  * @typedef {{ source: number | null, offset: number, stride: number }} MemberAxis
  *
@@ -31,7 +32,8 @@ import { parseFill, parseType } from "./types.js";
  * @property {any} fill
  * @property {(string | null)[] | null} dimensionNames
  * @property {string[]} members
- * @property {Region[]} regions
+ * @property {Region[]} regions those of layer 0, which say what the array holds
+ * @property {Region[]} replicas those of other layers, which hold some of it once more
  * @property {Packing[]} packings
  * @property {MemberAxis[][]} views
  *
@@ -53,6 +55,7 @@ const FIELDS = [
 const COLUMNS = ["member", "start", "stop", "member_start"];
 const MORE_COLUMNS = ["packing", "view", "layer"];
 const MOST_REGIONS = 10_000_000;
+const MOST_LAYERS = 64;
 
 /**
  * Positions stay below 2^62 in the format. This reader counts with Numbers, and refuses what they do not hold.
@@ -111,10 +114,12 @@ export async function parseManifest(document, readTable) {
 	);
 	valid(new Set(members).size === members.length, "members: a name is listed twice");
 	const type = parseType(document.data_type);
-	const { regions, table } = await parseRegions(document, readTable);
+	const { regions: every, table } = await parseRegions(document, readTable);
+	const regions = every.filter(({ layer }) => layer === 0);
+	const replicas = every.filter(({ layer }) => layer !== 0);
 	/** @type {Manifest} */
 	const manifest = {
-		...{ version, generation: document.generation, shape, chunkShape, type, members, regions },
+		...{ version, generation: document.generation, shape, chunkShape, type, members, regions, replicas },
 		fill: parseFill(type, document.fill_value),
 		dimensionNames: names,
 		packings: document.packings === undefined ? [] : parsePackings(document.packings, table),
@@ -141,7 +146,7 @@ async function parseRegions({ version, shape, chunk_shape: chunkShape, regions }
 		const table = await readTable(
 			regions,
 			1 + 3 * ndim + (version === 2 ? 6 : 0),
-			Math.min(cells, MOST_REGIONS),
+			Math.min(version === 2 ? cells * MOST_LAYERS : cells, MOST_REGIONS),
 		);
 		const rows = table.map((row) => row.slice(0, 1 + 3 * ndim + (version === 2 ? 3 : 0)).map(Number));
 		return {
@@ -178,9 +183,12 @@ async function parseRegions({ version, shape, chunk_shape: chunkShape, regions }
  * @returns {Region}
  */
 function regionOf(member, corners, [packing = -1, view = -1, layer = 0], ndim) {
-	valid(layer === 0, `regions: layer ${layer}: all but 0 are reserved`);
+	valid(
+		isInteger(layer) && layer < MOST_LAYERS,
+		`regions: layer ${layer}: they are numbered from 0 to ${MOST_LAYERS - 1}`,
+	);
 	const [start, stop, memberStart] = [0, 1, 2].map((i) => corners.slice(i * ndim, (i + 1) * ndim));
-	return { member, start, stop, memberStart, packing, view };
+	return { member, start, stop, memberStart, packing, view, layer };
 }
 
 /**
@@ -303,7 +311,8 @@ function checkNumbers(what, numbers, count, least) {
 }
 
 /** @param {Manifest} manifest */
-function checkRegions({ shape, chunkShape, type, members, regions, packings, views }) {
+function checkRegions({ shape, chunkShape, type, members, regions: authority, replicas, packings, views }) {
+	const regions = [...authority, ...replicas];
 	checkNumbers(
 		"member",
 		regions.map((r) => r.member),
@@ -340,7 +349,38 @@ function checkRegions({ shape, chunkShape, type, members, regions, packings, vie
 		});
 		if (view >= 0) checkView(views[view], { shape, chunkShape }, regions[row], `regions, row ${row}`);
 	});
-	checkOverlap(regions, shape.length);
+	checkOverlap(authority, shape.length);
+	for (const layer of new Set(replicas.map((replica) => replica.layer))) {
+		checkOverlap(
+			replicas.filter((replica) => replica.layer === layer),
+			shape.length,
+		);
+	}
+	for (const { start, stop } of replicas) {
+		let left = [{ start, stop }];
+		for (const region of authority) left = left.flatMap((box) => without(box, region));
+		valid(left.length === 0, "regions: a replica of what layer 0 does not cover");
+	}
+}
+
+/**
+ * The parts of a box that another one does not cover.
+ *
+ * @param {{ start: number[], stop: number[] }} box
+ * @param {{ start: number[], stop: number[] }} hole
+ * @returns {{ start: number[], stop: number[] }[]}
+ */
+export function without({ start, stop }, hole) {
+	if (start.some((s, d) => s >= hole.stop[d] || stop[d] <= hole.start[d])) return [{ start, stop }];
+	const parts = [];
+	let [low, high] = [start, stop];
+	for (let d = 0; d < start.length; d++) {
+		if (low[d] < hole.start[d]) parts.push({ start: low, stop: high.with(d, hole.start[d]) });
+		if (high[d] > hole.stop[d]) parts.push({ start: low.with(d, hole.stop[d]), stop: high });
+		low = low.with(d, Math.max(low[d], hole.start[d]));
+		high = high.with(d, Math.min(high[d], hole.stop[d]));
+	}
+	return parts;
 }
 
 /**

@@ -6,7 +6,7 @@ Where both have what is asked for, the prices of the two are compared, a region 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from intarsia.array.layout import Layout
     from intarsia.array.manifest import Manifest
     from intarsia.array.plan import SelectionPlan
-    from intarsia.array.request import Request
+    from intarsia.array.request import Axis, Request
 
 
 REQUEST_BYTES = 1 << 16
@@ -50,6 +50,36 @@ class Price(NamedTuple):
 
     def __lt__(self, other: tuple[Any, ...]) -> bool:
         return isinstance(other, Price) and self.cost < other.cost
+
+
+class Backing(NamedTuple):
+    """A region as prices see it."""
+
+    box: Box
+    """Its elements."""
+
+    place: tuple[int, ...]
+    """What to add to an element to count it from where a chunk begins."""
+
+    size: tuple[int, ...]
+    """Of a chunk."""
+
+    nbytes: int
+    """Of a chunk that is decoded."""
+
+    def price(self, axes: Sequence[Axis], box: Box) -> Price:
+        """What it takes to read what slices take of a box of it."""
+        chunks = 1
+        for axis, low, high, place, size in zip(axes, *box, self.place, self.size, strict=True):
+            start, step = axis.start, axis.step
+            if step < 0:  # the same elements, upwards
+                start, step = start + (axis.count - 1) * step, -step
+            first, last = max(0, -((start - low) // step)), min(axis.count, -((start - high) // step))
+            if last <= first:
+                return Price(0, 0)
+            ends = start + first * step + place, start + (last - 1) * step + place
+            chunks *= min(last - first, ends[1] // size - ends[0] // size + 1)
+        return Price(chunks, chunks * self.nbytes)
 
 
 class LayerPrice(NamedTuple):
@@ -117,13 +147,16 @@ class Chooser:
 
     def __init__(self, layout: Layout, choice: LayerChoice) -> None:
         self._layout, self._manifest, self._choice = layout, layout.manifest, choice
-        self._grids: dict[tuple[int, int], tuple[Ints, Ints, int]] = {}
 
     def __call__(self, asked: Request, cells: Box, touched: Touched) -> Touched:
         """What to read from, for what a request meets of layer 0."""
         choice = self._choice
         if choice.layer != 0:
-            for one in self.replicas_in(cells):
+            near = self._near(cells)
+            if self._is_simple(asked, touched, near):
+                return self._chosen_simply(asked, touched, near[0])
+            for i in near:
+                one = Touched.of(self._manifest, np.array([i], dtype=np.int64))
                 inside, outside = _divided(touched, _box(one))
                 if inside.rows.size and self._is_better(asked, one, inside):
                     touched = outside.joined(one)
@@ -131,15 +164,47 @@ class Chooser:
             raise ReadError(f"{choice.reason}\n  No other layer has it, or can be read")
         return touched
 
-    def replicas_in(self, cells: Box) -> Iterator[Touched]:
-        """The regions of replicas that meet a box of logical chunks, one by one, layer by layer."""
+    def _near(self, cells: Box) -> list[int]:
+        """The regions of replicas that meet a box of logical chunks, layer by layer."""
         choice, table, first = self._choice, self._manifest.replicas, len(self._manifest.regions)
-        near = table.touching(cells) + first
-        chosen = [i for i in near.tolist() if i not in choice.avoided]
+        near = [i + first for i in table.touching(cells).tolist() if i + first not in choice.avoided]
         if choice.layer is not None:
-            chosen = [i for i in chosen if table.layer[i - first] == choice.layer]
-        for i in sorted(chosen, key=lambda i: int(table.layer[i - first])):
-            yield Touched.of(self._manifest, np.array([i], dtype=np.int64))
+            near = [i for i in near if table.layer[i - first] == choice.layer]
+        return sorted(near, key=lambda i: int(table.layer[i - first])) if len(near) > 1 else near
+
+    def _is_simple(self, asked: Request, touched: Touched, near: list[int]) -> bool:
+        """Whether slices of one region meet one replica: then numbers are faster than columns of them."""
+        return (
+            len(near) == 1 == touched.rows.size
+            and self._choice == CHEAPEST
+            and asked.axes is not None
+            and all(axis.indices is None for axis in asked.axes)
+        )
+
+    def _chosen_simply(self, asked: Request, touched: Touched, near: int) -> Touched:
+        """The same choice for a replica that has all that the region has; small reads take no longer."""
+        assert asked.axes is not None
+        region, replica = self._backing(int(touched.rows[0])), self._backing(near)
+        box = region.box.intersect(replica.box)
+        if box is None:
+            return touched
+        if not replica.price(asked.axes, box) < region.price(asked.axes, box):
+            return touched
+        one = Touched.of(self._manifest, np.array([near], dtype=np.int64))
+        return one if box == region.box else _divided(touched, replica.box)[1].joined(one)
+
+    def _backing(self, row: int) -> Backing:
+        """A region as prices see it, found out once."""
+        known = self._layout.priced
+        found = known.get(row)
+        if found is None:
+            region = self._manifest.backings.row(row)
+            size, border, nbytes = self._grid(region.member, region.view)
+            shift = self._manifest.member_shift(region)
+            place = tuple(a - b for a, b in zip(shift, border.tolist(), strict=True))
+            box = self._manifest.elements(region.box)
+            found = known[row] = Backing(box, place, tuple(size.tolist()), nbytes)
+        return found
 
     def _is_better(self, asked: Request, one: Touched, others: Touched) -> bool:
         if self._choice.layer is not None:
@@ -177,7 +242,8 @@ class Chooser:
 
     def _grid(self, member: int, number: int) -> tuple[Ints, Ints, int]:
         """The chunks of a member as a region sees them: sizes, first borders; and the bytes of each."""
-        found = self._grids.get((member, number))
+        known = self._layout.grids
+        found = known.get((member, number))
         if found is None:
             array = self._layout.members[self._manifest.members[member]]
             view = None if number == NONE else self._manifest.views[number]
@@ -188,7 +254,7 @@ class Chooser:
             pairs = [(n, 0) for n in sizes] if view is None else view.grid(sizes)
             grid = np.array(pairs, dtype=np.int64).reshape(-1, 2)
             nbytes = prod(sizes) * array.dtype.itemsize
-            found = self._grids[member, number] = grid[:, 0], grid[:, 1], nbytes
+            found = known[member, number] = grid[:, 0], grid[:, 1], nbytes
         return found
 
 

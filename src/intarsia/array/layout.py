@@ -73,6 +73,10 @@ class Layout(ABC):
         self._sources: dict[str, AnySource] = {}
         self._fitting: dict[int, AnySource] = {}  # by row: what was found to fit the region
         self._packings: dict[int, Packing] = {}  # by number
+        self.grids: dict[tuple[int, int], Any] = {}
+        """What prices of layers know of the chunks behind regions, by member and view; see `layers.py`."""
+        self.priced: dict[int, Any] = {}
+        """And of regions, by row."""
 
     def source_of(self, part: Part) -> AnySource:
         """The member behind a part of a plan, checked, and prepared for the engine."""

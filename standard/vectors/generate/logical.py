@@ -71,7 +71,8 @@ class Logical:
 
     @property
     def version(self):
-        return 2 if self.packings or self.views or self.columns else 1
+        layers = any(region.layer for region in self.regions)
+        return 2 if self.packings or self.views or self.columns or layers else 1
 
     def names(self):
         return [f"m-{i}" for i in range(len(self.members))]

@@ -208,7 +208,9 @@ def refused_2():
     def in_packings(**values):
         return lambda m: m["packings"].update(values)
 
-    yield bad("layer", "A region in another layer than 0", "schema", column("layer", 0, 1))
+    yield bad("layer", "A replica of what layer 0 does not cover", "metadata", column("layer", 0, 1))
+    yield bad("layer-below", "A layer before the first", "schema", column("layer", 0, -1))
+    yield bad("layer-beyond", "A layer after the last", "schema", column("layer", 0, 64))
     yield bad("packing-beyond", "A packing that is not listed", "metadata", column("packing", 0, 2))
     yield bad("packing-below", "A packing before the first", "schema", column("packing", 0, -2))
     yield bad("packing-unused", "A packing that no region uses", "metadata", column("packing", 0, 0))
@@ -358,7 +360,7 @@ def refused_2():
     layer[0, 9] = 1
     yield bad(
         "table-layer",
-        "A row in another layer than 0",
+        "A row that is a replica of what layer 0 does not cover",
         "metadata",
         described=table,
         files=another("t-0", layer, "int64", [LITTLE], (2, 13)),

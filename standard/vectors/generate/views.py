@@ -209,6 +209,31 @@ def views():
         ),
         a,
     )
+    copy = Member(a, [LITTLE], (7, 1))
+    first, second = Region(0, (0, 0), (2, 3)), Region(0, (2, 0), (3, 3), (2, 0))
+    yield logical(
+        "manifest-2/layers",
+        "A replica of everything, in other chunks",
+        Logical((7, 5), (3, 2), [Member(a), copy], [first, second, Region(1, (0, 0), (3, 3), layer=1)]),
+        a,
+    )
+    yield logical(
+        "manifest-2/layers-in-part",
+        "Replicas of parts, in two layers, which overlap; a hole in layer 0",
+        Logical(
+            (7, 5),
+            (3, 2),
+            [Member(a), copy],
+            [
+                Region(1, (0, 0), (1, 3), layer=5),
+                Region(0, (0, 0), (2, 3)),
+                Region(1, (0, 1), (2, 2), (0, 1), layer=2),
+                Region(1, (1, 0), (2, 1), (1, 0), layer=5),
+            ],
+            fill_value=-1,
+        ),
+        np.concatenate([a[:6], np.full((1, 5), -1)]),
+    )
     both = [view(2, axis(0), axis(1)), view(2, axis(0, 6, -1), axis(1))]
     expected = np.concatenate([a[:3], a[::-1][3:6], a[6:]])
     yield logical(

@@ -52,6 +52,9 @@ def to_dask(array: StoredArray, chunks: Any = None) -> Any:
     da, base = extra("dask.array", "dask"), extra("dask.base", "dask")
     previous = block_sizes(array)
     wanted = previous if chunks is None else chunks
+    if isinstance(array, LogicalArray) and chunks is not None and len(array.manifest.replicas):
+        previous = suited_blocks(array, asked_sizes(chunks, array.ndim))
+        wanted = _completed(chunks, previous)
     sizes = da.core.normalize_chunks(wanted, array.shape, dtype=array.dtype, previous_chunks=previous)
     nothing: Any = np.empty((0,) * array.ndim, dtype=array.dtype)
     data_type = array.data_type
@@ -83,7 +86,61 @@ def block_sizes(array: StoredArray) -> tuple[Sizes, ...]:
     if isinstance(array, Reader):
         return tuple(sizes or (0,) for sizes in array.read_chunk_sizes)
     assert isinstance(array, LogicalArray)
-    return grid_of(array.manifest, member_chunks(array))
+    manifest = array.manifest.only(array.config.layer or 0)
+    return grid_of(manifest, member_chunks(array, manifest))
+
+
+def asked_sizes(chunks: Any, ndim: int) -> tuple[int | None, ...]:
+    """The block size that somebody asks for on every axis: -1 for all of it, None where he leaves it open.
+
+    >>> asked_sizes({0: -1}, 2), asked_sizes((4, "auto"), 2), asked_sizes("auto", 1)
+    ((-1, None), (4, None), (None,))
+    """
+    if isinstance(chunks, dict):
+        entries: Sequence[Any] = [chunks.get(axis) for axis in range(ndim)]
+    elif isinstance(chunks, tuple | list):
+        entries = chunks
+    else:
+        entries = [chunks] * ndim
+    sizes = [max(entry) if isinstance(entry, tuple) and entry else entry for entry in entries]
+    return tuple(size if isinstance(size, int) else None for size in sizes)
+
+
+def suited_blocks(array: LogicalArray, asked: Sequence[int | None]) -> tuple[Sizes, ...]:
+    """The blocks of the layer that suits sizes asked for: it is read least, and then in the smallest blocks.
+
+    >>> import numpy as np, intarsia
+    >>> array = intarsia.create({}, "a", shape=(0, 6), chunks=(1, 6), dtype="u1")
+    >>> array.append(np.ones((4, 6), "u1"))
+    >>> array.add_replica(chunks=(4, 2))
+    1
+    >>> suited_blocks(array, (-1, None))
+    ((4,), (2, 2, 2))
+    >>> suited_blocks(array, (1, None))
+    ((1, 1, 1, 1), (6,))
+    """
+    layers = (0, *array.manifest.layers[1:]) if array.config.layer is None else (array.config.layer,)
+    grids = [block_sizes(array.with_config(layer=layer)) for layer in layers]
+
+    def cost(grid: tuple[Sizes, ...]) -> tuple[float, int]:
+        again, size = 1.0, 1
+        for want, blocks, length in zip(asked, grid, array.shape, strict=True):
+            block = max(blocks) if want is None else min(length, want) if want >= 0 else length
+            again *= max(1.0, max(blocks) / max(block, 1))  # how often a chunk is read
+            size *= max(block, 1)
+        return again, size
+
+    return min(grids, key=cost)
+
+
+def _completed(chunks: Any, previous: tuple[Sizes, ...]) -> Any:
+    """What was asked for, with the blocks of a layer where nothing was."""
+    if isinstance(chunks, dict):
+        return tuple(blocks if chunks.get(d) is None else chunks[d] for d, blocks in enumerate(previous))
+    if isinstance(chunks, tuple | list):
+        pairs = zip(chunks, previous, strict=True)
+        return tuple(blocks if entry is None else entry for entry, blocks in pairs)
+    return chunks
 
 
 def grid_of(manifest: Manifest, shapes: Sequence[Sequence[int] | None]) -> tuple[Sizes, ...]:
@@ -97,12 +154,12 @@ def grid_of(manifest: Manifest, shapes: Sequence[Sequence[int] | None]) -> tuple
     return tuple(tuple(np.diff(edges).tolist()) or (0,) for edges in cuts)
 
 
-def member_chunks(array: LogicalArray) -> list[Sequence[int] | None]:
+def member_chunks(array: LogicalArray, manifest: Manifest | None = None) -> list[Sequence[int] | None]:
     """The chunk shape of every member, in the manifest's order; None where there is no single one.
 
     Reads the metadata of all members at once, which for many of them is ten times as fast as opening them.
     """
-    return sync(_chunk_shapes(array, array.manifest.members))
+    return sync(_chunk_shapes(array, (manifest or array.manifest).members))
 
 
 def _chunk_grids(manifest: Manifest, shapes: Sequence[Sequence[int] | None]) -> tuple[Ints, Ints]:

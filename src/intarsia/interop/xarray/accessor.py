@@ -3,11 +3,14 @@
 The backend lies in the same room, so the accessor is also there once xarray has opened any dataset with it.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from intarsia.array import LogicalArray
 from intarsia.extras import extra
+from intarsia.interop.dask.to_dask import asked_sizes, block_sizes, suited_blocks
 from intarsia.interop.xarray.from_xarray import from_xarray
+from intarsia.interop.xarray.variables import dimensions
 
 xr = extra("xarray", "xarray")
 
@@ -23,7 +26,19 @@ def to_xarray(array: LogicalArray, **options: Any) -> Any:
     """
     from intarsia.interop.xarray.backend import variable_name  # needs xarray, which may be missing
 
+    chunks = options.get("chunks")
+    if isinstance(chunks, Mapping) and len(array.manifest.replicas) and "layer" not in options:
+        options["layer"] = suited_layer(array, chunks)
     return xr.open_dataset(array, engine="intarsia", **options)[variable_name(array.path)]
+
+
+def suited_layer(array: LogicalArray, chunks: Mapping[Any, Any]) -> int:
+    """The layer that suits the chunks that somebody asks for, by dimension."""
+    dims = dimensions(array.path.rpartition("/")[2], array.ndim, array.dimension_names)
+    asked = asked_sizes({axis: chunks.get(dim) for axis, dim in enumerate(dims)}, array.ndim)
+    blocks = suited_blocks(array, asked)
+    layers = array.manifest.layers
+    return next(layer for layer in layers if block_sizes(array.with_config(layer=layer)) == blocks)
 
 
 @xr.register_dataset_accessor("intarsia")

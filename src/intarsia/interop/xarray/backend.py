@@ -69,18 +69,21 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         snapshot_id: str | None = None,
         as_of: datetime.datetime | str | None = None,
         nulls: NullsChoice | None = None,
+        layer: int | None = None,
     ) -> xr.Dataset:
         """One group as a dataset; a logical array brings the coordinates beside it.
 
         `branch`, `tag`, `snapshot_id` or `as_of` choose the version, where a repository is given. `nulls`
         says what the nulls of nullable arrays become: "nan" (or NaT), "masked" (a boolean variable
         NAME_missing beside each), or "raise"; by default NaN or NaT where the data type has one, and an
-        error otherwise.
+        error otherwise. `layer` reads arrays from that layer, where they have it, and cuts them into its
+        blocks; xarray does not tell which `chunks` were asked for, so it has to be said.
         """
         return _dataset(
             _group(filename_or_obj, group, Version(branch, tag, snapshot_id, as_of)),
             drop_variables,
             nulls,
+            layer=layer,
             owns_store=isinstance(filename_or_obj, str | os.PathLike),
             mask_and_scale=mask_and_scale,
             decode_times=decode_times,
@@ -127,10 +130,16 @@ def _group(source: Any, path: str | None, version: Version) -> zarr.Group:
 
 
 def _dataset(
-    group: zarr.Group, drop_variables: Any, nulls: Any, *, owns_store: bool = False, **decoders: Any
+    group: zarr.Group,
+    drop_variables: Any,
+    nulls: Any,
+    *,
+    layer: int | None = None,
+    owns_store: bool = False,
+    **decoders: Any,
 ) -> xr.Dataset:
     """The dataset of one group, decoded by xarray's own decoders, once."""
-    store = GroupStore(group, drop_variables, nulls=nulls, owns_store=owns_store)
+    store = GroupStore(group, drop_variables, nulls=nulls, layer=layer, owns_store=owns_store)
     return StoreBackendEntrypoint().open_dataset(store, **decoders)
 
 
@@ -183,7 +192,7 @@ class GroupStore(AbstractDataStore):
     A group that is itself a logical array is a dataset of that array and the coordinates beside it.
     """
 
-    __slots__ = ("_alone", "_dropped", "_group", "_nulls", "_owns_store")
+    __slots__ = ("_alone", "_dropped", "_group", "_layer", "_nulls", "_owns_store")
 
     def __init__(
         self,
@@ -191,6 +200,7 @@ class GroupStore(AbstractDataStore):
         drop_variables: str | Iterable[str] | None = None,
         *,
         nulls: NullsChoice | None = None,
+        layer: int | None = None,
         owns_store: bool = False,
     ) -> None:
         self._group = group
@@ -198,6 +208,7 @@ class GroupStore(AbstractDataStore):
         self._dropped = frozenset(dropped or ())
         self._alone = is_logical(group)
         self._nulls = nulls
+        self._layer = layer
         self._owns_store = owns_store
 
     def get_variables(self) -> dict[str, Variable]:
@@ -210,7 +221,10 @@ class GroupStore(AbstractDataStore):
             if name in self._dropped:
                 continue
             if is_logical(child):
-                variables |= variables_of(LogicalArray(LogicalGroup.load(child)), name, self._nulls)
+                array = LogicalArray(LogicalGroup.load(child))
+                if self._layer is not None and self._layer in array.manifest.layers:
+                    array = array.with_config(layer=self._layer)
+                variables |= variables_of(array, name, self._nulls)
             elif isinstance(child, zarr.Array):
                 variables |= plain_variables(child, name, self._nulls)
         return variables

@@ -1,0 +1,99 @@
+"""Claim: with a replica, maps and series take at most 1.3x of what the layout made for each takes.
+
+Four years of days on a grid of 2 degrees, float32, zstd, in a local repository that stays open: maps in layer
+0, series in layer 1. The wrong layout alone takes at least 20x as long for either. Random boxes take at most
+1.3x of what the better layout takes for each.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import intarsia
+from benchmarks.measure import best_times, table
+from benchmarks.mosaic import folder
+
+SHAPE = (1461, 90, 180)
+MAPS, SERIES = (1, 90, 180), (1461, 6, 6)
+CODECS = ["zstd"]
+SLAB = 250
+BOXES = 16
+LAYOUTS = ("maps alone", "series alone", "both")
+
+
+def field(days: range) -> np.ndarray:
+    """Something like temperatures: smooth, with noise, to a tenth of a degree."""
+    day = np.array(days)[:, None, None]
+    lat, lon = np.linspace(-90, 90, SHAPE[1])[:, None], np.linspace(0, 360, SHAPE[2])
+    smooth = 290 - lat**2 / 120 + 8 * np.sin((day + lon) / 58) * np.sign(lat)
+    noise = np.random.default_rng(days.start).normal(0, 1, (len(days), *SHAPE[1:]))
+    return (smooth + noise).round(1).astype("float32")
+
+
+def build(place: Path) -> None:
+    """One repository with three arrays of the same values."""
+    repository = intarsia.open_repository(place, create=True)
+    with intarsia.transaction(repository, message="maps") as tx:
+        arrays = [
+            tx.create(name, shape=(0, *SHAPE[1:]), chunks=MAPS, dtype="float32")
+            for name in ("maps alone", "both")
+        ]
+        for start in range(0, SHAPE[0], SLAB):
+            days = field(range(start, min(start + SLAB, SHAPE[0])))
+            for array in arrays:
+                array.append(days, codecs=CODECS, chunks=MAPS)
+        tx.create("series alone", shape=SHAPE, chunks=SHAPE, dtype="float32").add_region(
+            [(0, n) for n in SHAPE], codecs=CODECS, chunks=SERIES, data=arrays[0][...]
+        )
+    intarsia.add_replica(repository, "both", chunks=SERIES, codecs=CODECS)
+
+
+def boxes() -> list[tuple[slice, ...]]:
+    """Boxes of all shapes: each axis is as often short as long."""
+    random, found = np.random.default_rng(7), []
+    while len(found) < BOXES:
+        lengths = [int(n ** random.uniform(0, 1)) for n in SHAPE]
+        starts = [int(random.integers(0, n - m + 1)) for n, m in zip(SHAPE, lengths, strict=True)]
+        found.append(tuple(slice(a, a + m) for a, m in zip(starts, lengths, strict=True)))
+    return found
+
+
+def timed(arrays: dict[str, intarsia.LogicalArray], selection: object) -> dict[str, float]:
+    def reading(array: intarsia.LogicalArray) -> Callable[[], object]:
+        return lambda: array[selection]
+
+    return best_times({name: reading(array) for name, array in arrays.items()}, rounds=4, most_rounds=12)
+
+
+def run() -> str:
+    with folder() as root:
+        build(root / "repository")
+        repository = intarsia.open_repository(root / "repository")
+        arrays = {name: intarsia.open(repository, name) for name in LAYOUTS}
+        rows = []
+        for name, selection in (("a map", np.s_[700]), ("a series", np.s_[:, 45, 90])):
+            for array in arrays.values():
+                np.testing.assert_array_equal(array[selection], arrays["both"][selection])
+            times = timed(arrays, selection)
+            alone = sorted(times[layout] for layout in LAYOUTS[:2])
+            took = [f"{times[layout] * 1e3:.1f} ms" for layout in LAYOUTS]
+            rows.append((name, *took, f"{times['both'] / alone[0]:.2f}", f"{alone[1] / times['both']:.0f}x"))
+        ratios, better = [], {"maps alone": 0, "series alone": 0}
+        for box in boxes():
+            times = timed(arrays, box)
+            best = min(LAYOUTS[:2], key=lambda layout: times[layout])
+            better[best] += 1
+            ratios.append(times["both"] / times[best])
+    header = ("read", *LAYOUTS, "both, to the better", "the worse, to both")
+    text = table(f"{SHAPE[0]:,} days of {SHAPE[1]} x {SHAPE[2]}, local Icechunk", rows, header)
+    random = [(
+        str(BOXES), str(better["maps alone"]), str(better["series alone"]),
+        f"{float(np.median(ratios)):.2f}", f"{max(ratios):.2f}",
+    )]  # fmt: skip
+    header = ("boxes", "maps are better", "series are better", "both, to the better: median", "worst")
+    return text + "\n" + table("Random boxes", random, header)
+
+
+if __name__ == "__main__":
+    print(run())
