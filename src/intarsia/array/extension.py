@@ -64,14 +64,16 @@ class TableEnd:
         first = (table.shape[0] - 1) // table.chunks[0] * table.chunks[0]
         block = np.asarray(table[first:])
         regions = RegionTable.from_columns(block[:, : width - FACTORS * packed], whole.ndim)
-        rows = np.flatnonzero(regions.stop[:, axis] == whole.shape[axis])
+        # Replicas of what is there stay what they are, whatever comes behind.
+        rows = np.flatnonzero((regions.stop[:, axis] == whole.shape[axis]) & (regions.layer == 0))
         last, packings = regions.take(rows), NO_PACKINGS
         numbers = np.unique(last.packing[last.packing != NONE])
         if numbers.size:
             stored = np.asarray(table.oindex[numbers, slice(width - FACTORS, width)])
             packings = Packings(whole.packings.kinds, *np.ascontiguousarray(stored.T))
         local = np.where(last.packing == NONE, NONE, np.searchsorted(numbers, last.packing))
-        part = replace(whole, regions=replace(last, packing=local), packings=packings)
+        last = replace(last, packing=local)
+        part = replace(whole, regions=last, packings=packings, replicas=regions.take(slice(0)))
         return cls(table, axis, whole, part, first, block, rows, numbers)
 
     def takes(self, more: MoreRegions) -> bool:

@@ -6,7 +6,7 @@ Where both have what is asked for, the prices of the two are compared, a region 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from intarsia.array.box import Box
-from intarsia.array.plan import Touched, plan, points_in, selected
+from intarsia.array.plan import Touched, in_strips, plan, points_in, selected
 from intarsia.array.table import NONE, Ints
 from intarsia.errors import IntarsiaError, ReadError
 from intarsia.words import count_text, size_text
@@ -155,9 +155,8 @@ class Chooser:
             near = self._near(cells)
             if self._is_simple(asked, touched, near):
                 return self._chosen_simply(asked, touched, near[0])
-            for i in near:
-                one = Touched.of(self._manifest, np.array([i], dtype=np.int64))
-                inside, outside = _divided(touched, _box(one))
+            for one, box in self._strips(near):
+                inside, outside = _divided(touched, box)
                 if inside.rows.size and self._is_better(asked, one, inside):
                     touched = outside.joined(one)
         if choice.avoided and np.isin(touched.rows, list(choice.avoided)).any():
@@ -171,6 +170,17 @@ class Chooser:
         if choice.layer is not None:
             near = [i for i in near if table.layer[i - first] == choice.layer]
         return sorted(near, key=lambda i: int(table.layer[i - first])) if len(near) > 1 else near
+
+    def _strips(self, near: list[int]) -> Iterator[tuple[Touched, Box]]:
+        """These regions, those together that continue one another in a member, whatever their packings; and
+        the elements of each."""
+        layers = self._manifest.backings.layer
+        for layer in dict.fromkeys(layers[near].tolist()):
+            rows = np.array([i for i in near if layers[i] == layer], dtype=np.int64)
+            found = in_strips(self._manifest, Touched.of(self._manifest, rows))
+            for k, strip in enumerate(found.strips):
+                own = found.rows[k : k + 1] if strip is None else strip.rows
+                yield Touched.of(self._manifest, own), _box(found.take(slice(k, k + 1)))
 
     def _is_simple(self, asked: Request, touched: Touched, near: list[int]) -> bool:
         """Whether slices of one region meet one replica: then numbers are faster than columns of them."""
@@ -225,6 +235,8 @@ class Chooser:
     def price(self, asked: Request, touched: Touched) -> Price:
         """What it takes to read what a request meets of some regions."""
         table, chunks, nbytes = self._manifest.backings, 0, 0
+        if touched.rows.size > 1:  # a chunk that several regions show is read once
+            touched = in_strips(self._manifest, touched)
         members, views = table.member[touched.rows], table.view[touched.rows]
         kinds = np.unique(np.stack([members, views]), axis=1).T.tolist()
         self._open([member for member, _ in kinds])

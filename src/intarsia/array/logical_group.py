@@ -238,7 +238,9 @@ class LogicalGroup(Ground[GroupLayout]):
         table_name = None
         if len(manifest.backings) > most_inline(self.group.store, INLINE_REGIONS):
             known = self._open_table(self.group, old, "r+")
-            before = manifest.table()[:0] if known is None else self.manifest.table()
+            # Replicas stand behind regions here, but anywhere in what is stored: then all rows are written.
+            as_stored = known is not None and not len(self.manifest.replicas)
+            before = self.manifest.table() if as_stored else manifest.table()[:0]
             table_name = store_table(self.group.store_path, manifest.table(), known, before)
         attributes[MANIFEST_KEY] = manifest.to_json(table_name)
         entry = convention(manifest.version)

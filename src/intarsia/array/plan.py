@@ -139,7 +139,7 @@ def plan(
         touched = choose(asked, cells, touched)
     # Archives pack every file in its own way. Where no packing tells them apart, neighbours are one region.
     if by_strips and touched.rows.size > 1 and len(manifest.packings) > 1:
-        touched = _joined(manifest, touched)
+        touched = in_strips(manifest, touched)
     parts = tuple(divide(manifest, asked, touched))
     return SelectionPlan(asked, parts, sum(part.size for part in parts))
 
@@ -185,7 +185,7 @@ type Choose = Callable[[Request, Box, Touched], Touched]
 """What to read from, for a request, the logical chunks around it, and the regions that it meets there."""
 
 
-def _joined(manifest: Manifest, touched: Touched) -> Touched:
+def in_strips(manifest: Manifest, touched: Touched) -> Touched:
     """The same, with those as one that continue one another along the axis that tells most regions apart."""
     table, (rows, start, stop, shift, _) = manifest.backings, touched
     along = manifest.regions.along
