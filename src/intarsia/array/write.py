@@ -7,7 +7,7 @@ first, and so is a shard. What the engine does not do is left to zarr.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain, product
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
