@@ -88,9 +88,7 @@ def differences(ours, theirs, dim, left_out):
         if dim not in expected.dims and dim in actual.dims:
             actual = actual.isel({dim: 0})
         if set(actual.dims) != set(expected.dims) and actual.shape == expected.shape:
-            actual = (
-                actual.variable.copy()
-            )  # axes without a scale, or with two: nobody agrees
+            actual = actual.variable.copy()  # axes without a scale, or with two: nobody agrees
             actual.dims = expected.dims
         if set(actual.dims) != set(expected.dims):
             yield f"{name} has the axes {actual.dims} instead of {expected.dims}"

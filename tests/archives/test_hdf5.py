@@ -357,3 +357,16 @@ def test_a_file_without_variables_is_refused_in_words(tmp_path):
         file["x"] = 1.0
     with pytest.raises(IngestError, match=r"a\.h5: it has no variable that could go along 'n'"):
         intarsia.ingest(tmp_path / "a.h5", "memory://", concat_dim="n")
+
+
+def test_a_variable_that_is_called_like_a_dimension_of_others_has_its_name(tmp_path):
+    for i in range(2):
+        with netCDF4.Dataset(tmp_path / f"{i}.nc", "w") as file:
+            file.createDimension("time", 1)
+            file.createDimension("x", 3)
+            file.createVariable("time", "i4", ("time",))[:] = i
+            file.createVariable("v", "f4", ("time", "x"))[:] = i
+            file.createVariable("x", "f4", ("time",))[:] = 10 + i
+    report = intarsia.ingest(tmp_path / "*.nc", "memory://", concat_dim="time", copy="never")
+    assert intarsia.open(report.repository, "x")[...].tolist() == [10, 11]
+    assert intarsia.open(report.repository, "v").shape == (2, 3)

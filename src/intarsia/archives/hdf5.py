@@ -17,7 +17,7 @@ import numpy as np
 from intarsia._compat import virtual_parser
 from intarsia.archives.cf import FILE_MATTERS
 from intarsia.archives.object_headers import leaves_edges_bare
-from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, lacking, roles
+from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, lacking, renamed, roles
 from intarsia.archives.texts import loaded, with_texts
 from intarsia.archives.virtual import arrays_of, parsed_variable
 from intarsia.errors import IngestError
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 
 NOT_A_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
+NON_COORDINATE = "_nc4_non_coord_"
+"""Before the name of a NetCDF variable that is called like a dimension, and is not its coordinate."""
+
 HIDDEN = FILE_MATTERS | {"_Netcdf4Coordinates", "_nc3_strict"}
 
 
@@ -82,7 +85,11 @@ class HDF5:
             else:
                 variables[name] = variable
         new_dims = lacking(described, want)
-        return ParsedFile(url, sources.identity(url), self.name, variables, attrs, left_out, new_dims, groups)
+        parsed_file = ParsedFile(
+            url, sources.identity(url), self.name, variables, attrs, left_out, new_dims, groups
+        )
+        masked = [name for name in described if name.startswith(NON_COORDINATE)]
+        return renamed(parsed_file, tuple((name, name.removeprefix(NON_COORDINATE)) for name in masked))
 
     def groups(self, url: str, sources: Sources) -> list[str]:
         """Paths of all groups."""
