@@ -190,3 +190,22 @@ def test_the_regions_of_a_logical_array_share_a_file(tmp_path, refuse_icechunk):
     assert intarsia.explain(array).ideal_requests == 1
     refuse_icechunk()
     np.testing.assert_array_equal(array[...], np.frombuffer(CONTENT, "u1", 4 * CHUNK))
+
+
+def test_inner_chunks_of_a_shard_that_is_a_file_of_others(tmp_path, refuse_icechunk):
+    repo, _ = made(tmp_path)
+    values = np.arange(6400, dtype="u2").reshape(80, 80)
+    file = tmp_path / "files" / "shard"
+    layout = {"shape": (80, 80), "shards": (80, 80), "chunks": (10, 10), "dtype": "u2"}
+    zarr.create_array(tmp_path / "plain", **layout)[...] = values
+    content = (tmp_path / "plain" / "c" / "0" / "0").read_bytes()
+    file.write_bytes(b"head" + content + b"tail")
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="s", **layout)
+    url = url_of(file)
+    session.store.set_virtual_ref("s/c/0/0", url, offset=4, length=len(content), checksum=LATER)
+    session.commit("a shard")
+    array = reader(repo.readonly_session("main").store, "s")
+    refuse_icechunk()
+    np.testing.assert_array_equal(array[...], values)
+    np.testing.assert_array_equal(array[35:62:3, 7], values[35:62:3, 7])
