@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from icechunk import (
     ManifestConfig,
+    ManifestPreloadCondition,
+    ManifestPreloadConfig,
     ManifestSplitCondition,
     ManifestSplitDimCondition,
     ManifestSplittingConfig,
@@ -71,6 +73,10 @@ def with_splitting(
     if len(rules) == len(known):
         return False
     manifest.splitting = ManifestSplittingConfig.from_dict(rules)
+    if manifest.preload is None:  # every session would read some of many small ones, which nobody asked for
+        manifest.preload = ManifestPreloadConfig(
+            max_total_refs=0, preload_if=ManifestPreloadCondition.false()
+        )
     config.manifest = manifest
     return True
 

@@ -25,8 +25,8 @@ ROWS_PER_CHUNK = 1 << 11
 
 
 INLINE_IN_TRANSACTIONS = 500
-"""So many regions stand in the attributes at most where a table can be changed in place: every snapshot has all
-attributes in it, and whoever opens anything parses them."""
+"""So many regions stand in the attributes at most where a table can be changed in place: every snapshot has
+all attributes in it, and whoever opens anything parses them."""
 
 
 def most_inline(store: Any, usual: int) -> int:
