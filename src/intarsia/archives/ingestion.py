@@ -17,7 +17,6 @@ from typing import Any, Literal
 import icechunk
 
 from intarsia._icechunk import safe_store
-from intarsia.archives.batches import BATCH_BYTES, BATCH_FILES, Progressed, bytes_held
 from intarsia.archives.claims import POLICIES
 from intarsia.archives.combined_attrs import WORDS, Rule
 from intarsia.archives.containers import with_containers
@@ -27,6 +26,7 @@ from intarsia.archives.drifts import drifts_of
 from intarsia.archives.expected import Rules
 from intarsia.archives.given import Told, as_wanted, differing, listed, named_dims, named_dtypes, with_order
 from intarsia.archives.groups import ALL, Bare, Groups, joined_path, merged
+from intarsia.archives.ingest_batches import BATCH_BYTES, BATCH_FILES, Progressed, bytes_held
 from intarsia.archives.ingest_report import FileReport, IngestReport, Runs, runs_of
 from intarsia.archives.ledger import Dataset
 from intarsia.archives.locations import Sources
