@@ -33,6 +33,19 @@ async function expected(name, ...axes) {
 	return found;
 }
 
+for (const name of ["manifest-2/layers", "manifest-2/layers-in-part"]) {
+	test(`every layer of ${name} holds the same`, async () => {
+		const array = await open(new DirectoryStore(join(DATA, name, "zarr")));
+		const layers = new Set(array.manifest.replicas.map(({ layer }) => layer));
+		assert.ok(layers.size > 0);
+		const values = (await array.get()).data;
+		for (const layer of layers) {
+			array.layer = layer;
+			assert.deepEqual((await array.get()).data, values);
+		}
+	});
+}
+
 const SELECTIONS = [
 	[
 		[slice(1, 6, 2), null],
