@@ -29,6 +29,7 @@ Each class is also the built-in exception that a caller would expect, so
     ├── ForkedProcessError (RuntimeError)
     ├── UnreachableMembersError (ValueError)
     ├── WritableSessionError (TypeError)
+    ├── AdoptionError (ValueError)
     ├── ReadOnlyError (ValueError)
     ├── OverwriteError (FileExistsError)
     ├── RepositoryError (OSError)
@@ -45,9 +46,9 @@ Each class is also the built-in exception that a caller would expect, so
 """
 
 __all__ = [
-    "AlignmentError", "BoundsError", "ChunkDecodeError", "ChunkEncodeError", "ChunkIndexUnknownError",
-    "CodecConfigurationError", "ConcurrentUpdateError", "CrossRegionWriteError", "CutOffError",
-    "DataTypeError", "ForkError", "ForkedProcessError", "IngestError", "IntarsiaError", "LockTimeoutError",
+    "AdoptionError", "AlignmentError", "BoundsError", "ChunkDecodeError", "ChunkEncodeError",
+    "ChunkIndexUnknownError", "CodecConfigurationError", "ConcurrentUpdateError", "CrossRegionWriteError",
+    "CutOffError", "DataTypeError", "ForkError", "ForkedProcessError", "IngestError", "IntarsiaError", "LockTimeoutError",
     "ManifestError", "ManifestVersionError", "MemberError", "MissingExtraError", "MissingMemberError",
     "NoRegionError", "NoSlotBoundError", "NotLogicalArrayError", "NullsPresentError", "OverlapError",
     "OverwriteError", "PackingError", "PolicyError", "ReadError", "ReadOnlyError", "RepositoryError",
@@ -333,6 +334,14 @@ class ReadOnlyError(IntarsiaError, ValueError):
     """A change of an array that was opened for reading.
 
     >>> issubclass(ReadOnlyError, ValueError)
+    True
+    """
+
+
+class AdoptionError(IntarsiaError, ValueError):
+    """An array cannot become a region of a logical array as it is stored.
+
+    >>> issubclass(AdoptionError, ValueError)
     True
     """
 

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from intarsia.extras import extra
 
@@ -47,14 +47,20 @@ def part_of(progress: Progress, start: int, length: int, whole: int) -> Progress
 
 @contextmanager
 def progress_bar(
-    what: str = "", *, console: Any = None, patience: float = 0.0, counted: bool = True
+    what: str = "",
+    *,
+    console: Any = None,
+    patience: float = 0.0,
+    counted: bool = True,
+    unit: Literal["steps", "bytes"] = "steps",
 ) -> Iterator[Progress]:
     """A bar that is shown during a `with` block; give what it yields to the operation.
 
     Made by rich, on the error stream unless a `rich.console.Console` is given. Where nobody looks (the stream
     is a file or a pipe) nothing is shown. With `patience` the bar appears only after so many seconds, and is
-    gone at the end. Work that cannot count its steps (`counted=False`) gets a bar without an end, and the
-    time it takes.
+    gone at the end. It shows how far the work is, how fast it goes, and the time that is left; steps that are
+    bytes (`unit="bytes"`) in MB and the like. Work that cannot count its steps (`counted=False`) gets a bar
+    without an end, and the time it takes.
 
     >>> import dask.array as da, intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -64,15 +70,22 @@ def progress_bar(
     rich = extra("rich.progress", "cli")
     target = console or extra("rich.console", "cli").Console(stderr=True)
     columns = [rich.TextColumn("{task.description}"), rich.BarColumn()]
-    if counted:
-        columns += [rich.MofNCompleteColumn(), rich.TimeRemainingColumn()]
+    if counted and unit == "bytes":
+        columns += [rich.DownloadColumn(), rich.TransferSpeedColumn(), rich.TimeRemainingColumn()]
+    elif counted:
+        columns += [
+            rich.MofNCompleteColumn(),
+            rich.TextColumn("{task.fields[rate]}"),
+            rich.TimeRemainingColumn(),
+        ]
     else:
         columns.append(rich.TimeElapsedColumn())
     bars = rich.Progress(*columns, console=target, transient=patience > 0)
-    task = bars.add_task(what, total=None)
+    task = bars.add_task(what, total=None, rate="")
 
     def show(done: int, total: int, /) -> None:
-        bars.update(task, completed=done, total=total)
+        speed = bars.tasks[0].speed
+        bars.update(task, completed=done, total=total, rate="" if speed is None else f"{speed:.3g}/s")
 
     with _shown(bars, patience) if target.is_terminal or target.is_jupyter else nullcontext():
         yield show

@@ -32,7 +32,7 @@ def test_dimensions_in_names_and_attributes_stacked_and_renamed_variables(tmp_pa
         "--dim", r"start=date:%Y%m%d:\d{8}", "--dim", "member=attribute:realization",
         "--stack", "b=band:1=b1,2=b2", "--rename", "width=x", "--workers", "2", "--copy", "never",
     )  # fmt: skip
-    succeed("ingest", tmp_path / "store", tmp_path / "*.nc", *arguments)
+    succeed("ingest", tmp_path / "*.nc", tmp_path / "store", *arguments)
     ds = xr.open_dataset(intarsia.authorize(intarsia.open_repository(tmp_path / "store")), engine="intarsia")
     assert ds.b.sizes == {"band": 2, "start": 2, "member": 2, "x": 3}
     assert ds.band.values.tolist() == [1, 2]
@@ -49,7 +49,7 @@ def test_load_coordinate_nulls_and_units(tmp_path):
         ds = xr.Dataset({"v": numbers, "w": ("t", [1.0 * i, 2.0])})
         ds.to_netcdf(tmp_path / f"{i}.nc")
     arguments = ("--concat-dim", "t", "--load", "w", "--nulls", "--units", "ignore", "--dtype", "v=int32")
-    succeed("ingest", tmp_path / "store", tmp_path / "*.nc", *arguments)
+    succeed("ingest", tmp_path / "*.nc", tmp_path / "store", *arguments)
     opened = intarsia.authorize(intarsia.open_repository(tmp_path / "store"))
     assert intarsia.open(opened, "v")[...].tolist() == [0, None, 1, None]
     assert intarsia.open(opened, "v").dtype == "int32"
@@ -61,7 +61,7 @@ def test_load_coordinate_nulls_and_units(tmp_path):
             one = ds.isel(t=[0]).load()
         one.to_netcdf(path)
     arguments = ("--concat-dim", "t", "--coordinate", r"name:-(\d)", "--units", "ignore")
-    succeed("ingest", tmp_path / "other", tmp_path / "x-*.nc", *arguments)
+    succeed("ingest", tmp_path / "x-*.nc", tmp_path / "other", *arguments)
     opened = intarsia.authorize(intarsia.open_repository(tmp_path / "other"))
     assert xr.open_dataset(opened, engine="intarsia").t.values.tolist() == [3, 7]
 
@@ -70,8 +70,8 @@ def test_units_attributes_and_variables_that_differ_and_a_schema(tmp_path):
     for i, (unit, value) in enumerate((("degC", 1.0), ("K", 280.0), ("K", 281.0))):
         ds = xr.Dataset({"v": (("t", "x"), [[value]], {"units": unit, "by": str(i)})}, {"t": [i]})
         (ds if i < 2 else ds.assign(w=ds.v)).to_netcdf(tmp_path / f"{i}.nc")
-    arguments = (tmp_path / "store", tmp_path / "?.nc", "--concat-dim", "t")
-    assert "convert_units=True" in failure("ingest", *arguments, code=4)
+    arguments = (tmp_path / "?.nc", tmp_path / "store", "--concat-dim", "t")
+    assert "--convert-units" in failure("ingest", *arguments, code=4)
     more = ("--convert-units", "--combine-attrs", "drop_conflicts", "--schema", tmp_path / "1.nc")
     assert "left out: w" in succeed("ingest", *arguments, *more)
     read = document("read", tmp_path / "store", "v", ":, 0", "--allow", "all")
@@ -138,7 +138,7 @@ def test_lint_tells_runs_and_drifts_and_ends_with_1_if_a_file_is_refused(tmp_pat
 
 def test_lint_holds_files_against_a_dataset(tmp_path):
     folder = archive(tmp_path / "archive", range(1, 5))
-    succeed("ingest", tmp_path / "store", folder / "0[12].nc", "--concat-dim", "time")
+    succeed("ingest", folder / "0[12].nc", tmp_path / "store", "--concat-dim", "time")
     said = document("lint", folder / "*.nc", "--concat-dim", "time", "--into", tmp_path / "store")
     assert said["summary"] == "2 added, 2 unchanged"
     assert document("info", tmp_path / "store", "sst")["shape"] == [2, 4]
@@ -147,7 +147,7 @@ def test_lint_holds_files_against_a_dataset(tmp_path):
 
 def test_sources_lead_from_an_index_to_a_file_and_tell_what_is_gone(tmp_path):
     folder, store = archive(tmp_path / "archive", range(1, 5)), tmp_path / "store"
-    succeed("ingest", store, folder / "*.nc", "--concat-dim", "time")
+    succeed("ingest", folder / "*.nc", store, "--concat-dim", "time")
     said = document("sources", store)
     assert [(file["state"], file["parts"][0]["bounds"]) for file in said["files"]] == [
         ("present", [[i, i + 1]]) for i in range(4)

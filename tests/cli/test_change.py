@@ -283,7 +283,7 @@ def archive(folder, days):
 
 def test_ingest_shows_the_runs_then_takes_them_then_only_what_is_new(tmp_path):
     folder, store = archive(tmp_path / "archive", range(1, 5)), tmp_path / "store"
-    arguments = (store, folder / "*.nc", "--concat-dim", "time")
+    arguments = (folder / "*.nc", store, "--concat-dim", "time")
     said = document("ingest", *arguments, "--dry-run")
     assert [(run["files"], run["codecs"]) for run in said["runs"]] == [(2, "raw"), (2, "shuffle+zlib-4")]
     assert not store.exists()
@@ -298,7 +298,7 @@ def test_ingest_shows_the_runs_then_takes_them_then_only_what_is_new(tmp_path):
 
 def test_sources_are_read_only_if_somebody_allows_it(tmp_path, plain):
     folder, store = archive(tmp_path / "archive", [1]), tmp_path / "store"
-    succeed("ingest", store, folder / "*.nc", "--concat-dim", "time")
+    succeed("ingest", folder / "*.nc", store, "--concat-dim", "time")
     assert "--allow PREFIX" in failure("read", store, "sst", code=5)
     assert document("read", store, "sst", "--allow", f"file://{folder}/")["values"] == [[1, 1, 1, 1]]
     failure("read", store, "sst", "--allow", "file:///elsewhere/", code=4)
@@ -310,11 +310,11 @@ def test_ingest_places_files_in_several_dimensions(tmp_path):
         tile = xr.Dataset({"v": (("y", "x"), np.full((2, 2), float(ord(name))))}, {"y": y, "x": x})
         tile.to_netcdf(tmp_path / f"{name}.nc")
     arguments = ("--concat-dim", "y", "--concat-dim", "x", "--overlap", "last", "--tolerance", "0")
-    succeed("ingest", tmp_path / "store", tmp_path / "*.nc", *arguments)
+    succeed("ingest", tmp_path / "*.nc", tmp_path / "store", *arguments)
     read = document("read", tmp_path / "store", "v", ":, 2", "--allow", "all")
     assert read["values"] == [ord("b"), ord("c"), ord("c")]
-    failure("ingest", tmp_path / "other", tmp_path / "*.nc", code=4)  # by coordinates, and two overlap
-    said = document("ingest", tmp_path / "other", tmp_path / "[ab].nc")
+    failure("ingest", tmp_path / "*.nc", tmp_path / "other", code=4)  # by coordinates, and two overlap
+    said = document("ingest", tmp_path / "[ab].nc", tmp_path / "other")
     assert said["summary"] == "2 added"
     assert document("info", tmp_path / "other", "v")["shape"] == [2, 4]
 
@@ -322,8 +322,8 @@ def test_ingest_places_files_in_several_dimensions(tmp_path):
 def test_ingest_refuses(tmp_path, made):
     folder = archive(tmp_path / "archive", [1])
     (folder / "bad.nc").write_text("nonsense")
-    arguments = ("ingest", tmp_path / "store", folder / "*.nc", "--concat-dim", "time")
+    arguments = ("ingest", folder / "*.nc", tmp_path / "store", "--concat-dim", "time")
     assert "bad.nc" in failure(*arguments, code=4)
     assert "1 added, 1 failed" in succeed(*arguments, "--skip-bad-files")
-    failure("ingest", tmp_path / "new", folder / "none*.nc", "--concat-dim", "time", code=4)
-    failure("ingest", tmp_path / "new", folder / "01.nc", "--concat-dim", "time", "--copy", "maybe", code=4)
+    failure("ingest", folder / "none*.nc", tmp_path / "new", "--concat-dim", "time", code=4)
+    failure("ingest", folder / "01.nc", tmp_path / "new", "--concat-dim", "time", "--copy", "maybe", code=4)

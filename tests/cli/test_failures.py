@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import zarr
 
 import intarsia
 from intarsia.cli.app import VERBS, app
@@ -16,6 +17,9 @@ LOOK = {
     "explain": ("temperature",),
     "sources": ("temperature",),
     "log": ("temperature",),
+    "ls": (),
+    "advise": ("temperature",),
+    "export": ("new.zarr", "temperature"),
     "diff": ("temperature", "main"),
     "report": ("temperature", "-o", "out.html"),
     "verify": ("temperature",),
@@ -31,6 +35,13 @@ CHANGE = {
     "vacuum": (),
     "replicate": ("temperature", "--chunks", "50,3,4"),
     "maintain": ("temperature",),
+    "optimize": ("temperature",),
+    "consolidate": ("temperature",),
+    "fuse": ("temperature",),
+    "split": ("temperature",),
+    "adopt": ("temperature", "there.zarr"),
+    "tag": (),
+    "branch": (),
 }
 EVERY = LOOK | CHANGE
 NAMES = [verb.__name__ for verbs in VERBS.values() for verb in verbs]
@@ -40,11 +51,12 @@ NAMES = [verb.__name__ for verbs in VERBS.values() for verb in verbs]
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("one.npy", np.ones((10, 6, 8), dtype="f4"))
+    zarr.create_array("there.zarr", data=np.ones((10, 6, 8), dtype="f4"))
 
 
 def test_every_verb_is_tested_here():
     listed = set(NAMES)
-    assert listed - set(EVERY) == {"create", "demo", "ingest", "lint"}
+    assert listed - set(EVERY) == {"convert", "create", "demo", "ingest", "lint"}
 
 
 @pytest.mark.parametrize("verb", EVERY)
@@ -60,7 +72,7 @@ def test_something_else_is_there(verb, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "verb", sorted(EVERY.keys() - {"compact", "diff", "vacuum", "restore", "rewrite", "log"})
+    "verb", sorted(EVERY.keys() - {"compact", "diff", "vacuum", "restore", "rewrite", "log", "tag", "branch"})
 )
 def test_there_is_no_such_array(verb, store):
     arguments = ["nothing" if a == "temperature" else a for a in EVERY[verb]] or ["nothing"]
@@ -74,7 +86,7 @@ def test_there_is_no_such_version(verb, made):
 
 NEW = {
     "create": ("new", "--shape", "4", "--dtype", "f4"),
-    "ingest": ("01.nc", "--concat-dim", "time"),
+    "ingest": ("--concat-dim", "time"),
 }
 
 
@@ -84,13 +96,16 @@ NEW = {
 )
 def test_the_past_cannot_be_changed(verb, version, store):
     before = intarsia.open_repository(store).lookup_branch("main")
-    ran = run(verb, store, *(CHANGE | NEW)[verb], *version)
+    files = ("01.nc",) if verb == "ingest" else ()
+    ran = run(verb, *files, store, *(CHANGE | NEW)[verb], *version)
     assert (ran.code, ran.out) == (2, "")
     assert "No such option" in ran.err
     assert intarsia.open_repository(store).lookup_branch("main") == before
 
 
-@pytest.mark.parametrize("verb", sorted(EVERY.keys() - {"verify", "log", "diff", "restore"}))
+@pytest.mark.parametrize(
+    "verb", sorted(EVERY.keys() - {"verify", "log", "diff", "restore", "tag", "branch", "split"})
+)
 @pytest.mark.parametrize(
     ("change", "words"),
     [({"version": 99}, "version 99"), ({"members": ["../x"]}, "members"), ({"shape": None}, "shape")],
@@ -126,7 +141,9 @@ def test_verbs_that_look_take_every_version_and_those_that_change_take_a_branch(
     text = " ".join(run(verb, "--help").out.split())
     assert "--json" in text
     assert "--storage-option" in text
-    assert ("--branch" in text) == (verb != "compact")  # which is for stores without versions
+    assert ("--branch" in text) == (
+        verb not in ("compact", "tag", "branch")
+    )  # which is for stores without versions
     for option in ("--tag", "--snapshot", "--as-of"):
         assert (option in text) == (verb in LOOK)
 

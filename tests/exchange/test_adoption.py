@@ -120,12 +120,12 @@ def test_refusals_leave_the_array_as_it_was(tmp_path):
     for target in (repo, store):
         before = intarsia.open(target, "t").generation
         for source, inside, options, error, words in (
-            ("g.zarr", "", {}, errors.MemberError, "source_path=.*f8, fits, wide"),
+            ("g.zarr", "", {}, errors.AdoptionError, "source_path=.*f8, fits, wide"),
             ("g.zarr", "fits", {}, errors.AlignmentError, "middle of a logical chunk"),
             ("g.zarr", "wide", {}, errors.ShapeError, "does not fit behind"),
             ("g.zarr", "fits", {"bounds": np.s_[0:2]}, errors.ShapeError, "another box"),
             ("g.zarr", "nope", {}, errors.NotLogicalArrayError, "no Zarr array"),
-            ("o.zarr", "", {"bounds": np.s_[0:2]}, errors.MemberError, "intarsia.convert"),
+            ("o.zarr", "", {"bounds": np.s_[0:2]}, errors.AdoptionError, "intarsia.convert"),
         ):
             with pytest.raises(error, match=words):
                 intarsia.adopt(target, "t", tmp_path / source, source_path=inside, **options)

@@ -8,18 +8,36 @@ import typer
 
 import intarsia
 from intarsia.cli.archive import ingest, lint, sources
+from intarsia.cli.choose import advise, consolidate, optimize
 from intarsia.cli.demo import demo
 from intarsia.cli.fill import append, create
 from intarsia.cli.keep import diff, log, restore, vacuum, verify
-from intarsia.cli.look import explain, info, read, regions, report, serve, view
+from intarsia.cli.look import explain, info, read, regions, report
+from intarsia.cli.overview import branch, ls, tag
 from intarsia.cli.reencode import compact, recode, rewrite
 from intarsia.cli.replication import maintain, replicate
+from intarsia.cli.serving import serve, view
+from intarsia.cli.transfer import adopt, convert, export, fuse, split
 from intarsia.cli.verb import Exit, complain
 
 VERBS = {
-    "Look": (info, regions, read, explain, sources, log, diff, report, serve, view),
-    "Change": (create, append, ingest, recode, rewrite, compact, restore, replicate),
-    "Keep": (lint, maintain, verify, vacuum),
+    "Look": (ls, info, regions, read, explain, advise, sources, log, diff, report, serve, view),
+    "Change": (
+        create,
+        append,
+        ingest,
+        convert,
+        adopt,
+        recode,
+        optimize,
+        rewrite,
+        consolidate,
+        compact,
+        restore,
+        replicate,
+    ),
+    "Hand over": (export, fuse, split),
+    "Keep": (lint, maintain, verify, vacuum, tag, branch),
     "Try": (demo,),
 }
 """Under the headings of the help."""

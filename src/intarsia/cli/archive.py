@@ -8,16 +8,17 @@ import typer
 import intarsia
 from intarsia.archives import IngestReport
 from intarsia.cli import arguments as args
+from intarsia.cli import spelling
 from intarsia.cli.archive_options import Archive, SourceOption
-from intarsia.cli.stores import NamedStore
+from intarsia.cli.stores import NamedStore, expect_place
 from intarsia.cli.verb import CommandError, Exit, print_json, say, show_table, verb, waiting
 from intarsia.words import bounds_text, count_text, size_text
 
 
 @verb
 def ingest(
-    asked: args.Making,
     archive: Archive,
+    asked: args.Making,
     skip_bad_files: Annotated[
         bool, typer.Option("--skip-bad-files", help="Leave out files that fail, instead of stopping.")
     ] = False,
@@ -32,7 +33,9 @@ def ingest(
     A dry run shows the runs of equal encoding, where compression, chunks or packing change, and what else
     differs between files.
 
-    Example: intarsia ingest data/store '/archive/2002/*.nc' --concat-dim time --dry-run
+    The files come first, and the store last, as in Python: intarsia.ingest(files, repo).
+
+    Example: intarsia ingest '/archive/2002/*.nc' data/store --concat-dim time --dry-run
     """
     options = archive.options() | {
         "errors": "skip" if skip_bad_files else "raise",
@@ -94,7 +97,8 @@ def lint(
 
 def _repository(store: str, storage_option: Sequence[str] | None, *, create: bool) -> Any:
     """The repository to add to; None if it is not there and not to be made."""
-    given = args.parse_options(storage_option or (), "storage option")
+    expect_place(store)
+    given = spelling.parse_options(storage_option or (), "storage option")
     try:
         return intarsia.open_repository(store, create=create, **given)
     except intarsia.errors.RepositoryNotFoundError:
@@ -178,9 +182,9 @@ def sources(
 
     Example: intarsia sources data/store sst '100, 20, 30'
     """
-    at = args.parse_selection(selection) if selection else None
+    at = spelling.parse_selection(selection) if selection else None
     place = NamedStore.find(asked)
-    options = args.parse_options(source_option or (), "source option") or None
+    options = spelling.parse_options(source_option or (), "source option") or None
     with waiting("asking for files", counted=False):
         found = intarsia.sources(place.store(), path, at=at, check=check, storage_options=options)
     if as_json:

@@ -9,6 +9,7 @@ import zarr
 
 import intarsia
 from intarsia.cli import arguments as args
+from intarsia.cli import spelling
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, print_json, say, show_table, verb, waiting
 from intarsia.errors import NotLogicalArrayError
@@ -39,26 +40,27 @@ def recode(
 
     Example: intarsia recode data/store temperature --bounds '0:365, :, :' -c zstd:level=19
     """
-    codecs = args.parse_codec_list(codec)
+    codecs = spelling.parse_codec_list(codec)
     if codecs is None:
         raise CommandError("say how to encode: --codec NAME, repeated; 'raw' for none, 'auto' for what suits")
     place = NamedStore.find(asked)
     options: dict[str, Any] = {
         "codecs": codecs,
-        "chunks": args.parse_sizes(chunks, "chunks"),
-        "shards": args.parse_sizes(shards, "shards"),
-        **args.parse_packing(packing),
+        "chunks": spelling.parse_sizes(chunks, "chunks"),
+        "shards": spelling.parse_sizes(shards, "shards"),
+        **spelling.parse_packing(packing),
     }
     commit = None
-    with waiting("recoding", counted=False):
+    with waiting("recoding") as progress:
+        options["progress"] = progress
         if place.repo is None:
             made = place.changeable(array)
-            box = args.parse_bounds(bounds, made.shape)
+            box = spelling.parse_bounds(bounds, made.shape)
             before = survey(made).total_stored
             made.recode(box, **options)
         else:
             old = place.open(array)
-            box = args.parse_bounds(bounds, old.shape)
+            box = spelling.parse_bounds(bounds, old.shape)
             before = survey(old).total_stored
             words = message or f"recode {old.path}"
             options |= {"branch": place.branch, "message": words}
@@ -204,7 +206,7 @@ def compact(
         raise intarsia.errors.SlotsUnsupportedError(
             f"{asked.store} is an Icechunk repository, whose chunks never change: "
             "there are no slots to compact.\n"
-            "  To join members of equal encoding: array.consolidate()"
+            "  To join members of equal encoding: intarsia consolidate STORE PATH"
         )
     path = array.strip("/")
     arrays, members = _arrays_that(lambda fact: fact.is_sharded, place.writable, path, "a sharded array")

@@ -9,6 +9,7 @@ from intarsia.array.hierarchy import logical_arrays
 from intarsia.array.policy import Policy
 from intarsia.array.replicas import gaps
 from intarsia.cli import arguments as args
+from intarsia.cli import spelling
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, print_json, say, show_table, verb, waiting
 from intarsia.progress import Progress
@@ -43,14 +44,14 @@ def replicate(
     """
     place = NamedStore.find(asked)
     options: dict[str, Any] = {
-        "codecs": args.parse_codec_list(codec),
-        "chunks": args.parse_sizes(chunks, "chunks"),
-        "shards": args.parse_sizes(shards, "shards"),
+        "codecs": spelling.parse_codec_list(codec),
+        "chunks": spelling.parse_sizes(chunks, "chunks"),
+        "shards": spelling.parse_sizes(shards, "shards"),
     }
     if drop is not None and any(value is not None for value in options.values()):
         raise CommandError("--drop takes a replica away: give no --codec, --chunks or --shards with it")
     old = place.open(array)
-    box = None if bounds is None else args.parse_bounds(bounds, old.shape)
+    box = None if bounds is None else spelling.parse_bounds(bounds, old.shape)
     layers, commit = set(old.manifest.layers), None
     with waiting("dropping" if drop is not None else "copying") as progress:
         if place.repo is None:

@@ -1,6 +1,7 @@
 """From a path or URL on the command line to a store, a version of it, and its arrays."""
 
 import os
+import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,19 +9,62 @@ from pathlib import Path
 from typing import Any, Self
 
 import icechunk
+import zarr
 from zarr.storage import ZipStore
 
 import intarsia
 from intarsia._icechunk import safe_store
-from intarsia.array import LogicalArray
-from intarsia.array.hierarchy import logical_arrays
-from intarsia.cli.arguments import Existing, Making, parse_options
+from intarsia.array import LogicalArray, Reader
+from intarsia.array.values import type_text
+from intarsia.cli.arguments import Existing, Making
+from intarsia.cli.spelling import parse_options
 from intarsia.cli.verb import CommandError
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
+from intarsia.exchange.block_copies import Found, node_of, walked
+from intarsia.listing import lay_out
+from intarsia.versions.repository import check_name
 from intarsia.versions.version import LATEST, Version, as_repository
+from intarsia.words import names_text, size_text
+
+LS_COLUMNS = ("Array", "Shape", "Data type", "Size", "Regions")
+"""An array in a table of all arrays of a store."""
+
+SELECTION = re.compile(r"[-+\d\s:,.…\[\]]+")
+"""What is made of numbers, colons and brackets is hardly the name of an array."""
 
 SEVERAL = 20
 """This many arrays are named when one has to be chosen."""
+
+
+def _listed(found: Sequence[Found]) -> str:
+    """Arrays as a small table, for an error."""
+    lines = map(str, lay_out(("Path", *LS_COLUMNS[1:]), [row_of(each) for each in found[:SEVERAL]]))
+    more = len(found) - SEVERAL
+    return "\n    " + "\n    ".join(lines) + (f"\n    … and {more} more" if more > 0 else "")
+
+
+def row_of(found: Found) -> tuple[str, ...]:
+    """An array in a table of all that there are."""
+    array = found.node
+    assert not isinstance(array, zarr.Group)
+    regions = str(len(array.manifest.regions)) if isinstance(array, LogicalArray) else "plain"
+    kind = type_text(array.data_type)
+    return found.path or "/", str(array.shape), kind, size_text(array.nbytes), regions
+
+
+def expect_place(text: str) -> None:
+    """Refuse a name for a store that is a pattern, or a file: it was meant as a source."""
+    if "://" in text:
+        return
+    try:
+        check_name(os.path.expanduser(text))
+    except ValueError as error:
+        raise CommandError(
+            f"STORE: {str(error).split(chr(10))[0]}\n  Files come first, the store last"
+        ) from None
+    path = Path(text).expanduser()
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise CommandError(f"STORE: {text} is a file. Files come first, the store last")
 
 
 @dataclass(frozen=True)
@@ -52,6 +96,7 @@ class NamedStore:
     @classmethod
     def make(cls, asked: Making) -> Self:
         """What is at a path or URL; a new repository if nothing is."""
+        expect_place(asked.store)
         path = Path(asked.store).expanduser()
         if "://" not in asked.store and path.exists() and any(path.iterdir()):
             repo = cls._repository(asked.store, asked.storage_option)
@@ -84,11 +129,9 @@ class NamedStore:
         path = Path(text).expanduser()
         if (path / "zarr.json").is_file() or zipfile.is_zipfile(path):
             return
-        older = (path / ".zgroup").is_file() or (path / ".zarray").is_file()
-        raise NotLogicalArrayError(
-            f"{text} is neither an Icechunk repository nor a Zarr v3 store"
-            + (": it is Zarr v2.\n  Logical arrays need Zarr v3" if older else "")
-        )
+        if (path / ".zgroup").is_file() or (path / ".zarray").is_file():
+            return  # Zarr v2 can be listed, read and converted
+        raise NotLogicalArrayError(f"{text} is neither an Icechunk repository nor a Zarr store")
 
     @property
     def plain(self) -> Any:
@@ -135,24 +178,37 @@ class NamedStore:
             raise CommandError(f"--as-of: {error}") from error
         return self.version.session(self.repo)
 
-    def arrays(self) -> list[str]:
-        """Paths of all logical arrays."""
-        return logical_arrays(self.store())
+    def found(self, path: str = "") -> list[Found]:
+        """Every array at and below a path, logical or plain."""
+        node = node_of(self.store(), path.strip("/"))
+        return [each for each in walked(node, path.strip("/")) if not isinstance(each.node, zarr.Group)]
 
     def one_array(self, path: str) -> str:
         """The path, or the only one there is."""
         if path:
             return path.strip("/")
-        known = self.arrays()
+        known = self.logical_arrays()
         if len(known) == 1:
-            return known[0]
+            return known[0].path
+        raise CommandError(
+            f"{self.text} holds {len(known)} logical arrays; say which as PATH: {_listed(known)}"
+        )
+
+    def logical_arrays(self) -> list[Found]:
+        """Every logical array; an error that says what is there instead, if there is none."""
+        found = self.found()
+        known = [each for each in found if isinstance(each.node, LogicalArray)]
+        if not known and found:
+            raise NotLogicalArrayError(
+                f"{self.text} holds no logical array, but plain Zarr: {_listed(found)}\n"
+                "  To make logical arrays of it: intarsia convert STORE NEW_STORE"
+            )
         if not known:
             raise NotLogicalArrayError(
                 f"there is no logical array in {self.text}.\n"
                 "  Create one: intarsia create STORE PATH --shape … --chunks … --dtype …"
             )
-        names = "\n    ".join(known[:SEVERAL]) + ("\n    …" if len(known) > SEVERAL else "")
-        raise CommandError(f"{self.text} holds {len(known)} logical arrays; say which:\n    {names}")
+        return known
 
     def open(self, path: str) -> LogicalArray:
         """A logical array for reading."""
@@ -160,13 +216,42 @@ class NamedStore:
         try:
             return intarsia.open(store, name)
         except NotLogicalArrayError as error:
-            known = logical_arrays(store)
+            try:
+                found = self.found()
+            except NotLogicalArrayError:
+                raise error from None
+            if any(each.path == name and not isinstance(each.node, LogicalArray) for each in found):
+                raise NotLogicalArrayError(
+                    f"{name or self.text} is a plain Zarr array, not a logical one.\n"
+                    "  To read it: intarsia read. To make a logical array of it: intarsia convert"
+                ) from error
+            known = [each.path for each in found if isinstance(each.node, LogicalArray)]
             if not known or name in known:
                 raise
-            listed = ", ".join(known[:SEVERAL]) + (", …" if len(known) > SEVERAL else "")
             raise NotLogicalArrayError(
-                f"there is no logical array {name!r} in {self.text}.\n  It holds {listed}"
+                f"there is no logical array {name!r} in {self.text}: {names_text(name, known)}"
             ) from error
+
+    def readable(self, path: str) -> LogicalArray | Reader:
+        """Any array for reading; where there is one alone, it needs no path."""
+        name = path.strip("/")
+        found = node_of(self.store(), name)
+        if not isinstance(found, zarr.Group):
+            return found
+        below = self.found(name)
+        if len(below) == 1 and not isinstance(below[0].node, zarr.Group):
+            return below[0].node
+        if name or not below:
+            return self.open(name)
+        raise CommandError(f"{self.text} holds {len(below)} arrays; say which as PATH: {_listed(below)}")
+
+    def array_and_selection(self, path: str, selection: str) -> tuple[str, str]:
+        """A selection may stand where the path does, if there is one array alone: `read STORE '0, 0:3'`."""
+        if selection or not SELECTION.fullmatch(path):
+            return path, selection
+        found = self.found()
+        is_path = any(each.path == path.strip("/") for each in found)
+        return (path, selection) if is_path or len(found) != 1 else (found[0].path, path)
 
     def changeable(self, path: str) -> LogicalArray:
         """A logical array of a store without versions, for writing."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import MISSING, fields, is_dataclass
 from enum import IntEnum
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import icechunk
 import typer
@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from intarsia import errors
+from intarsia.cli.wording import in_options
 from intarsia.listing import GAP, lay_out, table_text
 from intarsia.progress import Progress, progress_bar, silent
 from intarsia.versions.repository import translated
@@ -112,8 +113,8 @@ def exit_of(error: BaseException) -> Exit:
     return Exit.UNEXPECTED
 
 
-def complain(error: BaseException, *, as_json: bool) -> Exit:
-    """Print an exception as an error message; returns the exit code."""
+def complain(error: BaseException, *, as_json: bool, options: Iterable[str] = ()) -> Exit:
+    """Print an exception as an error message, of a command with these options; returns the exit code."""
     code = exit_of(error)
     message = str(error) or type(error).__name__
     if code is Exit.INTERRUPTED:
@@ -125,8 +126,8 @@ def complain(error: BaseException, *, as_json: bool) -> Exit:
         if os.environ.get(TRACEBACK):
             traceback.print_exception(error, file=sys.stderr)
     notes = getattr(error, "__notes__", ())
-    if "intarsia.authorize(" in message:
-        notes = (*notes, "  On the command line: --allow PREFIX, or --allow all")
+    message = in_options(message, options)
+    notes = tuple(in_options(note, options) for note in notes)
     if as_json:
         document = {"type": type(error).__name__, "message": "\n".join([message, *notes]), "exit_code": code}
         sys.stderr.write(json.dumps({"error": document}) + "\n")
@@ -162,7 +163,7 @@ def verb(function: Callable[..., int | None]) -> Callable[..., None]:
             told: BaseException = error
             if isinstance(error, icechunk.IcechunkError) and not isinstance(error, icechunk.ConflictError):
                 told = translated(error, options.get("store", "the repository"))
-            code = complain(told, as_json=bool(options.get("as_json")))
+            code = complain(told, as_json=bool(options.get("as_json")), options=options)
         if code:
             raise typer.Exit(int(code))
 
@@ -248,8 +249,10 @@ def show_facts(fields: Iterable[tuple[str, str]]) -> None:
         console.print(Text.assemble((f"{name:<{width}}", "bold"), ": ", value))
 
 
-def waiting(what: str, *, counted: bool = True) -> AbstractContextManager[Progress]:
+def waiting(
+    what: str, *, counted: bool = True, unit: Literal["steps", "bytes"] = "steps"
+) -> AbstractContextManager[Progress]:
     """A progress bar on the error stream, for whatever takes more than a moment; on a terminal only."""
     if not sys.stderr.isatty():
         return nullcontext(silent)
-    return progress_bar(what, console=stderr(), patience=PATIENCE, counted=counted)
+    return progress_bar(what, console=stderr(), patience=PATIENCE, counted=counted, unit=unit)

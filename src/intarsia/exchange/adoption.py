@@ -33,7 +33,7 @@ from intarsia.array.member import new_name
 from intarsia.array.orientation import View
 from intarsia.array.reserve import Bounds, clean_up, element_bounds
 from intarsia.codecs.stored_chunks import stored_indices
-from intarsia.errors import AlignmentError, MemberError, ReadOnlyError, ShapeError
+from intarsia.errors import AdoptionError, AlignmentError, ReadOnlyError, ShapeError
 from intarsia.exchange.block_copies import node_of
 from intarsia.extras import extra
 from intarsia.packing import Packing
@@ -146,9 +146,11 @@ def _taken(source: Any, source_path: str, sources: Sources, *, refer: bool) -> _
     found = node_of(source, source_path)
     if isinstance(found, zarr.Group):
         names = ", ".join(sorted(name for name, _ in found.arrays())[:10])
-        raise MemberError(f"a group cannot become a region: name an array of it with source_path= ({names})")
+        raise AdoptionError(
+            f"a group cannot become a region: name an array of it with source_path= ({names})"
+        )
     if isinstance(found, LogicalArray):
-        raise MemberError(
+        raise AdoptionError(
             "a logical array cannot become a region of another one: adopt its members, or append its values"
         )
     stored = found.zarr_array
@@ -173,7 +175,7 @@ def _document(stored: zarr.Array[Any]) -> dict[str, Any]:
             as_v2 = json.loads(metadata.to_buffer_dict(default_buffer_prototype())[".zarray"].to_bytes())
             metadata = translated(as_v2, {})
         except (ValueError, TypeError, KeyError, NotImplementedError) as error:
-            raise MemberError(
+            raise AdoptionError(
                 f"the Zarr v2 array {stored.path or '/'!r} cannot be read as v3 as it is stored: {error}.\n"
                 "  intarsia.convert copies its values instead"
             ) from error
@@ -182,7 +184,7 @@ def _document(stored: zarr.Array[Any]) -> dict[str, Any]:
 
 def _as_member(metadata: ArrayV3Metadata) -> dict[str, Any]:
     if not isinstance(metadata.chunk_grid, RegularChunkGridMetadata):
-        raise MemberError("its chunks differ in size: intarsia.convert copies its values instead")
+        raise AdoptionError("its chunks differ in size: intarsia.convert copies its values instead")
     document: dict[str, Any] = dict(metadata.to_dict())
     document["codecs"] = [specified_codec(codec.to_dict()) for codec in metadata.codecs]
     # Icechunk knows no other keys, and members of plain stores should look alike.
@@ -228,7 +230,7 @@ def _from_manifest(source: Any, sources: Sources) -> _Taken:
     document = _as_member(source.metadata)
     paths, offsets, lengths, inlined = manifest_table(source.manifest)
     if inlined:
-        raise MemberError("some of its chunks are no part of a file: write them as an array first")
+        raise AdoptionError("some of its chunks are no part of a file: write them as an array first")
     locations = tuple(str(path) for path in paths.ravel().tolist())
     identities = [sources.identity(url) for url in dict.fromkeys(locations) if url]
     moments = [one.modified for one in identities if one.modified is not None]
@@ -299,15 +301,15 @@ class _Place:
     def _move(self, opened: LogicalArray, taken: _Taken, name: str) -> None:
         stored, here = taken.stored, opened.group.store
         if stored is None or not (isinstance(stored.store, LocalStore) and isinstance(here, LocalStore)):
-            raise MemberError("only a directory can be moved, on the same disk: how='copy' copies")
+            raise AdoptionError("only a directory can be moved, on the same disk: how='copy' copies")
         own: Any = dict(stored.metadata.to_dict())
         if own.get("chunk_key_encoding") != taken.document["chunk_key_encoding"]:
-            raise MemberError("its chunks have other names than those of members: how='copy' copies them")
+            raise AdoptionError("its chunks have other names than those of members: how='copy' copies them")
         source, target = Path(stored.store.root, stored.path), Path(here.root, opened.path, name)
         try:
             os.rename(source, target)
         except OSError as error:
-            raise MemberError(f"{source} cannot be moved: {error}; how='copy' copies it") from error
+            raise AdoptionError(f"{source} cannot be moved: {error}; how='copy' copies it") from error
         self.moved.append((source, target))
 
 
@@ -339,7 +341,7 @@ def _refer(store: Any, path: str, taken: _Taken) -> None:
         path, taken.grid, locations, taken.offsets.ravel(), np.asarray(taken.lengths), checksum=checksum
     )
     if failed:
-        raise MemberError(
+        raise AdoptionError(
             f"{len(failed)} chunks of {taken.text} lie where the repository may not refer to: "
             "adopt into the repository, not into a session of it, so that it learns of the place"
         )

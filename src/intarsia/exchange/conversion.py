@@ -11,12 +11,12 @@ import zarr
 
 from intarsia._compat import sync
 from intarsia.array import LogicalArray, create
-from intarsia.array.hierarchy import open_group
+from intarsia.array.hierarchy import is_logical, open_group
 from intarsia.array.member import Encoding
 from intarsia.array.reserve import clean_up, reserve_regions
 from intarsia.array.write import write_box
 from intarsia.codecs import CodecLike
-from intarsia.errors import ShapeError
+from intarsia.errors import OverwriteError, ShapeError
 from intarsia.exchange.block_copies import AnyStored, Described, Found, chosen, copy_blocks, node_of, walked
 from intarsia.exchange.exporting import write_plain_array
 from intarsia.progress import Progress, part_of, silent
@@ -96,7 +96,10 @@ def _converted(
     progress(0, whole)
     for each in found:
         if isinstance(each.node, zarr.Group):
-            open_group(store, each.path, "a").update_attributes(dict(each.node.attrs))
+            group = open_group(store, each.path, "a")
+            if is_logical(group):
+                raise OverwriteError(f"there is a logical array at {each.path or '/'!r}: choose another path")
+            group.update_attributes(dict(each.node.attrs))
             continue
         part = part_of(progress, done, each.node.nbytes, whole)
         if len(found) > 1 and _is_coordinate(each):

@@ -24,7 +24,7 @@ from intarsia.exchange.block_copies import AnyStored, Described, chosen, copy_bl
 from intarsia.progress import Progress, part_of, silent
 from intarsia.versions.repository import check_name
 from intarsia.versions.version import Version, as_repository
-from intarsia.words import place_text
+from intarsia.words import one_line, place_text
 
 
 def export(
@@ -125,6 +125,8 @@ def _free_place(target: Any, to: str, node: AnyStored | zarr.Group, *, overwrite
             f"there is something at {to or str(target)!r} already: choose another place, "
             "or replace it with overwrite=True"
         ) from error
+    except ValueError as error:
+        raise OverwriteError(f"nothing can be written to {to or str(target)!r}: {one_line(error)}") from error
     place = group.store_path
     sync(place.delete_dir())
     return place

@@ -30,6 +30,9 @@ ROUNDS = 2
 LONG = 0.02
 """Seconds; what takes longer is run once."""
 
+LITTLE = 1 << 16
+"""Bytes; the times of less say nothing of the codec."""
+
 ZSTD_LEVELS = (1, 3, 9, 19)
 
 ADVICE_COLUMNS = ("", "Encoding", "Ratio", "Write MB/s", "Read MB/s")
@@ -63,10 +66,11 @@ class Trial:
     def cost(self, objective: Objective) -> float:
         """Seconds for a read and a share of a write, with the transfer of the stored bytes.
 
-        Where size is the objective, the transfer is all that counts.
+        Where size is the objective, the transfer is all that counts; also of samples so small that their
+        times are those of Python.
         """
         transfer = self.stored_bytes / BANDWIDTH[objective]
-        if objective == "size":
+        if objective == "size" or self.raw_bytes < LITTLE:
             return transfer
         return transfer + self.decode_seconds + self.encode_seconds / READS_PER_WRITE
 

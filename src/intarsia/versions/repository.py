@@ -279,7 +279,8 @@ def translated(error: icechunk.IcechunkError, where: str) -> Exception:
             f"there is no Icechunk repository at {where}.\n"
             "  Create one with intarsia.open_repository(location, create=True)"
         )
-    if isinstance(error, icechunk.RefNotFoundError | icechunk.SnapshotNotFoundError):
+    unreadable = "invalid snapshot id" in error.message.lower()  # what nobody can spell is nowhere either
+    if isinstance(error, icechunk.RefNotFoundError | icechunk.SnapshotNotFoundError) or unreadable:
         return VersionNotFoundError(f"{where}: {cause}")
     if isinstance(error, icechunk.ReadOnlyError):
         return ReadOnlyError(f"{where} can only be read: {cause}")

@@ -1,0 +1,165 @@
+"""Commands about a store as a whole: `ls`, `tag`, `branch`."""
+
+from typing import Annotated, Any
+
+import icechunk
+import typer
+import zarr
+
+from intarsia.array import LogicalArray
+from intarsia.cli import arguments as args
+from intarsia.cli.stores import LS_COLUMNS, NamedStore, row_of
+from intarsia.cli.verb import CommandError, print_json, say, show_table, verb
+from intarsia.errors import VersionNotFoundError
+from intarsia.listing import SHOWN_ROWS
+from intarsia.versions.repository import explained
+from intarsia.versions.version import Version, snapshot_named
+from intarsia.words import count_text, names_text
+
+Delete = Annotated[bool, typer.Option("--delete", help="Remove it; its snapshot stays.")]
+Which = Annotated[
+    str,
+    typer.Argument(
+        metavar="VERSION", help="A snapshot's id, a tag, a branch or a time; the tip of main if left out.",
+        show_default=False,
+    ),
+]  # fmt: skip
+
+
+@verb
+def ls(
+    asked: args.Reading,
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH", help="Array or group to look at; everything if left out.", show_default=False
+        ),
+    ] = "",
+    as_json: args.Json = False,
+) -> None:
+    """List the arrays of a store: shape, data type, size in memory, regions; plain Zarr arrays, too.
+
+    Example: intarsia ls data/store --tag v1
+    """
+    found = NamedStore.find(asked).found(path)
+    if as_json:
+        arrays: list[dict[str, Any]] = []
+        for each in found:
+            assert not isinstance(each.node, zarr.Group)
+            logical = isinstance(each.node, LogicalArray)
+            arrays.append(
+                {
+                    "path": each.path,
+                    "kind": "logical" if logical else "plain",
+                    "shape": list(each.node.shape),
+                    "dtype": str(each.node.dtype),
+                    "nbytes": each.node.nbytes,
+                    "regions": len(each.node.manifest.regions) if logical else None,
+                }
+            )
+        print_json(store=asked.store, path=path.strip("/"), arrays=arrays)
+        return
+    if not found:
+        say(f"{asked.store} holds no array")
+        return
+    show_table(LS_COLUMNS, [row_of(each) for each in found])
+
+
+@verb
+def tag(
+    asked: args.Existing,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The tag; all are listed if left out.")] = "",
+    version: Which = "",
+    delete: Delete = False,
+    as_json: args.Json = False,
+) -> None:
+    """List tags, or give a version a name that stays: `tag STORE NAME [VERSION]`.
+
+    Example: intarsia tag data/store v1 2024-05-01
+    """
+    repo = _repository(asked)
+    with explained(asked.store):
+        if not name:
+            _show_refs(
+                {each: repo.lookup_tag(each) for each in sorted(repo.list_tags())}, "tags", asked, as_json
+            )
+            return
+        if delete:
+            _check_known(name, repo.list_tags(), "tag", asked.store)
+            snapshot = repo.lookup_tag(name)
+            repo.delete_tag(name)
+        else:
+            if name in repo.list_tags():
+                raise CommandError(f"there is a tag {name!r} already: tags do not move; choose another name")
+            snapshot = snapshot_named(repo, version) if version else repo.lookup_branch("main")
+            repo.create_tag(name, snapshot)
+    _say_done("tag", name, snapshot, delete, asked, as_json)
+
+
+@verb
+def branch(
+    asked: args.Existing,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The branch; all are listed if left out.")] = "",
+    version: Which = "",
+    delete: Delete = False,
+    as_json: args.Json = False,
+) -> None:
+    """List branches, or begin one at a version: `branch STORE NAME [VERSION]`.
+
+    Example: intarsia branch data/store trial v1
+    """
+    repo = _repository(asked)
+    with explained(asked.store):
+        if not name:
+            tips = {each: repo.lookup_branch(each) for each in sorted(repo.list_branches())}
+            _show_refs(tips, "branches", asked, as_json)
+            return
+        if delete:
+            _check_known(name, repo.list_branches(), "branch", asked.store)
+            if name == "main":
+                raise CommandError("the branch main cannot be removed")
+            snapshot = repo.lookup_branch(name)
+            repo.delete_branch(name)
+        else:
+            if name in repo.list_branches():
+                raise CommandError(f"there is a branch {name!r} already: choose another name")
+            snapshot = snapshot_named(repo, version) if version else repo.lookup_branch("main")
+            Version(snapshot_id=snapshot).session(repo)  # refuses one that is not there
+            repo.create_branch(name, snapshot)
+    _say_done("branch", name, snapshot, delete, asked, as_json)
+
+
+def _repository(asked: args.Existing) -> icechunk.Repository:
+    place = NamedStore.find(asked)
+    if place.repo is None:
+        raise CommandError(
+            f"{asked.store} is a plain Zarr store, which has no versions; an Icechunk repository does"
+        )
+    return place.repo
+
+
+def _check_known(name: str, known: Any, what: str, store: str) -> None:
+    if name not in known:
+        raise VersionNotFoundError(f"{store} has no {what} {name!r}: {names_text(name, sorted(known))}")
+
+
+def _show_refs(refs: dict[str, str], what: str, asked: args.Existing, as_json: bool) -> None:
+    if as_json:
+        listed = [{"name": name, "snapshot_id": snapshot} for name, snapshot in refs.items()]
+        print_json(store=asked.store, **{what: listed})
+        return
+    if not refs:
+        say(f"{asked.store} has no {what}")
+        return
+    show_table(("Name", "Snapshot"), list(refs.items())[:SHOWN_ROWS])
+    if len(refs) > SHOWN_ROWS:
+        say(f"… and {count_text(len(refs) - SHOWN_ROWS, 'more', 'more')}")
+
+
+def _say_done(
+    what: str, name: str, snapshot: str, deleted: bool, asked: args.Existing, as_json: bool
+) -> None:
+    if as_json:
+        print_json(store=asked.store, name=name, snapshot_id=snapshot, deleted=deleted)
+        return
+    say(f"{what} {name} {'removed; it was at' if deleted else 'is'} snapshot {snapshot}")

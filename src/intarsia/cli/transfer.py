@@ -1,0 +1,295 @@
+"""Commands to and from Zarr as others have it: `convert`, `adopt`, `export`, `fuse`, `split`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import zarr
+
+import intarsia
+from intarsia.array import LogicalArray
+from intarsia.cli import arguments as args
+from intarsia.cli import spelling
+from intarsia.cli.stores import NamedStore, expect_place
+from intarsia.cli.verb import CommandError, print_json, say, verb, waiting
+from intarsia.errors import NotLogicalArrayError
+from intarsia.exchange.block_copies import node_of, walked
+from intarsia.report.survey import survey
+from intarsia.words import bounds_text, count_text, size_text
+
+Source = Annotated[
+    str,
+    typer.Argument(metavar="SOURCE", help="Path or URL of Zarr (v3 or v2) or of an Icechunk repository."),
+]
+SourcePath = Annotated[
+    str,
+    typer.Option("--source-path", metavar="PATH", help="The array or group in SOURCE; its root if left out."),
+]
+Objective = Annotated[str, typer.Option("--objective", help="What 'auto' goes by: size, balanced or speed.")]
+NewPath = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH", help="Where it goes in the store; its own name if left out.", show_default=False
+    ),
+]
+
+
+@verb
+def convert(
+    source: Source,
+    asked: args.Making,
+    path: NewPath = "",
+    source_path: SourcePath = "",
+    codec: args.Codec = None,
+    objective: Objective = "balanced",
+    chunks: args.Chunks = None,
+    shards: args.Shards = None,
+    message: args.Message = None,
+    as_json: args.Json = False,
+) -> None:
+    """Copy a Zarr array, or a group of them, into logical arrays, in the encoding that suits the values.
+
+    Without --codec, encodings are tried on samples, and the best for the objective is taken. Where nothing is
+    yet, a new Icechunk repository is made. Memory does not grow with the array.
+
+    Example: intarsia convert old.zarr data/store temperature --objective size
+    """
+    _expect_source(source)
+    place = NamedStore.make(asked)
+    codecs = spelling.parse_codec_list(codec)
+    with waiting("converting", unit="bytes") as progress:
+        made = intarsia.convert(
+            source,
+            place.writable if place.repo is None else place.repo,
+            path,
+            source_path=source_path,
+            codecs="auto" if codecs is None else codecs,
+            objective=objective,  # type: ignore[arg-type]  # checked there
+            chunks=spelling.parse_sizes(chunks, "chunks"),
+            shards=spelling.parse_sizes(shards, "shards"),
+            branch=place.branch,
+            message=message,
+            progress=progress,
+        )
+    arrays = {made.path: made} if isinstance(made, LogicalArray) else made
+    rows = [(name, array, survey(array)) for name, array in arrays.items()]
+    if as_json:
+        print_json(
+            store=asked.store,
+            source=source,
+            arrays=[
+                {
+                    "path": name,
+                    "shape": list(array.shape),
+                    "dtype": str(array.dtype),
+                    "nbytes": array.nbytes,
+                    "nbytes_stored": seen.total_stored,
+                    "codecs": [pipeline.label for pipeline in seen.pipelines()],
+                }
+                for name, array, seen in rows
+            ],
+        )
+        return
+    for name, array, seen in rows:
+        how = ", ".join(pipeline.label for pipeline in seen.pipelines()) or "no values"
+        sizes = f"{size_text(array.nbytes)} stored in {size_text(seen.total_stored)}"
+        say(f"converted {name or '/'}: {array.dtype} of shape {array.shape}, {sizes} ({how})")
+
+
+@verb
+def adopt(
+    asked: args.Changing,
+    array: args.OneArray,
+    source: Source,
+    source_path: SourcePath = "",
+    bounds: Annotated[
+        str | None,
+        typer.Option(
+            "--bounds",
+            metavar="A:B,…",
+            help="The box that it becomes; else it goes after the end of the first axis.",
+        ),
+    ] = None,
+    packing: args.Packing = None,
+    how: Annotated[
+        str, typer.Option("--how", help="auto, reference (where it is), copy (as it is stored) or move.")
+    ] = "auto",
+    source_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source-option", metavar="KEY=VALUE", help="For the source's storage, such as region."
+        ),
+    ] = None,
+    message: args.Message = None,
+    as_json: args.Json = False,
+) -> None:
+    """Make a Zarr array that exists a region of a logical array; its chunks stay as they are stored.
+
+    In a repository, chunks in files are referred to where they are. A store without versions gets a copy of
+    the stored bytes, or, with --how move, the directory itself.
+
+    Example: intarsia adopt data/store temperature old.zarr --bounds '0:365, :, :'
+    """
+    _expect_source(source)
+    place = NamedStore.find(asked)
+    name = place.one_array(array)
+    before = place.open(name)
+    if how not in ("auto", "reference", "copy", "move"):
+        raise CommandError(f"how {how!r}: there are auto, reference, copy, move")
+    with waiting("adopting", counted=False):
+        made = intarsia.adopt(
+            place.writable if place.repo is None else place.repo,
+            name,
+            source,
+            spelling.parse_bounds(bounds, before.shape),
+            source_path=source_path,
+            how=how,  # type: ignore[arg-type]  # checked above
+            storage_options=spelling.parse_options(source_option or (), "source option") or None,
+            branch=place.branch,
+            message=message,
+            **spelling.parse_packing(packing),
+        )
+    region = made.regions[-1]
+    if as_json:
+        print_json(
+            store=asked.store,
+            path=made.path,
+            source=source,
+            bounds=[list(pair) for pair in region.bounds],
+            shape=list(made.shape),
+            member=region.name,
+        )
+        return
+    say(f"adopted {source} as {bounds_text(region.bounds)} of {made.path or '/'}: now {made.shape}")
+
+
+@verb
+def export(
+    asked: args.Reading,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Directory or URL of the new Zarr store.")],
+    array: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH", help="Array or group to export; everything if left out.", show_default=False
+        ),
+    ] = "",
+    to: Annotated[str, typer.Option("--to", metavar="PATH", help="Where in TARGET it goes.")] = "",
+    codec: args.Codec = None,
+    chunks: Annotated[str | None, typer.Option("--chunks", metavar="N,N,…", help="Chunk shape.")] = None,
+    shards: Annotated[str | None, typer.Option("--shards", metavar="N,N,…", help="Shard shape.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    as_json: args.Json = False,
+) -> None:
+    """Write arrays as plain Zarr v3, for programs that know nothing else: values, names, attributes.
+
+    Memory does not grow with the arrays. If anything fails, nothing is left behind.
+
+    Example: intarsia export data/store plain.zarr temperature -c zstd:level=9
+    """
+    expect_place(target)
+    codecs: Any = spelling.parse_codec_list(codec)
+    if codecs == "auto":
+        raise CommandError("codec 'auto' is for logical arrays; name the codecs, or leave them to zarr")
+    place = NamedStore.find(asked)
+    with waiting("exporting", unit="bytes") as progress:
+        made = intarsia.export(
+            place.store(),
+            target,
+            array.strip("/"),
+            to=to,
+            codecs=codecs,
+            chunks=spelling.parse_sizes(chunks, "chunks"),
+            shards=spelling.parse_sizes(shards, "shards"),
+            overwrite=overwrite,
+            progress=progress,
+        )
+    arrays = [each for each in walked(node_of(made)) if not isinstance(each.node, zarr.Group)]
+    nbytes = sum(each.node.nbytes for each in arrays if not isinstance(each.node, zarr.Group))
+    if as_json:
+        paths = ["/".join(filter(None, (to.strip("/"), each.path))) for each in arrays]
+        print_json(store=asked.store, path=array.strip("/"), target=target, arrays=paths, nbytes=nbytes)
+        return
+    say(f"exported {count_text(len(arrays), 'array')}, {size_text(nbytes)}, to {target}")
+
+
+@verb
+def fuse(
+    asked: args.Changing,
+    array: args.Array = "",
+    to: Annotated[
+        str, typer.Option("--to", metavar="PATH", help="Path of the new array.", show_default="PATH-fused")
+    ] = "",
+    message: args.Message = None,
+    as_json: args.Json = False,
+) -> None:
+    """Make one Zarr array with a `conditional` codec of a logical array, chunks copied as they are stored.
+
+    Example: intarsia fuse data/store temperature
+    """
+    place = NamedStore.find(asked)
+    name = place.one_array(array)
+    place.open(name)
+
+    def work(store: Any) -> Any:
+        return intarsia.fuse(intarsia.open(store, name, mode="r+"), store, to or f"{name}-fused")
+
+    made, commit = _changed(place, message or f"fuse {name}", work)
+    if as_json:
+        print_json(store=asked.store, path=name, fused=made.path, snapshot_id=commit)
+        return
+    say(f"{name or '/'} is one Zarr array at {made.path}")
+    if commit:
+        say(f"snapshot {commit}")
+
+
+@verb
+def split(
+    asked: args.Changing,
+    array: args.OneArray,
+    to: Annotated[
+        str, typer.Option("--to", metavar="PATH", help="Path of the new array.", show_default="PATH-split")
+    ] = "",
+    message: args.Message = None,
+    as_json: args.Json = False,
+) -> None:
+    """Make a logical array of a Zarr array with a `conditional` codec, chunks copied as they are stored.
+
+    Example: intarsia split data/store temperature-fused
+    """
+    place, name = NamedStore.find(asked), array.strip("/")
+
+    def work(store: Any) -> Any:
+        try:
+            z = zarr.open_array(store, path=name, mode="r+")
+        except (FileNotFoundError, ValueError) as error:
+            raise NotLogicalArrayError(f"there is no Zarr array at {name!r} in {asked.store}") from error
+        return intarsia.split(z, store, to or f"{name}-split")
+
+    made, commit = _changed(place, message or f"split {name}", work)
+    if as_json:
+        print_json(
+            store=asked.store,
+            path=name,
+            split=made.path,
+            regions=len(made.manifest.regions),
+            snapshot_id=commit,
+        )
+        return
+    say(f"{name} is a logical array of {count_text(len(made.manifest.regions), 'region')} at {made.path}")
+    if commit:
+        say(f"snapshot {commit}")
+
+
+def _changed(place: NamedStore, message: str, work: Any) -> tuple[Any, str | None]:
+    """What some work makes in a store, and its commit if the store has versions."""
+    if place.repo is None:
+        place.store()  # refuses what such a store has not
+        return work(zarr.open_group(place.writable, mode="r+").store), None
+    with intarsia.transaction(place.repo, place.branch, message) as tx:
+        made = work(tx.store)
+    return made, tx.snapshot_id
+
+
+def _expect_source(source: str) -> None:
+    if "://" not in source and not Path(source).expanduser().exists():
+        raise FileNotFoundError(f"there is nothing at {source}")

@@ -1,0 +1,44 @@
+"""Encodings are advised, taken and joined from the shell."""
+
+import numpy as np
+import pytest
+
+import intarsia
+from tests.cli.program import document, failure, succeed
+
+
+def test_advise_lists_the_best_first_and_says_how_to_take_it(store, tmp_path):
+    said = document("advise", store, "--objective", "size")
+    sizes = [each["nbytes_stored"] for each in said["encodings"]]
+    assert sizes == sorted(sizes)
+    best = said["encodings"][0]
+    text = succeed("advise", store, "temperature", "-o", "size", "--bounds", "0:20, :, :")
+    assert "best first for size" in text
+    assert "→" in text
+    options = [part for option in best["options"] for part in option.split(" ", 1)]
+    succeed("recode", store, *(option.strip("'") for option in options))
+    assert "did you mean 'speed'" in failure("advise", store, "-o", "spede", code=2)
+
+
+@pytest.mark.parametrize("where", ["store", "plain"])
+def test_optimize_tells_what_it_changed_and_nothing_else(where, request, data):
+    place = request.getfixturevalue(where)
+    before = document("info", place)["nbytes_stored"]
+    said = document("optimize", place, "--objective", "size")
+    assert said["changes"]
+    assert all(each["nbytes_stored_after"] < each["nbytes_stored_before"] for each in said["changes"])
+    assert document("info", place)["nbytes_stored"] < before
+    np.testing.assert_array_equal(intarsia.open(place, "temperature")[...], data)
+    assert bool(said["snapshot_id"]) == (where == "store")
+    again = document("optimize", place, "--objective", "size")
+    assert (again["changes"], again["snapshot_id"]) == ([], None)
+    assert "no region gets better" in succeed("optimize", place, "--objective", "size")
+
+
+def test_consolidate_joins_what_is_encoded_alike(store, data):
+    repo = intarsia.open_repository(store)
+    with intarsia.transaction(repo, message="apart") as tx:
+        tx.open("temperature").append(data[:10], codecs=[], merge=False)
+    said = document("consolidate", store)
+    assert (said["joined"], said["regions"]) == (1, 3)
+    assert "0 regions joined" in succeed("consolidate", store)

@@ -1,0 +1,55 @@
+"""Messages of the program advise what a command line has, never Python."""
+
+import re
+
+import numpy as np
+import pytest
+import zarr
+
+from intarsia.cli.wording import in_options
+from tests.cli.program import run
+
+PYTHON = re.compile(
+    r"\b(?:intarsia|arr|array|tx|values|data|np)\.[a-z_]+\("
+    r"|\b[a-z_]+=(?:True|False|None|'[^']*'|…)|mode '|w-'"
+)
+WRONG = [
+    ("create", "STORE", "temperature", "--shape", "4", "--dtype", "f4"),
+    ("append", "STORE", "temperature", "wide.npy"),
+    ("append", "STORE", "temperature", "large.npy"),
+    ("append", "STORE", "nothing", "wide.npy"),
+    ("recode", "STORE", "--bounds", "1:5, :, :", "-c", "gzip"),
+    ("recode", "STORE", "-c", "zsdt"),
+    ("rewrite", "STORE", "temperature"),
+    ("compact", "STORE", "temperature"),
+    ("info", "plain.zarr"),
+    ("info", "plain.zarr", "a"),
+    ("regions", "STORE", "nothing"),
+    ("verify", "STORE", "nothing"),
+    ("export", "STORE", "plain.zarr"),
+    ("convert", "plain.zarr", "STORE", "temperature"),
+    ("adopt", "STORE", "temperature", "plain.zarr", "--source-path", "a"),
+    ("adopt", "STORE", "temperature", "plain.zarr"),
+    ("ingest", "bad.nc", "new", "--concat-dim", "time"),
+    ("ingest", "none*.nc", "new"),
+    ("ingest", "new", "*.nc"),
+    ("ingest", "STORE", "bad.nc"),
+    ("info", "STORE", "--tag", "nothing"),
+]
+
+
+@pytest.mark.parametrize("arguments", WRONG, ids=lambda a: " ".join(a)[:40])
+def test_no_python_is_advised(arguments, store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("wide.npy", np.ones((4, 6, 9), "f4"))
+    np.save("large.npy", np.full((4, 6, 8), 1e300))
+    zarr.create_array("plain.zarr", name="a", data=np.zeros((2, 2)))
+    (tmp_path / "bad.nc").write_bytes(b"no netcdf")
+    ran = run(*(str(store) if argument == "STORE" else argument for argument in arguments))
+    assert ran.code in (2, 3, 4), ran
+    assert not PYTHON.search(ran.err), ran.err
+    assert not (tmp_path / "*.nc").exists()
+
+
+def test_what_is_no_option_of_the_command_stays():
+    assert in_options("combine_attrs='drop' or level=3", ["units"]) == "combine_attrs='drop' or level=3"
