@@ -48,10 +48,11 @@ Each class is also the built-in exception that a caller would expect, so
 __all__ = [
     "AdoptionError", "AlignmentError", "BoundsError", "ChunkDecodeError", "ChunkEncodeError",
     "ChunkIndexUnknownError", "CodecConfigurationError", "ConcurrentUpdateError", "CrossRegionWriteError",
-    "CutOffError", "DataTypeError", "ForkError", "ForkedProcessError", "IngestError", "IntarsiaError", "LockTimeoutError",
-    "ManifestError", "ManifestVersionError", "MemberError", "MissingExtraError", "MissingMemberError",
-    "NoRegionError", "NoSlotBoundError", "NotLogicalArrayError", "NullsPresentError", "OverlapError",
-    "OverwriteError", "PackingError", "PolicyError", "ReadError", "ReadOnlyError", "RepositoryError",
+    "CutOffError", "DataTypeError", "ForkError", "ForkedProcessError", "IngestError", "IntarsiaError",
+    "LockTimeoutError", "ManifestError", "ManifestVersionError", "MemberError", "MissingExtraError",
+    "MissingMemberError", "NoRegionError", "NoSlotBoundError", "NotLogicalArrayError", "NullsPresentError",
+    "OverlapError", "OverwriteError", "PackingError", "PolicyError", "ReadError", "ReadOnlyError",
+    "RepositoryError",
     "RepositoryNotFoundError", "ShapeError", "SlotsGoneError", "SlotsUnsupportedError",
     "UnreachableMembersError", "UnsharedStorageError", "VersionNotFoundError", "WritableSessionError",
 ]  # fmt: skip

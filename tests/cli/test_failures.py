@@ -141,9 +141,8 @@ def test_verbs_that_look_take_every_version_and_those_that_change_take_a_branch(
     text = " ".join(run(verb, "--help").out.split())
     assert "--json" in text
     assert "--storage-option" in text
-    assert ("--branch" in text) == (
-        verb not in ("compact", "tag", "branch")
-    )  # which is for stores without versions
+    # One is for stores without versions, the others for all that a repository has.
+    assert ("--branch" in text) == (verb not in ("compact", "tag", "branch"))
     for option in ("--tag", "--snapshot", "--as-of"):
         assert (option in text) == (verb in LOOK)
 

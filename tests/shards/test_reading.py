@@ -66,9 +66,7 @@ def test_a_chunk_that_does_not_match_its_checksum_is_named_with_its_shard(tmp_pa
     with (tmp_path / "c/0").open("r+b") as file:
         file.seek(5)
         file.write(b"\7")
-    with pytest.raises(
-        intarsia.errors.ChunkDecodeError, match=r"inner chunk \(0,\) of the shard .*c/0 is dam"
-    ):
+    with pytest.raises(intarsia.errors.ChunkDecodeError, match=r"inner chunk \(0,\) of the shard .*c/0 is dam"):
         if action == "read":
             slots[:8]
         else:
@@ -80,7 +78,5 @@ def test_a_file_that_is_shorter_than_its_index_is_named(tmp_path, action):
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64)
     intarsia.slotted(array)[:] = 1
     os.truncate(tmp_path / "c/0", 100)
-    with pytest.raises(
-        intarsia.errors.ChunkDecodeError, match=r"the shard .*c/0 has 100 bytes, but its index"
-    ):
+    with pytest.raises(intarsia.errors.ChunkDecodeError, match=r"the shard .*c/0 has 100 bytes, but its index"):
         action(array)

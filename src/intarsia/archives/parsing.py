@@ -24,6 +24,7 @@ from intarsia.archives.parsed import Failure, ParsedFile, ParsedVariable, Want, 
 from intarsia.archives.tiff import TIFFParser
 from intarsia.archives.virtual import VirtualFormat
 from intarsia.archives.workforce import Engine, parsed_by
+from intarsia.archives.zarr_alone import ZarrArrayParser
 from intarsia.archives.zarr_v2 import ZarrV2Parser
 from intarsia.errors import IngestError, MissingExtraError
 from intarsia.extras import extra
@@ -108,6 +109,8 @@ def _format_of_directory(url: str, names: list[str], sources: Sources, group: st
     if ".zmetadata" in names and url.rstrip("/").endswith((".parq", ".parquet")):
         return VirtualFormat("kerchunk", _virtualizarr("KerchunkParquetParser"), group)
     if "zarr.json" in names:
+        if json.loads(sources.get(f"{url.rstrip('/')}/zarr.json")).get("node_type") == "array":
+            return VirtualFormat("zarr", ZarrArrayParser(sources), group)
         return VirtualFormat("zarr", _virtualizarr("ZarrParser"), group)
     if ZARR_V2_FILES & set(names):
         return VirtualFormat("zarr", ZarrV2Parser(sources), group)

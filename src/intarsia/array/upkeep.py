@@ -31,6 +31,7 @@ from intarsia.array.table import NONE
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.errors import IntarsiaError, ManifestError, NotLogicalArrayError, ReadOnlyError
 from intarsia.nullable import NullableValues
+from intarsia.progress import Progress, part_of, silent
 from intarsia.shards.inspection import check_shards
 from intarsia.words import place_text
 
@@ -66,12 +67,15 @@ class Problem:
         return f"{self.kind:<8}  {self.where}: {self.what}{advice}"
 
 
-def verify(target: Any, path: str = "", *, data: bool = True, deep: bool = False) -> tuple[Problem, ...]:
+def verify(
+    target: Any, path: str = "", *, data: bool = True, deep: bool = False, progress: Progress = silent
+) -> tuple[Problem, ...]:
     """Everything that is wrong with a logical array: its manifest, its members, every stored chunk.
 
     Takes an array, or a store and a path, so that an array that does not open can be looked at too.
     `data=False` leaves out reading the chunks; `deep=True` compares the values of replicas with those of
-    layer 0 as well, chunk by chunk. An empty result means that all is well.
+    layer 0 as well, chunk by chunk. An empty result means that all is well. Steps of the progress are bytes
+    of values.
 
     A sharded `zarr.Array` in a local directory is checked shard by shard, slotted or not.
 
@@ -97,7 +101,8 @@ def verify(target: Any, path: str = "", *, data: bool = True, deep: bool = False
         problems = error.problems or [str(error)]
         return tuple(Problem("manifest", where, problem) for problem in problems)
     members = (*_packing_problems(logical), *member_problems(logical))
-    data_problems = _data_problems(logical, {problem.where for problem in members}) if data else ()
+    known = {problem.where for problem in members}
+    data_problems = _data_problems(logical, known, progress) if data else ()
     layers = _layer_problems(logical) if deep else ()
     return (*members, *data_problems, *layers, *_leftovers(logical))
 
@@ -146,31 +151,36 @@ def member_problems(logical: LogicalGroup) -> Iterator[Problem]:
                 break
 
 
-def _data_problems(logical: LogicalGroup, known: set[str]) -> Iterator[Problem]:
+def _data_problems(logical: LogicalGroup, known: set[str], progress: Progress) -> Iterator[Problem]:
     """Reads every stored chunk of every region; goes on after a failure, so that all damage is listed."""
     stored: dict[str, Sequence[tuple[int, ...]]] = {}
-    for i in range(len(logical.manifest.backings)):
-        region = Region.of(logical, i)
+    regions = [Region.of(logical, i) for i in range(len(logical.manifest.backings))]
+    whole, done = sum(region.nbytes for region in regions), 0
+    progress(0, whole)
+    for region in regions:
+        part, done = part_of(progress, done, region.nbytes, whole), done + region.nbytes
         where = f"{logical.group.path}/{region.name}".lstrip("/")
         try:
             member = region.member
             if isinstance(member.metadata.chunk_grid, RegularChunkGridMetadata):
                 if region.name not in stored:
                     stored[region.name] = stored_indices(member)
-                selections = _stored_parts(region, member, stored[region.name])
+                selections = list(_stored_parts(region, member, stored[region.name]))
             else:
-                selections = iter((Box.of(region.bounds).slices,))
+                selections = [Box.of(region.bounds).slices]
         except Exception as error:
             if where not in known:
                 known.add(where)
                 yield Problem("member", where, str(error).split("\n")[0])
             continue
-        for selection in selections:
+        for i, selection in enumerate(selections):
+            part(i, len(selections))
             try:
                 asked = request(logical.manifest.shape, selection, "basic")
                 read_request(logical, asked, LogicalConfig(layer=region.layer))
             except Exception as error:
                 yield Problem("data", where, str(error) or repr(error))
+        part(1, 1)
 
 
 def _layer_problems(logical: LogicalGroup) -> Iterator[Problem]:

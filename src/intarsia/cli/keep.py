@@ -10,6 +10,7 @@ from intarsia.array.hierarchy import logical_arrays
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, Exit, print_json, say, show_table, verb, waiting
+from intarsia.progress import part_of
 from intarsia.versions.compare import ArrayChange
 from intarsia.versions.history import history
 from intarsia.versions.housekeeping import repository_leftovers
@@ -210,11 +211,13 @@ def verify(
     paths = [array.strip("/")] if array else logical_arrays(opened, inside_arrays=True)
     if not paths:
         raise intarsia.errors.NotLogicalArrayError(f"there is no logical array in {asked.store}")
-    with waiting("reading every chunk" if data else "checking") as progress:
+    with waiting("reading every chunk" if data else "checking", unit="bytes", counted=data) as progress:
         problems: list[intarsia.types.Problem] = []
-        for done, path in enumerate(paths):
-            progress(done, len(paths))
-            problems += intarsia.verify(opened, path, data=data, deep=deep)
+        sizes = [_size(opened, path) for path in paths]
+        whole = sum(sizes)
+        for i, path in enumerate(paths):
+            part = part_of(progress, sum(sizes[:i]), sizes[i], whole)
+            problems += intarsia.verify(opened, path, data=data, deep=deep, progress=part)
         if place.repo is not None and not array:
             problems += repository_leftovers(place.repo)
     if as_json:
@@ -235,6 +238,14 @@ def verify(
         checked = f"{count_text(len(paths), 'array')} checked" + ("" if data else ", stored chunks not read")
         say(f"{checked}: {count_text(len(problems), 'problem') if problems else 'no problem'}")
     return Exit.PROBLEMS if any(problem.kind != "leftover" for problem in problems) else Exit.OK
+
+
+def _size(store: Any, path: str) -> int:
+    """Bytes of values, for the progress; of what cannot be opened, none."""
+    try:
+        return intarsia.open(store, path).nbytes
+    except intarsia.IntarsiaError:
+        return 0
 
 
 @verb

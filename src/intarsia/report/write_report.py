@@ -19,7 +19,7 @@ from intarsia.array import open as open_plain
 from intarsia.array.hierarchy import logical_arrays
 from intarsia.array.upkeep import Problem, verify
 from intarsia.errors import IntarsiaError, NotLogicalArrayError
-from intarsia.progress import Progress, silent
+from intarsia.progress import Progress, part_of, silent
 from intarsia.report.page import ArrayReport, Moment, render_page
 from intarsia.report.preview import preview_html
 from intarsia.report.sections import mask_uses, slot_uses
@@ -29,6 +29,8 @@ from intarsia.versions.history import HistoryEntry, history
 from intarsia.versions.version import Version, open, resolve
 
 MOST_VERSIONS = 40
+STEPS = 1000
+"""Every array counts for so many steps of the progress."""
 MOST_ATTRIBUTES = 100
 
 """A commit that changes more regions than this is told in numbers."""
@@ -71,19 +73,24 @@ def write_report(
         raise NotLogicalArrayError("there is no logical array to report on")
     reports = []
     for done, name in enumerate(paths):
-        progress(done, len(paths))
+        part = part_of(progress, done * STEPS, STEPS, len(paths) * STEPS)
+        part(0, 1)
         array = open_plain(place, name)
         if repo is None:
-            reports.append(report_of(array, read_data=read_data))
+            reports.append(report_of(array, read_data=read_data, progress=part))
         else:
-            moments, left_out = moments_of(repo, name, resolved.snapshot_id, versions)
-            reports.append(report_of(array, moments, read_data=read_data, left_out=left_out))
+            # Reading every chunk takes longer than looking at all versions.
+            looking, reading = (STEPS // 4, STEPS - STEPS // 4) if read_data else (STEPS, 0)
+            within = part_of(part, 0, looking, STEPS)
+            moments, left_out = moments_of(repo, name, resolved.snapshot_id, versions, within)
+            within = part_of(part, looking, reading, STEPS)
+            reports.append(report_of(array, moments, read_data=read_data, left_out=left_out, progress=within))
     reports = _in_common_colours(reports)
     now = datetime.datetime.now(datetime.UTC)
     about = f"Written on {now:%Y-%m-%d %H:%M} UTC by intarsia {version('intarsia')}."
     name = title or (str(store) if isinstance(store, str | os.PathLike) else "Logical arrays")
     page = render_page(name, about, reports, timelines(place, {each.path: each.now for each in reports}))
-    progress(len(paths), len(paths))
+    progress(len(paths) * STEPS, len(paths) * STEPS)
     with whole_file(Path(file)) as stream:
         stream.write(page.encode("utf-8", "backslashreplace"))
     return Path(file)
@@ -99,7 +106,12 @@ def _in_common_colours(reports: Sequence[ArrayReport]) -> list[ArrayReport]:
 
 
 def report_of(
-    array: LogicalArray, moments: Sequence[Moment] = (), *, read_data: bool = False, left_out: int = 0
+    array: LogicalArray,
+    moments: Sequence[Moment] = (),
+    *,
+    read_data: bool = False,
+    left_out: int = 0,
+    progress: Progress = silent,
 ) -> ArrayReport:
     """All there is to say about an array and its versions; without versions, about the array as it is.
 
@@ -110,7 +122,7 @@ def report_of(
     """
     shown = tuple(moments) or (Moment(survey(array)),)
     facts = shown[-1].seen.facts
-    problems = list(verify(array, data=read_data))
+    problems = list(verify(array, data=read_data, progress=progress))
 
     def as_far_as_readable[T](what: str, uses: Callable[..., tuple[T, ...]]) -> tuple[T, ...]:
         try:
@@ -143,7 +155,9 @@ def report_of(
     )
 
 
-def moments_of(repo: icechunk.Repository, path: str, snapshot_id: str, most: int) -> tuple[list[Moment], int]:
+def moments_of(
+    repo: icechunk.Repository, path: str, snapshot_id: str, most: int, progress: Progress = silent
+) -> tuple[list[Moment], int]:
     """The versions of an array up to a snapshot, oldest first, and how many were left out to show `most`.
 
     >>> import intarsia
@@ -160,16 +174,18 @@ def moments_of(repo: icechunk.Repository, path: str, snapshot_id: str, most: int
         if entry.changes and entry.changes[0].shape_after is not None
     ]
     chosen = _spread(entries, most)
-    moments = [
-        Moment(
-            survey(open(repo, path, snapshot_id=entry.snapshot_id)),
-            entry.message,
-            f"{entry.written_at:%Y-%m-%d %H:%M:%S} UTC",
-            entry.snapshot_id,
-            entry.changes[0].lines(),
+    moments = []
+    for done, entry in enumerate(chosen, start=1):
+        moments.append(
+            Moment(
+                survey(open(repo, path, snapshot_id=entry.snapshot_id)),
+                entry.message,
+                f"{entry.written_at:%Y-%m-%d %H:%M:%S} UTC",
+                entry.snapshot_id,
+                entry.changes[0].lines(),
+            )
         )
-        for entry in chosen
-    ]
+        progress(done, len(chosen))
     return moments, len(entries) - len(chosen)
 
 

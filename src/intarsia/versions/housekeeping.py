@@ -17,6 +17,7 @@ from intarsia.array.logical import LogicalArray
 from intarsia.array.upkeep import Problem
 from intarsia.array.upkeep import verify as verify_array
 from intarsia.errors import CutOffError, NotLogicalArrayError, ReadOnlyError, RepositoryError
+from intarsia.progress import Progress, part_of, silent
 from intarsia.versions.locking import commit_lock, directory_of
 from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
 from intarsia.versions.version import Version, as_repository, moment
@@ -28,6 +29,7 @@ def verify(
     *,
     data: bool = True,
     deep: bool = False,
+    progress: Progress = silent,
     branch: str | None = None,
     tag: str | None = None,
     snapshot_id: str | None = None,
@@ -38,7 +40,8 @@ def verify(
     repository, where every logical array below the path is checked, at the tip of `main` unless a version
     is given, and remains of interrupted writers are listed, where the storage allows it (uploads of a writer
     at work look the same). `data=False` leaves out reading the chunks; `deep=True` also compares the values
-    of replicas with those of layer 0. An empty result means that all is well.
+    of replicas with those of layer 0. An empty result means that all is well. `progress` tells how far the
+    reading is.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -48,12 +51,12 @@ def verify(
     ()
     """
     if isinstance(target, LogicalArray):
-        return verify_array(target, path, data=data, deep=deep)
+        return verify_array(target, path, data=data, deep=deep, progress=progress)
     if isinstance(target, icechunk.Session):
         target = target.store
     repo = as_repository(target)
     if repo is None:
-        return verify_array(target, path, data=data, deep=deep)
+        return verify_array(target, path, data=data, deep=deep, progress=progress)
     session = Version(branch, tag, snapshot_id).session(repo)
     with explained(describe(repo)):
         try:
@@ -62,10 +65,17 @@ def verify(
             if path:
                 raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
             return repository_leftovers(repo)  # nothing was ever created
+        paths = logical_paths(group, inside_arrays=True)
         problems = [
             problem
-            for inner in logical_paths(group, inside_arrays=True)
-            for problem in verify_array(session.store, inner, data=data, deep=deep)
+            for i, inner in enumerate(paths)
+            for problem in verify_array(
+                session.store,
+                inner,
+                data=data,
+                deep=deep,
+                progress=part_of(progress, i * STEPS, STEPS, len(paths) * STEPS),
+            )
         ]
     return (*problems, *repository_leftovers(repo))
 
@@ -81,6 +91,9 @@ def repository_leftovers(repo: icechunk.Repository) -> tuple[Problem, ...]:
     what = f"{remains} that no version refers to"
     return (Problem("leftover", describe(repo), what, "intarsia.expire_and_collect removes them"),)
 
+
+STEPS = 1000
+"""Every array of a repository counts for so many steps of the progress, whatever its size."""
 
 MINIMUM_AGE = datetime.timedelta(hours=24)
 """How old a cut-off must be: longer than any writer takes from its first upload to its commit.
