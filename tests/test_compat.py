@@ -14,8 +14,8 @@ from intarsia import _compat as compat
 ROOT = Path(compat.__file__).parent
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(ROOT.rglob("*.py"))}
 
-STANDARD = {"_exit", "_mp_context", "_replace", "_value_"}
-"""Names of Python itself; but for `_mp_context`, documented ones."""
+STANDARD = {"_exit", "_max_workers", "_mp_context", "_replace", "_value_"}
+"""Names of Python itself; but for `_max_workers` and `_mp_context`, documented ones."""
 
 SHARED = {"_ground", "_logical"}
 """Names of ours that another module than the one they are defined in may use."""

@@ -111,7 +111,7 @@ def adopt(
 
 
 @dataclass(frozen=True)
-class _Taken:
+class _Adopted:
     """An array to be adopted: what it is, and where its chunks are."""
 
     text: str
@@ -140,7 +140,7 @@ class _Taken:
         return chunk_grid(self.shape, self.document["chunk_grid"]["configuration"]["chunk_shape"])
 
 
-def _taken(source: Any, source_path: str, sources: Sources, *, refer: bool) -> _Taken:
+def _taken(source: Any, source_path: str, sources: Sources, *, refer: bool) -> _Adopted:
     if hasattr(source, "manifest") and hasattr(source, "metadata") and not hasattr(source, "regions"):
         return _from_manifest(source, sources)
     found = node_of(source, source_path)
@@ -156,10 +156,10 @@ def _taken(source: Any, source_path: str, sources: Sources, *, refer: bool) -> _
     stored = found.zarr_array
     document, url = _document(stored), _url_of(stored, source, source_path)
     if not refer or url is None:
-        return _Taken(url or stored.path or "an array", document, stored)
+        return _Adopted(url or stored.path or "an array", document, stored)
     locations, lengths = _listed(stored, url, chunk_grid(stored.shape, _chunk_shape(document)), sources)
     offsets = np.zeros(lengths.shape, dtype=np.uint64)
-    return _Taken(url, document, stored, True, tuple(locations), offsets, lengths, sources.identity(url))
+    return _Adopted(url, document, stored, True, tuple(locations), offsets, lengths, sources.identity(url))
 
 
 def _chunk_shape(document: Mapping[str, Any]) -> list[int]:
@@ -225,7 +225,7 @@ def _listed(
     return locations, lengths.ravel()
 
 
-def _from_manifest(source: Any, sources: Sources) -> _Taken:
+def _from_manifest(source: Any, sources: Sources) -> _Adopted:
     """References as VirtualiZarr has them."""
     document = _as_member(source.metadata)
     paths, offsets, lengths, inlined = manifest_table(source.manifest)
@@ -236,7 +236,7 @@ def _from_manifest(source: Any, sources: Sources) -> _Taken:
     moments = [one.modified for one in identities if one.modified is not None]
     identity = Identity(0, max(moments)) if moments and len(moments) == len(identities) else None
     offsets, lengths = (np.ascontiguousarray(each.ravel()) for each in (offsets, lengths))
-    return _Taken("a manifest of chunks", document, None, True, locations, offsets, lengths, identity)
+    return _Adopted("a manifest of chunks", document, None, True, locations, offsets, lengths, identity)
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ class _Place:
     view: Any
     moved: list[tuple[Path, Path]] = field(default_factory=list)
 
-    def put(self, opened: LogicalArray, taken: _Taken, how: How) -> None:
+    def put(self, opened: LogicalArray, taken: _Adopted, how: How) -> None:
         """Make a source a member, and show it."""
         logical = opened._logical
         logical.begin_edit()
@@ -273,7 +273,7 @@ class _Place:
         if opened.shape != before:
             opened.resize(before)
 
-    def _box(self, opened: LogicalArray, taken: _Taken) -> list[tuple[int, int]]:
+    def _box(self, opened: LogicalArray, taken: _Adopted) -> list[tuple[int, int]]:
         """The box that the source becomes."""
         shape, asked = taken.shape, self.bounds
         if asked is not None:
@@ -298,7 +298,7 @@ class _Place:
             )
         return [(end, end + shape[0]), *((0, n) for n in shape[1:])]
 
-    def _move(self, opened: LogicalArray, taken: _Taken, name: str) -> None:
+    def _move(self, opened: LogicalArray, taken: _Adopted, name: str) -> None:
         stored, here = taken.stored, opened.group.store
         if stored is None or not (isinstance(stored.store, LocalStore) and isinstance(here, LocalStore)):
             raise AdoptionError("only a directory can be moved, on the same disk: how='copy' copies")
@@ -313,7 +313,7 @@ class _Place:
         self.moved.append((source, target))
 
 
-def _write_member(opened: LogicalArray, taken: _Taken, name: str) -> None:
+def _write_member(opened: LogicalArray, taken: _Adopted, name: str) -> None:
     """A new member with the chunks of the source: references, or copies of what is stored."""
     place = opened.group.store_path / name
     document = json.dumps(taken.document).encode()
@@ -329,7 +329,7 @@ def _write_member(opened: LogicalArray, taken: _Taken, name: str) -> None:
     copy_chunks(taken.stored, member, [Move(index, index) for index in known])
 
 
-def _refer(store: Any, path: str, taken: _Taken) -> None:
+def _refer(store: Any, path: str, taken: _Adopted) -> None:
     if not isinstance(store, icechunk.IcechunkStore):
         raise ReadOnlyError("only a repository can refer to chunks elsewhere: how='copy' copies them")
     stored = np.asarray(taken.lengths) > 0
