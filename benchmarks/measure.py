@@ -18,17 +18,23 @@ class Cost(NamedTuple):
 
 
 def best_costs(
-    jobs: Mapping[str, Callable[[], object]], *, rounds: int = ROUNDS, most_rounds: int = MOST_ROUNDS
+    jobs: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int = ROUNDS,
+    most_rounds: int = MOST_ROUNDS,
+    before: Callable[[], object] = lambda: None,
 ) -> dict[str, Cost]:
     """Least seconds of each job, the jobs taking turns, until so many rounds bring no gain above 2 %.
 
-    Jobs that take many seconds get fewer rounds (`most_rounds`), close calls get more (`rounds`).
+    Jobs that take many seconds get fewer rounds (`most_rounds`), close calls get more (`rounds`). What is
+    done before each job, every time, does not count.
     """
     best = dict.fromkeys(jobs, Cost(float("inf"), float("inf")))
     quiet = done = 0
     while quiet < rounds and done < most_rounds:
         gained = False
         for name, job in jobs.items():
+            before()
             start, worked = time.perf_counter(), time.process_time()
             job()
             took = Cost(time.perf_counter() - start, time.process_time() - worked)
@@ -52,3 +58,14 @@ def table(title: str, rows: list[tuple[str, ...]], header: tuple[str, ...]) -> s
     lines = [f"### {title}", "", "| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def against(costs: Mapping[str, Cost], ours: str, rivals: tuple[str, ...]) -> list[str]:
+    """The cells of a row: our time, and how many times as long the rivals take, also by processor time."""
+    own = costs[ours]
+    cells = [f"{own.clock * 1e3:.1f} ms"]
+    for name in rivals:
+        cost = costs.get(name)
+        ratio = "" if cost is None else f"{cost.clock / own.clock:.2f} ({cost.processor / own.processor:.2f})"
+        cells.append(ratio)
+    return cells
