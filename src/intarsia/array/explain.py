@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from intarsia.array.batches import by_fetcher, cut, threads_for
+from intarsia.array.chunk_batches import by_fetcher, cut, threads_for
 from intarsia.array.fetch import Cost
 from intarsia.array.layers import LayerChoice, LayerPrice, layer_prices
 from intarsia.array.member import short_codecs
@@ -17,7 +17,7 @@ from intarsia.listing import table_html, table_text, terminal_width
 from intarsia.words import EXPLAIN_COLUMNS, bounds_text, count_text, markup, size_text
 
 if TYPE_CHECKING:
-    from intarsia.array.batches import Batch
+    from intarsia.array.chunk_batches import Batch
     from intarsia.array.layout import Ground
     from intarsia.array.logical import LogicalArray
     from intarsia.array.plan import Part

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import icechunk
 import numpy as np
 
-from intarsia.array.batches import Queue, by_fetcher, threads_for
+from intarsia.array.chunk_batches import Queue, by_fetcher, threads_for
 from intarsia.array.config import LogicalConfig
 from intarsia.array.decode import Scratch
 from intarsia.array.fetch import reason
@@ -27,7 +27,7 @@ from intarsia.errors import IntarsiaError, ReadError
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
-    from intarsia.array.batches import Batch
+    from intarsia.array.chunk_batches import Batch
     from intarsia.array.chunk_cache import ChunkCache
     from intarsia.array.fetch import Pending
     from intarsia.array.layout import Ground, Layout

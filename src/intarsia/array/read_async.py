@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from intarsia.array.batches import Queue, threads_for
+from intarsia.array.chunk_batches import Queue, threads_for
 from intarsia.array.config import LogicalConfig, cores
 from intarsia.array.decode import Scratch
 from intarsia.array.layers import LayerChoice

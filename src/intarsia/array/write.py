@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from intarsia.array.batches import threads_for
 from intarsia.array.box import Box
+from intarsia.array.chunk_batches import threads_for
 from intarsia.array.config import LogicalConfig
 from intarsia.array.layers import LayerChoice
 from intarsia.array.plan import Part, plan
