@@ -2,7 +2,7 @@
 
 Four years of days on a grid of 2 degrees, float32, zstd, in a local repository that stays open: maps in layer
 0, series in layer 1. The wrong layout alone takes at least 20x as long for either. Random boxes take at most
-1.3x of what the better layout takes for each. Ratios are those of processor time, which other jobs of a machine
+1.3x of what the better layout takes for each. Ratios are those of processor time, which other jobs
 disturb less.
 """
 

@@ -178,7 +178,7 @@ DAMAGE = {
     "a view without regions": (lambda d: d["regions"].pop("view"), r"views\[0\] is used by no region"),
     "another layer": (
         lambda d: d["regions"].update(layer=[0, 0, 1, 0]),
-        "regions.layer: row 2 is in another layer",
+        "regions.layer: the replica .* in layer 1 is of what layer 0 lacks",
     ),
     "short columns": (
         lambda d: d["regions"].update(packing=[0, 1]),

@@ -319,10 +319,10 @@ def _problems_of_layers(manifest: Manifest) -> Iterator[str]:
         if (pair := table.overlap()) is not None:
             yield f"regions: row {rows[pair[0]]} and row {rows[pair[1]]} overlap"
         elif layer:
-            for i, row in enumerate(rows.tolist()):
-                if not base.covers(table.row(i).box):
-                    yield f"regions.layer: row {row} is a replica, of what layer 0 does not cover"
-                    break
+            boxes = (table.row(i).box for i in range(len(table)))
+            bad = next((box for box in boxes if not base.covers(box)), None)
+            if bad is not None:
+                yield f"regions.layer: the replica {bad.text()} in layer {layer} is of what layer 0 lacks"
 
 
 def _problems_of_numbers(name: str, numbers: Ints, entries: Any) -> Iterator[str]:
