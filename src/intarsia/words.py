@@ -142,6 +142,15 @@ def names_text(asked: str, known: Iterable[str], most: int = 20) -> str:
     return f"did you mean {folded[near[0]]!r}? There are {listed}" if near else f"there are {listed}"
 
 
+def is_misspelt(asked: str, known: Iterable[str], alike: float = 0.8) -> bool:
+    """Whether a name that nobody knows looks like a slip of one that there is, as `difflib` counts.
+
+    >>> is_misspelt("Time", ["time", "x"]), is_misspelt("member", ["time", "x"])
+    (True, False)
+    """
+    return bool(get_close_matches(asked.lower(), [name.lower() for name in known], n=1, cutoff=alike))
+
+
 def one_line(text: object) -> str:
     """A text without line breaks, for the middle of a message.
 

@@ -252,7 +252,7 @@ def test_compact_a_sharded_array_and_the_members_of_a_logical_one(plain):
 def test_compact_on_a_file_system_that_nobody_knows_must_be_asked_for(plain, tmp_path, monkeypatch):
     slotted(plain)
     monkeypatch.setattr(locks, "MOUNTS", tmp_path / "no such file")
-    assert "any_filesystem=True" in failure("compact", plain, "images", code=4)
+    assert "--any-filesystem" in failure("compact", plain, "images", code=4)
     (said,) = document("compact", plain, "images", "--any-filesystem")["arrays"]
     assert said["replaced"] == 1
 

@@ -1,4 +1,5 @@
-"""Arrays of any format become logical arrays with the same values, in one commit, in a good encoding."""
+"""Arrays of any format become logical arrays with the same values, in one commit, in a good encoding; what is
+misspelt on the way, or something else, is said so."""
 
 import numpy as np
 import pytest
@@ -107,3 +108,34 @@ def test_any_shape(shape, data):
     array = intarsia.convert(z, memory(), "a", codecs=["zstd"])
     np.testing.assert_array_equal(array[...], values)
     assert array.chunks == chunks
+
+
+def test_a_misspelt_dimension_or_variable_is_named_with_the_nearest(tmp_path):
+    for day in range(2):
+        data = xr.Dataset({"sst": (("time", "x"), np.full((1, 4), day, "f4"))}, {"time": [day]})
+        data.to_netcdf(tmp_path / f"{day}.nc", engine="h5netcdf")
+    for options, words in (
+        ({"concat_dim": "Time"}, r"no dimension 'Time': did you mean 'time'\? There are"),
+        ({"concat_dim": "time", "variables": ["stt"]}, r"no variable 'stt': did you mean 'sst'\?"),
+    ):
+        with pytest.raises(intarsia.errors.IngestError, match=words):
+            intarsia.ingest(f"{tmp_path}/*.nc", repository(), **options)
+
+
+def test_a_plain_array_alone_is_ingested_and_told_from_other_things(tmp_path):
+    zarr.create_array(tmp_path / "new.zarr", data=np.arange(6).reshape(2, 3), chunks=(1, 3))
+    zarr.create_array(tmp_path / "old.zarr", data=np.arange(6), zarr_format=2)
+    report = intarsia.ingest(tmp_path / "new.zarr", repository(), concat_dim="dim_0")
+    assert intarsia.open(report.repository, "new")[...].tolist() == [[0, 1, 2], [3, 4, 5]]
+    for name in ("new.zarr", "old.zarr"):
+        with pytest.raises(intarsia.errors.NotLogicalArrayError, match=r"intarsia\.convert"):
+            intarsia.open(tmp_path / name)
+        with pytest.raises(intarsia.errors.RepositoryNotFoundError, match="is a plain Zarr store"):
+            intarsia.open_repository(tmp_path / name)
+    with pytest.raises(intarsia.errors.NotLogicalArrayError, match=r"there are /"):
+        xr.open_dataset(report.repository, engine="intarsia", group="nowhere")
+    prefix, *_ = intarsia.containers(report.repository)
+    granted = intarsia.authorize(report.repository, prefix)  # one prefix is no list of characters
+    assert prefix in granted.authorized_virtual_container_prefixes
+    with pytest.raises(intarsia.errors.ReadOnlyError, match=r"intarsia\.transaction"):
+        intarsia.open(granted, "new")[0] = 1

@@ -124,7 +124,7 @@ def containers(repo: RepositoryLike) -> tuple[str, ...]:
 
 def authorize(
     repo: RepositoryLike,
-    prefixes: Iterable[str] | None = None,
+    prefixes: Iterable[str] | str | None = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> icechunk.Repository:
@@ -141,6 +141,7 @@ def authorize(
     """
     opened = open_repository(repo)
     known = set(containers(opened))
+    prefixes = [prefixes] if isinstance(prefixes, str) else prefixes
     chosen = known if prefixes is None else {p if p.endswith("/") else p + "/" for p in prefixes}
     if chosen - known:
         raise IngestError(

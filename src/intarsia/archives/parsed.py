@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from intarsia.errors import IngestError
+from intarsia.words import is_misspelt, names_text
 
 if TYPE_CHECKING:
     from intarsia.archives.locations import Identity
@@ -307,6 +308,11 @@ def roles(described: Mapping[str, Description], want: Want) -> tuple[dict[str, R
     What runs along all dimensions is data, unless it is a coordinate or something that CF attributes name.
     """
     new_dims, want = lacking(described, want), want.in_file(described)
+    asked = want.variables or ()
+    if not any(name in described for name in asked):
+        for name in asked:
+            if is_misspelt(name, described, alike=0.6):
+                raise IngestError(f"it has no variable {name!r}: {names_text(name, described)}")
     there = [dim for dim in want.dims if dim not in new_dims]
     loaded = {name for name, variable in described.items() if variable.dims == (name,)}
     loaded |= _mentioned(described.values()) | {*want.dims, *want.load}

@@ -28,6 +28,7 @@ from intarsia.archives.zarr_alone import ZarrArrayParser
 from intarsia.archives.zarr_v2 import ZarrV2Parser
 from intarsia.errors import IngestError, MissingExtraError
 from intarsia.extras import extra
+from intarsia.words import is_misspelt, names_text
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 TIFF_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -241,6 +242,9 @@ def made_alike(
     _unpack_narrow(result)
     for dim in reversed(dims):
         if dim in result.new_dims:
+            known = [each for variable in result.variables.values() for each in variable.dims]
+            if dim not in given and spare is None and dim not in result.variables and is_misspelt(dim, known):
+                return Failure(result.url, f"it has no dimension {dim!r}: {names_text(dim, known)}")
             for variable in result.variables.values():
                 if variable.role == "data":
                     _with_new_axis(variable, dim)

@@ -96,12 +96,25 @@ def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
     except (FileNotFoundError, ValueError) as error:
         if mode == "r+" and "read-only" in str(error):
             raise ReadOnlyError(f"the store of {path!r} can only be read: {one_line(error)}") from error
-        plain = isinstance(error, ContainsArrayError)
-        hint = "\n  A plain Zarr array is read with intarsia.reader(store, path)" if plain else ""
+        hint = ""
+        if isinstance(error, ContainsArrayError) or _is_older(store, path):
+            hint = (
+                "\n  A plain Zarr array is read with intarsia.reader(store, path); "
+                "intarsia.convert makes a logical array of it"
+            )
         raise NotLogicalArrayError(
             f"there is no logical array at {path!r}: {one_line(error)}{hint}"
         ) from error
     return LogicalArray(LogicalGroup.load(group))
+
+
+def _is_older(store: Any, path: str) -> bool:
+    """Whether there is something of Zarr v2."""
+    try:
+        node: Any = zarr.open(safe_store(store), path=path or None, mode="r")
+    except (FileNotFoundError, ValueError, TypeError):
+        return False
+    return bool(node.metadata.zarr_format == 2)
 
 
 type Readers = dict[str, Reader | LogicalArray]

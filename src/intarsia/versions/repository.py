@@ -83,6 +83,11 @@ def open_repository(
         "config": config,
         "authorize_virtual_chunk_access": authorize_virtual_chunk_access,
     }
+    if not create and place.path is not None and is_plain_zarr(place.path):
+        raise RepositoryNotFoundError(
+            f"{place.text} is a plain Zarr store, not an Icechunk repository.\n"
+            "  Arrays in it are opened with intarsia.open(path, name) or intarsia.reader(path, name)"
+        )
     with explained(place.text):
         if place.path is None:
             opener = icechunk.Repository.open_or_create if create else icechunk.Repository.open
@@ -138,6 +143,15 @@ def is_repository(path: str | os.PathLike[str]) -> bool:
     folder = Path(path)
     known = (folder / "repo").is_file() or (folder / "refs").is_dir()
     return known and (folder / "snapshots").is_dir()
+
+
+def is_plain_zarr(path: str | os.PathLike[str]) -> bool:
+    """Whether a local directory is a store of plain Zarr, of format 3 or 2.
+
+    >>> is_plain_zarr("somewhere/else")
+    False
+    """
+    return any((Path(path) / name).is_file() for name in ("zarr.json", ".zgroup", ".zarray"))
 
 
 def is_url(text: str) -> bool:

@@ -26,6 +26,7 @@ from intarsia.nullable.nulls import NullsChoice
 from intarsia.parallel import check_travels, snapshot_of
 from intarsia.versions.repository import is_repository
 from intarsia.versions.version import Version, resolve
+from intarsia.words import names_text, one_line, place_text
 
 
 class IntarsiaBackendEntrypoint(BackendEntrypoint):
@@ -124,9 +125,24 @@ def _group(source: Any, path: str | None, version: Version) -> zarr.Group:
     try:
         return open_group(store, (path or "").strip("/"), "r", formats=(3, 2))
     except (FileNotFoundError, ContainsArrayError) as error:
-        raise NotLogicalArrayError(
-            f"there is no Zarr group at {path or '/'!r} of {store}: {error}"
-        ) from error
+        what = f"there is no Zarr group at {path or '/'!r} of {place_text(store)}"
+        raise NotLogicalArrayError(f"{what}: {_groups_text(store, path, error)}") from error
+
+
+def _groups_text(store: Any, path: str | None, error: Exception) -> str:
+    """Which groups there are instead; what zarr says where not even a root is there."""
+    if isinstance(error, ContainsArrayError):
+        return "it is an array. intarsia.reader reads it, and intarsia.convert makes a logical array of it"
+    try:
+        root = open_group(store, "", "r", formats=(3, 2))
+    except (FileNotFoundError, ValueError):
+        return one_line(error)
+    known = [
+        each.path
+        for each in groups_below(root)
+        if each.path and not is_logical(each) and each.basename != LEDGER
+    ]
+    return names_text((path or "").strip("/"), ["/", *known])
 
 
 def _dataset(
