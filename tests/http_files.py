@@ -7,15 +7,21 @@ import threading
 
 
 class Ranges(http.server.BaseHTTPRequestHandler):
-    """Gives files out, whole or in part; `whole_only` is a server that knows no ranges."""
+    """Gives files out, whole or in part, to whoever says the right `Authorization`, if there is one.
+
+    `whole_only` is a server that knows no ranges.
+    """
 
     protocol_version = "HTTP/1.1"
 
-    def __init__(self, root, whole_only, *arguments):
-        self.root, self.whole_only = root, whole_only
+    def __init__(self, root, whole_only, authorization, *arguments):
+        self.root, self.whole_only, self.authorization = root, whole_only, authorization
         super().__init__(*arguments)
 
     def do_GET(self):
+        if self.authorization is not None and self.headers.get("Authorization") != self.authorization:
+            self.send_error(401)
+            return
         file = self.root / self.path.split("?")[0].lstrip("/")
         if not file.is_file():
             self.send_error(404)
@@ -43,9 +49,9 @@ class Ranges(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def serving(directory, *, whole_only=False):
+def serving(directory, *, whole_only=False, authorization=None):
     """The URL of the directory, as long as the block runs."""
-    handler = functools.partial(Ranges, directory, whole_only)
+    handler = functools.partial(Ranges, directory, whole_only, authorization)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

@@ -1,6 +1,10 @@
 """S3 servers for tests, from PyPI packages: on free loopback ports, stopped afterwards."""
 
+import base64
 import contextlib
+import email.utils
+import hashlib
+import hmac
 import json
 import os
 import shutil
@@ -8,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,3 +188,54 @@ def seaweedfs(directory):
         part, _, kind = name.partition(".")
         command.append(f"-{part}.port{'.' + kind if kind else ''}={port}")
     return _running("seaweedfs", command, ports["s3"], directory)
+
+
+AZURE_ACCOUNT = "devstoreaccount1"
+AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+"""Those that every Azurite has; they open nothing else."""
+
+
+def azurite_program():
+    """Azurite, if it is installed: on the path, or by `npm install --prefix .venv azurite`."""
+    beside = Path(sys.prefix) / "node_modules/.bin/azurite-blob"
+    return shutil.which("azurite-blob") or (str(beside) if beside.exists() else None)
+
+
+@contextlib.contextmanager
+def azurite(directory):
+    """Options of an Azure Blob Storage of our own, which has the container `tests`."""
+    (port,) = free_ports(1)
+    command = [
+        azurite_program(), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(directory),
+        "--silent", "--skipApiVersionCheck", "--disableTelemetry",
+    ]  # fmt: skip
+    process = subprocess.Popen([sys.executable, "-P", "-c", WITH_ITS_OWNER, *command], stdin=subprocess.PIPE)
+    endpoint = f"http://127.0.0.1:{port}/{AZURE_ACCOUNT}"
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not _container_made(endpoint):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError("azurite did not answer")
+            time.sleep(POLL_SECONDS)
+        yield {"account": AZURE_ACCOUNT, "access_key": AZURE_KEY, "endpoint_url": endpoint}
+    finally:
+        process.stdin.close()
+        process.wait()
+
+
+def _container_made(endpoint):
+    """Ask for the container, signed as Azure wants it; whether the server answered."""
+    now = email.utils.formatdate(usegmt=True)
+    headers = {"x-ms-date": now, "x-ms-version": "2021-08-06"}
+    told = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    path = f"/{AZURE_ACCOUNT}/{AZURE_ACCOUNT}/{BUCKET}\nrestype:container"
+    said = "PUT" + "\n" * 12 + told + path
+    digest = hmac.new(base64.b64decode(AZURE_KEY), said.encode(), hashlib.sha256).digest()
+    headers |= {"Authorization": f"SharedKey {AZURE_ACCOUNT}:{base64.b64encode(digest).decode()}"}
+    headers["Content-Length"] = "0"
+    url = f"{endpoint}/{BUCKET}?restype=container"
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, method="PUT", headers=headers)):
+            return True
+    except OSError:
+        return False

@@ -1,5 +1,5 @@
 from . import codecs, errors, nullable, shards, types
-from .archives import authorize, containers, ingest, lint, sources
+from .archives import authorize, containers, ingest, lint, relocate, sources, to_kerchunk
 from .array import LogicalArray, Reader, Region, create
 from .array.explain import explain
 from .array.orientation import View
@@ -85,6 +85,7 @@ __all__ = [
     "reader",
     "recode",
     "region_map",
+    "relocate",
     "restore",
     "retry",
     "rewrite",
@@ -97,6 +98,7 @@ __all__ = [
     "split",
     "store_dask",
     "tensorstore_spec",
+    "to_kerchunk",
     "transaction",
     "types",
     "vacuum",

@@ -15,6 +15,7 @@ Each class is also the built-in exception that a caller would expect, so
     ├── MemberError (ValueError)
     ├── MissingMemberError (KeyError)
     ├── ReadError (RuntimeError)
+    │   └── NotAuthorizedError (PermissionError)
     ├── AlignmentError (ValueError)
     ├── OverlapError (ValueError)
     ├── BoundsError (IndexError)
@@ -45,14 +46,16 @@ Each class is also the built-in exception that a caller would expect, so
     └── IngestError (ValueError)
 """
 
+from typing import Any
+
 __all__ = [
     "AdoptionError", "AlignmentError", "BoundsError", "ChunkDecodeError", "ChunkEncodeError",
     "ChunkIndexUnknownError", "CodecConfigurationError", "ConcurrentUpdateError", "CrossRegionWriteError",
     "CutOffError", "DataTypeError", "ForkError", "ForkedProcessError", "IngestError", "IntarsiaError",
     "LockTimeoutError", "ManifestError", "ManifestVersionError", "MemberError", "MissingExtraError",
-    "MissingMemberError", "NoRegionError", "NoSlotBoundError", "NotLogicalArrayError", "NullsPresentError",
-    "OverlapError", "OverwriteError", "PackingError", "PolicyError", "ReadError", "ReadOnlyError",
-    "RepositoryError",
+    "MissingMemberError", "NoRegionError", "NoSlotBoundError", "NotAuthorizedError", "NotLogicalArrayError",
+    "NullsPresentError", "OverlapError", "OverwriteError", "PackingError", "PolicyError", "ReadError",
+    "ReadOnlyError", "RepositoryError",
     "RepositoryNotFoundError", "ShapeError", "SlotsGoneError", "SlotsUnsupportedError",
     "UnreachableMembersError", "UnsharedStorageError", "VersionNotFoundError", "WritableSessionError",
 ]  # fmt: skip
@@ -202,6 +205,23 @@ class ReadError(IntarsiaError, RuntimeError):
     >>> issubclass(ReadError, RuntimeError)
     True
     """
+
+
+class NotAuthorizedError(ReadError, PermissionError):
+    """A repository refers to files that nobody allowed it to read.
+
+    >>> error = NotAuthorizedError("…", "s3://archive/2002/")
+    >>> error.prefix, isinstance(error, ReadError), isinstance(error, PermissionError)
+    ('s3://archive/2002/', True, True)
+    """
+
+    def __init__(self, message: str, prefix: str = "") -> None:
+        super().__init__(message)
+        self.prefix = prefix
+        """The URL prefix that has to be allowed."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.prefix)
 
 
 class AlignmentError(IntarsiaError, ValueError):

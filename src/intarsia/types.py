@@ -4,6 +4,8 @@ from intarsia.archives import (
     Drift,
     FileReport,
     IngestReport,
+    KerchunkFile,
+    Relocation,
     Run,
     Runs,
     SourceChunk,
@@ -28,7 +30,8 @@ from intarsia.versions.transaction import Transaction
 
 __all__ = [
     "Advice", "ArrayChange", "Backoff", "Change", "Collected", "Compaction", "Drift", "Explanation",
-    "FileReport", "HistoryEntry", "IngestReport", "LogicalConfig", "Manifest", "PartExplanation", "Problem",
-    "Progress", "RegionChange", "Rewritten", "Run", "Runs", "ShardProblem", "Share", "SlotStats",
-    "SourceChunk", "SourceFile", "SourceFiles", "SourcePart", "Transaction",
+    "FileReport", "HistoryEntry", "IngestReport", "KerchunkFile", "LogicalConfig", "Manifest",
+    "PartExplanation", "Problem", "Progress", "RegionChange", "Relocation", "Rewritten", "Run", "Runs",
+    "ShardProblem", "Share", "SlotStats", "SourceChunk", "SourceFile", "SourceFiles", "SourcePart",
+    "Transaction",
 ]  # fmt: skip

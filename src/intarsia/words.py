@@ -175,6 +175,24 @@ def place_text(store_path: Any) -> str:
     return str(store_path)
 
 
+def common_prefix(prefixes: Iterable[str]) -> str | None:
+    """The directory above all of these URL prefixes; None if that would be a whole disk or host.
+
+    >>> common_prefix(["file:///data/2002/", "file:///data/2003/"])
+    'file:///data/'
+    >>> common_prefix(["s3://a/", "s3://b/"]) is None
+    True
+    """
+    shared: list[str] = []
+    for parts in zip(*(prefix.split("/") for prefix in prefixes), strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared.append(parts[0])
+    scheme, _, *names = [*shared, "", ""]
+    bucket = shared[2:3] if scheme not in ("file:", "http:", "https:") else []
+    return "/".join(shared).rstrip("/") + "/" if any([*bucket, *names[1:]]) else None
+
+
 STORAGE_HINTS = (
     (
         ("invalid snapshot timestamp ordering", "update timestamp is invalid"),

@@ -15,8 +15,9 @@ import pytest
 
 import intarsia
 from intarsia.archives import locations
-from intarsia.archives.locations import Identity, Sources, source_options, url_of
+from intarsia.archives.locations import Identity, Sources, url_of
 from intarsia.errors import IngestError, ReadError
+from intarsia.versions.storage_options import for_obstore, source_options
 from tests.archives.files import netcdf
 
 
@@ -240,13 +241,13 @@ def test_options_of_sources_are_those_of_repositories_and_others_are_refused():
         "access_key_id": "a", "secret_access_key": "b", "region": "eu-west-1", "requester_pays": True,
         "allow_http": True, "force_path_style": True, "headers": {"x": "y"},
     }  # fmt: skip
-    assert source_options(asked) == {
+    assert for_obstore(source_options(asked), "s3") == {
         "access_key_id": "a", "secret_access_key": "b", "region": "eu-west-1", "request_payer": True,
         "virtual_hosted_style_request": False,
         "client_options": {"allow_http": True, "default_headers": {"x": "y"}},
     }  # fmt: skip
     assert Sources(asked).resolve("s3://bucket/a.nc")[1] == "a.nc"
-    with pytest.raises(IngestError, match=r"no option 'key'.*access_key_id"):
+    with pytest.raises(IngestError, match=r"no option 'key'; did you mean 'access_key_id'"):
         Sources({"key": "k"})
     with pytest.raises(IngestError, match="cannot be opened with the options given"):
         Sources({"region": 3}).resolve("s3://bucket/a.nc")

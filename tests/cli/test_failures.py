@@ -32,6 +32,7 @@ CHANGE = {
     "rewrite": ("temperature",),
     "compact": ("temperature",),
     "restore": ("temperature", "main"),
+    "relocate": ("/old=/new",),
     "vacuum": (),
     "replicate": ("temperature", "--chunks", "50,3,4"),
     "maintain": ("temperature",),
@@ -56,7 +57,7 @@ def here(tmp_path, monkeypatch):
 
 def test_every_verb_is_tested_here():
     listed = set(NAMES)
-    assert listed - set(EVERY) == {"convert", "create", "demo", "ingest", "lint"}
+    assert listed - set(EVERY) == {"cache", "convert", "create", "demo", "ingest", "lint"}
 
 
 @pytest.mark.parametrize("verb", EVERY)

@@ -113,7 +113,7 @@ def test_a_directory_with_other_things_in_it_is_left_alone(tmp_path):
 def test_unknown_schemes_and_options_are_named():
     with pytest.raises(ValueError, match=r"paths or at file://.*s3://"):
         intarsia.open_repository("ftp://host/r")
-    with pytest.raises(TypeError, match=r"no option 'regoin'; its options: access_key_id"):
+    with pytest.raises(TypeError, match=r"no option 'regoin'; did you mean 'region'"):
         intarsia.open_repository("s3://bucket/prefix", regoin="x")
     with pytest.raises(TypeError, match="no option 'region'; its options: none"):
         intarsia.open_repository("somewhere", region="x")

@@ -5,9 +5,11 @@ from intarsia.archives.drifts import Drift
 from intarsia.archives.given import from_attribute, from_name, from_variable
 from intarsia.archives.ingest_report import FileReport, IngestReport, Run, Runs
 from intarsia.archives.ingestion import ingest
+from intarsia.archives.kerchunk_references import KerchunkFile, to_kerchunk
 from intarsia.archives.linting import lint
 from intarsia.archives.metadata import FileMetadata, VariableMetadata
 from intarsia.archives.provenance import SourceChunk, SourceFile, SourceFiles, SourcePart, sources
+from intarsia.archives.relocation import Relocation, relocate
 from intarsia.archives.removal import remove
 
 __all__ = [
@@ -15,6 +17,8 @@ __all__ = [
     "FileMetadata",
     "FileReport",
     "IngestReport",
+    "KerchunkFile",
+    "Relocation",
     "Run",
     "Runs",
     "SourceChunk",
@@ -29,6 +33,8 @@ __all__ = [
     "from_variable",
     "ingest",
     "lint",
+    "relocate",
     "remove",
     "sources",
+    "to_kerchunk",
 ]

@@ -10,8 +10,7 @@ from urllib.parse import quote, unquote
 
 import icechunk
 
-from intarsia.archives.locations import FILE, scheme_of, source_options
-from intarsia.errors import IngestError
+from intarsia.versions.access import Allowed, allowed, containers_of, current, with_access
 from intarsia.versions.repository import RepositoryLike, open_repository
 
 MOST_CONTAINERS = 16
@@ -65,53 +64,6 @@ def prefixes(urls: Iterable[str], known: Iterable[str] = ()) -> set[str]:
     return needed
 
 
-def _container(prefix: str, options: Mapping[str, Any]) -> icechunk.VirtualChunkContainer:
-    scheme = scheme_of(prefix)
-    allow_http = bool((options.get("client_options") or {}).get("allow_http"))
-    store: Any
-    if scheme == "file":
-        store = icechunk.local_filesystem_store(unquote(prefix.removeprefix(FILE)))
-    elif scheme == "s3":
-        endpoint = options.get("endpoint")
-        store = icechunk.s3_store(
-            region=options.get("region"),
-            endpoint_url=endpoint,
-            allow_http=allow_http,
-            anonymous=bool(options.get("skip_signature")),
-            s3_compatible=endpoint is not None,
-            force_path_style=endpoint is not None and not options.get("virtual_hosted_style_request"),
-        )
-    elif scheme == "gs":
-        store = icechunk.gcs_store()
-    else:
-        store = icechunk.http_store({"allow_http": "true"} if allow_http or scheme == "http" else None)
-    return icechunk.VirtualChunkContainer(prefix, store)
-
-
-def credentials(prefix: str, options: Mapping[str, Any]) -> Any:
-    """What authorises reading below a prefix; without options, whatever the environment says."""
-    scheme = scheme_of(prefix)
-    if scheme == "file":
-        return icechunk.credentials.LocalFileSystemAccess
-    if scheme in ("http", "https"):
-        return icechunk.credentials.HttpAccess
-    if scheme == "gs":
-        anonymous = bool(options.get("skip_signature"))
-        gcs: Any = icechunk.GcsCredentials
-        return icechunk.Credentials.Gcs(gcs.Anonymous() if anonymous else gcs.FromEnv())
-    if options.get("skip_signature"):
-        return icechunk.Credentials.S3(icechunk.s3_credentials(anonymous=True))
-    key = options.get("access_key_id")
-    if key is None:
-        return icechunk.Credentials.S3(icechunk.s3_credentials(from_env=True))
-    static = icechunk.s3_credentials(
-        access_key_id=key,
-        secret_access_key=options.get("secret_access_key"),
-        session_token=options.get("session_token"),
-    )
-    return icechunk.Credentials.S3(static)
-
-
 def containers(repo: RepositoryLike) -> tuple[str, ...]:
     """URL prefixes that the arrays of a repository may refer to.
 
@@ -119,12 +71,12 @@ def containers(repo: RepositoryLike) -> tuple[str, ...]:
     >>> containers(icechunk.Repository.create(icechunk.in_memory_storage()))
     ()
     """
-    return tuple(sorted(open_repository(repo).config.virtual_chunk_containers or {}))
+    return tuple(sorted(containers_of(open_repository(repo))))
 
 
 def authorize(
     repo: RepositoryLike,
-    prefixes: Iterable[str] | str | None = None,
+    prefixes: Allowed = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> icechunk.Repository:
@@ -132,25 +84,17 @@ def authorize(
 
     A repository names the places of its sources, but whoever opens it decides whether it may read them: a
     repository from a stranger could otherwise read your files. Without prefixes it may read all of them.
-    `storage_options` holds the keys of a bucket, as for `ingest`; without them the environment's are used.
+    `storage_options` holds keys, tokens and endpoints of the sources, as for `ingest`; without them the
+    environment's are used. Sources in several places with options of their own are named in a mapping,
+    `{"s3://public/": {"anonymous": True}}`. `open_repository`, `open`, `reader` and xarray take the same as
+    `authorize=`.
 
     >>> import icechunk
     >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
     >>> authorize(repo).authorized_virtual_container_prefixes
     set()
     """
-    opened = open_repository(repo)
-    known = set(containers(opened))
-    prefixes = [prefixes] if isinstance(prefixes, str) else prefixes
-    chosen = known if prefixes is None else {p if p.endswith("/") else p + "/" for p in prefixes}
-    if chosen - known:
-        raise IngestError(
-            f"the repository has no virtual chunk container for {', '.join(sorted(chosen - known))}.\n"
-            f"  It has {', '.join(sorted(known)) or 'none'}"
-        )
-    granted = chosen | set(opened.authorized_virtual_container_prefixes)
-    options = source_options(storage_options)
-    return opened.reopen(authorize_virtual_chunk_access={p: credentials(p, options) for p in sorted(granted)})
+    return allowed(open_repository(repo), True if prefixes is None else prefixes, storage_options)
 
 
 def with_containers(
@@ -163,19 +107,28 @@ def with_containers(
     The configuration is saved only if it changed, and keeps everything else; `more` may change more of it,
     and says whether it did.
     """
-    listed = list(referenced)
-    known = set(containers(repo))
-    fresh = prefixes(listed, known)
-    granted = set(repo.authorized_virtual_container_prefixes)
-    used = fresh | {k for k in known if any(url.startswith(k) for url in (*listed, *named))}
-    config = repo.config
-    changed = more(config) or bool(fresh)
-    if not changed and used <= granted:
+    repo, files, sources = current(repo), list(referenced), list(named)
+    known = set(containers_of(repo))
+    fresh = prefixes(inside(files, sources), known)
+    used = fresh | {k for k in known if any(url.startswith(k) for url in (*files, *sources))}
+    changed = more(repo.config)
+    if not (changed or fresh) and used <= set(repo.authorized_virtual_container_prefixes):
         return repo, tuple(sorted(used))
-    for prefix in sorted(fresh):
-        config.set_virtual_chunk_container(_container(prefix, options))
-    access = {prefix: credentials(prefix, options) for prefix in sorted(used | granted)}
-    opened = repo.reopen(config=config, authorize_virtual_chunk_access=access)
-    if changed:
-        opened.save_config()
-    return opened, tuple(sorted(used))
+    return with_access(repo, fresh, used, options, more if changed else None), tuple(sorted(used))
+
+
+def inside(files: Iterable[str], sources: Iterable[str]) -> set[str]:
+    """The files, but of a source that is a directory, such as a Zarr store, one that stands for all in it.
+
+    >>> sorted(inside(["file:///a.zarr/v/c/0/0", "file:///a.zarr/v/c/0/1", "file:///b.nc"],
+    ...               ["file:///a.zarr", "file:///b.nc"]))
+    ['file:///a.zarr/', 'file:///b.nc']
+    """
+    stores = {source.rstrip("/") for source in sources}
+    found = set()
+    for file in files:
+        above = file
+        while "/" in above.split("://", 1)[-1] and above not in stores:
+            above = above.rsplit("/", 1)[0]
+        found.add(f"{above}/" if above in stores and above != file else file)
+    return found

@@ -4,6 +4,7 @@ import io
 import math
 import os
 import re
+import stat
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +17,13 @@ from urllib.parse import quote, unquote, urlsplit
 
 from intarsia.errors import IngestError
 from intarsia.extras import extra
+from intarsia.versions.access import FILE, scheme_of
+from intarsia.versions.storage_options import for_obstore, source_options
 
 type State = Literal["present", "changed", "gone", "unreachable"]
 """What has become of a source since it was ingested."""
 
-SCHEMES = ("file", "s3", "gs", "http", "https")
+SCHEMES = ("file", "s3", "gs", "az", "http", "https")
 """What virtual references may point to: the stores that Icechunk reads chunks from."""
 
 WHOLE_BYTES = 4 << 20
@@ -39,59 +42,6 @@ LISTED_BESIDE, LISTED_PAGES = 4, 10_000
 """A listing is given up that has so many times as many objects as were asked for, and some pages more."""
 
 WILDCARDS = re.compile(r"[*?\[]")
-FILE = "file://"
-
-
-OPTIONS = (
-    "access_key_id", "allow_http", "anonymous", "endpoint_url", "force_path_style", "headers", "region",
-    "requester_pays", "secret_access_key", "session_token",
-)  # fmt: skip
-"""What sources take: the options of a repository on S3, by the same names."""
-
-OBSTORE_OPTIONS = (
-    "client_options", "endpoint", "request_payer", "retry_config", "skip_signature",
-    "virtual_hosted_style_request",
-)  # fmt: skip
-"""The reader's own names for these, which are taken as well; also with the prefix aws_."""
-
-
-def source_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Options as people write them, in the words of the library that reads the sources.
-
-    >>> source_options({"anonymous": True, "endpoint_url": "http://127.0.0.1:9000"})
-    {'skip_signature': True, 'endpoint': 'http://127.0.0.1:9000', 'client_options': {'allow_http': True}}
-    """
-    options: dict[str, Any] = {}
-    client: dict[str, Any] = {}
-    for key, value in (given or {}).items():
-        name = key.removeprefix("aws_")
-        match name:
-            case "anonymous":
-                options["skip_signature"] = value
-            case "endpoint_url" | "endpoint":
-                options["endpoint"] = value
-                if str(value).startswith("http://"):
-                    client.setdefault("allow_http", True)
-            case "allow_http":
-                client["allow_http"] = value
-            case "headers":
-                client["default_headers"] = dict(value)
-            case "force_path_style":
-                options["virtual_hosted_style_request"] = not value
-            case "requester_pays":
-                options["request_payer"] = value
-            case "client_options":
-                client |= value
-            case _ if name in OPTIONS or name in OBSTORE_OPTIONS:
-                options[name] = value
-            case _:
-                raise IngestError(f"sources take no option {key!r}; their options: {', '.join(OPTIONS)}")
-    return options | ({"client_options": client} if client else {})
-
-
-def scheme_of(url: str) -> str:
-    """The scheme of a URL."""
-    return url.split("://", 1)[0]
 
 
 def url_of(name: str | os.PathLike[str]) -> str:
@@ -107,7 +57,7 @@ def url_of(name: str | os.PathLike[str]) -> str:
     if scheme not in SCHEMES:
         raise IngestError(
             f"{text}: sources of the scheme {scheme!r} cannot be referenced.\n"
-            f"  ExpectedVariable are {', '.join(SCHEMES)}, and paths of local files"
+            f"  Sources are at {', '.join(s + '://' for s in SCHEMES)}, and paths of local files"
         )
     return text
 
@@ -213,11 +163,8 @@ class Sources:
         return self._stores[root], unquote(parts.path).lstrip("/")
 
     def _remote_store(self, stores: Any, root: str) -> Any:
-        options = self.options
-        if root.startswith("http://"):  # whoever names a URL of this kind knows that nothing is encrypted
-            options = options | {"client_options": {"allow_http": True} | options.get("client_options", {})}
         try:
-            return stores.from_url(root, **options)
+            return stores.from_url(root, **for_obstore(self.options, scheme_of(root)))
         except BaseException as error:  # an option of the wrong type is a panic in Rust: no Exception
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
@@ -238,16 +185,71 @@ class Sources:
     def _matching(self, pattern: str) -> list[str]:
         if "://" not in pattern:
             return [url_of(path) for path in sorted(glob(pattern, recursive=True))]
+        return list(self._objects(pattern))
+
+    def _objects(self, pattern: str) -> dict[str, str]:
+        """URLs of objects that match a pattern, in order, with a mark of the content of each."""
         url_of(pattern)
         scheme, _, rest = pattern.partition("://")
         host, _, inside = rest.partition("/")
         root = f"{scheme}://{host}"
         store, _ = self.resolve(root)
         try:
-            paths = sorted(extra("obspec_utils.glob", "virtual").glob(store, inside))
+            found = list(extra("obspec_utils.glob", "virtual").glob_objects(store, inside))
         except (OSError, extra("obstore.exceptions", "virtual").BaseError) as error:
             raise IngestError(f"{root} cannot be listed: {error}") from error
-        return [f"{root}/{quote(path)}" for path in paths]
+        found.sort(key=lambda meta: str(meta["path"]))
+        urls = [f"{root}/{quote(meta['path'])}" for meta in found]
+        return {url: self._identity_in(url, meta).text for url, meta in zip(urls, found, strict=True)}
+
+    def marked(self, files: Iterable[str]) -> dict[str, str]:
+        """Everything that was named, in order, with a mark of its content; in as few requests as possible.
+
+        Local files by their paths, others by their URLs. Of files that are gone there is no mark, and of many
+        in one place of a bucket the marks come with a list of it.
+        """
+        marks: dict[str, str] = {}
+        alone: list[str] = []
+        for name in files:
+            is_glob = WILDCARDS.search(name) and not ("://" not in name and os.path.exists(name))
+            if "://" in name:
+                marks |= self._objects(name) if is_glob else {name: ""}
+                alone += [] if is_glob else [name]
+                continue
+            for path in sorted(glob(name, recursive=True)) if is_glob else [name]:
+                mark = self._local_mark(path)
+                if mark is not None:
+                    marks[path] = mark
+        marks |= self._marks_of(alone)
+        return {name: mark for name, mark in marks.items() if mark}
+
+    def _local_mark(self, path: str) -> str | None:
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            return None
+        if stat.S_ISDIR(status.st_mode):
+            return self.identity(url_of(path)).text
+        return f"{status.st_size} {status.st_mtime_ns}"
+
+    def _marks_of(self, urls: list[str]) -> dict[str, str]:
+        """Marks of single objects; of those that lie together, with a list of the place."""
+        marks = self._listed(urls) if urls else {}
+        left = [url for url in urls if url not in marks]
+        failures = extra("obstore.exceptions", "virtual").BaseError
+
+        def asked(url: str) -> str:
+            try:
+                return self.identity(url).text
+            except FileNotFoundError:
+                return ""
+            except failures as error:
+                raise IngestError(f"{url} cannot be reached: {error}") from error
+
+        if left:
+            with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE) as pool:
+                marks |= dict(zip(left, pool.map(asked, left), strict=True))
+        return marks
 
     def reader(self, url: str) -> Any:
         """A file-like reader of one source."""

@@ -17,7 +17,7 @@ from intarsia.archives.cf import PACKING, packing_of
 from intarsia.archives.coordinates import counts_time
 from intarsia.archives.encodings import depends_on_axes, with_axis_before
 from intarsia.archives.hdf5 import HDF5
-from intarsia.archives.locations import Sources, local_path, scheme_of
+from intarsia.archives.locations import Sources, local_path
 from intarsia.archives.metadata import as_stored, preprocessed
 from intarsia.archives.n5 import N5_ATTRIBUTES, N5Parser, is_n5
 from intarsia.archives.parsed import Failure, ParsedFile, ParsedVariable, Want, renamed
@@ -28,6 +28,7 @@ from intarsia.archives.zarr_alone import ZarrArrayParser
 from intarsia.archives.zarr_v2 import ZarrV2Parser
 from intarsia.errors import IngestError, MissingExtraError
 from intarsia.extras import extra
+from intarsia.versions.access import scheme_of
 from intarsia.words import is_misspelt, names_text
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"

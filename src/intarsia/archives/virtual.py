@@ -12,7 +12,7 @@ import zarr
 
 from intarsia._compat import manifest_table, parsed_group
 from intarsia.archives.cf import decoded_fill_attribute
-from intarsia.archives.locations import FILE, Identity, Sources
+from intarsia.archives.locations import Identity, Sources
 from intarsia.archives.netcdf3 import netcdf3_attributes
 from intarsia.archives.parsed import (
     ChunkRanges,
@@ -27,6 +27,7 @@ from intarsia.archives.parsed import (
 from intarsia.archives.texts import loaded, with_texts
 from intarsia.array.box import chunk_grid
 from intarsia.errors import IngestError
+from intarsia.versions.access import FILE
 
 # The same bytes under the name that is specified for Zarr v3, so that more readers know it. The others stay
 # as they are: zarr-python reads them without any help.

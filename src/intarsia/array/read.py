@@ -11,7 +11,7 @@ import numpy as np
 from intarsia.array.chunk_batches import Queue, by_fetcher, threads_for
 from intarsia.array.config import LogicalConfig
 from intarsia.array.decode import Scratch
-from intarsia.array.fetch import reason
+from intarsia.array.fetch import read_error
 from intarsia.array.layers import CHEAPEST, LayerChoice
 from intarsia.array.packings import Packings
 from intarsia.array.plan import plan
@@ -192,8 +192,8 @@ def _locate(ground: Ground[Any], layout: Layout, works: list[Work]) -> None:
     try:
         sized = fetcher.sizes([(work.source, work.chunks) for work in whole])
     except icechunk.IcechunkError as error:
-        why = reason(error, ground.store, ground.path, None)
-        raise ReadError(f"cannot tell where the chunks of {ground.path!r} are stored: {why}") from error
+        what = f"cannot tell where the chunks of {ground.path!r} are stored"
+        raise read_error(what, error, ground.store, ground.path, None) from error
     for work, sizes in zip(whole, sized, strict=True):
         if sizes is not None:
             work.set_sizes(sizes)
@@ -303,7 +303,7 @@ def _failure(
     index: tuple[int, ...] | None,
     error: Exception,
 ) -> ReadError:
-    why = reason(error, ground.store, source.path, source.stored_as(index))
-    failure = ReadError(f"cannot read {layout.chunk_text(row, source, index)}: {why}")
+    what = f"cannot read {layout.chunk_text(row, source, index)}"
+    failure = read_error(what, error, ground.store, source.path, source.stored_as(index))
     failure.row = row
     return failure

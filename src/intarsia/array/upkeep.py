@@ -29,13 +29,19 @@ from intarsia.array.region import Region
 from intarsia.array.request import request
 from intarsia.array.table import NONE
 from intarsia.codecs.stored_chunks import stored_indices
-from intarsia.errors import IntarsiaError, ManifestError, NotLogicalArrayError, ReadOnlyError
+from intarsia.errors import (
+    IntarsiaError,
+    ManifestError,
+    NotAuthorizedError,
+    NotLogicalArrayError,
+    ReadOnlyError,
+)
 from intarsia.nullable import NullableValues
 from intarsia.progress import Progress, part_of, silent
 from intarsia.shards.inspection import check_shards
 from intarsia.words import place_text
 
-type ProblemKind = Literal["manifest", "member", "data", "layer", "leftover"]
+type ProblemKind = Literal["manifest", "member", "data", "layer", "access", "leftover"]
 
 UNFINISHED = re.compile(r".*\.[0-9a-f]{32}\.partial\Z")
 """Files that zarr's LocalStore writes before it gives them their name."""
@@ -50,8 +56,8 @@ class Problem:
     """
 
     kind: ProblemKind
-    """What it concerns: the manifest, a member, stored data, a layer that differs from layer 0, or something
-    left over that does no harm."""
+    """What it concerns: the manifest, a member, stored data, a layer that differs from layer 0, files that the
+    repository may not read, or something left over that does no harm."""
 
     where: str
     """Path in the store, with bounds where that helps."""
@@ -154,6 +160,7 @@ def member_problems(logical: LogicalGroup) -> Iterator[Problem]:
 def _data_problems(logical: LogicalGroup, known: set[str], progress: Progress) -> Iterator[Problem]:
     """Reads every stored chunk of every region; goes on after a failure, so that all damage is listed."""
     stored: dict[str, Sequence[tuple[int, ...]]] = {}
+    refused: set[str] = set()
     regions = [Region.of(logical, i) for i in range(len(logical.manifest.backings))]
     whole, done = sum(region.nbytes for region in regions), 0
     progress(0, whole)
@@ -173,11 +180,16 @@ def _data_problems(logical: LogicalGroup, known: set[str], progress: Progress) -
                 known.add(where)
                 yield Problem("member", where, str(error).split("\n")[0])
             continue
-        for i, selection in enumerate(selections):
+        for i, selection in enumerate(selections if region.name not in refused else ()):
             part(i, len(selections))
             try:
                 asked = request(logical.manifest.shape, selection, "basic")
                 read_request(logical, asked, LogicalConfig(layer=region.layer))
+            except NotAuthorizedError as error:  # nor can what else this member refers to be read
+                if not refused:
+                    yield access_problem(error.prefix)
+                refused.add(region.name)
+                break
             except Exception as error:
                 yield Problem("data", where, str(error) or repr(error))
         part(1, 1)
@@ -230,6 +242,12 @@ def _same(one: Any, other: Any) -> np.ndarray[Any, np.dtype[np.bool]]:
         null, nulls = one.is_null(), other.is_null()
         return np.asarray((null == nulls) & (null | _same(one.values, other.values)))
     return np.asarray((one == other) | ((one != one) & (other != other)))
+
+
+def access_problem(prefix: str) -> Problem:
+    """That a repository may not read its sources: one thing to say, however many chunks that concerns."""
+    advice = f"if you trust it, open it with authorize=[{prefix!r}], on the command line --allow {prefix}"
+    return Problem("access", "/", f"nobody authorised the repository to read below {prefix}", advice)
 
 
 def _stored_parts(

@@ -21,7 +21,7 @@ import numpy as np
 from intarsia._compat import morton_order_coords
 from intarsia.array.chunk_batches import BATCHES_PER_THREAD, batches
 from intarsia.array.decode import Scratch
-from intarsia.array.fetch import FileSpan, Spans, fetcher_for, reason
+from intarsia.array.fetch import FileSpan, Spans, fetcher_for, read_error
 from intarsia.array.put import BATCHES_STORED_AT_A_TIME, Storing, as_bytes, put_here
 from intarsia.array.shards import Shards, whereabouts
 from intarsia.codecs.current_chunk import working_on
@@ -134,10 +134,8 @@ class ChunkWriter:
 
     def _cannot_read(self, index: tuple[int, ...], error: Exception) -> ReadError:
         source = self._source
-        why = reason(error, source.array.store, source.path, source.stored_as(index))
-        return ReadError(
-            f"chunk {index} of member {source.name} is written in part, and cannot be read: {why}"
-        )
+        what = f"chunk {index} of member {source.name} is written in part, and cannot be read"
+        return read_error(what, error, source.array.store, source.path, source.stored_as(index))
 
     def _encoded(self, chunk: int, target: Any, inside: Any, before: Values | None) -> Any:
         """What is stored of a chunk; None if nothing is."""

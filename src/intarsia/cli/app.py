@@ -10,6 +10,7 @@ import intarsia
 from intarsia.cli.archive import ingest, lint, sources
 from intarsia.cli.choose import advise, consolidate, optimize
 from intarsia.cli.demo import demo
+from intarsia.cli.elsewhere import cache, relocate
 from intarsia.cli.fill import append, create
 from intarsia.cli.keep import diff, log, restore, vacuum, verify
 from intarsia.cli.look import explain, info, read, regions, report
@@ -28,6 +29,7 @@ VERBS = {
         ingest,
         convert,
         adopt,
+        relocate,
         recode,
         optimize,
         rewrite,
@@ -37,7 +39,7 @@ VERBS = {
         replicate,
     ),
     "Hand over": (export, fuse, split),
-    "Keep": (lint, maintain, verify, vacuum, tag, branch),
+    "Keep": (lint, maintain, verify, vacuum, tag, branch, cache),
     "Try": (demo,),
 }
 """Under the headings of the help."""

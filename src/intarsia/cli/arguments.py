@@ -12,7 +12,7 @@ Store = Annotated[
     str,
     typer.Argument(
         metavar="STORE",
-        help="Path or URL of an Icechunk repository (s3://, http://, file://) or of a Zarr store.",
+        help="Path or URL of an Icechunk repository (s3://, gs://, az://, http://) or of a Zarr store.",
         show_default=False,
     ),
 ]
@@ -58,7 +58,8 @@ StorageOption = Annotated[
     typer.Option(
         "--storage-option",
         metavar="KEY=VALUE",
-        help="For s3://: endpoint_url, region, anonymous, …; else the AWS_… environment variables count.",
+        help="For s3://, gs://, az://, http://: endpoint_url, region, anonymous, bearer_token, …; what is "
+        "not given comes from the environment.",
         rich_help_panel=VERSION,
     ),
 ]

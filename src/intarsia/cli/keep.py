@@ -202,7 +202,8 @@ def verify(
 ) -> int:
     """Check manifest, members and every stored chunk; list all problems at once.
 
-    Ends with exit code 1 if anything is damaged, so that a script can act on it; leftovers do no harm.
+    Ends with exit code 1 if anything is damaged, so that a script can act on it; leftovers do no harm. Files
+    that the repository refers to are read below what --allow names; if that is not enough, the code is 9.
 
     Example: intarsia verify data/store temperature
     """
@@ -217,7 +218,8 @@ def verify(
         whole = sum(sizes)
         for i, path in enumerate(paths):
             part = part_of(progress, sum(sizes[:i]), sizes[i], whole)
-            problems += intarsia.verify(opened, path, data=data, deep=deep, progress=part)
+            found = intarsia.verify(opened, path, data=data, deep=deep, progress=part)
+            problems += [each for each in found if each.kind != "access" or each not in problems]
         if place.repo is not None and not array:
             problems += repository_leftovers(place.repo)
     if as_json:
@@ -237,7 +239,8 @@ def verify(
     if not as_json:
         checked = f"{count_text(len(paths), 'array')} checked" + ("" if data else ", stored chunks not read")
         say(f"{checked}: {count_text(len(problems), 'problem') if problems else 'no problem'}")
-    return Exit.PROBLEMS if any(problem.kind != "leftover" for problem in problems) else Exit.OK
+    kinds = {problem.kind for problem in problems} - {"leftover"}
+    return Exit.OK if not kinds else Exit.NOT_ALLOWED if kinds == {"access"} else Exit.PROBLEMS
 
 
 def _size(store: Any, path: str) -> int:

@@ -22,6 +22,7 @@ from intarsia.cli.verb import CommandError
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
 from intarsia.exchange.block_copies import Found, node_of, walked
 from intarsia.listing import lay_out
+from intarsia.versions.access import Allowed
 from intarsia.versions.repository import check_name
 from intarsia.versions.version import LATEST, Version, as_repository
 from intarsia.words import names_text, size_text
@@ -84,13 +85,12 @@ class NamedStore:
     def find(cls, asked: Existing) -> Self:
         """What is at a path or URL; a repository may read sources below the prefixes in `allow`."""
         version = Version(*(getattr(asked, name, None) for name in ("branch", "tag", "snapshot", "as_of")))
-        repo = cls._repository(asked.store, asked.storage_option)
-        if asked.allow:
-            if repo is None:
-                raise CommandError(
-                    f"--allow is for repositories that refer to other files; {asked.store} is plain Zarr"
-                )
-            repo = intarsia.authorize(repo, None if "all" in asked.allow else list(asked.allow))
+        wanted = True if "all" in (asked.allow or ()) else asked.allow
+        repo = cls._repository(asked.store, asked.storage_option, wanted)
+        if asked.allow and repo is None:
+            raise CommandError(
+                f"--allow is for repositories that refer to other files; {asked.store} is plain Zarr"
+            )
         return cls(asked.store, repo, version)
 
     @classmethod
@@ -106,21 +106,25 @@ class NamedStore:
         return cls(asked.store, repo, Version(asked.branch))
 
     @classmethod
-    def _repository(cls, text: str, options: Sequence[str] | None) -> icechunk.Repository | None:
+    def _repository(
+        cls, text: str, options: Sequence[str] | None, allow: Allowed = None
+    ) -> icechunk.Repository | None:
         given = parse_options(options or (), "storage option")
         if given:
-            return cls._opened(text, given)
+            return cls._opened(text, given, authorize=allow)
         if "://" not in text and not Path(text).expanduser().exists():
             raise FileNotFoundError(f"there is nothing at {text}")
-        repo = as_repository(os.path.expanduser(text) if "://" not in text else text)
+        repo = as_repository(os.path.expanduser(text) if "://" not in text else text, allow)
         if repo is None and "://" not in text:
             cls._expect_zarr(text)
         return repo
 
     @staticmethod
-    def _opened(text: str, options: dict[str, Any], *, create: bool = False) -> icechunk.Repository:
+    def _opened(
+        text: str, options: dict[str, Any], *, create: bool = False, authorize: Allowed = None
+    ) -> icechunk.Repository:
         try:
-            return intarsia.open_repository(text, create=create, **options)
+            return intarsia.open_repository(text, create=create, authorize=authorize, storage_options=options)
         except TypeError as error:  # an option that such a place does not take
             raise CommandError(str(error)) from error
 

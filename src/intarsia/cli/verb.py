@@ -58,6 +58,7 @@ class Exit(IntEnum):
     CONFLICT = 6, "somebody else changed the same thing at the same time; nothing was changed"
     MISSING_EXTRA = 7, "an optional package is not installed; the message names the command"
     STORAGE = 8, "the storage failed: server, credentials, permissions, full disk"
+    NOT_ALLOWED = 9, "the repository refers to files that nobody allowed it to read; --allow does"
     UNEXPECTED = 70, "an error that intarsia did not expect: please report it"
     INTERRUPTED = 130, "stopped by Ctrl-C; the data is as it was"
 
@@ -75,6 +76,7 @@ CODES: tuple[tuple[tuple[type[BaseException], ...], Exit], ...] = (
     ((KeyboardInterrupt,), Exit.INTERRUPTED),
     ((CommandError,), Exit.USAGE),
     ((errors.MissingExtraError,), Exit.MISSING_EXTRA),
+    ((errors.NotAuthorizedError,), Exit.NOT_ALLOWED),
     (
         (
             errors.NotLogicalArrayError,
@@ -126,6 +128,9 @@ def complain(error: BaseException, *, as_json: bool, options: Iterable[str] = ()
         if os.environ.get(TRACEBACK):
             traceback.print_exception(error, file=sys.stderr)
     notes = getattr(error, "__notes__", ())
+    if isinstance(error, errors.NotAuthorizedError):
+        allow = f"  If you trust it: --allow {error.prefix}, or --allow all for all that it names"
+        message = "\n".join([message.split("\n")[0], allow])
     message = in_options(message, options)
     notes = tuple(in_options(note, options) for note in notes)
     if as_json:

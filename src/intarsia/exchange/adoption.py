@@ -23,7 +23,7 @@ from zarr.storage import LocalStore
 from intarsia import array
 from intarsia._compat import ArrayV3Metadata, RegularChunkGridMetadata, manifest_table, sync
 from intarsia.archives.containers import with_containers
-from intarsia.archives.locations import Identity, Sources, source_options, url_of
+from intarsia.archives.locations import Identity, Sources, url_of
 from intarsia.archives.virtual import specified_codec
 from intarsia.archives.zarr_v2 import translated
 from intarsia.array import LogicalArray
@@ -37,6 +37,7 @@ from intarsia.errors import AdoptionError, AlignmentError, ReadOnlyError, ShapeE
 from intarsia.exchange.block_copies import node_of
 from intarsia.extras import extra
 from intarsia.packing import Packing
+from intarsia.versions.storage_options import source_options
 from intarsia.versions.transaction import transaction
 from intarsia.versions.version import as_repository, open, resolve
 

@@ -9,13 +9,16 @@ import ipaddress
 import logging
 import os
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import icechunk
 import zarr
 
 from intarsia.array import LogicalArray
+from intarsia.array import open as open_array
+from intarsia.array.fetch.icechunk import check_access
+from intarsia.array.hierarchy import logical_arrays
 from intarsia.codecs import CodecLike
 from intarsia.errors import IntarsiaError
 from intarsia.extras import extra
@@ -123,6 +126,7 @@ def _app(
     """The application: the page at the root, and the keys of a view."""
     server = extra("zarr_http_server", "serve")
     resolved = resolve(source.group if isinstance(source, LogicalArray) else source, version)
+    _check_access(resolved.store, path)
     store = view_store(resolved.store, path, codecs, chunks, consolidated=True)
     given = [cors_origins] if isinstance(cors_origins, str) else cors_origins
     origins = [origin.rstrip("/") for origin in given]  # as browsers spell them
@@ -143,6 +147,20 @@ def _app(
         # A site whose name is made to point to this machine would be of the same origin, for a browser.
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK_NAMES, host])
     return app
+
+
+def _check_access(place: Any, path: str) -> None:
+    """Refuse now what would be refused to every client: files that the repository may not read."""
+    if isinstance(place, zarr.Group):
+        place, path = place.store, f"{place.path}/{path}"
+    check_access(place, _members(place, path.strip("/")))
+
+
+def _members(store: Any, path: str) -> Iterator[tuple[str, int]]:
+    """The members of all logical arrays below a path: path and number of axes."""
+    for name in logical_arrays(store, path):
+        array = open_array(store, name)
+        yield from ((f"{name}/{member}".strip("/"), array.ndim) for member in array.manifest.members)
 
 
 def _is_loopback(host: str) -> bool:

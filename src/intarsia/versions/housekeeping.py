@@ -66,7 +66,7 @@ def verify(
                 raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
             return repository_leftovers(repo)  # nothing was ever created
         paths = logical_paths(group, inside_arrays=True)
-        problems = [
+        problems = dict.fromkeys(  # what may not be read is said once, not for every array
             problem
             for i, inner in enumerate(paths)
             for problem in verify_array(
@@ -76,7 +76,7 @@ def verify(
                 deep=deep,
                 progress=part_of(progress, i * STEPS, STEPS, len(paths) * STEPS),
             )
-        ]
+        )
     return (*problems, *repository_leftovers(repo))
 
 

@@ -14,13 +14,15 @@ import icechunk
 from intarsia._compat import storage_path, storage_text
 from intarsia.errors import ReadOnlyError, RepositoryError, RepositoryNotFoundError, VersionNotFoundError
 from intarsia.parallel import check_process
+from intarsia.versions.access import Allowed, allowed, cloud_config, current
 from intarsia.versions.locking import directory_of, lock_file, locked
+from intarsia.versions.storage_options import check_options, headers_of
 from intarsia.words import storage_hint
 
 LOG_ENTRIES = 100
 """Entries of Icechunk's log of operations in the file that every commit writes anew; it would keep 1,000."""
 
-SCHEMES = ("file", "memory", "s3", "http", "https")
+SCHEMES = ("file", "memory", "s3", "gs", "az", "http", "https")
 
 # Icechunk would try ten times, up to three minutes apart; a server that is down should be known sooner.
 REMOTE = icechunk.StorageSettings(
@@ -46,14 +48,25 @@ def open_repository(
     create: bool = False,
     config: icechunk.RepositoryConfig | None = None,
     authorize_virtual_chunk_access: dict[str, Any] | None = None,
+    authorize: Allowed = None,
+    storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> icechunk.Repository:
     """Open an Icechunk repository; with `create`, make it if it is not there.
 
-    `location` is a path, `file://`, `s3://bucket/prefix`, `memory://` (with a name, shared within the
-    process), `http(s)://` for reading, or an `icechunk.Repository`, which is returned as it is. Options of
-    `s3://`: `endpoint_url`, `region`, `access_key_id`, `secret_access_key`, `session_token`, `anonymous` and
-    the others of `icechunk.s3_storage`; without them the AWS environment variables count.
+    `location` is a path, `file://`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`,
+    `memory://` (with a name, shared within the process), `http(s)://` for reading, or an
+    `icechunk.Repository`. Options may be given by name or in `storage_options`. Those of `s3://` are
+    `endpoint_url`, `region`, `access_key_id`, `secret_access_key`, `session_token`, `anonymous` and others;
+    `gs://` takes `service_account_file`, `bearer_token` and `anonymous`, `az://` an `account` with
+    `access_key`, `sas_token` or `bearer_token`, and `http(s)://` a `bearer_token` and `headers`. A name that
+    does not exist is answered with those that do. What is not given comes from the environment variables
+    that other programs for this storage use.
+
+    A repository may refer to chunks in files elsewhere, as `intarsia.ingest` makes it. `authorize` says which
+    of them it may read: `True` for all that it names, or some URL prefixes. Files in places that need keys of
+    their own are named in a mapping, `{"s3://public/": {"anonymous": True}}`; other files in the same kind
+    of storage as the repository are read with its options.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -61,17 +74,25 @@ def open_repository(
     True
     """
     check_process()
+    given = {**(storage_options or {}), **options}
     if isinstance(location, icechunk.Repository):
-        if options or config is not None or authorize_virtual_chunk_access is not None:
+        if config is not None or authorize_virtual_chunk_access is not None or (given and not authorize):
             raise TypeError("a repository that is open already takes no options; use its reopen method")
         with suppress(RepositoryError, icechunk.IcechunkError):
             directory_of(
                 location
             )  # the sooner it is looked for, the likelier a relative path still leads there
-        return location
+        return allowed(current(location), authorize, given)
+    if authorize:
+        if authorize_virtual_chunk_access is not None:
+            raise TypeError("give authorize, or authorize_virtual_chunk_access in Icechunk's words, not both")
+        shared = _shared_by(location)
+        own = given if shared else {}  # a place on this machine has no options: they are for the sources
+        repo = open_repository(location, create=create, config=config, storage_options=own)
+        return allowed(repo, authorize, given, shared)
     if create:
         check_name(location)
-    place = Location.parse(location, options)
+    place = Location.parse(location, given)
     if create and not place.writable:
         raise ReadOnlyError(f"{place.text} can only be read: no repository can be created over HTTP")
     if create or place.settings is not None:
@@ -122,6 +143,17 @@ def check_name(location: str | os.PathLike[str]) -> None:
             f"{text!r} is a pattern of names, and nothing new is put there.\n"
             "  What is read comes first, where it goes comes second: ingest(files, repo)"
         )
+
+
+def _shared_by(location: str | os.PathLike[str]) -> str:
+    """Which sources are read with the options of a repository: a URL prefix; all of them if it is empty.
+
+    A token for one web server is no business of another.
+    """
+    parts = urlsplit(os.fspath(location))
+    if "://" not in os.fspath(location) or parts.scheme in ("file", "memory"):
+        return ""
+    return f"{parts.scheme}://{parts.netloc if parts.scheme.startswith('http') else ''}"
 
 
 def describe(repo: icechunk.Repository) -> str:
@@ -202,19 +234,24 @@ class Location:
             case "file":
                 return cls._local(unquote(parts.path), options)
             case "memory":
-                _check_options(text, options, ())
+                check_options(text, "memory", options)
                 name = parts.netloc + parts.path
                 storage = icechunk.in_memory_storage()
                 return cls(text, _memories.setdefault(name, storage) if name else storage, None, True)
             case "s3":
                 return cls(text, _s3(text, parts.netloc, parts.path.strip("/"), options), REMOTE, True)
-            case _:
-                _check_options(text, options, ("headers",))
-                return cls(text, icechunk.http_storage(text, headers=options.get("headers")), None, False)
+            case "gs":
+                return cls(text, _gs(text, parts.netloc, parts.path.strip("/"), options), REMOTE, True)
+            case "az":
+                return cls(text, _az(text, parts.netloc, parts.path.strip("/"), options), REMOTE, True)
+            case scheme:
+                check_options(text, scheme, options)
+                headers = headers_of(options) or None
+                return cls(text, icechunk.http_storage(text, headers=headers), None, False)
 
     @classmethod
     def _local(cls, text: str, options: Mapping[str, Any]) -> Self:
-        _check_options(text, options, ())
+        check_options(text, "file", options)
         _expect_local_storage()
         path = Path(os.path.realpath(Path(text).expanduser()))
         return cls(str(path), icechunk.local_filesystem_storage(str(path)), None, True, path)
@@ -227,26 +264,9 @@ def _expect_local_storage() -> None:
         icechunk.set_logs_filter(ANSWERED_WARNINGS)
 
 
-S3_OPTIONS = (
-    "access_key_id",
-    "allow_http",
-    "anonymous",
-    "endpoint_url",
-    "expires_after",
-    "force_path_style",
-    "get_credentials",
-    "headers",
-    "network_stream_timeout_seconds",
-    "region",
-    "requester_pays",
-    "secret_access_key",
-    "session_token",
-)
-
-
 def _s3(text: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
     """S3 and its relatives; what is not given comes from the environment, as for other AWS programs."""
-    _check_options(text, options, S3_OPTIONS)
+    check_options(text, "s3", options)
     if not bucket or not prefix:
         raise ValueError(f"{text!r}: give a bucket and a prefix in it, s3://bucket/prefix")
     given = dict(options)
@@ -266,11 +286,30 @@ def _s3(text: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> icec
     return icechunk.s3_storage(bucket=bucket, prefix=prefix, endpoint_url=endpoint, **given)
 
 
-def _check_options(text: str, options: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        takes = ", ".join(known) if known else "none"
-        raise TypeError(f"{text!r} takes no option {unknown[0]!r}; its options: {takes}")
+def _gs(text: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
+    """Google Cloud Storage; what is not given comes from the environment, as for Google's own programs."""
+    check_options(text, "gs", options)
+    if not bucket or not prefix:
+        raise ValueError(f"{text!r}: give a bucket and a prefix in it, gs://bucket/prefix")
+    given = {k: v for k, v in options.items() if k not in ("endpoint_url", "allow_http")}
+    config = cloud_config(options, "google_base_url")
+    return icechunk.gcs_storage(bucket=bucket, prefix=prefix, config=config, **given)
+
+
+def _az(text: str, container: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
+    """Azure Blob Storage; what is not given comes from the environment, as for Azure's own programs."""
+    check_options(text, "az", options)
+    if not container or not prefix:
+        raise ValueError(f"{text!r}: give a container and a prefix in it, az://container/prefix")
+    given = {k: v for k, v in options.items() if k not in ("endpoint_url", "allow_http")}
+    account = given.pop("account", None) or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME")
+    if not account:
+        raise ValueError(
+            f"{text!r}: say whose container it is, with the option account= or the environment variable "
+            "AZURE_STORAGE_ACCOUNT_NAME"
+        )
+    config = cloud_config(options)
+    return icechunk.azure_storage(account=account, container=container, prefix=prefix, config=config, **given)
 
 
 def clock_is_behind(error: icechunk.IcechunkError) -> bool:

@@ -6,6 +6,7 @@ And logical arrays in sessions: finding one where there may be none, telling one
 import datetime
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
 from intarsia.array.opening import Readers
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, RepositoryNotFoundError, VersionNotFoundError
+from intarsia.versions.access import Allowed
 from intarsia.versions.repository import Location, describe, explained, is_repository, is_url, open_repository
 
 SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{20}")
@@ -89,8 +91,13 @@ class Resolved:
     """The version of the repository that the store shows."""
 
 
-def resolve(source: Any, version: Version = LATEST) -> Resolved:
-    """The store behind a source, at the version that was asked for.
+def resolve(
+    source: Any,
+    version: Version = LATEST,
+    authorize: Allowed = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Resolved:
+    """The store behind a source, at the version that was asked for, allowed to read what it refers to.
 
     A source is a repository, or the path or URL of one; or something without versions to choose from: a
     session, a transaction, a store, a group, the path or URL of plain Zarr.
@@ -104,7 +111,7 @@ def resolve(source: Any, version: Version = LATEST) -> Resolved:
     ...
     TypeError: branch, tag, snapshot_id and as_of need an Icechunk repository, and this is 'dict'
     """
-    repo = as_repository(source)
+    repo = as_repository(source, authorize, storage_options)
     if repo is not None:
         session = version.session(repo)
         return Resolved(safe_store(session.store), repo, session.snapshot_id)
@@ -112,6 +119,11 @@ def resolve(source: Any, version: Version = LATEST) -> Resolved:
         raise TypeError(
             "branch, tag, snapshot_id and as_of need an Icechunk repository, and this is "
             f"{source if isinstance(source, str | os.PathLike) else type(source).__name__!r}"
+        )
+    if authorize or storage_options:
+        raise TypeError(
+            "authorize and storage_options need an Icechunk repository, or the path or URL of one, and this "
+            f"is {source if isinstance(source, str | os.PathLike) else type(source).__name__!r}"
         )
     if isinstance(source, icechunk.Session) or _is_transaction(source):
         source = source.store
@@ -134,6 +146,8 @@ def open(
     tag: str | None = None,
     snapshot_id: str | None = None,
     as_of: datetime.datetime | str | None = None,
+    authorize: Allowed = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> LogicalArray:
     """Open a logical array in a zarr store or group, or in an Icechunk repository.
 
@@ -141,6 +155,10 @@ def open(
     the branch `main` unless `branch`, `tag`, `snapshot_id` or `as_of` says otherwise; `as_of` takes a time,
     alone or with a branch, in UTC unless it says otherwise. To write there, use `intarsia.transaction`.
     Other stores take the mode `"r"` or `"r+"`.
+
+    A repository may refer to chunks in files elsewhere. `authorize` says which of them it may read, `True`
+    for all or some URL prefixes, and `storage_options` how the repository and they are reached; both as in
+    `intarsia.open_repository`.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -154,7 +172,7 @@ def open(
     """
     if mode not in ("r", "r+"):
         raise ValueError(f"mode {mode!r} is not 'r' or 'r+'; to make a new array use intarsia.create")
-    opened = resolve(store, Version(branch, tag, snapshot_id, as_of))
+    opened = resolve(store, Version(branch, tag, snapshot_id, as_of), authorize, storage_options)
     if opened.repo is None:
         return array.open(opened.store, path, mode=mode)
     if mode != "r":
@@ -174,14 +192,16 @@ def reader(
     tag: str | None = None,
     snapshot_id: str | None = None,
     as_of: datetime.datetime | str | None = None,
+    authorize: Allowed = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Reader | LogicalArray | Readers:
     """Any Zarr array, read by the engine of logical arrays: in threads, with few steps a chunk.
 
     `source` is a zarr array, or a store, group, path or URL with the array at `path`; a group gives a dict of
     all arrays in it and below, by path. Of a repository, `branch`, `tag`, `snapshot_id` or `as_of` choose the
-    version, as in `intarsia.open`. Formats 3 and 2, shards, nullable data and every store of zarr's are read;
-    what the engine does not do itself is left to zarr, and `intarsia.explain` says so. A logical array comes
-    as what it is.
+    version, as in `intarsia.open`; `authorize` and `storage_options` are those of `open_repository`. Formats
+    3 and 2, shards, nullable data and every store of zarr's are read; what the engine does not do itself is
+    left to zarr, and `intarsia.explain` says so. A logical array comes as what it is.
 
     >>> import numpy as np, zarr, intarsia
     >>> z = zarr.create_array({}, shape=(4, 6), chunks=(2, 3), dtype="int32", zarr_format=2)
@@ -189,14 +209,16 @@ def reader(
     >>> intarsia.reader(z)[1:3, ::4].tolist()
     [[6, 10], [12, 16]]
     """
-    opened = resolve(source, Version(branch, tag, snapshot_id, as_of))
+    opened = resolve(source, Version(branch, tag, snapshot_id, as_of), authorize, storage_options)
     return array.reader(opened.store, path)
 
 
-def as_repository(store: Any) -> icechunk.Repository | None:
+def as_repository(
+    store: Any, authorize: Allowed = None, storage_options: Mapping[str, Any] | None = None
+) -> icechunk.Repository | None:
     """The repository that is, or is at, `store`; None if that is something else."""
     if isinstance(store, icechunk.Repository):
-        return open_repository(store)
+        return open_repository(store, authorize=authorize, storage_options=storage_options)
     if not isinstance(store, str | os.PathLike):
         return None
     text = os.fspath(store)
@@ -208,7 +230,7 @@ def as_repository(store: Any) -> icechunk.Repository | None:
         if not is_repository(place.path):
             return None  # told apart by looking, as Icechunk would make the directory
     try:
-        return open_repository(text)
+        return open_repository(text, authorize=authorize, storage_options=storage_options)
     except RepositoryNotFoundError:
         return None
 

@@ -7,7 +7,7 @@ from zarr.storage import LocalStore
 
 from intarsia._compat import store_supports_sync_io
 from intarsia._icechunk import IcechunkStore, safe_store
-from intarsia.array.fetch.icechunk import IcechunkBatch, LocalIcechunk, reason
+from intarsia.array.fetch.icechunk import IcechunkBatch, LocalIcechunk, read_error
 from intarsia.array.fetch.store import (
     CAN_READ_FILES,
     ConcurrentStore,
@@ -34,7 +34,7 @@ __all__ = [
     "Spans",
     "fetcher_for",
     "is_lasting",
-    "reason",
+    "read_error",
     "start",
 ]
 

@@ -27,6 +27,9 @@ from intarsia.words import bounds_text
 
 COPIES_AT_ONCE = 64
 
+EXPORT = "Or copy the values to one plain array: intarsia.export(array, 'plain.zarr')"
+"""What to do with arrays whose chunks cannot stay as they are."""
+
 
 def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zarr.Array[Any]:
     """One Zarr array with the values of a logical array, its chunks copied as they are stored.
@@ -150,7 +153,8 @@ def _check_regions(array: LogicalArray) -> None:
         )
         raise CodecConfigurationError(
             f"cannot fuse: the region {bounds_text(bounds)} {how}; its chunks are not those of the array.\n"
-            f"  Recode it first: arr.recode({bounds}, codecs=[…], chunks={array.chunks}, packing=None)"
+            f"  Recode it first: arr.recode({bounds}, codecs=[…], chunks={array.chunks}, packing=None)\n"
+            f"  {EXPORT}"
         )
 
 
@@ -166,7 +170,8 @@ def _shared_codecs(array: LogicalArray, members: dict[str, zarr.Array[Any]]) -> 
             raise CodecConfigurationError(
                 f"cannot fuse: the member {name} has chunks {member.chunks}, "
                 f"the logical array {array.chunks}.\n"
-                f"  Recode its regions first: arr.recode(bounds, codecs=[…], chunks={array.chunks})"
+                f"  Recode its regions first: arr.recode(bounds, codecs=[…], chunks={array.chunks})\n"
+                f"  {EXPORT}"
             )
         before = [codec for codec in _codecs(member) if not isinstance(codec, BytesBytesCodec)]
         if shared is not None and before != shared:

@@ -33,7 +33,8 @@ NOWHERE = "intarsia/holes/"
 
 SERVE_INSTEAD = (
     "TensorStore reads it over HTTP: with intarsia.serving(array) as server, "
-    '{"driver": "zarr3", "kvstore": server.url}'
+    '{"driver": "zarr3", "kvstore": server.url}.\n'
+    "  Or copy it to plain Zarr, which TensorStore opens: intarsia.export(array, 'plain.zarr')"
 )
 
 S3_SCHEMES = frozenset(("s3", "s3a"))
@@ -118,8 +119,7 @@ def _check_unpacked(manifest: Manifest) -> None:
         bounds = manifest.elements(row.box).bounds
         raise UnreachableMembersError(
             f"the region {bounds_text(bounds)} is packed ({manifest.packing_of(row)}), which a spec of "
-            f"TensorStore cannot express.\n  {SERVE_INSTEAD}\n"
-            f"  Or store its values: array.recode({bounds}, codecs=[…], packing=None)"
+            f"TensorStore cannot express.\n  {SERVE_INSTEAD}"
         )
 
 

@@ -6,7 +6,7 @@ Logical arrays and plain arrays side by side are its variables.
 import datetime
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import icechunk
@@ -16,6 +16,7 @@ from xarray import Variable
 from xarray.backends import AbstractDataStore, BackendEntrypoint, StoreBackendEntrypoint
 from zarr.errors import ContainsArrayError
 
+from intarsia.archives.cached_archives import is_archive, open_archive
 from intarsia.array import LogicalArray
 from intarsia.array.attributes import UNLIMITED_KEY, with_floats
 from intarsia.array.hierarchy import LEDGER, groups_below, is_logical, open_group
@@ -24,6 +25,7 @@ from intarsia.errors import NotLogicalArrayError
 from intarsia.interop.xarray.variables import plain_variables, variables_of
 from intarsia.nullable.nulls import NullsChoice
 from intarsia.parallel import check_travels, snapshot_of
+from intarsia.versions.access import Allowed
 from intarsia.versions.repository import is_repository
 from intarsia.versions.version import Version, resolve
 from intarsia.words import names_text, one_line, place_text
@@ -71,8 +73,25 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         as_of: datetime.datetime | str | None = None,
         nulls: NullsChoice | None = None,
         layer: int | None = None,
+        authorize: Allowed = None,
+        storage_options: Mapping[str, Any] | None = None,
+        concat_dim: str | Sequence[str] | None = None,
+        combine: str | None = None,
+        ingest_options: Mapping[str, Any] | None = None,
     ) -> xr.Dataset:
         """One group as a dataset; a logical array brings the coordinates beside it.
+
+        Files that no repository holds yet, NetCDF and whatever else `intarsia.ingest` takes, are opened as
+        one dataset: give a glob, a list, or with `concat_dim` a file or a directory. They are ingested into a
+        repository in a cache directory (`INTARSIA_CACHE` says where); later calls add new files, take changed
+        ones again and leave out those that are gone. Values are read from the files, when they are needed.
+        `concat_dim` names the dimensions along which files follow one another; without it the coordinates
+        tell. `group` is then the group inside every file, and `ingest_options` holds other options of
+        `intarsia.ingest`.
+
+        A repository may refer to chunks in files elsewhere. `authorize` says which of them it may read:
+        `True` for all that it names, or some URL prefixes. `storage_options` says how the repository and
+        they are reached. Both are those of `intarsia.open_repository`.
 
         `branch`, `tag`, `snapshot_id` or `as_of` choose the version, where a repository is given. `nulls`
         says what the nulls of nullable arrays become: "nan" (or NaT), "masked" (a boolean variable
@@ -80,8 +99,14 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         error otherwise. `layer` reads arrays from that layer, where they have it, and cuts them into its
         blocks; xarray does not tell which `chunks` were asked for, so it has to be said.
         """
+        version = Version(branch, tag, snapshot_id, as_of)
+        how = _asked_of_files(concat_dim, combine, ingest_options)
+        if is_archive(filename_or_obj, asked=bool(how)):
+            opened = _files_group(filename_or_obj, group, version, authorize, storage_options, how)
+        else:
+            opened = _group(filename_or_obj, group, version, authorize, storage_options)
         return _dataset(
-            _group(filename_or_obj, group, Version(branch, tag, snapshot_id, as_of)),
+            opened,
             drop_variables,
             nulls,
             layer=layer,
@@ -103,7 +128,13 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         """
         version = Version(*(options.pop(key, None) for key in ("branch", "tag", "snapshot_id", "as_of")))
         drop_variables, nulls = options.pop("drop_variables", None), options.pop("nulls", None)
-        root = _group(filename_or_obj, group, version)
+        reading = options.pop("authorize", None), options.pop("storage_options", None)
+        named = (options.pop(key, None) for key in ("concat_dim", "combine", "ingest_options"))
+        how = _asked_of_files(*named)
+        if is_archive(filename_or_obj, asked=bool(how)):
+            root = _files_group(filename_or_obj, group or "*", version, *reading, how)
+        else:
+            root = _group(filename_or_obj, group, version, *reading)
         return {
             "/" + below.path.removeprefix(root.path).lstrip("/"): _dataset(
                 below, drop_variables, nulls, **options
@@ -117,11 +148,48 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
 
-def _group(source: Any, path: str | None, version: Version) -> zarr.Group:
+def _asked_of_files(
+    concat_dim: Any, combine: str | None, ingest_options: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """How files become a dataset; empty if nothing was said about that."""
+    named = {"concat_dim": concat_dim, "combine": combine}
+    return {name: value for name, value in named.items() if value is not None} | dict(ingest_options or {})
+
+
+def _files_group(
+    files: Any,
+    group: str | None,
+    version: Version,
+    authorize: Allowed,
+    storage_options: Mapping[str, Any] | None,
+    how: dict[str, Any],
+) -> zarr.Group:
+    """The group of the dataset that files make, in the cache."""
+    if isinstance(files, str | os.PathLike) and is_repository(files):
+        raise TypeError(f"{files} is a repository: concat_dim, combine and ingest_options are for files")
+    if version.is_given or authorize is not None:
+        raise TypeError(
+            "branch, tag, snapshot_id, as_of and authorize are for repositories, and these are files"
+        )
+    if "concat_dim" not in how:
+        how = {"combine": "by_coords"} | how
+    if group:
+        how = how | {"source_group": group}
+    repo, inside = open_archive(files, how, storage_options)
+    return _group(repo, inside, Version())
+
+
+def _group(
+    source: Any,
+    path: str | None,
+    version: Version,
+    authorize: Allowed = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> zarr.Group:
     """The group at a path of whatever people hand to xarray, for reading."""
-    if isinstance(source, LogicalArray) and not path:
+    if isinstance(source, LogicalArray) and not path and not (authorize or storage_options):
         return source.group
-    store = resolve(source, version).store
+    store = resolve(source, version, authorize, storage_options).store
     try:
         return open_group(store, (path or "").strip("/"), "r", formats=(3, 2))
     except (FileNotFoundError, ContainsArrayError) as error:

@@ -1,0 +1,277 @@
+"""`intarsia.relocate`: sources that moved, or were restored without their times, are found again.
+
+References are rewritten in one commit, and nothing is parsed again. A file counts as the one that moved if it
+has the size that was known of it, and all bytes that are referred to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import icechunk
+import numpy as np
+import zarr
+
+from intarsia._icechunk import VIRTUAL, chunk_table, safe_store
+from intarsia.archives.containers import with_containers
+from intarsia.archives.ingestion import Written
+from intarsia.archives.ledger import Ledger
+from intarsia.archives.locations import HEADS_AT_ONCE, Identity, Sources, url_of
+from intarsia.array.hierarchy import LEDGER, groups_below, is_logical, open_group
+from intarsia.array.logical_group import LogicalGroup
+from intarsia.errors import IngestError
+from intarsia.extras import extra
+from intarsia.versions.commit import Backoff, Commit, settle
+from intarsia.versions.repository import open_repository
+from intarsia.words import count_text
+
+if TYPE_CHECKING:
+    from intarsia._icechunk import ChunkTable
+
+SHOWN = 10
+"""Files that do not fit are listed up to this number."""
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """What `relocate` did.
+
+    >>> print(Relocation(2, 10, 1, "0K…"))
+    2 files, 10 references; of 1 file the mark is another one, and the size was compared
+    """
+
+    files: int
+    """Sources that are elsewhere now."""
+
+    chunks: int
+    """References that were rewritten."""
+
+    unmarked: int
+    """Files of which only the size told that they are the same: their time or ETag is another one."""
+
+    snapshot_id: str
+    """Of the commit."""
+
+    repository: icechunk.Repository | None = field(default=None, repr=False, compare=False)
+    """The repository, allowed to read the sources where they are now."""
+
+    def __str__(self) -> str:
+        text = f"{count_text(self.files, 'file')}, {count_text(self.chunks, 'reference')}"
+        if self.unmarked:
+            text += (
+                f"; of {count_text(self.unmarked, 'file')} the mark is another one, and the size was compared"
+            )
+        return text
+
+
+def relocate(
+    repo: Any,
+    moves: Mapping[Any, Any],
+    *,
+    branch: str = "main",
+    storage_options: Mapping[str, Any] | None = None,
+    message: str | None = None,
+) -> Relocation:
+    """Tell a repository that its sources are elsewhere now: one commit, and nothing is parsed again.
+
+    `moves` gives the new place of every old one: directories, or single files, as paths or URLs. Every file
+    must be there with the size that was known of it, and hold all bytes that are referred to; otherwise
+    nothing is changed, and the error names the files. Where the store's mark of the content (the ETag on S3,
+    elsewhere the time of the last change) is not the one that was known, the size decides alone, and the
+    result says of how many files. So `relocate(repo, {"/data": "/data"})` takes files again that were
+    restored without their times. Other versions of the repository refer to the old places as before.
+
+    >>> import os, tempfile, h5py, numpy as np, intarsia
+    >>> folder = tempfile.mkdtemp()
+    >>> os.mkdir(f"{folder}/old")
+    >>> for day in range(3):
+    ...     with h5py.File(f"{folder}/old/{day}.h5", "w") as file:
+    ...         file["time"] = np.array([day])
+    ...         file["sst"] = np.full((1, 4), day, dtype="f4")
+    ...         file["time"].make_scale("time")
+    ...         file["sst"].dims[0].attach_scale(file["time"])
+    >>> report = intarsia.ingest(f"{folder}/old/*.h5", f"{folder}/repository", concat_dim="time")
+    >>> os.rename(f"{folder}/old", f"{folder}/new")
+    >>> moved = intarsia.relocate(f"{folder}/repository", {f"{folder}/old": f"{folder}/new"})
+    >>> print(moved)
+    3 files, 3 references
+    >>> intarsia.open(moved.repository, "sst")[:, 0].tolist()
+    [0.0, 1.0, 2.0]
+    """
+    opened = open_repository(repo)
+    sources = Sources(storage_options)
+    places = {_place(old): _place(new) for old, new in moves.items()}
+    if not places:
+        raise IngestError("say what moved: relocate(repo, {'old prefix': 'new prefix'})")
+    commit = Commit(opened, branch, message or "relocate")
+    done: list[Relocation] = []
+
+    def prepare() -> Written:
+        while True:
+            before = opened.readonly_session(branch)
+            move = _Move(safe_store(before.store), places, sources)
+            move.look()
+            allowed, _ = with_containers(opened, move.now.values(), (), sources.options)
+            session = allowed.writable_session(branch)
+            if session.snapshot_id == before.snapshot_id:  # nobody committed meanwhile
+                done.append(move.write(safe_store(session.store), allowed))
+                commit.message = message or f"relocate {done[-1]}"
+                return Written(session)
+
+    snapshot = settle(commit, prepare, Backoff())
+    last = done[-1]
+    return Relocation(last.files, last.chunks, last.unmarked, snapshot, last.repository)
+
+
+def _place(name: Any) -> str:
+    """A URL without a slash at its end."""
+    return url_of(os.fspath(name) if isinstance(name, str | PurePath) else name).rstrip("/")
+
+
+@dataclass
+class _Move:
+    """What is where in one version of a repository, and where it is now."""
+
+    store: Any
+    places: Mapping[str, str]
+    sources: Sources
+
+    now: dict[str, str] = field(default_factory=dict)
+    """The new URL of every source, and of every other file that is referred to."""
+
+    identities: dict[str, Identity] = field(default_factory=dict)
+    """Of the files at their new URLs."""
+
+    tables: dict[str, ChunkTable] = field(default_factory=dict)
+    """The chunks of every array that refers to something that moved."""
+
+    ledgers: dict[str, Ledger] = field(default_factory=dict)
+    """The sources of every dataset of which some moved."""
+
+    def moved(self, url: str) -> str | None:
+        """Where a file is now; None if nobody said that it moved. The longest prefix counts."""
+        fitting = [old for old in self.places if url == old or url.startswith(old + "/")]
+        if not fitting:
+            return None
+        old = max(fitting, key=len)
+        return self.places[old] + url[len(old) :]
+
+    def look(self) -> None:
+        """Find all references into what moved, and the files where they are now; refuse what does not fit."""
+        root = open_group(self.store, "", "r")
+        known: dict[str, str] = {}
+        for group in groups_below(root, inside_arrays=True):
+            if LEDGER in group and not is_logical(group):
+                ledger = Ledger.read(group)
+                own = dict(zip(ledger.locations, ledger.contents, strict=True))
+                moved = {url: text for url, text in own.items() if self.moved(url) is not None}
+                if moved:
+                    self.ledgers[group.path] = ledger
+                    known |= moved
+        needed: dict[str, int] = {}
+        for path, ndim in _arrays(root):
+            table = chunk_table(self.store, path, ndim)
+            rows = [i for i in np.flatnonzero(table.kind == VIRTUAL) if self.moved(table.location[i])]
+            if rows:
+                self.tables[path] = table
+            for i in rows:
+                url = self._source_of(table.location[i], known)
+                end = int(table.offset[i] + table.nbytes[i])
+                needed[url] = max(needed.get(url, 0), end if url == table.location[i] else 0)
+        if not known and not needed:
+            raise IngestError(
+                f"the repository refers to nothing below {', '.join(self.places)}.\n"
+                "  intarsia.sources(repo) lists what it refers to"
+            )
+        self._check(known, needed)
+
+    @staticmethod
+    def _source_of(url: str, known: Mapping[str, str]) -> str:
+        """The source that a file belongs to: a directory above it, such as a Zarr store, or itself."""
+        above = url
+        while "/" in above.split("://", 1)[-1]:
+            if above in known:
+                return above
+            above = above.rsplit("/", 1)[0]
+        return url
+
+    def _check(self, known: Mapping[str, str], needed: Mapping[str, int]) -> None:
+        urls = list(dict.fromkeys((*known, *needed)))
+        self.now = {url: moved for url in urls if (moved := self.moved(url)) is not None}
+        failures = extra("obstore.exceptions", "virtual").BaseError
+
+        def ask(url: str) -> Identity | str:
+            try:
+                return self.sources.identity(url)
+            except FileNotFoundError:
+                return "it is not there"
+            except (OSError, failures) as error:
+                return f"it cannot be reached: {error}"
+
+        with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE) as pool:
+            found = dict(zip(self.now, pool.map(ask, self.now.values()), strict=True))
+        problems = []
+        for url, identity in found.items():
+            size = int(known[url].split()[0]) if url in known else None
+            if isinstance(identity, str):
+                problems.append(f"{self.now[url]}: {identity}")
+            elif size is not None and identity.size != size:
+                problems.append(f"{self.now[url]}: it has {identity.size:,} bytes, and had {size:,}")
+            elif identity.size < needed.get(url, 0):
+                problems.append(f"{self.now[url]}: it ends before byte {needed[url]:,}, which is referred to")
+            else:
+                self.identities[url] = identity
+        if problems:
+            more = [f"… and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
+            head = (
+                f"{len(problems)} of {len(found)} files are not the ones that moved, and nothing was changed:"
+            )
+            raise IngestError("\n  ".join([head, *problems[:SHOWN], *more]))
+
+    def write(self, store: Any, repo: icechunk.Repository) -> Relocation:
+        """Rewrite the references and the ledgers."""
+        known: dict[str, str] = {}
+        for path, ledger in self.ledgers.items():
+            for i, url in enumerate(ledger.locations):
+                if url in self.identities:
+                    known[url] = ledger.contents[i]
+                    identity = self.identities[url]
+                    ledger.locations[i], ledger.contents[i] = self.now[url], identity.text
+                    ledger.moments[i] = None if identity.modified is None else identity.modified.timestamp()
+            ledger.write(open_group(store, path, "r+"))
+        chunks = sum(self._rewrite(store, path, table, known) for path, table in self.tables.items())
+        unmarked = sum(self.identities[url].text != text for url, text in known.items())
+        return Relocation(len(self.identities), chunks, unmarked, "", repo)
+
+    def _rewrite(self, store: Any, path: str, table: ChunkTable, known: Mapping[str, str]) -> int:
+        specs = []
+        for i in np.flatnonzero(table.kind == VIRTUAL).tolist():
+            url = table.location[i]
+            moved = self.moved(url)
+            if moved is None:
+                continue
+            mark = self.identities[self._source_of(url, known)].checksum
+            specs.append(
+                icechunk.VirtualChunkSpec(
+                    table.index[i].tolist(), moved, int(table.offset[i]), int(table.nbytes[i]),
+                    mark if isinstance(mark, str) else None, None if isinstance(mark, str) else mark,
+                )
+            )  # fmt: skip
+        if store.set_virtual_refs(path, specs):
+            raise IngestError(f"references of {path} were not taken: no container covers {specs[0].location}")
+        return len(specs)
+
+
+def _arrays(root: zarr.Group) -> Iterator[tuple[str, int]]:
+    """All arrays that may refer to files: the members of logical arrays, and plain ones."""
+    for group in groups_below(root, inside_arrays=True):
+        if is_logical(group):
+            manifest = LogicalGroup.load(group).manifest
+            yield from ((f"{group.path}/{name}".strip("/"), manifest.ndim) for name in manifest.members)
+        else:
+            yield from ((array.path, array.ndim) for _, array in group.arrays())

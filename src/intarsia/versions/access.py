@@ -1,0 +1,272 @@
+"""Who may read the files that a repository refers to: nobody, until whoever opens it says so.
+
+A repository names the places of its sources in virtual chunk containers, URL prefixes with a way to reach
+them. Icechunk reads below one only through a handle that it was allowed to. A handle cannot be changed, so
+being allowed more gives another one; what a handle was allowed is remembered here, so that one that was
+opened before its repository had containers finds the one that knows them.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+from weakref import WeakKeyDictionary
+
+import icechunk
+
+from intarsia.errors import IngestError, RepositoryError
+from intarsia.versions.storage_options import allows_http, headers_of, of_scheme, source_options
+
+type Allowed = bool | str | Iterable[str] | Mapping[str, Mapping[str, Any]] | None
+"""What a repository may read: all that it names (`True`), what is below some URL prefixes, or below prefixes
+that have storage options of their own."""
+
+FILE = "file://"
+
+SECRETS = {
+    "s3": ("access_key_id", "anonymous", "secret_access_key", "session_token"),
+    "gs": (
+        "anonymous", "application_credentials", "bearer_token", "service_account_file", "service_account_key",
+    ),
+    "az": ("access_key", "anonymous", "bearer_token", "sas_token"),
+}  # fmt: skip
+"""Options that say who asks; they are never written down."""
+
+
+@dataclass
+class _Grants:
+    """What one handle on a repository was allowed."""
+
+    options: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The storage options of every prefix."""
+
+    everything: Mapping[str, Any] | None = None
+    """The options for whatever the repository will name, if it may read all of it."""
+
+    successor: icechunk.Repository | None = None
+    """A handle on the same repository that may read more."""
+
+
+_grants: WeakKeyDictionary[icechunk.Repository, _Grants] = WeakKeyDictionary()
+
+
+def scheme_of(url: str) -> str:
+    """The scheme of a URL."""
+    return url.split("://", 1)[0]
+
+
+def container_at(
+    prefix: str, options: Mapping[str, Any], *, secrets: bool = True
+) -> icechunk.VirtualChunkContainer:
+    """How to reach what is below a prefix. Without `secrets`, it may be written down in a repository."""
+    scheme = scheme_of(prefix)
+    own: dict[str, Any] = {} if scheme == "file" else of_scheme(options, scheme)
+    endpoint = own.get("endpoint_url")
+    plain = allows_http(own)
+    store: Any
+    if scheme == "file":
+        store = icechunk.local_filesystem_store(unquote(prefix.removeprefix(FILE)))
+    elif scheme == "s3":
+        store = icechunk.s3_store(
+            region=own.get("region"),
+            endpoint_url=endpoint,
+            allow_http=plain,
+            anonymous=bool(own.get("anonymous")),
+            s3_compatible=endpoint is not None,
+            force_path_style=bool(own.get("force_path_style", endpoint is not None)),
+            requester_pays=bool(own.get("requester_pays")),
+        )
+    elif scheme == "gs":
+        store = icechunk.gcs_store(cloud_config(own, "google_base_url"))
+    elif scheme == "az":
+        store = icechunk.storage.azure_store(account=own.get("account") or "", config=cloud_config(own))
+    else:
+        headers = headers_of(own) if secrets else {}
+        transport = {"allow_http": "true"} if plain or scheme == "http" else None
+        store = icechunk.http_store(transport, headers or None)
+    return icechunk.VirtualChunkContainer(prefix, store)
+
+
+def cloud_config(options: Mapping[str, Any], endpoint: str = "endpoint") -> dict[str, str] | None:
+    """Where the storage of gs:// or az:// is, if not where its owner has it."""
+    url = options.get("endpoint_url")
+    if url is None:
+        return None
+    return {endpoint: str(url), "allow_http": str(allows_http(options)).lower()}
+
+
+def credentials(prefix: str, options: Mapping[str, Any]) -> Any:
+    """What authorises reading below a prefix; without options, whatever the environment says."""
+    scheme = scheme_of(prefix)
+    if scheme == "file":
+        return icechunk.credentials.LocalFileSystemAccess
+    if scheme in ("http", "https"):
+        return icechunk.credentials.HttpAccess
+    own = {name: value for name, value in of_scheme(options, scheme).items() if name in SECRETS[scheme]}
+    if scheme == "gs":
+        gcs: Any = icechunk.gcs_credentials(**own)
+        return icechunk.Credentials.Gcs(gcs)
+    if scheme == "az":
+        azure: Any = icechunk.azure_credentials(**own)
+        return icechunk.Credentials.Azure(azure)
+    if own.get("anonymous"):
+        return icechunk.Credentials.S3(icechunk.s3_credentials(anonymous=True))
+    return icechunk.Credentials.S3(icechunk.s3_credentials(**own or {"from_env": True}))
+
+
+def containers_of(repo: icechunk.Repository) -> dict[str, icechunk.VirtualChunkContainer]:
+    """The containers of a repository as they are now, whenever the handle was opened.
+
+    >>> containers_of(icechunk.Repository.create(icechunk.in_memory_storage()))
+    {}
+    """
+    saved = icechunk.Repository.fetch_config(repo.storage)
+    written = {} if saved is None else saved.virtual_chunk_containers
+    return {**(written or {}), **(repo.config.virtual_chunk_containers or {})}
+
+
+def allowed(
+    repo: icechunk.Repository,
+    wanted: Allowed,
+    storage_options: Mapping[str, Any] | None = None,
+    shared: str = "",
+) -> icechunk.Repository:
+    """A handle on the repository that may read its sources below these prefixes, and what it might before.
+
+    The options are those of sources below the URL prefix `shared`, and of no others.
+
+    >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
+    >>> allowed(repo, True).authorized_virtual_container_prefixes
+    set()
+    """
+    if wanted is None or wanted is False:
+        return repo
+    options = source_options(storage_options) if not shared else dict(storage_options or {})
+    known = containers_of(repo)
+    before = _grants.get(repo, _Grants())
+    chosen = {prefix: before.options.get(prefix, {}) for prefix in repo.authorized_virtual_container_prefixes}
+    chosen |= {
+        prefix: {**(options if prefix.startswith(shared) else {}), **own}
+        for prefix, own in _chosen(wanted, known).items()
+    }
+    everything = options if wanted is True else before.everything
+    return _reopened(repo, known, _Grants(chosen, everything))
+
+
+def _chosen(wanted: Allowed, known: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The containers that are meant, and the options that each has of its own."""
+    named: dict[str, Mapping[str, Any]]
+    if isinstance(wanted, bool) or wanted is None:
+        return {prefix: {} for prefix in known if wanted}
+    if isinstance(wanted, Mapping):
+        named = {prefix: source_options(own) for prefix, own in wanted.items()}
+    else:
+        named = {prefix: {} for prefix in ([wanted] if isinstance(wanted, str) else wanted)}
+    chosen: dict[str, Mapping[str, Any]] = {}
+    for prefix, own in named.items():
+        text = prefix if "://" in prefix else FILE + prefix
+        text = text if text.endswith("/") else text + "/"
+        below = {each: own for each in known if each.startswith(text)}
+        if not below:
+            raise IngestError(
+                f"the repository has no virtual chunk container for {text}.\n"
+                f"  It has {', '.join(sorted(known)) or 'none'}"
+            )
+        chosen |= below
+    return chosen
+
+
+def _reopened(
+    repo: icechunk.Repository,
+    known: Mapping[str, icechunk.VirtualChunkContainer],
+    grants: _Grants,
+    more: Callable[[icechunk.RepositoryConfig], bool] | None = None,
+) -> icechunk.Repository:
+    config = repo.config
+    if more is not None:
+        more(config)
+    for prefix, container in known.items():
+        secret = _is_secret(prefix, grants)
+        config.set_virtual_chunk_container(
+            container_at(prefix, grants.options[prefix]) if secret else container
+        )
+    access = {prefix: credentials(prefix, own) for prefix, own in sorted(grants.options.items())}
+    opened = repo.reopen(config=config, authorize_virtual_chunk_access=access)
+    _grants[opened] = grants
+    return opened
+
+
+def current(repo: icechunk.Repository) -> icechunk.Repository:
+    """The handle, or the one that knows the containers that were added since it was opened.
+
+    >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
+    >>> current(repo) is repo
+    True
+    """
+    while (grants := _grants.get(repo)) is not None:
+        if grants.successor is None:
+            if grants.everything is None or set(containers_of(repo)) <= set(grants.options):
+                break
+            grants.successor = allowed(repo, True, grants.everything)
+        repo = grants.successor
+    return repo
+
+
+MOST_TRIES = 20
+"""How often a configuration is saved that others save at the same time."""
+
+
+def _save(
+    repo: icechunk.Repository,
+    added: Mapping[str, icechunk.VirtualChunkContainer],
+    grants: _Grants,
+    more: Callable[[icechunk.RepositoryConfig], bool] | None,
+) -> None:
+    """Write new containers into the configuration of the repository."""
+    for _ in range(MOST_TRIES if added or more else 0):
+        config = repo.config
+        if more is not None:
+            more(config)
+        for prefix, container in {**containers_of(repo), **added}.items():
+            secret = prefix in grants.options and prefix not in added and _is_secret(prefix, grants)
+            config.set_virtual_chunk_container(
+                container_at(prefix, grants.options[prefix], secrets=False) if secret else container
+            )
+        with suppress(icechunk.ConflictError):  # somebody else saved at the same time
+            repo.reopen(config=config).save_config()
+        saved = icechunk.Repository.fetch_config(repo.storage)
+        if saved is not None and set(added) <= set(saved.virtual_chunk_containers or {}):
+            return
+    if added:
+        raise RepositoryError(
+            "other writers kept changing the configuration of the repository, and its new containers could "
+            f"not be saved: {', '.join(sorted(added))}"
+        )
+
+
+def _is_secret(prefix: str, grants: _Grants) -> bool:
+    """Whether the way to what is below a prefix holds a token."""
+    return scheme_of(prefix) in ("http", "https") and bool(headers_of(grants.options.get(prefix, {})))
+
+
+def with_access(
+    repo: icechunk.Repository,
+    fresh: Iterable[str],
+    used: Iterable[str],
+    options: Mapping[str, Any],
+    more: Callable[[icechunk.RepositoryConfig], bool] | None = None,
+) -> icechunk.Repository:
+    """The repository with new containers, saved, and a handle that may read below the prefixes in `used`.
+
+    The configuration keeps everything else, also what others saved meanwhile; `more` may change more of it.
+    Tokens are not written down.
+    """
+    before = _grants.get(repo, _Grants())
+    added = {prefix: container_at(prefix, options, secrets=False) for prefix in fresh}
+    _save(repo, added, before, more)
+    chosen = {prefix: before.options.get(prefix, {}) for prefix in repo.authorized_virtual_container_prefixes}
+    chosen |= dict.fromkeys(used, options)
+    opened = _reopened(repo, {**containers_of(repo), **added}, _Grants(chosen, before.everything), more)
+    _grants.setdefault(repo, before).successor = opened
+    return opened

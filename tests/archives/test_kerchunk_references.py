@@ -1,0 +1,92 @@
+"""References of kerchunk: what programs without intarsia read from them is what intarsia reads."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import intarsia
+from intarsia.errors import IngestError, UnreachableMembersError
+from tests.archives.files import netcdf
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """Three encodings: two packings, one with other chunks, and plain floats; coordinates and a hole."""
+    packed = {"scale_factor": 0.01, "add_offset": 270.0}
+    netcdf(tmp_path / "0.nc", 0, steps=2, kind="i2", attrs=packed, fill=-1, chunks=(1, 6, 8))
+    netcdf(tmp_path / "1.nc", 2, steps=2, kind="i2", attrs=packed, fill=-1, chunks=(1, 6, 8))
+    other = {"scale_factor": 0.02, "add_offset": 270.0}
+    netcdf(tmp_path / "2.nc", 4, steps=3, kind="i2", attrs=other, fill=-2, chunks=(1, 3, 4), shuffle=False)
+    netcdf(tmp_path / "3.nc", 7, steps=2, kind="f4", chunks=(2, 6, 8), compression=None)
+    return intarsia.ingest(tmp_path / "*.nc", tmp_path / "r", concat_dim="time").repository
+
+
+def test_every_run_is_what_intarsia_reads(archive, tmp_path):
+    pytest.importorskip("kerchunk")
+    written = intarsia.to_kerchunk(archive, "", tmp_path / "out/refs.json")
+    assert [each.bounds for each in written] == [{"time": (0, 4)}, {"time": (4, 7)}, {"time": (7, 9)}]
+    assert [each.chunks for each in written] == [4, 12, 1]
+    dataset = xr.open_dataset(archive, engine="intarsia")
+    for each in written:
+        with xr.open_dataset(each.path, engine="kerchunk") as foreign:
+            expected = dataset.isel(time=slice(*each.bounds["time"]))
+            assert foreign["sst"].dims == ("time", "lat", "lon")
+            np.testing.assert_allclose(foreign["sst"].values, expected["sst"].values, rtol=1e-6)
+            assert foreign["time"].values.tolist() == expected["time"].values.tolist()
+            assert np.array_equal(foreign["lat"], expected["lat"])
+            assert foreign["sst"].attrs == expected["sst"].attrs
+
+
+def test_one_run_is_one_file_with_the_name_that_was_given(tmp_path):
+    netcdf(tmp_path / "a b.nc", 0)
+    repo = intarsia.ingest(tmp_path / "a b.nc", tmp_path / "r", concat_dim="time").repository
+    (written,) = intarsia.to_kerchunk(repo, out=tmp_path / "refs.json")
+    assert written.path == str(tmp_path / "refs.json")
+    refs = json.loads((tmp_path / "refs.json").read_text())["refs"]
+    assert refs["sst/0.0.0"][0] == str(tmp_path / "a b.nc")
+    assert json.loads(refs["sst/.zarray"])["compressor"]["id"] == "zlib"
+
+
+def test_what_cannot_be_expressed_is_refused_before_anything_is_written(archive, tmp_path):
+    with intarsia.transaction(archive, message="another codec") as tx:
+        conditional = intarsia.ConditionalCodec(codecs=[zarr.codecs.GzipCodec()])
+        tx.open("sst").recode([(7, 9), (0, 6), (0, 8)], codecs=[conditional])
+    with pytest.raises(UnreachableMembersError, match=r"(?s)conditional.*intarsia\.export"):
+        intarsia.to_kerchunk(archive, "", tmp_path / "refs.json")
+    assert not list(tmp_path.glob("refs*"))
+    with pytest.raises(IngestError, match="no dataset"):
+        intarsia.to_kerchunk(archive, "nowhere", tmp_path / "refs.json")
+
+
+def test_data_that_were_copied_stand_in_the_references(tmp_path):
+    pytest.importorskip("kerchunk")
+    netcdf(tmp_path / "0.nc", 0)
+    repo = intarsia.ingest(tmp_path / "0.nc", tmp_path / "r", concat_dim="time", copy="all").repository
+    (written,) = intarsia.to_kerchunk(repo, out=tmp_path / "refs.json")
+    assert written.chunks == 0
+    (tmp_path / "0.nc").unlink()
+    with xr.open_dataset(written.path, engine="kerchunk") as foreign:
+        assert np.array_equal(foreign["sst"], intarsia.open(repo, "sst")[...])
+
+
+def test_parquet_says_the_same_as_json(archive, tmp_path):
+    pytest.importorskip("pyarrow")
+    reference = pytest.importorskip("fsspec.implementations.reference")
+    documents = intarsia.to_kerchunk(archive, "", tmp_path / "refs.json")
+    tables = intarsia.to_kerchunk(archive, "", tmp_path / "refs.parquet", parquet=True)
+    for document, table in zip(documents, tables, strict=True):
+        by_json = reference.ReferenceFileSystem(document.path)
+        by_parquet = reference.ReferenceFileSystem(
+            reference.LazyReferenceMapper(table.path, engine="pyarrow")
+        )
+        keys = [key for key in json.loads(Path(document.path).read_text())["refs"] if not key.startswith(".")]
+        assert len(keys) > document.chunks
+        for key in keys:
+            if key.endswith((".zarray", ".zattrs")):
+                assert json.loads(by_parquet.cat(key)) == json.loads(by_json.cat(key))
+            else:
+                assert by_parquet.cat(key) == by_json.cat(key)
