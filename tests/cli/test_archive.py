@@ -163,3 +163,48 @@ def test_sources_lead_from_an_index_to_a_file_and_tell_what_is_gone(tmp_path):
     assert "1 of them not as they were" in ran.out
     assert "4 files\n" in succeed("sources", store, "sst", "--no-check")
     assert "of shape" in failure("sources", store, "sst", "9", code=4)
+
+
+@pytest.fixture
+def ingested(tmp_path):
+    """A repository of four files in the directory `files`."""
+    folder = archive(tmp_path / "files", range(1, 5))
+    succeed("ingest", tmp_path / "store", folder / "*.nc", "--concat-dim", "time")
+    return tmp_path / "store"
+
+
+def test_relocate_finds_files_that_moved(tmp_path, ingested):
+    store = ingested
+    before = succeed("read", store, "sst", "0, 0", "--allow", "all")
+    (tmp_path / "files").rename(tmp_path / "moved")
+    assert "is not there" in failure("relocate", store, f"{tmp_path}/files={tmp_path}/nowhere", code=4)
+    said = document("relocate", store, f"{tmp_path}/files={tmp_path}/moved")
+    assert (said["files"], said["unmarked"]) == (4, 0)
+    assert succeed("read", store, "sst", "0, 0", "--allow", "all") == before
+    assert "not of the form" in failure("relocate", store, "old", code=2)
+
+
+def test_the_cache_is_listed_and_cleared(tmp_path, monkeypatch):
+    monkeypatch.setenv("INTARSIA_CACHE", str(tmp_path / "cache"))
+    assert document("cache") == {"directory": str(tmp_path / "cache"), "removed": 0, "archives": []}
+    folder = archive(tmp_path / "files", [1])
+    xr.open_dataset(f"{folder}/*.nc", engine="intarsia", concat_dim="time").close()
+    (entry,) = document("cache")["archives"]
+    assert (entry["files"], entry["names"]) == (1, [f"{folder}/*.nc"])
+    assert entry["key"] in succeed("cache")
+    assert "no archive 'other'" in failure("cache", "--clear", "other", code=3)
+    assert "1 archive removed" in succeed("cache", "--clear", entry["key"])
+    assert document("cache", "--clear", "all")["archives"] == []
+
+
+def test_what_may_not_be_read_has_an_exit_code_of_its_own_and_is_said_once(tmp_path, ingested):
+    store = ingested
+    prefix = f"file://{tmp_path}/files/"
+    for verb in (("read", store, "sst"), ("serve", store)):
+        said = failure(*verb, code=9)
+        assert said.count(f"--allow {prefix}") == 1
+        assert "intarsia.authorize" not in said
+    ran = run("verify", store)
+    assert ran.code == 9
+    assert ran.out.count(f"--allow {prefix}") == 1
+    assert "no problem" in succeed("verify", store, "--allow", prefix)

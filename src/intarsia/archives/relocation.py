@@ -237,16 +237,30 @@ class _Move:
         """Rewrite the references and the ledgers."""
         known: dict[str, str] = {}
         for path, ledger in self.ledgers.items():
-            for i, url in enumerate(ledger.locations):
-                if url in self.identities:
-                    known[url] = ledger.contents[i]
-                    identity = self.identities[url]
-                    ledger.locations[i], ledger.contents[i] = self.now[url], identity.text
-                    ledger.moments[i] = None if identity.modified is None else identity.modified.timestamp()
+            known |= {
+                url: text
+                for url, text in zip(ledger.locations, ledger.contents, strict=True)
+                if url in self.identities
+            }
+            self._put(ledger)
             ledger.write(open_group(store, path, "r+"))
         chunks = sum(self._rewrite(store, path, table, known) for path, table in self.tables.items())
         unmarked = sum(self.identities[url].text != text for url, text in known.items())
         return Relocation(len(self.identities), chunks, unmarked, "", repo)
+
+    def _put(self, ledger: Ledger) -> None:
+        """What the ledger says of the files that moved; its lists are replaced, never changed in place."""
+        rows = []
+        for url, content, moment in zip(ledger.locations, ledger.contents, ledger.moments, strict=True):
+            identity = self.identities.get(url)
+            if identity is None:
+                rows.append((url, content, moment))
+                continue
+            changed = None if identity.modified is None else identity.modified.timestamp()
+            rows.append((self.now[url], identity.text, changed))
+        ledger.locations = [url for url, _, _ in rows]
+        ledger.contents = [content for _, content, _ in rows]
+        ledger.moments = [moment for _, _, moment in rows]
 
     def _rewrite(self, store: Any, path: str, table: ChunkTable, known: Mapping[str, str]) -> int:
         specs = []
