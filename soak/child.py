@@ -74,6 +74,7 @@ def run(target, seed, start, stop, place):
         except Exception:
             say(unprepared=traceback.format_exc()[-MOST_WORDS:])
             return
+        say(prepared=True)
         gc.collect()
         gc.freeze()  # what the preparation left is not looked through again and again
         memory = Memory()

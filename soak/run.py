@@ -15,6 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 LOOK_EVERY = 0.5
 SECONDS_TO_TELL = 5
+PREPARATION = 900
+"""Seconds that a process may take before its first case; many of them may begin at a time."""
 MOST_FAILURES = 200
 """After so many, a target is not continued."""
 
@@ -63,6 +65,7 @@ class Stretch:
     def _watch(self, process, place_of, lines):
         """Take what is said until the process ends; whether it had to be ended."""
         self._since = last = time.monotonic()
+        self._prepared = False
         at = place_of()
         while True:
             try:
@@ -74,7 +77,7 @@ class Stretch:
             now = time.monotonic()
             if place_of() != at:
                 at, last = place_of(), now
-            if now - last > self.target.patience:
+            if now - last > (self.target.patience if self._prepared else PREPARATION):
                 process.send_signal(signal.SIGUSR1)  # tells all stacks
                 time.sleep(SECONDS_TO_TELL)
                 process.kill()
@@ -87,6 +90,9 @@ class Stretch:
                 words = json.loads(line)
             except ValueError:
                 continue  # something else that printed
+            if "prepared" in words:
+                self._prepared = True
+                continue
             if "unprepared" in words:
                 self.gives_up = True
                 self._failed(-1, words["unprepared"])

@@ -33,3 +33,12 @@ def test_every_error_but_the_root_is_also_a_builtin_error():
         if cls is not errors.IntarsiaError:
             builtin = {base for base in cls.__mro__ if base.__module__ == "builtins"}
             assert builtin - {Exception, BaseException, object}, name
+
+
+def test_no_message_holds_what_a_terminal_obeys():
+    for kind in (errors.ReadError, errors.RepositoryError, errors.MissingMemberError, errors.IngestError):
+        shown = str(kind("a\x1b[31mb\u202ec\nnext\tline \ud800"))
+        assert shown == "a\\x1b[31mb\\u202ec\nnext\tline \\ud800"
+    assert "\x1b" not in str(errors.ManifestError(["\x1b[2J"]))
+    missing = errors.MissingExtraError("xarray", "xarray")
+    assert missing.name == "xarray"

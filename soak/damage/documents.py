@@ -70,7 +70,7 @@ class Documents:
         store._store_dict.clear()
         store._store_dict.update(plain)
         store._store_dict[key] = BUFFER.from_bytes(data)
-        return judged(lambda: looked_at(store, rng), (), None, *self._names(key))
+        return judged(lambda: looked_at(store, rng), (), None, *self._names(key), declared=True)
 
 
 MOST_READ = 1 << 20
@@ -79,7 +79,7 @@ MOST_READ = 1 << 20
 def looked_at(store, rng):
     """Open, and read what is not too large; or have it checked, or described."""
     if rng.random() < 0.15:
-        for problem in intarsia.verify(store):
+        for problem in intarsia.verify(store, "a"):
             str(problem)
         return
     array = intarsia.open(store, "a")
@@ -137,7 +137,7 @@ class Vectors:
         else:
             data = damaged(files[key], rng, others)
         store = zarr.storage.MemoryStore({k: BUFFER.from_bytes(v) for k, v in (files | {key: data}).items()})
-        return judged(lambda: self._read(vector, store), (), None)
+        return judged(lambda: self._read(vector, store), (), None, declared=True)
 
     @staticmethod
     def _read(vector, store):

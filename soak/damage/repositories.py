@@ -1,1 +1,111 @@
-TARGETS = []
+"""Repositories: files of Icechunk's, and ledgers of ingested datasets."""
+
+import json
+import shutil
+
+import numpy as np
+import zarr
+
+import intarsia
+from intarsia.archives.ledger import DOCUMENT, Ledger
+from intarsia.array.hierarchy import LEDGER
+from soak.damage.chunks import quiet
+from soak.damage.verdict import judged
+from soak.mutations import damaged, damaged_document, damaged_json
+from soak.target import Target
+from tests.archives.files import netcdf
+
+SHAPE = (8, 300)
+
+
+class Objects:
+    """One file of a repository is damaged; then it is opened, and read or looked at."""
+
+    def __init__(self, folder):
+        self._place = folder / "repository"
+        repo = intarsia.open_repository(self._place, create=True)
+        with intarsia.transaction(repo, message="create") as tx:
+            array = tx.create("a", shape=(0, 300), chunks=(2, 300), dtype="<i4")
+            array.append(np.arange(1200).reshape(4, 300), codecs=["zstd"])
+        intarsia.append(repo, "a", np.arange(1200).reshape(4, 300), codecs=[])
+        repo.create_tag("v1", repo.lookup_branch("main"))
+        self._files = {path: path.read_bytes() for path in sorted(self._place.rglob("*")) if path.is_file()}
+
+    def __call__(self, _number, rng):
+        path = rng.choice(list(self._files))
+        plain = self._files[path]
+        path.write_bytes(damaged(plain, rng, list(self._files.values())))
+        try:
+            return judged(lambda: self._looked_at(rng), (), None)
+        finally:
+            if set(self._place.rglob("*")) - set(self._files) - {p.parent for p in self._files} - {self._place}:
+                shutil.rmtree(self._place)
+                for each, data in self._files.items():
+                    each.parent.mkdir(parents=True, exist_ok=True)
+                    each.write_bytes(data)
+            path.write_bytes(plain)
+
+    def _looked_at(self, rng):
+        repo = intarsia.open_repository(self._place)
+        way = rng.randrange(4)
+        if way == 0:
+            str(intarsia.history(repo, "a"))
+        elif way == 1:
+            str(intarsia.verify(repo))
+        else:
+            array = intarsia.open(repo, "a", **({"tag": "v1"} if way == 2 else {}))
+            assert array[...].shape == SHAPE
+
+
+@quiet
+def prepare_objects(folder, _seed):
+    return Objects(folder)
+
+
+class Ledgers:
+    """What is known of the sources is damaged; then it is read, asked, and continued."""
+
+    def __init__(self, folder):
+        for day in range(4):
+            netcdf(folder / f"{day}.nc", day)
+        self._folder = folder
+        made = intarsia.ingest([folder / f"{day}.nc" for day in range(3)], folder / "r", concat_dim="time")
+        repo = made.repository
+        root = zarr.open_group(repo.readonly_session("main").store, mode="r")
+        self._store = zarr.storage.MemoryStore()
+        node = root[LEDGER]
+        self._attrs = dict(node.attrs)
+        self._document = np.asarray(node[DOCUMENT][...]).tobytes()
+
+    def __call__(self, _number, rng):
+        attrs, document = self._attrs, self._document
+        if rng.random() < 0.3:
+            attrs = damaged_document(attrs, rng)
+            attrs = attrs if isinstance(attrs, dict) else {"version": attrs}
+        else:
+            document = damaged_json(json.loads(document), rng, [document])
+        root = zarr.create_group(zarr.storage.MemoryStore())
+        node = root.require_group(LEDGER, overwrite=False)
+        node.attrs.put(attrs)
+        data = np.frombuffer(document, dtype=np.uint8)
+        made = node.create_array(DOCUMENT, shape=data.shape, dtype="u1", chunks=(max(1, data.size),))
+        if data.size:
+            made[...] = data
+
+        def read():
+            ledger = Ledger.read(root)
+            for number in range(min(len(ledger.locations), 5)):
+                ledger.shown(number)
+
+        return judged(read, (), None, "ledger")
+
+
+@quiet
+def prepare_ledgers(folder, _seed):
+    return Ledgers(folder)
+
+
+TARGETS = [
+    Target("damage", "files of Icechunk's repositories", prepare_objects, share=1.5),
+    Target("damage", "ledgers of ingested datasets", prepare_ledgers, share=2),
+]

@@ -11,12 +11,15 @@ MOST_TEXT = 20_000
 """Characters of an error that somebody can still read."""
 
 
-def judged(read, shape, dtype, *names):
-    """What came of a read: refused in our words, which name one of `names`, or values of the right shape."""
+def judged(read, shape, dtype, *names, declared=False):
+    """What came of a read: refused in our words, which name one of `names`, or values of the right shape.
+
+    Where the size of a chunk is `declared` by what is damaged, there may be too little memory for it.
+    """
     try:
         found = read()
     except IntarsiaError as error:
-        return refused(error, names)
+        return refused(error, names, declared)
     if found is None:
         return "read"
     values = np.asanyarray(found)
@@ -27,12 +30,12 @@ def judged(read, shape, dtype, *names):
     return "read"
 
 
-def refused(error, names):
+def refused(error, names, declared=False):
     """An error of ours: it must name what is damaged, and it must not be that memory ran out."""
     text = str(error)
     below = error
     while below is not None:
-        if isinstance(below, MemoryError):
+        if isinstance(below, MemoryError) and not declared:
             raise Wrong(f"it asked for more memory than there may be: {text[:500]}") from error
         below = below.__cause__ or below.__context__
     if len(text) > MOST_TEXT:

@@ -12,6 +12,8 @@ Each class is also the built-in exception that a caller would expect, so
     ├── ManifestError (ValueError)
     │   └── ManifestVersionError
     ├── NotLogicalArrayError (KeyError)
+    ├── MissingArrayError (FileNotFoundError)
+    ├── MetadataError (ValueError)
     ├── MemberError (ValueError)
     ├── MissingMemberError (KeyError)
     ├── ReadError (RuntimeError)
@@ -52,10 +54,10 @@ __all__ = [
     "AdoptionError", "AlignmentError", "BoundsError", "ChunkDecodeError", "ChunkEncodeError",
     "ChunkIndexUnknownError", "CodecConfigurationError", "ConcurrentUpdateError", "CrossRegionWriteError",
     "CutOffError", "DataTypeError", "ForkError", "ForkedProcessError", "IngestError", "IntarsiaError",
-    "LockTimeoutError", "ManifestError", "ManifestVersionError", "MemberError", "MissingExtraError",
-    "MissingMemberError", "NoRegionError", "NoSlotBoundError", "NotAuthorizedError", "NotLogicalArrayError",
-    "NullsPresentError", "OverlapError", "OverwriteError", "PackingError", "PolicyError", "ReadError",
-    "ReadOnlyError", "RepositoryError",
+    "LockTimeoutError", "ManifestError", "ManifestVersionError", "MemberError", "MetadataError",
+    "MissingArrayError", "MissingExtraError", "MissingMemberError", "NoRegionError", "NoSlotBoundError",
+    "NotAuthorizedError", "NotLogicalArrayError", "NullsPresentError", "OverlapError", "OverwriteError",
+    "PackingError", "PolicyError", "ReadError", "ReadOnlyError", "RepositoryError",
     "RepositoryNotFoundError", "ShapeError", "SlotsGoneError", "SlotsUnsupportedError",
     "UnreachableMembersError", "UnsharedStorageError", "VersionNotFoundError", "WritableSessionError",
 ]  # fmt: skip
@@ -68,12 +70,19 @@ LONGEST_LINE = 500
 class IntarsiaError(Exception):
     """Root of every exception that intarsia raises on purpose.
 
+    What a message quotes of files, names among it, may be anybody's: it holds nothing that a terminal obeys.
+
     >>> issubclass(ChunkDecodeError, IntarsiaError)
     True
+    >>> print(IntarsiaError("no array \\x1b[31mred"))
+    no array \\x1b[31mred
     """
 
     row: int | None = None
     """The row of the region, in the manifest's table, that could not be read, where one is to blame."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(_visible(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class CodecConfigurationError(IntarsiaError, ValueError):
@@ -122,7 +131,8 @@ class MissingExtraError(IntarsiaError, ImportError):
     """
 
     def __init__(self, module: str, extra: str) -> None:
-        super().__init__(f"{module} is not installed: pip install 'intarsia[{extra}]'", name=module)
+        super().__init__(f"{module} is not installed: pip install 'intarsia[{extra}]'")
+        self.name = module
         self.extra = extra
 
 
@@ -178,6 +188,25 @@ class NotLogicalArrayError(IntarsiaError, KeyError):
 
     def __str__(self) -> str:  # KeyError would quote the message
         return str(self.args[0])
+
+
+class MissingArrayError(IntarsiaError, FileNotFoundError):
+    """There is neither a Zarr array nor a group at that path.
+
+    >>> import intarsia
+    >>> intarsia.reader({}, "nowhere")
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.MissingArrayError: ...
+    """
+
+
+class MetadataError(IntarsiaError, ValueError):
+    """What a store says of an array or a group, in its zarr.json, cannot be understood.
+
+    >>> issubclass(MetadataError, ValueError)
+    True
+    """
 
 
 class MemberError(IntarsiaError, ValueError):
@@ -510,11 +539,20 @@ def has_panicked(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException" and not isinstance(error, Exception)
 
 
+def _visible(text: str) -> str:
+    """The text, in which characters that do not show are spelled out, but for line breaks and tabs."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
 def _printable(text: str) -> str:
     """A line that every terminal takes, cut off where nobody reads on.
 
     >>> _printable("fill_value: \\ud800")
     'fill_value: \\\\ud800'
     """
-    shown = text.encode(errors="backslashreplace").decode()
+    shown = _visible(text)
     return shown if len(shown) <= LONGEST_LINE else f"{shown[:LONGEST_LINE]}…"

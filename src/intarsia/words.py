@@ -151,13 +151,17 @@ def is_misspelt(asked: str, known: Iterable[str], alike: float = 0.8) -> bool:
     return bool(get_close_matches(asked.lower(), [name.lower() for name in known], n=1, cutoff=alike))
 
 
-def one_line(text: object) -> str:
-    """A text without line breaks, for the middle of a message.
+LONGEST_LINE = 2000
+"""Characters of a message inside another one."""
 
-    >>> one_line("no group in\\n  the store")
-    'no group in the store'
+
+def one_line(text: object) -> str:
+    """A text without line breaks, for the middle of a message; what a terminal would obey is spelled out.
+
+    >>> one_line("no group in\\n  the \\x1b[31mstore")
+    'no group in the \\\\x1b[31mstore'
     """
-    return " ".join(str(text).split())
+    return plain(" ".join(str(text).split()), LONGEST_LINE)
 
 
 def place_text(store_path: Any) -> str:

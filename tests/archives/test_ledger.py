@@ -62,3 +62,37 @@ def test_an_unknown_version_is_refused():
     group[LEDGER].attrs["version"] = 99
     with pytest.raises(IngestError, match="version 99"):
         Ledger.read(group)
+
+
+def damaged_ledger(attrs, document):
+    group = zarr.create_group({})
+    node = group.create_group(LEDGER, attributes=attrs)
+    node.create_array(DOCUMENT, data=np.frombuffer(document, dtype=np.uint8))
+    return group
+
+
+GOOD = {
+    "locations": ["a"], "contents": ["1"], "moments": [None], "variables": ["sst"], "members": {}, "stacked": {},
+    "claims": {"file": [0], "start": [[0, 0]], "stop": [[1, 1]]},
+}  # fmt: skip
+BAD = {
+    "no JSON": b"{",
+    "no text": b"\xff",
+    "no object": b"[]",
+    "claims that are gone": GOOD | {"claims": {}},
+    "a claim of nobody": GOOD | {"claims": GOOD["claims"] | {"file": [7]}},
+    "half a claim": GOOD | {"claims": GOOD["claims"] | {"stop": [[1]]}},
+    "numbers for places": GOOD | {"locations": [7]},
+    "one content too few": GOOD | {"contents": []},
+    "an unknown field": GOOD | {"more": 1},
+    "a number of 70 bits": GOOD | {"claims": GOOD["claims"] | {"file": [1 << 70]}},
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_damaged_ledger_is_refused_in_words(what):
+    document = BAD[what] if isinstance(BAD[what], bytes) else json.dumps(BAD[what]).encode()
+    group = damaged_ledger({"version": 2, "concat_dims": ["time"]}, document)
+    with pytest.raises(IngestError, match="the ledger of memory://.* is damaged"):
+        Ledger.read(group)
+    Ledger.read(damaged_ledger({"version": 2, "concat_dims": ["time"]}, json.dumps(GOOD).encode()))

@@ -221,3 +221,13 @@ def test_only_a_read_that_misses_chunks_asks_for_the_layout_and_only_once():
     assert store.reads == before
     assert array[:].tolist() == [*range(40), *[-1] * 40]
     assert store.reads == before + 1
+
+
+@pytest.mark.parametrize("document", [b"[]", b"null", b"3", b'"x"', b'{"zarr_format": 3, "attributes": 3}'])
+def test_a_group_whose_metadata_is_no_groups_is_refused_and_named(document):
+    made = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="u1").group.store
+    made._store_dict["a/zarr.json"] = type(made._store_dict["a/zarr.json"]).from_bytes(document)
+    with pytest.raises(intarsia.errors.IntarsiaError, match="'a'"):
+        intarsia.open(made, "a")
+    (problem,) = intarsia.verify(made, "a")
+    assert "cannot be understood" in str(problem)

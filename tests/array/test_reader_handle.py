@@ -1,5 +1,6 @@
 """A reader as a handle: every store, threads, processes, pickles, dask; arrays that change or go away."""
 
+import json
 import multiprocessing
 import pickle
 import subprocess
@@ -16,6 +17,7 @@ import intarsia
 from intarsia.errors import (
     BoundsError,
     DataTypeError,
+    MetadataError,
     NotLogicalArrayError,
     ReadError,
     ReadOnlyError,
@@ -266,3 +268,22 @@ def test_reading_loads_no_room_above():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("document", [b"[]", b"null", b"3", b"\xff", b"{", b"[" * 5000])
+def test_metadata_that_makes_no_sense_is_said_with_its_place(document):
+    array = written()
+    array.store._store_dict["a/zarr.json"] = type(array.store._store_dict["a/zarr.json"]).from_bytes(document)
+    with pytest.raises(MetadataError, match="the metadata at 'a' of memory://"):
+        intarsia.reader(array.store, "a")
+
+
+def test_an_axis_that_nothing_can_count_is_refused():
+    array = written()
+    text = array.store._store_dict["a/zarr.json"].to_bytes().decode()
+    document = json.loads(text) | {"shape": [1 << 63, 1 << 63]}
+    array.store._store_dict["a/zarr.json"] = type(array.store._store_dict["a/zarr.json"]).from_bytes(
+        json.dumps(document).encode()
+    )
+    with pytest.raises(MetadataError, match=r"an axis has \d+ elements"):
+        intarsia.reader(array.store, "a")

@@ -19,7 +19,8 @@ from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.hierarchy import LEDGER, open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.table import RegionTable
-from intarsia.errors import IngestError
+from intarsia.errors import IngestError, IntarsiaError
+from intarsia.words import one_line
 
 if TYPE_CHECKING:
     from intarsia.array.table import Ints
@@ -123,6 +124,18 @@ class Ledger:
             raise IngestError(
                 f"the ledger of {group.store_path} has version {version}, which this intarsia does not read"
             )
+        try:
+            ledger = cls._parsed(version, node, rows=rows)
+            ledger._check()
+        except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError) as why:
+            if isinstance(why, IntarsiaError):
+                raise
+            reason = f"{type(why).__name__}: {one_line(why)}"
+            raise IngestError(f"the ledger of {group.store_path} is damaged: {reason}") from why
+        return ledger
+
+    @classmethod
+    def _parsed(cls, version: int, node: Any, *, rows: bool) -> Ledger:
         if version == 1:
             return cls._from_version_1(str(node.attrs["concat_dim"]), _read_json(node[DOCUMENT]))
         dims = tuple(node.attrs["concat_dims"])
@@ -144,6 +157,28 @@ class Ledger:
         # its lists are never changed in place, but replaced
         ledger.stored = replace(ledger, members={name: dict(own) for name, own in ledger.members.items()})
         return ledger
+
+    def _check(self) -> None:
+        """Raise ValueError unless the parts fit together, and are of the types they say."""
+        sources = len(self.locations)
+        for name in ("locations", "contents", "variables"):
+            listed = getattr(self, name)
+            if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+                raise ValueError(f"{name} is no list of texts")
+        if not (isinstance(self.moments, list) and sources == len(self.contents) == len(self.moments)):
+            raise ValueError(f"{sources} sources have {len(self.contents)} contents")
+        if not all(moment is None or isinstance(moment, int | float) for moment in self.moments):
+            raise ValueError("moments are no times")
+        if not all(isinstance(dim, str) for dim in self.dims):
+            raise ValueError("concat_dims are no names")
+        for name in ("members", "stacked", "dropped_attrs"):
+            if not isinstance(getattr(self, name), dict):
+                raise ValueError(f"{name} is no object")
+        claims = self.claims
+        if len(claims) and not (0 <= claims.member.min() and claims.member.max() < self.count):
+            raise ValueError(f"claims name a source that is none of {self.count}")
+        if (claims.start < 0).any() or (claims.stop < claims.start).any():
+            raise ValueError("claims end before they start")
 
     @classmethod
     def _from_version_1(cls, dim: str, document: dict[str, Any]) -> Ledger:

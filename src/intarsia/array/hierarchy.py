@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import zarr
+from zarr.abc.store import Store
 from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import StorePath
 
 from intarsia._compat import store_supports_sync_io, sync
 from intarsia._icechunk import safe_store
 from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.fetch import start
-from intarsia.errors import ManifestError, NotLogicalArrayError
+from intarsia.errors import ManifestError, MetadataError, MissingArrayError, NotLogicalArrayError
 from intarsia.parallel import check_store
+from intarsia.words import one_line, place_text
 
 OURS = re.compile(r"[mt]-[0-9a-f]{32}\Z")
 """Names that `new_name` makes: what they belong to is a part of a logical array."""
@@ -23,6 +27,10 @@ OURS = re.compile(r"[mt]-[0-9a-f]{32}\Z")
 
 LEDGER = "intarsia-sources"
 """Name of the group in which an ingested dataset keeps what is known of its sources: no data of anybody's."""
+
+
+AnyStore = Store | StorePath | dict | str | os.PathLike
+"""What zarr takes as a store."""
 
 
 def open_group(store: Any, path: str, mode: Any, *, formats: tuple[Any, ...] = (3,)) -> zarr.Group:
@@ -42,6 +50,27 @@ def open_group(store: Any, path: str, mode: Any, *, formats: tuple[Any, ...] = (
         return open_group(store, path, mode, formats=tuple(others))
     except RecursionError:
         raise ManifestError([f"the metadata of {path or '/'!r} is nested too deeply to be read"]) from None
+    except (TypeError, KeyError, AttributeError, OverflowError) as error:
+        if not isinstance(store, AnyStore):
+            raise
+        why = f"{type(error).__name__}: {one_line(error)}"
+        raise ManifestError([f"the metadata of {path or '/'!r} cannot be understood: {why}"]) from error
+
+
+def open_node(store: Any, path: str) -> zarr.Array[Any] | zarr.Group:
+    """The array or group at `path`, for reading; a `MetadataError` where what is said of it makes no sense."""
+    place = f"{path or '/'!r} of {place_text(store)}"
+    try:
+        return zarr.open(store, path=path or None, mode="r")
+    except FileNotFoundError as error:
+        raise MissingArrayError(f"there is no Zarr array or group at {place}: {one_line(error)}") from error
+    except RecursionError:
+        raise MetadataError(f"the metadata at {place} is nested too deeply to be read") from None
+    except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
+        if not isinstance(store, AnyStore):
+            raise  # what was handed over is no store
+        why = f"{type(error).__name__}: {one_line(error)}"
+        raise MetadataError(f"the metadata at {place} cannot be understood: {why}") from error
 
 
 def read_key(store: Any, key: str) -> bytes | None:

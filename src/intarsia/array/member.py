@@ -20,7 +20,7 @@ from intarsia.codecs import parse_codecs
 from intarsia.codecs.runtime import NO_OPTIONS, Options, options_of, remembered, remembering, with_codecs
 from intarsia.errors import MemberError, MissingMemberError, ShapeError
 from intarsia.parallel import check_store
-from intarsia.words import codecs_text, place_text
+from intarsia.words import codecs_text, one_line, place_text
 
 if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
@@ -289,7 +289,7 @@ class Members(Mapping[str, AnyArray]):
             ) from error
         except Exception as error:
             raise MemberError(
-                f"the member {name!r} of {place_text(self._group.store_path)} cannot be opened: {error}"
+                f"the member {name!r} of {place_text(self._group.store_path)} cannot be opened: {one_line(error)}"
             ) from error
 
     def open_together(self, names: Iterable[str]) -> None:

@@ -11,16 +11,24 @@ from zarr.errors import ContainsArrayError, ContainsGroupError
 
 from intarsia._icechunk import safe_store
 from intarsia.array.attributes import RESERVED
-from intarsia.array.hierarchy import is_logical, open_group
+from intarsia.array.document import MOST_ELEMENTS
+from intarsia.array.hierarchy import is_logical, open_group, open_node
 from intarsia.array.logical import LogicalArray
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest, sizes_of
 from intarsia.array.reader import Reader
 from intarsia.array.values import data_type_of, plain_type
-from intarsia.errors import ManifestError, NotLogicalArrayError, OverwriteError, ReadOnlyError, ShapeError
+from intarsia.errors import (
+    ManifestError,
+    MetadataError,
+    NotLogicalArrayError,
+    OverwriteError,
+    ReadOnlyError,
+    ShapeError,
+)
 from intarsia.nullable import NullableArray
 from intarsia.parallel import check_store
-from intarsia.words import one_line
+from intarsia.words import one_line, place_text
 
 
 def create(
@@ -141,11 +149,16 @@ def reader(source: Any, path: str = "") -> Reader | LogicalArray | Readers:
     if isinstance(source, zarr.Group):
         source, path = source.store_path.store, "/".join(part for part in (source.path, path) if part)
     check_store(source)
-    return _read_by_engine(zarr.open(safe_store(source), path=path or None, mode="r"))
+    return _read_by_engine(open_node(safe_store(source), path))
 
 
 def _read_by_engine(node: zarr.Array[Any] | zarr.Group) -> Reader | LogicalArray | Readers:
     if isinstance(node, zarr.Array):
+        if max(node.shape, default=0) >= MOST_ELEMENTS:
+            raise MetadataError(
+                f"the metadata of {place_text(node.store_path)} cannot be right: an axis has {max(node.shape)} "
+                "elements"
+            )
         return Reader.of(node)
     if is_logical(node):
         return LogicalArray(LogicalGroup.load(node))

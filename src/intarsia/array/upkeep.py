@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import zarr
+from zarr.errors import ContainsArrayError
 from zarr.storage import LocalStore
 
 from intarsia._compat import RegularChunkGridMetadata, sync
@@ -39,7 +40,7 @@ from intarsia.errors import (
 from intarsia.nullable import NullableValues
 from intarsia.progress import Progress, part_of, silent
 from intarsia.shards.inspection import check_shards
-from intarsia.words import place_text
+from intarsia.words import one_line, place_text
 
 type ProblemKind = Literal["manifest", "member", "data", "layer", "access", "leftover"]
 
@@ -106,6 +107,12 @@ def verify(
     except ManifestError as error:
         problems = error.problems or [str(error)]
         return tuple(Problem("manifest", where, problem) for problem in problems)
+    except ContainsArrayError as error:
+        raise NotLogicalArrayError(f"{path!r} is a Zarr array, no logical array: {one_line(error)}") from error
+    except ValueError as error:  # what zarr makes of a document that is no JSON, or not of this format
+        if isinstance(error, IntarsiaError):
+            raise
+        return (Problem("manifest", where, f"the metadata cannot be understood: {one_line(error)}"),)
     members = (*_packing_problems(logical), *member_problems(logical))
     known = {problem.where for problem in members}
     data_problems = _data_problems(logical, known, progress) if data else ()
