@@ -1,0 +1,101 @@
+"""A small checker of linearizability: is there an order of the changes that explains every read?
+
+A history is a list of operations on one array, each with the moments at which it began and ended. What was
+acknowledged took effect exactly once, at some moment between its beginning and its end; what was not (its
+process was killed, or it failed) at most once, at any moment after its beginning. A read shows the state of one
+moment between its beginning and its end. The search is that of Wing and Gong, with the states that were tried
+already left out, as Lowe has it.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+type State = tuple[int, ...]
+"""The values of the rows."""
+
+UNKNOWN = float("inf")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Something that a process did."""
+
+    kind: str
+    argument: Any
+    begun: float
+    ended: float = UNKNOWN
+    """When it was acknowledged; `UNKNOWN` if nobody knows whether it took effect."""
+    result: Any = None
+    """Of a read: what it showed."""
+
+    @property
+    def is_sure(self) -> bool:
+        return self.ended != UNKNOWN
+
+
+type Step = Callable[[State, Operation], State | None]
+"""The state after an operation; None if it cannot happen there."""
+
+
+def rows(state: State, operation: Operation) -> State | None:
+    """The model: an array of rows, each of which has one value; fill values are 0."""
+    kind, argument = operation.kind, operation.argument
+    if kind == "read":
+        return state if state == tuple(operation.result) else None
+    if kind == "append":
+        return (*state, argument)
+    if kind == "write":
+        row, value = argument
+        return (*state[:row], value, *state[row + 1 :]) if row < len(state) else None
+    if kind == "grow":
+        return (*state, *([0] * argument))
+    if kind == "drop":
+        first, last = argument
+        return tuple(0 if first <= i < last else v for i, v in enumerate(state)) if last <= len(state) else None
+    if kind == "restore":
+        return tuple(argument)
+    return state  # other encodings of the same values
+
+
+MOST_STEPS = 2_000_000
+
+
+def explained(history: list[Operation], start: State = (), step: Step = rows) -> bool:
+    """Whether some order explains it.
+
+    >>> append, read = Operation("append", 7, 0.0, 1.0), Operation("read", None, 2.0, 3.0, (7,))
+    >>> explained([append, read]), explained([Operation("append", 7, 0.0, 1.0), Operation("read", None, 2.0, 3.0)])
+    (True, False)
+    """
+    operations = [
+        Operation(o.kind, o.argument, o.begun, o.ended, o.result if o.result is not None else ()) for o in history
+    ]
+    operations.sort(key=lambda o: o.begun)
+    sure = frozenset(i for i, o in enumerate(operations) if o.is_sure)
+    tried: set[Hashable] = set()
+    waiting: list[tuple[frozenset[int], State]] = [(frozenset(), start)]
+    steps = 0
+    while waiting:
+        done, state = waiting.pop()
+        if sure <= done:
+            return True
+        # What may come next: nothing that is sure ended before it began.
+        first_end = min(operations[i].ended for i in sure - done)
+        for i, operation in enumerate(operations):
+            if operation.begun > first_end:
+                break
+            if i in done:
+                continue
+            after = step(state, operation)
+            if after is None:
+                continue
+            found = done | {i}
+            if (found, after) in tried:
+                continue
+            tried.add((found, after))
+            waiting.append((found, after))
+            steps += 1
+            if steps > MOST_STEPS:
+                raise RuntimeError(f"no answer after {steps} steps: the history is too long")
+    return False
