@@ -29,8 +29,8 @@ class Target:
     share: float = 1
     """How many of the cases of its part fall to it, in relation to the others."""
 
-    patience: float = 120
-    """Seconds after which a case hangs."""
+    patience: float = 900
+    """Seconds after which a case hangs; many, for the machine may be busy with other things."""
 
     memory: int | None = 256 << 20
     """How many bytes more than at the start the process may hold while it runs cases; None: not looked at."""

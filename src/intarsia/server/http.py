@@ -10,10 +10,12 @@ import logging
 import os
 import socket
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import icechunk
 import zarr
+from zarr.storage import LocalStore
 
 from intarsia.array import LogicalArray
 from intarsia.array import open as open_array
@@ -24,6 +26,7 @@ from intarsia.errors import IntarsiaError
 from intarsia.extras import extra
 from intarsia.interop.views.fused_view import ViewStore, view_store
 from intarsia.server.answers import Answers
+from intarsia.server.links import refuse_links_out
 from intarsia.server.viewer import Viewer
 from intarsia.versions.repository import describe
 from intarsia.versions.version import Version, resolve
@@ -127,6 +130,9 @@ def _app(
     server = extra("zarr_http_server", "serve")
     resolved = resolve(source.group if isinstance(source, LogicalArray) else source, version)
     _check_access(resolved.store, path)
+    directory = _directory(source, resolved.store)
+    if directory is not None:
+        refuse_links_out(directory)
     store = view_store(resolved.store, path, codecs, chunks, consolidated=True)
     given = [cors_origins] if isinstance(cors_origins, str) else cors_origins
     origins = [origin.rstrip("/") for origin in given]  # as browsers spell them
@@ -161,6 +167,21 @@ def _members(store: Any, path: str) -> Iterator[tuple[str, int]]:
     for name in logical_arrays(store, path):
         array = open_array(store, name)
         yield from ((f"{name}/{member}".strip("/"), array.ndim) for member in array.manifest.members)
+
+
+def _directory(source: Any, store: Any) -> Path | None:
+    """The directory of this machine that is served; None if it is something else."""
+    if isinstance(source, LogicalArray):
+        store = source.store
+    elif isinstance(store, zarr.Group | zarr.Array):
+        store = store.store
+    if isinstance(store, LocalStore):
+        return store.root
+    named = store if isinstance(store, str | os.PathLike) else source
+    if not isinstance(named, str | os.PathLike):
+        return None
+    text = os.fspath(named).removeprefix("file://")
+    return Path(text) if "://" not in text and os.path.isdir(text) else None
 
 
 def _is_loopback(host: str) -> bool:
