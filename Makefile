@@ -1,6 +1,8 @@
 # make demo   the main job on a local repository: ends with a table, a verdict and a report to look at
 # make test   what continuous integration runs: lint, types, import layers, tests, doctests, README
 # make torture   the long versions of the tests that kill, race and damage
+# make soak   what is tried for hours: a million damaged inputs, histories with kills, failing disks; resumable, ends
+#             with the table of docs/trust.md; make soak PARTS="damage disk" CASES=1000 for some of it
 # make docs   the documentation site, into site/
 # make vectors   the test vectors of the formats through every reader on this machine; who reads what, into docs/
 # make bench   all benchmarks into docs/benchmarks.md; make bench CLAIMS="read_s3 nullable" for some of them
@@ -10,7 +12,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test tests torture lint types layers vectors javascript bench docs picture browser clean
+.PHONY: help demo test tests torture soak lint types layers vectors javascript bench docs picture browser clean
 
 # Tests start Python hundreds of times: it may keep what it has compiled.
 unexport PYTHONDONTWRITEBYTECODE
@@ -64,6 +66,9 @@ tests: $(STAMP) browser
 torture: $(STAMP)
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 -m torture -o faulthandler_timeout=3600
 
+soak: $(STAMP)
+	nice -n 15 $(BIN)/python -m soak $(PARTS) $(if $(CASES),--cases $(CASES))
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -111,4 +116,4 @@ browser:
 	|| echo "no Chromium: the tests of pages in a browser will be skipped"
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache demo-output site test-artefacts js/node_modules
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache demo-output site test-artefacts soak-state js/node_modules

@@ -93,7 +93,10 @@ def run(target, seed, start, stop, place):
                 grown = memory.grown
                 say(start=first, stop=number + 1, counts=counted, grown=grown)
                 if target.memory is not None and grown > target.memory:
-                    say(failure=number, text=f"held {grown} bytes more than at the start, between {first} and here")
+                    say(
+                        failure=number,
+                        text=f"held {grown} bytes more than at the start, between {first} and here",
+                    )
                     return
                 memory.forget_peak()
                 counted, since, first = Counter(), time.monotonic(), number + 1

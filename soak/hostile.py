@@ -1,5 +1,8 @@
-"""Archives of strangers: nothing outside of them is read or written, nothing of theirs runs, nothing they are called
-reaches a terminal or a page as more than text. Each case is an archive and a door through which it is opened."""
+"""Archives of strangers, each opened through every door.
+
+Nothing outside of them is read or written, nothing of theirs runs, and no name in them reaches a terminal or
+a page as more than text.
+"""
 
 import contextlib
 import io
@@ -13,12 +16,12 @@ import icechunk
 import numpy as np
 import xarray as xr
 import zarr
+from tests.cli.program import run
 
 import intarsia
 from intarsia.errors import IntarsiaError
 from soak.damage.chunks import quiet
 from soak.target import Target, Wrong
-from tests.cli.program import run
 
 SECRET = b"nobody outside may see this"
 NAME = '\x1b[31mred\x1b[0m\u202e<script>alert("x")</script>'
@@ -55,7 +58,7 @@ def a_pickled_compressor(folder, canary):
 def links(folder, canary):
     """A chunk that is a link to a file of whoever opens the archive."""
     logical(folder)
-    (chunk,) = [path for path in folder.rglob("c/0")]
+    (chunk,) = folder.rglob("c/0")
     chunk.unlink()
     chunk.symlink_to(canary.parent / "secret" / "raw.bin")
 
@@ -136,7 +139,8 @@ def decisions_by_name(folder, _canary):
 
 
 ARCHIVES = (
-    a_pickle, a_pickled_compressor, a_group_with_a_pickle, names_that_lead_out, absolute_names, a_table_elsewhere,
+    a_pickle, a_pickled_compressor, a_group_with_a_pickle, names_that_lead_out, absolute_names,
+    a_table_elsewhere,
     virtual_references, evil_names, decisions_by_name, links,
 )  # fmt: skip
 
@@ -177,7 +181,15 @@ def by_report(folder):
 def by_server(folder):
     said = []
     with intarsia.serving(str(folder)) as server:
-        for path in ("", "/zarr.json", "/a/zarr.json", "/a/c/0", "/c/0", "/../secret/raw.bin", "/%2e%2e/secret/raw.bin"):
+        for path in (
+            "",
+            "/zarr.json",
+            "/a/zarr.json",
+            "/a/c/0",
+            "/c/0",
+            "/../secret/raw.bin",
+            "/%2e%2e/secret/raw.bin",
+        ):
             with contextlib.suppress(OSError):
                 said.append(urllib.request.urlopen(server.url + path).read())
     if any(SECRET in each for each in said):
@@ -185,7 +197,8 @@ def by_server(folder):
 
 
 DOORS = (
-    by_reader, by_xarray, by_ingest, by_report, by_server, by_program("info"), by_program("verify"), by_program("ls"),
+    by_reader, by_xarray, by_ingest, by_report, by_server, by_program("info"), by_program("verify"),
+    by_program("ls"),
     by_program("info", "--json"),
 )  # fmt: skip
 

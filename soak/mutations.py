@@ -39,7 +39,9 @@ def truncate(data, rng, _others):
 
 
 def extend(data, rng, others):
-    more = rng.choice((bytes(rng.choice((1, 8, 4096))), rng.randbytes(rng.choice((1, 16, 500))), rng.choice(others)))
+    more = rng.choice(
+        (bytes(rng.choice((1, 8, 4096))), rng.randbytes(rng.choice((1, 16, 500))), rng.choice(others))
+    )
     return more + data if rng.random() < 0.3 else data + more
 
 
@@ -96,7 +98,18 @@ def junk(data, rng, _others):
 
 
 MUTATIONS = (
-    *(flip_bits, flip_bits, flip_bits, set_bytes, set_bytes, truncate, truncate, extend, set_length, set_length),
+    *(
+        flip_bits,
+        flip_bits,
+        flip_bits,
+        set_bytes,
+        set_bytes,
+        truncate,
+        truncate,
+        extend,
+        set_length,
+        set_length,
+    ),
     *(splice, swap, move, blank, junk),
 )
 
@@ -149,13 +162,67 @@ DEPTH = 3000
 MOST_DEPTH = 12
 
 VALUES = (
-    *(None, True, False, -1, 0, 1, 2, 7, 65, 1000, 1 << 31, 1 << 53, 1 << 62, 1 << 63, 1 << 64, 10**30, -(10**30)),
-    *(1.5, -0.0, 1e300, float("nan"), float("inf"), "", "x", "\0", "\ud800", "\x1b[31m", "0x", "0x7ff8000000000000"),
+    *(
+        None,
+        True,
+        False,
+        -1,
+        0,
+        1,
+        2,
+        7,
+        65,
+        1000,
+        1 << 31,
+        1 << 53,
+        1 << 62,
+        1 << 63,
+        1 << 64,
+        10**30,
+        -(10**30),
+    ),
+    *(
+        1.5,
+        -0.0,
+        1e300,
+        float("nan"),
+        float("inf"),
+        "",
+        "x",
+        "\0",
+        "\ud800",
+        "\x1b[31m",
+        "0x",
+        "0x7ff8000000000000",
+    ),
     *("int8", "float32", "NaN", "Infinity", "..", "../..", "/etc/passwd", "m-1", "a/b", "file:///etc/passwd"),
     *("<script>alert(1)</script>", "c", "zarr.json", "x" * 10_000),
-    *([], [[]], [0], [1, 2, 3], [None], ["x"] * 4, [[0, 0]] * 3, [-1, -1], [10**9] * 3, [0.5], [True], NESTED),
-    *({}, {"x": 1}, {"name": "gzip"}, {"name": "gzip", "configuration": {"level": 5}}, {"name": "no-such-codec"}),
-    *({"name": 5, "configuration": []}, {"name": "bytes"}, {"name": "optional", "configuration": {"name": "int8"}}),
+    *(
+        [],
+        [[]],
+        [0],
+        [1, 2, 3],
+        [None],
+        ["x"] * 4,
+        [[0, 0]] * 3,
+        [-1, -1],
+        [10**9] * 3,
+        [0.5],
+        [True],
+        NESTED,
+    ),
+    *(
+        {},
+        {"x": 1},
+        {"name": "gzip"},
+        {"name": "gzip", "configuration": {"level": 5}},
+        {"name": "no-such-codec"},
+    ),
+    *(
+        {"name": 5, "configuration": []},
+        {"name": "bytes"},
+        {"name": "optional", "configuration": {"name": "int8"}},
+    ),
 )
 """What is put where something else should be."""
 

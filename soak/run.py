@@ -44,6 +44,7 @@ class Stretch:
                     *(str(self.seed), str(self.done), str(self._stop), str(place)),
                 ]
                 environment = {**os.environ, "MALLOC_ARENA_MAX": "2", "PYTHONFAULTHANDLER": "1"}
+                environment |= self.target.environment(Path(folder))
                 process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, text=True,
                     cwd=ROOT, env=environment,

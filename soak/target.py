@@ -38,6 +38,9 @@ class Target:
     stretch: int = 20_000
     """How many cases one process runs; then another one continues."""
 
+    environment: Callable[[Path], Mapping[str, str]] = field(default=lambda _folder: {})
+    """Variables for the process that runs the cases, and what they need in a folder."""
+
     needs: Callable[[], str | None] = field(default=lambda: None)
     """Why it cannot run on this machine, or None."""
 

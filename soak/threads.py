@@ -1,5 +1,7 @@
-"""Threads: every way to read and write from many threads at once, with fresh and shared handles, under dask, asyncio,
-fork and spawn. A hang is told with all stacks."""
+"""Threads: every way to read and write from many threads at once, with fresh and shared handles.
+
+Also under dask, asyncio, fork and spawn. A hang is told with all stacks.
+"""
 
 import asyncio
 import contextlib
@@ -9,12 +11,12 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import zarr
+from tests import test_threads as ways
+from tests.servers import moto
 
 import intarsia
 from intarsia.errors import ForkedProcessError
 from soak.target import Target, Wrong
-from tests import test_threads as ways
-from tests.servers import moto
 
 CHUNKS = (3, 4)
 
@@ -119,7 +121,10 @@ def prepare_plain(folder, _seed):
         handle = intarsia.open(store, "a", mode="r+")
         works = readers_of_a_plain_store(store, count)
         works += [lambda: ways.right(handle)] * 2
-        works += [lambda i=i: handle.__setitem__(slice(3 * i, 3 * i + 3), ways.VALUES[3 * i : 3 * i + 3]) for i in range(8)]
+        works += [
+            lambda i=i: handle.__setitem__(slice(3 * i, 3 * i + 3), ways.VALUES[3 * i : 3 * i + 3])
+            for i in range(8)
+        ]
         ways.at_once(works)
         return "readers and writers"
 

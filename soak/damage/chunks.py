@@ -1,4 +1,4 @@
-"""Chunks, through every codec and every nesting: logical arrays, nullable arrays, plain arrays of both formats."""
+"""Chunks, through every codec and every nesting: of logical, nullable and plain arrays."""
 
 import warnings
 from dataclasses import dataclass
@@ -19,7 +19,10 @@ SHAPE, CHUNK = (24, 40), (12, 20)
 
 
 def blosc(cname, shuffle):
-    return {"name": "blosc", "configuration": {"cname": cname, "clevel": 5, "shuffle": shuffle, "typesize": 4}}
+    return {
+        "name": "blosc",
+        "configuration": {"cname": cname, "clevel": 5, "shuffle": shuffle, "typesize": 4},
+    }
 
 
 def named(name, **configuration):
@@ -61,7 +64,9 @@ def chains():
     of_any_length = [codec for codec in OURS if not isinstance(codec, ShuffleCodec)]
     yield from ([CRC, codec] for codec in (GZIP, ZSTD, COMPRESSORS[3], *of_any_length))
     yield from ([codec, CRC] for codec in (GZIP, ZSTD, COMPRESSORS[3], *OURS))
-    yield from ([one, other] for one in (GZIP, ZSTD, OURS[0], OURS[5]) for other in (GZIP, ZSTD, *of_any_length))
+    yield from (
+        [one, other] for one in (GZIP, ZSTD, OURS[0], OURS[5]) for other in (GZIP, ZSTD, *of_any_length)
+    )
     yield [named("transpose", order=[1, 0]), named("bytes", endian="big"), CRC, GZIP, OURS[0], ZSTD]
     yield [named("numcodecs.delta", dtype="<i4"), BYTES, ZSTD]
     yield [named("numcodecs.fixedscaleoffset", offset=0, scale=1, dtype="<i4"), BYTES]
@@ -71,7 +76,8 @@ def chains():
     for inner in ([BYTES], [BYTES, ZSTD, CRC], [PackBitsCodec()]):
         yield [
             named(
-                "sharding_indexed", chunk_shape=[6, 10], index_location="end", codecs=[_json(c) for c in inner],
+                "sharding_indexed", chunk_shape=[6, 10], index_location="end",
+                codecs=[_json(c) for c in inner],
                 index_codecs=[BYTES, CRC],
             ),
             ZSTD,
@@ -159,7 +165,11 @@ def texts(shape):
 @quiet
 def prepare_kinds(_folder, _seed):
     """Other data types than numbers of four bytes."""
-    made = [logical(codecs, values_of(kind)) for kind in ("u1", "<f8", "<i2", "<c16", "bool", ">f4", "M8[s]") for codecs in ([ZSTD], [GZIP, CRC], [])]
+    made = [
+        logical(codecs, values_of(kind))
+        for kind in ("u1", "<f8", "<i2", "<c16", "bool", ">f4", "M8[s]")
+        for codecs in ([ZSTD], [GZIP, CRC], [])
+    ]
     for codecs in ([], [ZSTD], [GZIP], [CRC, ZSTD], OURS[4:5]):
         made.append(logical([named("vlen-utf8"), *codecs], texts(SHAPE).astype(np.dtypes.StringDType())))
         made.append(logical([named("packbits"), *codecs], values_of("bool")))
@@ -180,10 +190,16 @@ def prepare_nullable(_folder, _seed):
     words = np.ma.masked_array(texts((30,)), mask=[i % 3 == 0 for i in range(30)])
     made = []
     for mask in (["packbits"], [BYTES, GZIP], ["packbits", ZSTD, CRC], ["packbits", OURS[5]]):
-        for data in ([BYTES], [BYTES, ZSTD], [BYTES, COMPRESSORS[3], CRC], [BYTES, OURS[5], GZIP], [BYTES, CRC]):
-            made.append(a_nullable(data=numbers, chunks=CHUNK, mask_codecs=mask, data_codecs=data))
+        for data in (
+            [BYTES],
+            [BYTES, ZSTD],
+            [BYTES, COMPRESSORS[3], CRC],
+            [BYTES, OURS[5], GZIP],
+            [BYTES, CRC],
+        ):
+            made += [a_nullable(data=numbers, chunks=CHUNK, mask_codecs=mask, data_codecs=data)]
     for data in (["vlen-utf8"], ["vlen-utf8", ZSTD]):
-        made.append(a_nullable(data=words, chunks=(10,), mask_codecs=["packbits"], data_codecs=data))
+        made += [a_nullable(data=words, chunks=(10,), mask_codecs=["packbits"], data_codecs=data)]
     made.append(a_nullable(data=numbers, chunks=CHUNK, shards=SHAPE))
     return Damages(made)
 
@@ -201,9 +217,25 @@ def plain(form, **options):
 def prepare_plain(_folder, _seed):
     import numcodecs
 
-    twos = [None, numcodecs.Zlib(), numcodecs.GZip(), numcodecs.Zstd(), numcodecs.Blosc(), numcodecs.LZ4(), numcodecs.BZ2(), numcodecs.LZMA()]
+    twos = [
+        None,
+        numcodecs.Zlib(),
+        numcodecs.GZip(),
+        numcodecs.Zstd(),
+        numcodecs.Blosc(),
+        numcodecs.LZ4(),
+        numcodecs.BZ2(),
+        numcodecs.LZMA(),
+    ]
     made = [plain(2, chunks=CHUNK, compressors=c) for c in twos]
-    made += [plain(2, chunks=CHUNK, compressors=numcodecs.Zstd(), filters=[numcodecs.Delta("<i4"), numcodecs.Shuffle(4)])]
+    made += [
+        plain(
+            2,
+            chunks=CHUNK,
+            compressors=numcodecs.Zstd(),
+            filters=[numcodecs.Delta("<i4"), numcodecs.Shuffle(4)],
+        )
+    ]
     made += [plain(3, chunks=CHUNK, compressors=[c]) for c in (GZIP, ZSTD, CRC, COMPRESSORS[3])]
     made += [plain(3, chunks=CHUNK, kind=kind) for kind in ("u1", ">f8")]
     return Damages(made)
@@ -214,7 +246,9 @@ class InZarr(Damages):
 
     def __call__(self, number, rng):
         # Half of the time in a pipeline that decodes many chunks at once.
-        with zarr.config.set({"codec_pipeline.path": f"intarsia.codecs.context.{rng.choice(('Batched', 'Fused'))}Pipeline"}):
+        with zarr.config.set(
+            {"codec_pipeline.path": f"intarsia.codecs.context.{rng.choice(('Batched', 'Fused'))}Pipeline"}
+        ):
             return super().__call__(number, rng)
 
 
@@ -223,7 +257,15 @@ def in_zarr(codecs, form, values):
     serializer = codecs[0] if isinstance(codecs[0], PackBitsCodec) else "auto"
     rest = codecs[1:] if serializer != "auto" else codecs
     with zarr.config.set({"codec_pipeline.path": f"intarsia.codecs.context.{form}Pipeline"}):
-        z = zarr.create_array(store, name="a", shape=SHAPE, chunks=CHUNK, dtype=values.dtype, serializer=serializer, compressors=rest or None)
+        z = zarr.create_array(
+            store,
+            name="a",
+            shape=SHAPE,
+            chunks=CHUNK,
+            dtype=values.dtype,
+            serializer=serializer,
+            compressors=rest or None,
+        )
         z[...] = values
         array = zarr.open_array(store, path="a", mode="r")
     return Stored(array, keys_of(store), values.dtype, SHAPE, ("codec", "chunk")), store
@@ -234,7 +276,12 @@ def prepare_in_zarr(_folder, _seed):
     made = [
         in_zarr(codecs, form, values_of())
         for form in ("Batched", "Fused")
-        for codecs in (*([codec] for codec in OURS[4:]), [OURS[5], OURS[0]], [PackBitsCodec()], [PackBitsCodec(), OURS[4]])
+        for codecs in (
+            *([codec] for codec in OURS[4:]),
+            [OURS[5], OURS[0]],
+            [PackBitsCodec()],
+            [PackBitsCodec(), OURS[4]],
+        )
     ]
     return Damages(made)
 

@@ -1,7 +1,7 @@
 """Decoders alone, without a read around them: so fast that there can be hundreds of thousands of cases.
 
-What a decoder raises, a read turns into a `ReadError` that names the chunk (`decode_batch`); here it is enough
-that it is an exception, that it is not for want of memory, and that values have the right shape.
+What a decoder raises, a read turns into a `ReadError` that names the chunk (`decode_batch`); here it is
+enough that it is an exception, that it is not for want of memory, and that values have the right shape.
 """
 
 import numpy as np

@@ -1,9 +1,10 @@
-"""Documents: manifests of both versions as JSON and as tables, metadata of members, vectors of the formats."""
+"""Documents: manifests of both versions as JSON and as tables, metadata of members, vectors."""
 
 import json
 
 import numpy as np
 import zarr
+from standard.vectors.vectors import vectors
 from zarr.core.buffer import default_buffer_prototype
 
 import intarsia
@@ -12,7 +13,6 @@ from soak.damage.chunks import quiet, values_of
 from soak.damage.verdict import judged
 from soak.mutations import damaged, damaged_json, places
 from soak.target import Target
-from standard.vectors.vectors import vectors
 
 BUFFER = default_buffer_prototype().buffer
 
@@ -20,7 +20,9 @@ BUFFER = default_buffer_prototype().buffer
 def arrays():
     """Logical arrays of both versions, the second with packings, views, nulls and texts."""
     for rows in (2, 6):
-        array = intarsia.create({}, "a", shape=(24, 40), chunks=(2, 20), dtype="<f8", dimension_names=["y", "x"])
+        array = intarsia.create(
+            {}, "a", shape=(24, 40), chunks=(2, 20), dtype="<f8", dimension_names=["y", "x"]
+        )
         for start in range(0, 24, 24 // rows):
             bounds = [(start, start + 24 // rows), (0, 40)]
             array.add_region(bounds, codecs=["zstd"], data=values_of("<f8")[start : start + 24 // rows])
@@ -122,7 +124,9 @@ class Vectors:
     def __init__(self):
         self._vectors = []
         for vector in vectors():
-            files = {str(p.relative_to(vector.node)): p.read_bytes() for p in vector.node.rglob("*") if p.is_file()}
+            files = {
+                str(p.relative_to(vector.node)): p.read_bytes() for p in vector.node.rglob("*") if p.is_file()
+            }
             self._vectors.append((vector, files))
 
     def __call__(self, _number, rng):

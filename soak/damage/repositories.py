@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import zarr
+from tests.archives.files import netcdf
 
 import intarsia
 from intarsia.archives.ledger import DOCUMENT, Ledger
@@ -13,7 +14,6 @@ from soak.damage.chunks import quiet
 from soak.damage.verdict import judged
 from soak.mutations import damaged, damaged_document, damaged_json
 from soak.target import Target
-from tests.archives.files import netcdf
 
 SHAPE = (8, 300)
 
@@ -38,7 +38,12 @@ class Objects:
         try:
             return judged(lambda: self._looked_at(rng), (), None)
         finally:
-            if set(self._place.rglob("*")) - set(self._files) - {p.parent for p in self._files} - {self._place}:
+            if (
+                set(self._place.rglob("*"))
+                - set(self._files)
+                - {p.parent for p in self._files}
+                - {self._place}
+            ):
                 shutil.rmtree(self._place)
                 for each, data in self._files.items():
                     each.parent.mkdir(parents=True, exist_ok=True)

@@ -20,8 +20,15 @@ def serializers():
     """Shards of every kind."""
     for location in ("start", "end"):
         for index in (CHECKED, BARE):
-            for inner in (BARE, CHECKED, (BytesCodec(), ZstdCodec()), (TransposeCodec(order=(1, 0)), BytesCodec())):
-                yield ShardingCodec(chunk_shape=INNER, codecs=inner, index_codecs=index, index_location=location)
+            for inner in (
+                BARE,
+                CHECKED,
+                (BytesCodec(), ZstdCodec()),
+                (TransposeCodec(order=(1, 0)), BytesCodec()),
+            ):
+                yield ShardingCodec(
+                    chunk_shape=INNER, codecs=inner, index_codecs=index, index_location=location
+                )
     nested = ShardingCodec(chunk_shape=(3, 5), codecs=(BytesCodec(), ZstdCodec()), index_codecs=BARE)
     yield ShardingCodec(chunk_shape=INNER, codecs=(nested,), index_codecs=BARE)
 

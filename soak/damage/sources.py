@@ -5,13 +5,13 @@ import json
 import numpy as np
 import tifffile
 import xarray as xr
+from tests.archives.files import netcdf
 
 import intarsia
 from soak.damage.chunks import quiet
 from soak.damage.verdict import judged
 from soak.mutations import damaged, damaged_json
 from soak.target import Target
-from tests.archives.files import netcdf
 
 PICTURE = np.random.default_rng(0).integers(0, 255, (48, 32)).astype("u2")
 
@@ -88,7 +88,10 @@ def of(make, name):
 KINDS = {
     "NetCDF 4": (lambda folder: netcdf(folder / "a.nc", 0, kind="i2", attrs={"scale_factor": 0.5}), "a.nc"),
     "NetCDF 3": (lambda folder: netcdf(folder / "a.nc", 0, version="NETCDF3_CLASSIC"), "a.nc"),
-    "TIFF": (lambda folder: tifffile.imwrite(folder / "a.tif", PICTURE, tile=(16, 16), compression="deflate"), "a.tif"),
+    "TIFF": (
+        lambda folder: tifffile.imwrite(folder / "a.tif", PICTURE, tile=(16, 16), compression="deflate"),
+        "a.tif",
+    ),
     "Zarr, format 2": (lambda folder: a_zarr(folder / "a.zarr", 2), "a.zarr"),
     "Zarr, format 3": (lambda folder: a_zarr(folder / "a.zarr", 3), "a.zarr"),
     "kerchunk": (a_kerchunk, "a.json"),

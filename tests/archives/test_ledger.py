@@ -72,8 +72,8 @@ def damaged_ledger(attrs, document):
 
 
 GOOD = {
-    "locations": ["a"], "contents": ["1"], "moments": [None], "variables": ["sst"], "members": {}, "stacked": {},
-    "claims": {"file": [0], "start": [[0, 0]], "stop": [[1, 1]]},
+    "locations": ["a"], "contents": ["1"], "moments": [None], "variables": ["sst"], "members": {},
+    "stacked": {}, "claims": {"file": [0], "start": [[0, 0]], "stop": [[1, 1]]},
 }  # fmt: skip
 BAD = {
     "no JSON": b"{",
@@ -93,6 +93,6 @@ BAD = {
 def test_a_damaged_ledger_is_refused_in_words(what):
     document = BAD[what] if isinstance(BAD[what], bytes) else json.dumps(BAD[what]).encode()
     group = damaged_ledger({"version": 2, "concat_dims": ["time"]}, document)
-    with pytest.raises(IngestError, match="the ledger of memory://.* is damaged"):
+    with pytest.raises(IngestError, match=r"the ledger of memory://.* is damaged"):
         Ledger.read(group)
     Ledger.read(damaged_ledger({"version": 2, "concat_dims": ["time"]}, json.dumps(GOOD).encode()))

@@ -66,11 +66,11 @@ def test_a_chunk_that_does_not_match_its_checksum_is_named_with_its_shard(tmp_pa
     with (tmp_path / "c/0").open("r+b") as file:
         file.seek(5)
         file.write(b"\7")
-    with pytest.raises(intarsia.errors.ChunkDecodeError, match=r"inner chunk \(0,\) of the shard .*c/0 is dam"):
-        if action == "read":
-            slots[:8]
-        else:
-            slots[3:5] = 2
+    attempt = {"read": lambda: slots[:8], "write a part": lambda: slots.__setitem__(slice(3, 5), 2)}[action]
+    with pytest.raises(
+        intarsia.errors.ChunkDecodeError, match=r"inner chunk \(0,\) of the shard .*c/0 is dam"
+    ):
+        attempt()
 
 
 @pytest.mark.parametrize("action", [intarsia.compact, lambda a: intarsia.slotted(a).__setitem__(0, 3)])

@@ -127,7 +127,15 @@ class Ledger:
         try:
             ledger = cls._parsed(version, node, rows=rows)
             ledger._check()
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError) as why:
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            IndexError,
+            OverflowError,
+            RecursionError,
+        ) as why:
             if isinstance(why, IntarsiaError):
                 raise
             reason = f"{type(why).__name__}: {one_line(why)}"
@@ -175,7 +183,7 @@ class Ledger:
             if not isinstance(getattr(self, name), dict):
                 raise ValueError(f"{name} is no object")
         claims = self.claims
-        if len(claims) and not (0 <= claims.member.min() and claims.member.max() < self.count):
+        if len(claims) and not (claims.member.min() >= 0 and claims.member.max() < self.count):
             raise ValueError(f"claims name a source that is none of {self.count}")
         if (claims.start < 0).any() or (claims.stop < claims.start).any():
             raise ValueError("claims end before they start")

@@ -29,7 +29,7 @@ LEDGER = "intarsia-sources"
 """Name of the group in which an ingested dataset keeps what is known of its sources: no data of anybody's."""
 
 
-AnyStore = Store | StorePath | dict | str | os.PathLike
+AnyStore = (Store, StorePath, dict, str, os.PathLike)
 """What zarr takes as a store."""
 
 
@@ -58,7 +58,7 @@ def open_group(store: Any, path: str, mode: Any, *, formats: tuple[Any, ...] = (
 
 
 def open_node(store: Any, path: str) -> zarr.Array[Any] | zarr.Group:
-    """The array or group at `path`, for reading; a `MetadataError` where what is said of it makes no sense."""
+    """The array or group at `path`, for reading; `MetadataError` where what is said of it makes no sense."""
     place = f"{path or '/'!r} of {place_text(store)}"
     try:
         return zarr.open(store, path=path or None, mode="r")

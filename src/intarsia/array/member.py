@@ -288,9 +288,8 @@ class Members(Mapping[str, AnyArray]):
                 "  intarsia.verify lists everything that is wrong with the array"
             ) from error
         except Exception as error:
-            raise MemberError(
-                f"the member {name!r} of {place_text(self._group.store_path)} cannot be opened: {one_line(error)}"
-            ) from error
+            place, why = place_text(self._group.store_path), one_line(error)
+            raise MemberError(f"the member {name!r} of {place} cannot be opened: {why}") from error
 
     def open_together(self, names: Iterable[str]) -> None:
         """Open several members at once, where there are several; what fails is left to be opened alone."""

@@ -154,11 +154,10 @@ def reader(source: Any, path: str = "") -> Reader | LogicalArray | Readers:
 
 def _read_by_engine(node: zarr.Array[Any] | zarr.Group) -> Reader | LogicalArray | Readers:
     if isinstance(node, zarr.Array):
-        if max(node.shape, default=0) >= MOST_ELEMENTS:
-            raise MetadataError(
-                f"the metadata of {place_text(node.store_path)} cannot be right: an axis has {max(node.shape)} "
-                "elements"
-            )
+        longest = max(node.shape, default=0)
+        if longest >= MOST_ELEMENTS:
+            place = place_text(node.store_path)
+            raise MetadataError(f"the metadata of {place} cannot be right: an axis has {longest} elements")
         return Reader.of(node)
     if is_logical(node):
         return LogicalArray(LogicalGroup.load(node))

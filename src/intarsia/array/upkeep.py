@@ -108,7 +108,9 @@ def verify(
         problems = error.problems or [str(error)]
         return tuple(Problem("manifest", where, problem) for problem in problems)
     except ContainsArrayError as error:
-        raise NotLogicalArrayError(f"{path!r} is a Zarr array, no logical array: {one_line(error)}") from error
+        raise NotLogicalArrayError(
+            f"{path!r} is a Zarr array, no logical array: {one_line(error)}"
+        ) from error
     except ValueError as error:  # what zarr makes of a document that is no JSON, or not of this format
         if isinstance(error, IntarsiaError):
             raise

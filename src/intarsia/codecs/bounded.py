@@ -60,8 +60,8 @@ LIKELY_FACTOR, LIKELY_BYTES = 4, 16 << 20
 bytes. Headers, indices of shards, masks of nulls and inflation fit in there; a bomb does not."""
 
 TEXT_BYTES, TEXT_RATIO = 1 << 10, 1 << 8
-"""Where elements may have any length: so many bytes for each, and so many for every byte that is stored. Texts
-that are all long and all the same would be refused; others are not packed that tightly."""
+"""Where elements may have any length: so many bytes for each, and so many for every byte that is stored.
+Texts that are all long and all the same would be refused; others are not packed that tightly."""
 
 COUNT = struct.Struct("<I")
 """How many elements follow, before those of variable length."""

@@ -272,7 +272,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         if mask:
             chain = self.chain(chunk_spec)
             applied = [position for position in range(len(chain)) if mask >> position & 1]
-            bounds = []
+            bounds: list[int | None] = []
             for position in applied:
                 bounds.append(most)
                 most = encoded_bound(self.codecs[position], most, chain.spec)

@@ -1,4 +1,4 @@
-"""zarr's compressors for where zarr itself decodes: the same codecs, which make no bombs and believe no number.
+"""zarr's compressors for where zarr itself decodes: the same codecs, but they make no bombs.
 
 Each is a copy whose class is a subclass of its own: it encodes as before, and decodes by `bounded`.
 """
@@ -32,7 +32,8 @@ def guarded(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
 def _guarded(codec: Codec) -> Codec:
     if type(codec) is ShardingCodec:
         return replace(codec, codecs=guarded(codec.codecs))
-    kind = _guard(type(codec))
+    own: Any = type(codec)
+    kind = _guard(own)
     if kind is None:
         return codec
     made = copy.copy(codec)

@@ -1,0 +1,132 @@
+"""The short form of `make soak`: a few cases of every target, and the parts of which it is made."""
+
+import json
+import random
+
+import pytest
+from soak import FULL, PARTS
+from soak import __main__ as program
+from soak.linear import Operation, explained
+from soak.mutations import damaged, damaged_json, places
+from soak.record import Record
+from soak.run import run_all
+from soak.target import Target, choice_of, targets
+
+ALL = targets()
+CASES = {"damage": 60, "histories": 1, "threads": 3, "disk": 12, "hostile": 10, "upgrades": 8}
+SLOW = (
+    "histories S3",
+    "threads a repository on S3",
+    "threads fork",
+    "damage sources: NetCDF 3",
+    "damage sources: Zarr",
+)
+
+
+def of_target(target):
+    return target.label
+
+
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param(t, marks=pytest.mark.torture if t.label.startswith(SLOW) else [], id=t.label) for t in ALL],
+)
+def test_nothing_is_found_in_a_few_cases(target, tmp_path):
+    """In a process of its own, with its limits and its watchdog, as in the long run."""
+    if reason := target.needs():
+        pytest.skip(reason)
+    failures = []
+    record = Record(tmp_path / "state.jsonl")
+    cases = 5 if "sources" in target.name else CASES[target.part]
+    run_all([(target, cases)], 7, record, lambda *failure: failures.append(failure), processes=1)
+    assert not failures, "\n".join(str(failure[-1]) for failure in failures[:3])
+    assert record.row(target.label, 7).cases == cases
+
+
+def test_every_part_has_targets_and_a_goal():
+    assert set(PARTS) == set(FULL) == {target.part for target in ALL}
+    labels = [target.label for target in ALL]
+    assert len(labels) == len(set(labels))
+
+
+def crashes(_folder, _seed):
+    def case(number, _rng):
+        if number == 3:
+            import ctypes
+
+            ctypes.string_at(0)
+        if number == 5:
+            raise ValueError("five")
+        return "fine"
+
+    return case
+
+
+def test_a_crash_and_an_error_are_told_with_their_numbers_and_the_rest_is_run(tmp_path, monkeypatch):
+    target = next(t for t in ALL if t.name == "archives and doors")
+    assert choice_of(1, target, 5).random() == choice_of(1, target, 5).random()
+    assert choice_of(1, target, 5).random() != choice_of(1, target, 6).random()
+    state = tmp_path / "state.jsonl"
+    record, found = Record(state), []
+    crashing = Target("tests", "crashes", crashes)
+    (tmp_path / "soak_crashes.py").write_text("")
+    from soak import run
+
+    code = (
+        "import sys; from soak import child, target; from tests.test_soak import crashes; "
+        "child.targets = lambda part: [target.Target('tests', 'crashes', crashes)]; child.main(*sys.argv[1:])"
+    )
+    plain = run.subprocess.Popen
+    monkeypatch.setattr(
+        run.subprocess, "Popen", lambda command, **more: plain([command[0], "-c", code, *command[3:]], **more)
+    )
+    run_all([(crashing, 8)], 1, record, lambda *told: found.append(told), processes=1)
+    assert sorted(number for _, _, number, _ in found) == [3, 5]
+    assert "Segmentation fault" in next(text for _, _, number, text in found if number == 3)
+    again = Record(state)
+    assert again.row(crashing.label, 1).cases == 8
+    assert again.row(crashing.label, 1).counts["fine"] + again.row(crashing.label, 1).counts["not told"] == 6
+    run_all([(crashing, 8)], 1, again, lambda *told: found.append(told), processes=1)
+    assert len(found) == 2  # nothing is run twice
+
+
+def test_damage_follows_from_the_seed_and_always_is_bytes():
+    plain = bytes(range(200))
+    for number in range(500):
+        one, other = (damaged(plain, random.Random(number), [plain, b"x"]) for _ in range(2))
+        assert one == other
+        assert isinstance(one, bytes)
+    document = {"a": [1, {"b": "c"}], "d": None}
+    assert ("a", 1, "b") in list(places(document))
+    made = {damaged_json(document, random.Random(number), [plain]) for number in range(200)}
+    assert len(made) > 100
+    assert sum(text != json.dumps(document).encode() for text in made) > 100
+
+
+def append(value, begun, ended=float("inf")):
+    return Operation("append", value, begun, ended)
+
+
+def read(values, begun, ended):
+    return Operation("read", None, begun, ended, values)
+
+
+def test_the_checker_knows_right_histories_from_wrong_ones():
+    assert explained([append(1, 0, 3), append(2, 1, 2), read((2, 1), 4, 5)])
+    assert explained([append(1, 0, 3), append(2, 1, 2), read((1, 2), 4, 5)])
+    assert not explained(
+        [append(1, 0, 1), append(2, 2, 3), read((2, 1), 4, 5)]
+    )  # the order of what came in turn
+    assert not explained([append(1, 0, 1), read((), 2, 3)])  # lost
+    assert not explained([append(1, 0, 1), read((1, 1), 2, 3)])  # twice
+    assert explained([append(1, 0), read((), 2, 3), read((1,), 4, 5)])  # not acknowledged, and seen later
+    assert explained([append(1, 0), read((), 2, 3)])  # or never
+    assert not explained([append(1, 0), read((1,), 2, 3), read((), 4, 5)])  # but not seen and gone
+    assert not explained([append(1, 0, 5), read((1,), 1, 2), read((), 3, 4)])
+
+
+def test_one_case_can_be_run_again(capsys):
+    program.main(["upgrades", "--target", "archives of this version and of older ones", "--case", "3"])
+    assert "array" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        program.main(["nonsense"])
