@@ -268,7 +268,12 @@ def of_texts(kind, compressor):
     """An array of texts with one chunk: what reads it, where the chunk is, and how its bytes are framed."""
     if kind == "optional":
         found = nullable.create_array(
-            {}, shape=8, chunks=8, dtype="string", mask_codecs=["packbits"], data_codecs=["vlen-utf8", *compressor]
+            {},
+            shape=8,
+            chunks=8,
+            dtype="string",
+            mask_codecs=["packbits"],
+            data_codecs=["vlen-utf8", *compressor],
         )
         (key, store), frame = ("c/0", found.zarr_array.store), struct.pack("<QQ", 1, 0)
         return found, store, key, lambda raw: frame[:8] + struct.pack("<Q", len(raw)) + b"\xff" + raw

@@ -78,5 +78,7 @@ def test_a_file_that_is_shorter_than_its_index_is_named(tmp_path, action):
     array = fleet.make_array(tmp_path, shape=64, chunks=8, shards=64)
     intarsia.slotted(array)[:] = 1
     os.truncate(tmp_path / "c/0", 100)
-    with pytest.raises(intarsia.errors.ChunkDecodeError, match=r"the shard .*c/0 has 100 bytes, but its index"):
+    with pytest.raises(
+        intarsia.errors.ChunkDecodeError, match=r"the shard .*c/0 has 100 bytes, but its index"
+    ):
         action(array)

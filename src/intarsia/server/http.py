@@ -28,8 +28,9 @@ from intarsia.interop.views.fused_view import ViewStore, view_store
 from intarsia.server.answers import Answers
 from intarsia.server.links import refuse_links_out
 from intarsia.server.viewer import Viewer
+from intarsia.versions.locking import directory_of
 from intarsia.versions.repository import describe
-from intarsia.versions.version import Version, resolve
+from intarsia.versions.version import Resolved, Version, resolve
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -130,7 +131,7 @@ def _app(
     server = extra("zarr_http_server", "serve")
     resolved = resolve(source.group if isinstance(source, LogicalArray) else source, version)
     _check_access(resolved.store, path)
-    directory = _directory(source, resolved.store)
+    directory = _directory(resolved)
     if directory is not None:
         refuse_links_out(directory)
     store = view_store(resolved.store, path, codecs, chunks, consolidated=True)
@@ -169,19 +170,18 @@ def _members(store: Any, path: str) -> Iterator[tuple[str, int]]:
         yield from ((f"{name}/{member}".strip("/"), array.ndim) for member in array.manifest.members)
 
 
-def _directory(source: Any, store: Any) -> Path | None:
+def _directory(resolved: Resolved) -> Path | None:
     """The directory of this machine that is served; None if it is something else."""
-    if isinstance(source, LogicalArray):
-        store = source.store
-    elif isinstance(store, zarr.Group | zarr.Array):
-        store = store.store
+    if resolved.repo is not None:
+        return directory_of(resolved.repo)
+    store: Any = resolved.store
+    store = getattr(store, "store", store)  # of a group
     if isinstance(store, LocalStore):
         return store.root
-    named = store if isinstance(store, str | os.PathLike) else source
-    if not isinstance(named, str | os.PathLike):
+    if not isinstance(store, str | os.PathLike):
         return None
-    text = os.fspath(named).removeprefix("file://")
-    return Path(text) if "://" not in text and os.path.isdir(text) else None
+    text = os.fspath(store).removeprefix("file://")
+    return Path(text) if os.path.isdir(text) else None
 
 
 def _is_loopback(host: str) -> bool:
