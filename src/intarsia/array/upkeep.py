@@ -57,8 +57,8 @@ class Problem:
     """
 
     kind: ProblemKind
-    """What it concerns: the manifest, a member, stored data, a layer that differs from layer 0, files that the
-    repository may not read, or something left over that does no harm."""
+    """What it concerns: the manifest, a member, stored data, a layer that differs from layer 0, files that
+    the repository may not read, or something left over that does no harm."""
 
     where: str
     """Path in the store, with bounds where that helps."""
