@@ -7,8 +7,8 @@ import typer
 import intarsia
 from intarsia.archives.cached_archives import Entry, cache_directory, cached_archives, clear_cache
 from intarsia.cli import arguments as args
-from intarsia.cli import spelling
 from intarsia.cli.archive_options import SourceOption
+from intarsia.cli.spelling import parse_options, parse_pairs
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, print_json, say, show_table, verb, waiting
 from intarsia.words import count_text, size_text
@@ -36,11 +36,11 @@ def relocate(
 
     Example: intarsia relocate data/store s3://old-bucket/daily=s3://new-bucket/daily
     """
-    pairs = spelling.parse_pairs(moves, "move")
+    pairs = parse_pairs(moves, "move")
     place = NamedStore.find(asked)
     if place.repo is None:
         raise CommandError(f"{asked.store} is a plain Zarr store, which refers to no other files")
-    options = spelling.parse_options(source_option or (), "source option") or None
+    options = parse_options(source_option or (), "source option") or None
     with waiting("asking for files", counted=False):
         done = intarsia.relocate(
             place.repo, pairs, branch=place.branch, storage_options=options, message=message
