@@ -8,11 +8,11 @@ import zarr
 from tests.archives.files import netcdf
 
 import intarsia
-from intarsia.archives.ledger import DOCUMENT, Ledger
+from intarsia.archives.ledger import HEAD, Ledger
 from intarsia.array.hierarchy import LEDGER
 from soak.damage.chunks import quiet
 from soak.damage.verdict import judged
-from soak.mutations import damaged, damaged_document, damaged_json
+from soak.mutations import damaged, damaged_json
 from soak.target import Target
 
 SHAPE = (8, 300)
@@ -68,41 +68,40 @@ def prepare_objects(folder, _seed):
 
 
 class Ledgers:
-    """What is known of the sources is damaged; then it is read, asked, and continued."""
+    """What is known of the sources is damaged: as a document, as a table, or as bytes; then it is read."""
 
     def __init__(self, folder):
-        for day in range(4):
+        for day in range(3):
             netcdf(folder / f"{day}.nc", day)
-        self._folder = folder
         made = intarsia.ingest([folder / f"{day}.nc" for day in range(3)], folder / "r", concat_dim="time")
-        repo = made.repository
-        root = zarr.open_group(repo.readonly_session("main").store, mode="r")
-        self._store = zarr.storage.MemoryStore()
-        node = root[LEDGER]
-        self._attrs = dict(node.attrs)
-        self._document = np.asarray(node[DOCUMENT][...]).tobytes()
+        ledger = Ledger.read(zarr.open_group(made.repository.readonly_session("main").store, mode="r"))
+        ledger.stored = None
+        root = zarr.create_group(zarr.storage.MemoryStore())
+        ledger.write(root)
+        self._plain = dict(root.store._store_dict)
+        self._keys = [key for key in self._plain if key.startswith(LEDGER)]
+        self._head = np.asarray(root[LEDGER][HEAD][...]).tobytes()
 
     def __call__(self, _number, rng):
-        attrs, document = self._attrs, self._document
-        if rng.random() < 0.3:
-            attrs = damaged_document(attrs, rng)
-            attrs = attrs if isinstance(attrs, dict) else {"version": attrs}
+        store = zarr.storage.MemoryStore(dict(self._plain))
+        others = [self._plain[key].to_bytes() for key in self._keys]
+        if rng.random() < 0.5:
+            document = damaged_json(json.loads(self._head), rng, [self._head]) or b" "
+            node = zarr.open_group(store, path=LEDGER, mode="r+")
+            node.create_array(HEAD, data=np.frombuffer(document, dtype=np.uint8), overwrite=True)
         else:
-            document = damaged_json(json.loads(document), rng, [document])
-        root = zarr.create_group(zarr.storage.MemoryStore())
-        node = root.require_group(LEDGER, overwrite=False)
-        node.attrs.put(attrs)
-        data = np.frombuffer(document, dtype=np.uint8)
-        made = node.create_array(DOCUMENT, shape=data.shape, dtype="u1", chunks=(max(1, data.size),))
-        if data.size:
-            made[...] = data
+            key = rng.choice(self._keys)
+            plain = self._plain[key].to_bytes()
+            made = damaged_json(json.loads(plain), rng, others) if key.endswith(".json") else None
+            made = damaged(plain, rng, others) if made is None else made
+            store._store_dict[key] = type(self._plain[key]).from_bytes(made)
 
         def read():
-            ledger = Ledger.read(root)
+            ledger = Ledger.read(zarr.open_group(store, mode="r"))
             for number in range(min(len(ledger.locations), 5)):
                 ledger.shown(number)
 
-        return judged(read, (), None, "ledger")
+        return judged(read, (), None, "ledger", "metadata", declared=True)
 
 
 @quiet

@@ -56,6 +56,12 @@ VERSION = 3
 DESCRIPTION = "the sources of this dataset, what each shows of it, and the member of every encoding"
 
 
+DAMAGE = (
+    ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError, RuntimeError
+)  # fmt: skip
+"""What documents and chunks raise that are not as they were written; a store that fails raises other errors."""
+
+
 class Rows(NamedTuple):
     """How many rows stand in the arrays of a ledger."""
 
@@ -116,26 +122,18 @@ class Ledger:
     @classmethod
     def read(cls, group: zarr.Group, *, rows: bool = True) -> Ledger:
         """The ledger of a dataset, or without its `rows` only what is small; an empty one if it has none."""
-        if LEDGER not in group:
-            return cls()
-        node: Any = group[LEDGER]
-        version = node.attrs.get("version")
-        if version not in (1, 2, VERSION):
-            raise IngestError(
-                f"the ledger of {group.store_path} has version {version}, which this intarsia does not read"
-            )
         try:
+            if LEDGER not in group:
+                return cls()
+            node: Any = group[LEDGER]
+            version = node.attrs.get("version")
+            if version not in (1, 2, VERSION):
+                raise IngestError(
+                    f"the ledger of {group.store_path} has version {version}, which this intarsia does not read"
+                )
             ledger = cls._parsed(version, node, rows=rows)
             ledger._check()
-        except (
-            ValueError,
-            TypeError,
-            KeyError,
-            AttributeError,
-            IndexError,
-            OverflowError,
-            RecursionError,
-        ) as why:
+        except DAMAGE as why:
             if isinstance(why, IntarsiaError):
                 raise
             reason = f"{type(why).__name__}: {one_line(why)}"
