@@ -1,6 +1,10 @@
 """The flat public namespace: complete, documented, with an executed example each."""
 
+import ast
 import inspect
+import itertools
+import re
+import textwrap
 import types
 import typing
 
@@ -36,3 +40,60 @@ def test_a_name_has_one_home():
     """What stands at the top may have a home below as well; no other name has two."""
     below = [name for space in SPACES[1:] for name in space.__all__]
     assert sorted(set(below)) == sorted(below)
+
+
+MADE_ELSEWHERE = (intarsia.LogicalArray, intarsia.Reader, intarsia.Region, intarsia.nullable.NullableArray)
+"""Classes that nobody calls: functions make them."""
+
+
+def public_callables():
+    """Every public function and class, and the public methods of arrays, by name."""
+    for space in (intarsia, intarsia.codecs, intarsia.nullable, intarsia.shards):
+        for name in space.__all__:
+            thing = getattr(space, name)
+            if thing in MADE_ELSEWHERE:
+                for method, function in inspect.getmembers(thing, inspect.isroutine):
+                    if not method.startswith("_"):
+                        yield f"{name}.{method}", function
+            elif inspect.isclass(thing) or inspect.isroutine(thing):
+                yield f"{space.__name__}.{name}", thing
+
+
+def described(thing):
+    """All that is written about something: its docstring, and those of the fields of a class."""
+    written = inspect.getdoc(thing) or ""
+    for one in inspect.getmro(thing) if inspect.isclass(thing) else ():
+        if not one.__module__.startswith("intarsia"):
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0].body
+        for field, text in itertools.pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                written += f"\n    {field.target.id}: {text.value.value}"
+    return re.sub(r"(?m)^ *(>>>|\.\.\.).*$", "", written)  # an example describes nothing
+
+
+def is_named(parameter, written):
+    """Whether a text has a parameter between backticks, or in a list of arguments."""
+    name = re.escape(parameter)
+    return re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`|(?m:^ +\**{name}: \S)", written) is not None
+
+
+CALLABLES = dict(public_callables())
+
+
+@pytest.mark.parametrize("name", sorted(CALLABLES))
+def test_every_parameter_is_described(name):
+    thing = CALLABLES[name]
+    try:
+        parameters = inspect.signature(thing).parameters
+    except ValueError:  # exceptions, which take whatever they are given
+        return
+    wanted = [parameter for parameter in parameters if parameter != "self" and not parameter.startswith("_")]
+    written = described(thing)
+    assert [parameter for parameter in wanted if not is_named(parameter, written)] == []
+
+
+def test_a_parameter_that_is_not_described_is_found():
+    written = "Write `values` there.\n\nArgs:\n    path: Where.\n    **options: The rest.\n"
+    found = [name for name in ("values", "path", "options", "Where", "mode") if is_named(name, written)]
+    assert found == ["values", "path", "options"]

@@ -54,7 +54,7 @@ def progress_bar(
     counted: bool = True,
     unit: Literal["steps", "bytes"] = "steps",
 ) -> Iterator[Progress]:
-    """A bar that is shown during a `with` block; give what it yields to the operation.
+    """A bar named `what` that is shown during a `with` block; give what it yields to the operation.
 
     Made by rich, on the error stream unless a `rich.console.Console` is given. Where nobody looks (the stream
     is a file or a pipe) nothing is shown. With `patience` the bar appears only after so many seconds, and is

@@ -67,6 +67,9 @@ def prefixes(urls: Iterable[str], known: Iterable[str] = ()) -> set[str]:
 def containers(repo: RepositoryLike) -> tuple[str, ...]:
     """URL prefixes that the arrays of a repository may refer to.
 
+    Args:
+        repo: An `icechunk.Repository`, or the path or URL of one.
+
     >>> import icechunk
     >>> containers(icechunk.Repository.create(icechunk.in_memory_storage()))
     ()
@@ -88,6 +91,12 @@ def authorize(
     environment's are used. Sources in several places with options of their own are named in a mapping,
     `{"s3://public/": {"anonymous": True}}`. `open_repository`, `open`, `reader` and xarray take the same as
     `authorize=`.
+
+    Args:
+        repo: An `icechunk.Repository`, or the path or URL of one.
+        prefixes: The URL prefixes that may be read, such as those that `intarsia.containers` lists; by
+            default all of them.
+        storage_options: The keys of the bucket, see above.
 
     >>> import icechunk
     >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())

@@ -89,48 +89,77 @@ def ingest(
 ) -> IngestReport:
     """Open an archive of files as one dataset: every variable one logical array, nothing copied.
 
-    `files` are paths, URLs (s3://, gs://, https://) or globs of NetCDF, HDF5, Zarr, N5, TIFF or kerchunk
-    references. Variables along `concat_dim` become logical arrays in `repo`, an `icechunk.Repository` or the
-    path of one; their chunks are read where they are. A new region begins wherever compression, chunks, data
-    type or packing change; packed values are unpacked on reading, and missing ones are NaN. Coordinates are
-    loaded. Call it again to add what is new: files that are there already are recognised, and one that
-    belongs in the middle is put there.
+    Variables along the named dimensions become logical arrays, and their chunks are read where they are. A
+    new region begins wherever compression, chunks, data type or packing change; packed values are unpacked
+    on reading, and missing ones are NaN. Coordinates are loaded. Call it again to add what is new: files
+    that are there already are recognised, and new files are inserted by coordinate, even in the middle.
 
-    Thousands of files are committed in batches of bounded memory, `batch` files each or fewer; readers see
-    whole batches. If it is interrupted, call it again: it goes on after the last commit, and parses no file
-    of that again. `client` says who parses: a number of threads, a `dask.distributed.Client`, or an executor
-    of `concurrent.futures` (it was called `workers` once).
+    Thousands of files are committed in batches of bounded memory; readers see whole batches. If it is
+    interrupted, call it again: it goes on after the last commit, and parses no file of that again.
 
-    A dry run writes nothing and returns the table of runs of equal encoding, and what differs between files
-    (`lint` is a dry run that needs no repository).
+    Files may make a cube. Every file goes where its coordinates say, and what no file has is missing. A
+    file that lacks a dimension is one step of it; its coordinate is a scalar variable of that name, or what
+    `dims` gives. Axes that are reversed, rolled or transposed are seen as those of the first file.
 
-    `errors="skip"` leaves bad files out and takes the rest; the report says why. `copy` says whether data
-    that cannot be referenced are copied. `missing="fill"` lets files lack a variable; `add_variables=True`
-    adds those that begin later, and those of named files that are there already. `replace=True` takes files
-    again that changed. With `nulls=True` missing values are null instead of NaN, and integers stay
-    integers. `coordinate` gives the coordinate of a file, from its URL; where it gives None, the file's own
-    stays. `order_by` names another variable, whose values take the place of the coordinate.
-    `convert_units=True` converts units that differ by a factor and an offset (°C and K, hPa and Pa) to those
-    of the first file, on reading; `units="ignore"` takes the numbers as they are. `combine_attrs` says what
-    becomes of attributes in which files differ, by xarray's words: unless told otherwise, those of the first
-    file stay.
-
-    Files may make a cube: name several dimensions, or let `combine="by_coords"` find those whose coordinates
-    differ between files. Every file goes where its coordinates say; what no file has is missing. A file that
-    lacks a dimension is one step of it: its coordinate is a scalar variable of that name, or what `dims`
-    gives, such as `dims={"member": from_attribute("realization")}` (from `intarsia.archives`). Where there
-    are no coordinates, nested lists say the order. `overlap` says which file is shown where several are: the
-    `first`, the `last` or the `newest`. Axes that are reversed, rolled or transposed are seen as those of the
-    first file; coordinates count as equal that differ by no more than `tolerance`. Several variables become
-    one array along a new dimension with `stack={"CMI": ("band", ["CMI_C01", "CMI_C02"])}`. `rename` says how
-    variables and dimensions of files are called in the dataset: `{"latitude": "lat"}`. `preprocess` is a
-    function from the metadata of a file to what should be ingested, see `intarsia.archives.FileMetadata`.
-    Files are judged against the first of them, or against a `schema`: a file, an `xarray.Dataset`, or a
-    dictionary as `xarray.Dataset.to_dict` gives it.
-
-    `group` is where the dataset goes in the repository. `source_group` is the group of every file that holds
-    the variables, such as "PRODUCT"; "*" takes all groups, each as a dataset of its own at its own path, for
-    `xarray.open_datatree`.
+    Args:
+        files: Paths, URLs (s3://, gs://, https://) or globs of NetCDF, HDF5, Zarr, N5, TIFF or kerchunk
+            references. Where there are no coordinates, nested lists give the order.
+        repo: An `icechunk.Repository`, or the path or URL of one, which is created if it is not there. A dry
+            run needs none.
+        concat_dim: The dimension along which files are joined, or several of them.
+        combine: `"by_coords"` finds the dimensions whose coordinates differ between files. `"nested"`, the
+            default, joins files along `concat_dim`.
+        dims: Where the coordinate of a dimension is found that the files do not have, such as `{"member":
+            from_attribute("realization")}` (from `intarsia.archives`).
+        stack: Variables that become one array along a new dimension: `{"CMI": ("band", ["CMI_C01",
+            "CMI_C02"])}`.
+        rename: Other names for variables and dimensions of the files: `{"latitude": "lat"}`.
+        preprocess: A function from the metadata of a file to what should be ingested, see
+            `intarsia.archives.FileMetadata`.
+        schema: What files are judged against, in place of the first of them: a file, an `xarray.Dataset`, or
+            a dictionary as `xarray.Dataset.to_dict` gives it.
+        variables: The variables to take; by default all that the first file has.
+        group: Where the dataset goes in the repository.
+        source_group: The group of every file that holds the variables, such as `"PRODUCT"`. `"*"` takes all
+            groups, each as a dataset of its own at its own path, for `xarray.open_datatree`.
+        copy: `"needed"` copies data that cannot be referenced, `"never"` refuses them, and `"all"` copies
+            everything.
+        errors: `"raise"` stops at a bad file and writes nothing; `"skip"` leaves it out, and the report says
+            why.
+        missing: `"fill"` lets files lack a variable; `"raise"` refuses them.
+        add_variables: Whether to add variables that begin later, also from named files that are there
+            already.
+        units: `"ignore"` takes the numbers of files with other units as they are; `"equal"` refuses them.
+        convert_units: Whether to convert units that differ by a factor and an offset (°C and K, hPa and Pa)
+            to those of the first file, on reading.
+        combine_attrs: What becomes of attributes in which files differ, in xarray's words. By default those
+            of the first file stay.
+        overlap: Which file is shown where several are: the `"first"`, the `"last"` or the `"newest"`;
+            `"refuse"` refuses the later one.
+        tolerance: Coordinates that differ by no more than this are equal. By default some floating-point
+            noise is allowed.
+        replace: Whether to take files again that changed since they were ingested. Otherwise they are
+            refused.
+        nulls: Whether missing values become null instead of NaN, so that integers stay integers.
+        dtype: The data types of variables, `{"sst": "float32"}`, or one for all that `variables` names.
+            Values are rounded to it.
+        load: Variables to load into plain arrays instead of referring to them.
+        coordinate: A function from the URL of a file to its coordinate. Where it gives None, the file's own
+            stays.
+        order_by: Another variable, whose values take the place of the coordinate.
+        parser: A parser of VirtualiZarr, for formats that are not known here.
+        storage_options: The keys of the bucket that the files are in, as obstore names them, such as `region`
+            or `skip_signature`.
+        client: Who parses: a number of threads, a `dask.distributed.Client`, or an executor of
+            `concurrent.futures` that does not fork.
+        workers: The old name of `client`.
+        batch: The largest number of files per commit. Memory limits it, too.
+        progress: A function that is called with the number of steps done and of all steps, see
+            `intarsia.types.Progress`.
+        branch: The branch that the commits go to.
+        message: The message of the commits; by default it says what was done.
+        dry_run: Whether to write nothing, and only report the runs of equal encoding and what differs between
+            files. `lint` is a dry run that needs no repository.
 
     >>> import tempfile, h5py, numpy as np, intarsia
     >>> folder = tempfile.mkdtemp()

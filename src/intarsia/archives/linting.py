@@ -11,9 +11,9 @@ from intarsia.archives.ingestion import ingest
 def lint(files: str | os.PathLike[str] | Iterable[Any], repo: Any = None, **options: Any) -> IngestReport:
     """Say what differs between files, and what an ingest would do about it; nothing is written.
 
-    It takes the options of `ingest`, of which it is a dry run: with those that you would ingest with it
-    answers what would come of it. Without any, the dimensions are those whose coordinates differ. With a
-    `repo` the files are held against the dataset that is there.
+    It takes the `files` and the `options` of `ingest`, of which it is a dry run: give those that you would
+    ingest with, and it says what would come of it. Without any, the dimensions are those whose coordinates
+    differ. With a `repo` the files are compared with the dataset that is there.
 
     `report.runs` are the runs of equal encoding, `report.drifts` what differs: how, in how many files, and
     what is done about it. Files that would be refused are among them, with the options that would take them;

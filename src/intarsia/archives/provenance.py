@@ -172,6 +172,14 @@ def sources(
     ingested with, otherwise `changed`; or it is `gone`, or `unreachable`. That costs one request for each
     file, which `check=False` saves.
 
+    Args:
+        repo: An `icechunk.Repository`, or the path or URL of one.
+        storage_options: The keys of the bucket that the files are in, as for `ingest`.
+        branch: Read the tip of this branch. The default is `main`.
+        tag: Read the version with this tag.
+        snapshot_id: Read the snapshot with this id.
+        as_of: Read the version that was current at this time, in UTC unless it says otherwise.
+
     >>> import tempfile, h5py, numpy as np, intarsia
     >>> folder = tempfile.mkdtemp()
     >>> for day in range(3):

@@ -97,7 +97,7 @@ class Accessors:
     def to_xarray(self, **options: Any) -> Any:
         """An `xarray.DataArray` that reads this array when asked, with the coordinates beside it.
 
-        Takes the options of `xarray.open_dataset`, such as `chunks` and `decode_cf`.
+        The `options` are those of `xarray.open_dataset`, such as `chunks` and `decode_cf`.
         """
         return _provided("to_xarray", self, **options)
 
@@ -106,13 +106,14 @@ class Accessors:
     ) -> tuple[Change, ...]:
         """Recode every region for which another encoding is better; returns what was changed.
 
-        `intarsia.advise` has the objectives. With "size" no region gets larger.
+        `objective` is one of those of `intarsia.advise`; with `"size"` no region gets larger. `progress` is
+        called with the number of steps done and of all steps.
         """
         changes: tuple[Change, ...] = _provided("optimize", self, objective, progress=progress)
         return changes
 
     def fork_for(self, workers: int, bounds: Sequence[tuple[int, int]] | None = None) -> list[Share]:
-        """Divide the chunks of an array in a transaction, or those of a box, among workers.
+        """Divide the chunks of an array in a transaction, or of the box `bounds`, among some `workers`.
 
         Each share can be pickled, is written to by one worker, and goes back in with `tx.merge(*shares)`.
         """

@@ -126,7 +126,7 @@ class LogicalArray(Accessors, StoredArray):
         return Policy.of(self._logical).to_json()
 
     def region_at(self, index: Sequence[int]) -> Region | None:
-        """The region that covers one element, or None for a hole."""
+        """The region that covers the element at `index`, or None for a hole."""
         point = tuple(int(i) for i in index)
         if len(point) != self.ndim or any(not -n <= i < n for i, n in zip(point, self.shape, strict=True)):
             raise BoundsError(f"the index {tuple(index)} is out of bounds for an array of shape {self.shape}")
@@ -137,7 +137,7 @@ class LogicalArray(Accessors, StoredArray):
     # Writing
 
     def write_request(self, asked: Request, value: Any) -> None:
-        """Write where a selection that is resolved already says."""
+        """Write `value` where `asked`, a selection that is resolved already, says."""
         write_request(self._logical, self._config, asked, value)
 
     def append(
@@ -163,6 +163,13 @@ class LogicalArray(Accessors, StoredArray):
         A packed region before takes data that its packing holds, but for what floats round; other data
         becomes a region of plain values. `packing="keep"` packs all of it as the region before is, and rounds
         it, `packing=…` as `add_region` does; what cannot be held is refused.
+
+        Args:
+            data: What is added. A DataArray is transposed to the dimensions of the array.
+            axis: The axis that grows, as a number or a dimension name.
+            chunks: The chunk shape of a new member. Without codecs, chunks and shards it is that of the
+                region before; otherwise it is that of the lattice by default.
+            shards: The shape of the shards, a whole number of chunks along each axis.
         """
         packed = chosen_packing(self.manifest, packing)
         chosen = chosen_codecs(codecs, data, packing=packed.get("packing"))
@@ -199,6 +206,16 @@ class LogicalArray(Accessors, StoredArray):
         With a `packing`, the member holds the packed numbers: those of the data, or those that an existing
         array has. It is a `Packing`, or the arguments of one, whose values have the array's data type if they
         do not say otherwise. What it cannot hold is refused.
+
+        Args:
+            codecs: The codecs of the new member. `"auto"` tries some and takes what suits the data; None
+                leaves the choice to zarr.
+            data: What is written into it; without data it reads as the fill value.
+            chunks: The chunk shape of the new member; by default that of the lattice.
+            shards: The shape of the shards, a whole number of chunks along each axis; by default there are
+                none.
+            fill_value: What chunks of the new member read as that are never written; by default the fill
+                value of the array.
 
         >>> import numpy as np, intarsia
         >>> array = intarsia.create({}, "a", shape=(4, 3), chunks=(2, 3), dtype="float32")
@@ -243,13 +260,22 @@ class LogicalArray(Accessors, StoredArray):
         client: Client | None = None,
         progress: Progress = silent,
     ) -> None:
-        """Encode an aligned box (by default everything) anew: same values, one new member for the box.
+        """Encode an aligned box (by default everything) again: same values, one new member for the box.
 
         `bounds` holds (start, stop) in elements for every axis, or slices: `np.s_[0:500, :]`.
 
         Packed regions stay packed, each in its own way, if all of the box is packed and stores one data type;
         otherwise values are stored. `packing=None` unpacks; `packing=…` packs, as `add_region` does, which
         rounds values, and refuses those that cannot be held.
+
+        Args:
+            codecs: The codecs of the new member. `"auto"` tries some and takes what suits the data; None
+                leaves the choice to zarr.
+            chunks: The chunk shape of the new member; by default that of the lattice.
+            shards: The shape of the shards, a whole number of chunks along each axis; by default there are
+                none.
+            progress: A function that is called with the number of steps done and of all steps, see
+                `intarsia.types.Progress`. Steps are chunks or shards; with a client they are tasks.
 
         >>> import intarsia
         >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="float32")
@@ -261,8 +287,8 @@ class LogicalArray(Accessors, StoredArray):
         >>> array.regions[0].packing is None
         True
 
-        With a client (a `dask.distributed.Client`, or an executor of `concurrent.futures`) its workers do
-        it; in an Icechunk session through forks, which end up in this one.
+        With a `client` (a `dask.distributed.Client`, or an executor of `concurrent.futures` that does not
+        fork) its workers do it; in an Icechunk session through forks, which end up in this one.
         """
         whole: Bounds = [(0, n) for n in self.shape]
         asked = lattice_box(self.manifest, whole if bounds is None else bounds)
@@ -274,7 +300,7 @@ class LogicalArray(Accessors, StoredArray):
         recode(self._logical, box, encoding, client=client, progress=progress)
 
     def as_stored(self, bounds: Bounds) -> LogicalArray:
-        """The numbers that members store in an aligned box, to choose codecs by; to be read there alone.
+        """The numbers that members store in the aligned box `bounds`, to choose codecs by; read no others.
 
         Where not all of the box is packed, and in one data type, it is the array itself.
 
@@ -291,11 +317,11 @@ class LogicalArray(Accessors, StoredArray):
         return LogicalArray(StoredNumbers(self.group, numbers, self.members.live), self._config)
 
     def drop_region(self, bounds: Bounds) -> None:
-        """Make an aligned box a hole; regions that it cuts are cropped."""
+        """Make the aligned box `bounds` a hole; regions that it cuts are cropped."""
         edit.drop_region(self._logical, bounds)
 
     def resize(self, shape: Sequence[int]) -> None:
-        """Give the array another shape: what is cut off is gone, what is new is a hole."""
+        """Give the array another `shape`: what is cut off is gone, what is new is a hole."""
         edit.resize(self._logical, shape, self._config.options)
 
     def consolidate(self) -> int:
@@ -325,6 +351,22 @@ class LogicalArray(Accessors, StoredArray):
         everything is one of what is appended later, too, as soon as `refresh_replicas` or
         `intarsia.maintain` runs.
 
+        Args:
+            bounds: The box: (start, stop) in elements for every axis. It must be aligned to the lattice. By
+                default it is the whole array.
+            chunks: The chunk shape of the new member; by default that of the lattice.
+            codecs: The codecs of the new member. `"auto"` tries some and takes what suits the data; None
+                leaves the choice to zarr.
+            shards: The shape of the shards, a whole number of chunks along each axis; by default there are
+                none.
+            packing: `"keep"` keeps packed regions packed; None stores their values.
+            layer: The number of the layer. By default it is the layer that has the same encoding, or a new
+                one.
+            client: Whose workers do the work: a `dask.distributed.Client`, or an executor of
+                `concurrent.futures` that does not fork. Without it, threads of this process do it.
+            progress: A function that is called with the number of steps done and of all steps, see
+                `intarsia.types.Progress`.
+
         >>> import numpy as np, intarsia
         >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(1, 4), dtype="i2")
         >>> array.append(np.arange(16).reshape(4, 4), codecs=["zstd"])
@@ -348,19 +390,31 @@ class LogicalArray(Accessors, StoredArray):
     def drop_replica(
         self, bounds: Sequence[tuple[int, int]] | None = None, *, layer: int | None = None
     ) -> None:
-        """Drop a replica, by default all of them, or an aligned box of it; layer 0 stays as it is."""
+        """Drop a replica, by default all of them, or an aligned box of it; layer 0 stays as it is.
+
+        Args:
+            bounds: The box to drop, as (start, stop) in elements for every axis, aligned to the lattice.
+            layer: The number of the layer to drop it from.
+        """
         replicas.drop_replica(self._logical, bounds, layer)
 
     def refresh_replicas(self, *, client: Client | None = None, progress: Progress = silent) -> int:
         """Make again what writes have cut out of replicas, and what they lack of later appends.
 
         Returns how many boxes were made. In a repository, `intarsia.maintain` does it beside other writers.
+
+        Args:
+            client: Whose workers do the work: a `dask.distributed.Client`, or an executor of
+                `concurrent.futures` that does not fork. Without it, threads of this process do it.
+            progress: A function that is called with the number of steps done and of all steps, see
+                `intarsia.types.Progress`.
         """
         return replicas.refresh_replicas(self._logical, client=client, progress=progress)
 
     def set_policy(self, **policy: Mapping[str, Any] | None) -> None:
         """Say what the array is to look like; `intarsia.maintain` sees to it, now and whenever it has grown.
 
+        The `policy` consists of one or both of these:
         `replica={"chunks": …, "codecs": …, "after": "30 chunks"}` wants a replica of everything, or of the
         `bounds` among the fields; what is appended is added to it when it is so many logical chunks long.
         `recode={"codecs": …, "after": …}` wants regions in this encoding that were written in another one;
@@ -380,7 +434,7 @@ class LogicalArray(Accessors, StoredArray):
         )
 
     def with_config(self, **settings: Any) -> LogicalArray:
-        """A new handle with other run-time settings, those of `LogicalConfig`.
+        """A new handle with other run-time `settings`, the fields of `intarsia.types.LogicalConfig`.
 
         `decision` and `padding` are for what is written through the handle, wherever a member has a codec
         that asks for them. Codecs given to a call come first, with what they were made with.

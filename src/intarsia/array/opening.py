@@ -48,6 +48,17 @@ def create(
     `chunks` is the lattice that regions align to; members may have other chunks. Without it, zarr's own
     choice for the shape is taken.
 
+    Args:
+        store: A zarr store or group, a path or URL, or a dictionary.
+        path: Where the array goes in the store.
+        shape: The shape, in elements. An axis that will grow may begin with 0.
+        chunks: The lattice, see above.
+        dtype: The data type, anything that zarr takes, or an optional one such as `"optional[int32]"`.
+        fill_value: What holes read as; by default the zero of the data type, or null.
+        dimension_names: A name, or None, for every axis.
+        attributes: Attributes of the array.
+        overwrite: Whether to replace what is at this path. Otherwise that is an error.
+
     >>> import intarsia
     >>> intarsia.create({}, "t", shape=(0, 720, 1440), chunks=(24, 90, 180), dtype="float32").chunks
     (24, 90, 180)

@@ -161,7 +161,7 @@ class Reader(StoredArray):
 
     @classmethod
     def of(cls, array: AnyArray, config: LogicalConfig | None = None) -> Reader:
-        """The reader of a zarr array, as it is now."""
+        """The reader of a zarr `array`, as it is now, with the settings in `config`."""
         return cls(OneArray(array), config)
 
     @property
@@ -212,7 +212,7 @@ class Reader(StoredArray):
         return _WholeChunks(self)
 
     def with_config(self, **settings: Any) -> Reader:
-        """A new handle with other settings: `threads`, `window_bytes` and `cache` of `LogicalConfig`.
+        """A new handle with other `settings`: `threads`, `window_bytes` and `cache` of `LogicalConfig`.
 
         >>> import zarr, intarsia
         >>> reader = intarsia.reader(zarr.create_array({}, shape=4, dtype="u1"))
@@ -227,7 +227,7 @@ class Reader(StoredArray):
         return Reader(self._ground, replace(self._config, **settings))
 
     def write_request(self, asked: Request, value: Any) -> NoReturn:
-        """Refused."""
+        """Refuse to write `value` where `asked` says: a reader only reads."""
         raise ReadOnlyError(
             f"a reader only reads: write to the array at {place_text(self._ground.store_path)} through zarr"
         )

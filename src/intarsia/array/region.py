@@ -65,7 +65,7 @@ class Region:
 
     @classmethod
     def of(cls, logical: LogicalGroup, i: int) -> Region:
-        """The region in row `i` of the table, in which replicas stand after the regions of layer 0."""
+        """The region of `logical` in row `i` of its table, where replicas come after layer 0."""
         row = logical.manifest.backings.row(i)
         bounds = logical.manifest.elements(row.box).bounds
         name = logical.manifest.members[row.member]
@@ -106,7 +106,7 @@ class Region:
         return self._manifest.in_member(self.row).bounds
 
     def shown_from(self, box: Box) -> Box:
-        """The elements of the array that a box of the member's elements is shown as."""
+        """The elements of the array as which a `box` of the member's elements is shown."""
         return self._manifest.from_member(self.row, box)
 
     @property

@@ -130,7 +130,7 @@ class StoredArray(LazyComputing):
     # Reading
 
     def read(self, selection: Any = ..., mode: Mode | None = None) -> np.ndarray[Any, Any]:
-        """The values of a selection; `mode` says in which dialect, as `oindex` and `vindex` do.
+        """The values of a `selection`; `mode` says in which dialect, as `oindex` and `vindex` do.
 
         >>> import intarsia
         >>> array = intarsia.create({}, "a", shape=(0, 3), chunks=(2, 3), dtype="int32")
@@ -142,7 +142,7 @@ class StoredArray(LazyComputing):
         return _of_fields(self.read_request(request(self.shape, selection, mode)), fields)
 
     async def read_async(self, selection: Any = ..., mode: Mode | None = None) -> np.ndarray[Any, Any]:
-        """The same on an event loop, for services with many requests.
+        """As `read(selection, mode)`, but on an event loop, for services with many requests.
 
         No thread waits for bytes that are on their way. All such reads of a process share as many threads as
         there are cores: they decode chunks, read files, and look up where chunks lie in shards and snapshots.
@@ -159,7 +159,7 @@ class StoredArray(LazyComputing):
         return _of_fields(values, fields)
 
     def read_request(self, asked: Request) -> np.ndarray[Any, Any]:
-        """The values of a selection that is resolved already."""
+        """The values of `asked`, a selection that is resolved already."""
         values: np.ndarray[Any, Any] = shown(read_request(self._ground, asked, self._config, self._cache))
         return values
 

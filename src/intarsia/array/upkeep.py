@@ -286,6 +286,10 @@ def vacuum(target: Any, path: str = "", *, dry_run: bool = False) -> tuple[str, 
     it on a store without transactions while somebody writes there: a member that is being written is not
     referred to yet. `dry_run=True` only lists. Arrays and groups that intarsia did not make are left alone.
 
+    Args:
+        target: A logical array, a store or a group.
+        path: Where to look in the store.
+
     >>> import intarsia, zarr
     >>> store = zarr.storage.MemoryStore()
     >>> array = intarsia.create(store, "a", shape=(4,), chunks=(2,), dtype="f4")

@@ -247,6 +247,9 @@ def parse_codecs(
     One codec alone is a list of one. The serializer is `bytes` (little endian) unless the caller knows that
     the data type needs another one.
 
+    Args:
+        codecs: The codecs: objects, names, or dictionaries as in zarr.json.
+
     >>> parse_codecs([{"name": "gzip"}])
     (BytesCodec(endian='little'), GzipCodec(level=5))
     >>> parse_codecs("gzip") == parse_codecs(["gzip"])

@@ -18,6 +18,11 @@ class ChunkHeader(bytes):
 
     Give it to `pad` as `padding` where the size never changes, or as `padding_func` where it does.
 
+    Args:
+        content: The bytes of the header.
+        size_at: Where in it the size of the encoded chunk stands; None if it has no such field.
+        size_format: How the size is written, in the language of `struct`.
+
     >>> header = tiff_header((256, 256), "uint16", compression="zstd")
     >>> len(header), len(header(b"encoded chunk"))
     (110, 110)
@@ -140,6 +145,11 @@ def tiff_header(
     what `numcodecs.zlib` writes), pass the result as `padding_func`: called with the encoded chunk, it fills
     in the byte count. `bigtiff=True` writes 64-bit offsets; chunks of 4 GiB and more need them and get them.
 
+    Args:
+        shape: The chunk shape.
+        compression: How chunks are compressed: `"none"`, `"deflate"` or `"zstd"`.
+        tiled: Whether the chunk is a tile, whose sides are multiples of 16, and not a strip.
+
     >>> header = tiff_header((256, 256), "uint16")
     >>> len(header), header[:4]
     (110, b'II*\\x00')
@@ -201,6 +211,9 @@ def npy_header(shape: Sequence[int], dtype: DTypeLike) -> ChunkHeader:
 
     The byte order of `dtype` must be that of the array's `bytes` codec.
 
+    Args:
+        shape: The chunk shape.
+
     >>> header = npy_header((64, 64), "<f4")
     >>> len(header), header[:6]
     (128, b'\\x93NUMPY')
@@ -228,6 +241,9 @@ def fits_header(shape: Sequence[int], dtype: DTypeLike) -> ChunkHeader:
     byte order, and `BytesCodec(endian="big")` to the array. A FITS file is a whole number of blocks of 2880
     bytes: a second `pad`, at the end, writes the `trailer` bytes that are missing.
 
+    Args:
+        shape: The chunk shape.
+
     >>> header = fits_header((64, 64), ">f4")
     >>> len(header), header.trailer, header[:30]
     (2880, 896, b'SIMPLE  =                    T')
@@ -253,6 +269,9 @@ def n5_header(shape: tuple[int, ...]) -> ChunkHeader:
 
     N5 is column-major: put `transpose` with the order reversed before the `bytes` codec (big endian).
     Blocks cut at the edge of a dataset carry headers of their own; `n5_default` of zarr-n5 reads those.
+
+    Args:
+        shape: The block shape.
 
     >>> n5_header((64, 64)).hex(" ", 4)
     '00000002 00000040 00000040'

@@ -33,6 +33,13 @@ class ConditionalCodec(base.SynchronousBytesCodec):
     The decision is taken when a chunk is written. It exists at run time only; without one, no nested
     codec applies. Reading needs none.
 
+    Args:
+        configuration: The configuration as in zarr.json, in place of `codecs` and `header_bits`.
+        decision: What decides for each chunk: a name, a function, a bitmask, an array of bitmasks, or a
+            decision from `intarsia.codecs`.
+        decision_function: A function that decides, in place of `decision`.
+        trial_encode: False promises that the function needs no trial of the codec.
+
     >>> import numpy as np, zarr
     >>> from zarr.codecs import BytesCodec
     >>> zstd = {"name": "zstd", "configuration": {"level": 5, "checksum": False}}
@@ -342,7 +349,7 @@ KINDS: dict[str, str] = {
 
 
 class OptionalCodec:
-    """Makes whichever codec `optional` means: called with `codecs` inside, a `ConditionalCodec`.
+    """Makes whichever codec `optional` means: called with `codecs` among the `fields`, a `ConditionalCodec`.
 
     In zarr.json, `codecs` in the configuration means the codec that is registered as `conditional`, and
     `mask_codecs` and `data_codecs` mean the codec of the data type `optional`.

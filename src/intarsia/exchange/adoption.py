@@ -74,6 +74,12 @@ def adopt(
     are copied as they are stored (`how="copy"`). In a local directory, `how="move"` renames the directory of
     a source on the same disk.
 
+    Args:
+        repo_or_store: A repository, or the path or URL of one; or any other zarr store.
+        storage_options: The keys of the bucket that the source is in, as for `ingest`.
+        branch: The branch of a repository that the commit goes to.
+        message: The message of the commit; by default it says what was done.
+
     >>> import intarsia, numpy as np, tempfile
     >>> folder = tempfile.mkdtemp()
     >>> old = zarr.create_array(f"{folder}/old.zarr", data=np.arange(4, dtype="f4"), chunks=2, zarr_format=2)

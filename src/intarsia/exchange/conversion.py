@@ -51,6 +51,14 @@ def convert(
     others are given. Values are copied block by block, so that memory does not grow with the array. Of a
     group, 1-d coordinates become plain arrays, as xarray has them. Steps of the progress are bytes of values.
 
+    Args:
+        chunks: The chunk shape to store; by default that of the source.
+        shards: The shape of the shards, a whole number of chunks along each axis; by default there are none.
+        branch: The branch of a repository that the commit goes to.
+        message: The message of the commit; by default it says what was done.
+        progress: A function that is called with the number of steps done and of all steps, see
+            `intarsia.types.Progress`. Steps are bytes of values.
+
     >>> import numpy as np, intarsia
     >>> old = zarr.create_array({}, shape=(4, 6), chunks=(2, 6), dtype="f4", zarr_format=2)
     >>> old[...] = 1

@@ -55,6 +55,10 @@ def export(
     `shards` say otherwise. Nullable arrays stay nullable. What is at the target is kept, unless
     `overwrite=True`; if anything fails, nothing is left there. Steps of the progress are bytes of values.
 
+    Args:
+        progress: A function that is called with the number of steps done and of all steps, see
+            `intarsia.types.Progress`. Steps are bytes of values.
+
     >>> import intarsia
     >>> array = intarsia.create({}, "t", shape=(0,), chunks=(2,), dtype="i4", dimension_names=["x"])
     >>> array.append([1, 2], codecs=["gzip"])

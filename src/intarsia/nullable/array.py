@@ -160,7 +160,7 @@ class NullableArray(NDArrayOperatorsMixin):
         return NullableArray(self.zarr_array, na_object=na_object)
 
     def with_config(self, **options: Any) -> NullableArray:
-        """A handle with other run-time options: `decision`, `padding`, `verify_header`.
+        """A handle with other run-time `options`: `decision`, `padding`, `verify_header`.
 
         >>> from intarsia import ConditionalCodec, nullable
         >>> codec = ConditionalCodec(codecs=["zstd"])
@@ -192,7 +192,7 @@ class NullableArray(NDArrayOperatorsMixin):
     # -- reading
 
     def read_nullable(self, selection: Any = ...) -> NullableValues:
-        """A selection as values and `missing`, with all levels of null.
+        """A `selection` as values and `missing`, with all levels of null.
 
         >>> from intarsia import nullable
         >>> nullable.create_array({}, data=[1, None]).read_nullable()
@@ -282,13 +282,15 @@ class NullableArray(NDArrayOperatorsMixin):
         return self.zarr_array.append(self._taken(data), axis=axis)
 
     def resize(self, shape: Any) -> None:
-        """Change the shape; new elements are the fill value."""
+        """Change the `shape`; new elements are the fill value."""
         self.zarr_array.resize(shape)
 
     # -- computing
 
     def to_dask(self, chunks: Any = None) -> Any:
         """A dask array with blocks of `NullableValues`, which computes with nulls as they do.
+
+        `chunks` is the shape of the blocks; by default it is that of the chunks or shards.
 
         >>> from intarsia import nullable
         >>> a = nullable.create_array({}, data=[1, None, 3], chunks=2)
@@ -320,6 +322,8 @@ class NullableArray(NDArrayOperatorsMixin):
     def to_pandas(self, *, name: Any = None, nat_as_null: bool = False) -> pandas.Series | pandas.DataFrame:
         """Everything as a pandas Series of a nullable type, or a DataFrame of two dimensions.
 
+        The Series gets the `name`. With `nat_as_null` NaT becomes null, too; otherwise it is refused.
+
         >>> from intarsia import nullable
         >>> nullable.create_array({}, data=[1, None]).to_pandas()
         0       1
@@ -329,11 +333,17 @@ class NullableArray(NDArrayOperatorsMixin):
         return self._given_as("pandas", self.read_nullable(), name=name, nat_as_null=nat_as_null)
 
     def to_arrow(self, *, nat_as_null: bool = False) -> pyarrow.Array[Any]:
-        """Everything as an Arrow array; more dimensions become lists of fixed size."""
+        """Everything as an Arrow array; more dimensions become lists of fixed size.
+
+        With `nat_as_null` NaT becomes null, too; otherwise it is refused.
+        """
         return self._given_as("arrow", self.read_nullable(), nat_as_null=nat_as_null)
 
     def to_polars(self, *, name: str = "", nat_as_null: bool = False) -> polars.Series:
-        """Everything as a Polars series."""
+        """Everything as a Polars series of this `name`.
+
+        With `nat_as_null` NaT becomes null, too; otherwise it is refused.
+        """
         series: polars.Series = self._given_as(
             "polars", self.read_nullable(), name=name, nat_as_null=nat_as_null
         )

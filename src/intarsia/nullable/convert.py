@@ -45,6 +45,10 @@ def as_nullable(
     Masked arrays, and most of what pandas and Arrow hold, are not copied. Where `dtype` is given, the
     present values are converted to it; those that would change are refused, unless `casting="unsafe"`.
 
+    Args:
+        data: What has nulls, see above.
+        depth: How many levels of null there are: 1, unless data types are nested.
+
     >>> as_nullable([1, None, 3], "int16")
     NullableValues([1, NULL, 3], dtype=int16)
     >>> as_nullable(np.array([1.5, np.nan]), "int16")
@@ -117,6 +121,9 @@ def as_masked(data: Any, *, collapse: bool = False) -> np.ma.MaskedArray[Any, An
 
     Takes what a read of a nullable array through plain zarr gives, nullable arrays themselves, and all
     that `as_nullable` takes. Nested levels of null become one only if `collapse`.
+
+    Args:
+        data: What has nulls, see above.
 
     >>> import pandas as pd
     >>> print(as_masked(pd.Series([1, None], dtype="Int64")))
@@ -321,8 +328,9 @@ def from_geff(
 ) -> NullableValues:
     """The property `prop` of the nodes or edges of a GEFF: its values, null where it is missing.
 
-    `source` is a path, a store or a group, `path` where in it the GEFF lies. A property of more than one
-    dimension is missing for a node as a whole.
+    `source` is a path, a store or a group, and `path` is where in it the GEFF lies; `of` says whether the
+    property belongs to nodes or edges. A property of more than one dimension is missing for a node as a
+    whole.
 
     >>> group = zarr.group({})
     >>> values = group.create_array("nodes/props/score/values", data=np.array([0.5, 0.0]))

@@ -56,6 +56,15 @@ def create_array(
     refused, unless `casting="unsafe"`. Everything else, `dimension_names` or `overwrite` for example, goes
     to `zarr.create_array`.
 
+    Args:
+        store: A zarr store or group, a path or URL, or a dictionary.
+        name: Where the array goes in the store.
+        chunks: The chunk shape; `"auto"` leaves it to zarr.
+        shards: The shape of the shards, a whole number of chunks along each axis; by default there are none.
+        fill_value: What chunks that are never written read as; by default null.
+        attributes: Attributes of the array.
+        **options: Everything else that `zarr.create_array` takes, by keyword.
+
     >>> a = create_array({}, shape=(2, 2), dtype="float32", fill_value=0)
     >>> a[0, 0] = None
     >>> a[:].tolist()
@@ -149,6 +158,13 @@ def open_array(
     store: Any, path: str | None = None, *, mode: str | None = None, na_object: Any = UNSET, **options: Any
 ) -> NullableArray:
     """Open an array with missing values, in a store or a group; `options` are those of `zarr.open_array`.
+
+    Args:
+        store: A zarr store or group, a path or URL, or a dictionary.
+        path: Where the array is in the store.
+        mode: How to open it, as in `zarr.open_array`: `"r"` or `"r+"`, for example.
+        na_object: What stands for null in NumPy's string arrays, such as None. By default the one that the
+            array was created with.
 
     >>> store = {}
     >>> _ = create_array(store, data=["x", None])

@@ -294,6 +294,9 @@ def optional_dtype(dtype: Any, depth: int = 1, *, name: Spelling | None = None) 
 
     A `dtype` that is optional already is taken as it is; `depth` then must agree or be 1.
 
+    Args:
+        name: How the data type is spelled in zarr.json: `"optional"`, or `"zarrs.optional"` for zarrs.
+
     >>> optional_dtype("float32"), optional_dtype("optional[optional[string]]")
     (optional[float32], optional[optional[string]])
     """

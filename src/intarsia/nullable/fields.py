@@ -86,6 +86,9 @@ def struct_dtype(fields: Mapping[str, Any] | Struct) -> Struct:
 
     Needs `zarr.config.set({"intarsia.experimental": True})` where a field is optional.
 
+    Args:
+        fields: A dictionary of names and data types.
+
     >>> import zarr
     >>> with zarr.config.set({"intarsia.experimental": True}):
     ...     point = struct_dtype({"x": "optional[float32]", "n": "int32"})

@@ -24,6 +24,9 @@ _EXACT_FLOAT64 = 2**53
 def dtype_without_nulls(dtype: np.dtype[Any], nulls: NullsChoice | None = None) -> np.dtype[Any]:
     """The dtype that `without_nulls` gives for values of `dtype`, whether or not there is a null.
 
+    Args:
+        nulls: The choice, as in `without_nulls`.
+
     >>> dtype_without_nulls(np.dtype("int16"), "nan"), dtype_without_nulls(np.dtype("int16"))
     (dtype('float32'), dtype('int16'))
     """
@@ -43,6 +46,10 @@ def without_nulls(
     "nan": NaN, or NaT for times; integers become floats, bools and strings objects. "masked": a masked
     array. "raise": an error if there is a null. By default NaN or NaT where the data type has one, an
     error otherwise, so that no data type ever changes unasked.
+
+    Args:
+        data: The nullable data.
+        what: What error messages call the data.
 
     >>> from intarsia.nullable import as_nullable
     >>> without_nulls(as_nullable([1.5, None]))

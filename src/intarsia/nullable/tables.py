@@ -32,6 +32,10 @@ _COARSER = ("W", "D", "h", "m")
 def to_arrow(data: NullableValues, *, nat_as_null: bool = False) -> pyarrow.Array[Any]:
     """An Arrow array. More than one dimension becomes lists of fixed size, with the nulls innermost.
 
+    Args:
+        data: The nullable data.
+        nat_as_null: Whether NaT becomes null, too. Otherwise data with NaT is refused.
+
     >>> to_arrow(NullableValues(np.array([1.5, np.nan, 2.5]), np.array([False, False, True]))).to_pylist()
     [1.5, nan, None]
     """
@@ -77,6 +81,9 @@ def from_arrow(array: Any) -> NullableValues:
     """An Arrow array, chunked array or table as nullable data; lists of fixed size become dimensions.
 
     Takes pyarrow's own, and those of every library with the Arrow PyCapsule interface.
+
+    Args:
+        array: The array, chunked array or table.
 
     >>> import pyarrow as pa
     >>> from_arrow(pa.array([1, None, 3]))
@@ -192,6 +199,11 @@ def stacked(columns: list[NullableValues], names: list[Any]) -> NullableValues:
 def to_polars(data: NullableValues, *, name: str = "", nat_as_null: bool = False) -> polars.Series:
     """A Polars series, of arrays if there is more than one dimension. The values are not copied.
 
+    Args:
+        data: The nullable data.
+        name: The name of the series.
+        nat_as_null: Whether NaT becomes null, too. Otherwise data with NaT is refused.
+
     >>> to_polars(NullableValues(np.array([1.5, np.nan, 2.5]), np.array([False, False, True]))).to_list()
     [1.5, nan, None]
     """
@@ -202,6 +214,9 @@ def to_polars(data: NullableValues, *, name: str = "", nat_as_null: bool = False
 
 def from_polars(series: Any) -> NullableValues:
     """A Polars series as nullable data.
+
+    Args:
+        series: The series.
 
     >>> import polars as pl
     >>> from_polars(pl.Series([1.5, None]))
@@ -276,6 +291,11 @@ def to_pandas(
 
     Dates and durations become pandas' own, where NaT is the missing value.
 
+    Args:
+        data: The nullable data.
+        name: The name of the Series.
+        nat_as_null: Whether NaT becomes null, too. Otherwise data with NaT is refused.
+
     >>> to_pandas(NullableValues(np.array([1.5, np.nan, 2.5]), np.array([False, False, True])))
     0     1.5
     1     NaN
@@ -326,6 +346,10 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
 
     pandas' nullable types keep NaN apart from null, and so does this. In its plain float types NaN may
     mean either: it stays a NaN unless `nan_as_null`. NaT is null.
+
+    Args:
+        data: The Series, DataFrame or array.
+        nan_as_null: Whether NaN in plain float types becomes null.
 
     >>> import pandas as pd
     >>> from_pandas(pd.Series([1, None], dtype="Int64"))

@@ -46,6 +46,9 @@ def region_map(array: LogicalArray, layer: int = 0) -> str:
 
     With the number of a `layer`, that of the replicas in it.
 
+    Args:
+        array: The logical array.
+
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4, 4), chunks=(2, 2), dtype="f4")
     >>> array.add_region(((0, 2), (0, 4)), codecs=["gzip"])

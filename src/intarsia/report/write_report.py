@@ -57,6 +57,18 @@ def write_report(
     `conditional` members, slots, and what `verify` finds; with `read_data` that reads every stored chunk. Of
     an ingested dataset it shows first where the encoding of each variable changes.
 
+    Args:
+        store: A zarr store or group, or a repository, or the path or URL of one.
+        file: Where to write the page.
+        path: The logical array; by default all of them.
+        branch: Read the tip of this branch. The default is `main`.
+        tag: Read the version with this tag.
+        snapshot_id: Read the snapshot with this id.
+        as_of: Read the version that was current at this time, in UTC unless it says otherwise.
+        title: The title of the page; by default the name of the store, as you gave it.
+        progress: A function that is called with the number of steps done and of all steps, see
+            `intarsia.types.Progress`. Steps are arrays.
+
     >>> import intarsia, tempfile
     >>> repo = intarsia.open_repository("memory://", create=True)
     >>> with intarsia.transaction(repo, message="create") as tx:

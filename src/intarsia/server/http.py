@@ -68,6 +68,17 @@ def serve(
     In a browser, no page of another site may read it. `cors_origins` lists sites that may, such as
     `"https://viewer.example.org"`; `"*"` stands for all.
 
+    Args:
+        source: A repository, session, store, group, path or URL, or a logical array.
+        host: The address to listen on. The default is reached from this machine only; `"0.0.0.0"` is reached
+            from others.
+        codecs: How served chunks are encoded; by default with fast zstd.
+        chunks: Another chunk shape, if one array is served.
+        branch: Read the tip of this branch. The default is `main`.
+        tag: Read the version with this tag.
+        snapshot_id: Read the snapshot with this id.
+        as_of: Read the version that was current at this time, in UTC unless it says otherwise.
+
     >>> import intarsia
     >>> intarsia.serve({}, "nowhere")
     Traceback (most recent call last):
@@ -100,6 +111,20 @@ def serving(
 
     What it returns has the `url`; outside of a `with` statement, as in a notebook, `shutdown()` ends it.
     Takes what `intarsia.serve` takes.
+
+    Args:
+        source: A repository, session, store, group, path or URL, or a logical array.
+        path: What is served as the root of the address.
+        host: The address to listen on. The default is reached from this machine only; `"0.0.0.0"` is reached
+            from others.
+        port: The port; 0 means any free one.
+        codecs: How served chunks are encoded; by default with fast zstd.
+        chunks: Another chunk shape, if one array is served.
+        cors_origins: Sites whose pages may read it in a browser; `"*"` stands for all.
+        branch: Read the tip of this branch. The default is `main`.
+        tag: Read the version with this tag.
+        snapshot_id: Read the snapshot with this id.
+        as_of: Read the version that was current at this time, in UTC unless it says otherwise.
 
     >>> import intarsia, urllib.request
     >>> array = intarsia.create({}, "t", shape=(0,), chunks=(2,), dtype="u1")

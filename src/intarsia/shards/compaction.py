@@ -73,6 +73,10 @@ def compact(
     The work of encoding is done before anybody has to wait. Chunks that are damaged stay as they are.
     `any_filesystem` is as in `intarsia.slotted`.
 
+    Args:
+        progress: A function that is called with the number of steps done and of all steps, see
+            `intarsia.types.Progress`. Steps are shards.
+
     >>> import tempfile, zarr, intarsia
     >>> directory = tempfile.TemporaryDirectory()
     >>> z = zarr.create_array(directory.name, shape=64, chunks=8, shards=64, dtype="u2", compressors=None)

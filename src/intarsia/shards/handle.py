@@ -30,7 +30,7 @@ type AnyArray = zarr.Array[Any]
 def slotted(
     array: AnyArray, *, safe_readers: bool = True, fsync: bool = False, any_filesystem: bool = False
 ) -> AnyArray:
-    """The same array, but each inner chunk is written by itself, to its own slot of the shard file.
+    """The same `array`, but each inner chunk is written by itself, to its own slot of the shard file.
 
     Any number of processes and threads may write different chunks of one shard at once, and rewriting a chunk
     costs no more than that chunk. The metadata stays as it is, and what is written is an ordinary shard for
@@ -84,6 +84,9 @@ def slotted(
 def flush_slots(array: AnyArray) -> int:
     """Make everything written so far survive a power loss; returns how many shards were flushed.
 
+    Args:
+        array: The sharded array, in a local store.
+
     >>> import tempfile, zarr
     >>> directory = tempfile.TemporaryDirectory()
     >>> z = zarr.create_array(directory.name, shape=64, chunks=8, shards=64, dtype="u2", compressors=None)
@@ -119,6 +122,10 @@ def reslot(
     Needed after somebody wrote without `intarsia.slotted`. Nobody may do so while it runs; slotted readers
     and writers may. `safe_readers` and `any_filesystem` are as in `intarsia.slotted`, and taken from `array`
     if that is slotted.
+
+    Args:
+        progress: A function that is called with the number of steps done and of all steps, see
+            `intarsia.types.Progress`. Steps are shards.
 
     >>> import tempfile, zarr, intarsia
     >>> directory = tempfile.TemporaryDirectory()

@@ -62,6 +62,9 @@ class SlotStats:
 def slot_stats(array: AnyArray) -> SlotStats:
     """Count the slots and the bytes of a sharded array in a local store.
 
+    Args:
+        array: The sharded array, with slots or without.
+
     >>> import tempfile, zarr, intarsia
     >>> directory = tempfile.TemporaryDirectory()
     >>> z = zarr.create_array(directory.name, shape=64, chunks=8, shards=64, dtype="u2", compressors=None)
@@ -133,6 +136,9 @@ def check_shards(array: AnyArray, *, data: bool = True) -> Iterator[ShardProblem
     """Look at every shard and, unless `data` is False, decode every chunk; yields what is wrong.
 
     Slotted writers may be at work meanwhile.
+
+    Args:
+        array: The sharded array, with slots or without.
 
     >>> import tempfile, zarr
     >>> directory = tempfile.TemporaryDirectory()

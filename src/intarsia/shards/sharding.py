@@ -38,6 +38,13 @@ class SlottedSharding(ShardingCodec):
     It has no name of its own: zarr.json says `sharding_indexed`, and every reader of that reads the shards.
     `intarsia.slotted` puts it into an array that exists.
 
+    Args:
+        chunk_shape: The shape of the inner chunks.
+        codecs: The codecs of the inner chunks. Their encoded size must be bounded.
+        index_codecs: The codecs of the index.
+        index_location: Whether the index is at the `"start"` or the `"end"` of the shard.
+        subchunk_write_order: The order of the inner chunks, as in zarr's sharding codec.
+
     >>> import tempfile, zarr
     >>> codec = SlottedSharding(chunk_shape=(8,), codecs=["bytes", "crc32c"])
     >>> codec.to_dict()["name"]

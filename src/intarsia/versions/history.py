@@ -98,6 +98,14 @@ def history(
 ) -> History:
     """The commits that changed a logical array, or any without a path; the newest first.
 
+    Args:
+        repo: An `icechunk.Repository`, or the path or URL of one.
+        path: The logical array; None means all of them.
+        branch: Begin at the tip of this branch. The default is `main`.
+        tag: Begin at this tag.
+        snapshot_id: Begin at this snapshot.
+        limit: The largest number of commits to list; by default there is no limit.
+
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
     >>> with intarsia.transaction(repo, message="create") as tx:
@@ -157,6 +165,12 @@ def diff(
 
     A version is a tag, a branch, a snapshot's id, or a time on the branch `main`.
 
+    Args:
+        repo: An `icechunk.Repository`, or the path or URL of one.
+        path: Where the logical array is in the repository.
+        before: The earlier version.
+        after: The later version; by default the tip of `main`.
+
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
     >>> with intarsia.transaction(repo, message="create") as tx:
@@ -186,6 +200,16 @@ def restore(
     A version is a snapshot's id, a tag, a branch, or a time on the branch `main`. Nothing of the history is
     lost: this is a new commit, and other arrays stay as they are. Chunks that are still there are used as
     they are; only those that were removed or overwritten since are copied, encoded.
+
+    Args:
+        repo: An `icechunk.Repository`, or the path or URL of one.
+        path: Where the logical array is in the repository.
+        version: The version to go back to.
+        branch: The branch that the commit goes to.
+        message: The message of the commit; by default it says what was done.
+        metadata: A dictionary that is kept with the commit.
+        backoff: How often a commit is tried again when others came first, and how long to wait in between: an
+            `intarsia.types.Backoff`.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)

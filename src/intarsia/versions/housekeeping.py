@@ -43,6 +43,13 @@ def verify(
     of replicas with those of layer 0. An empty result means that all is well. `progress` tells how far the
     reading is.
 
+    Args:
+        target: A logical array, a store or group, or a repository.
+        path: The logical array; in a repository, also a group with logical arrays below it.
+        branch: Read the tip of this branch. The default is `main`.
+        tag: Read the version with this tag.
+        snapshot_id: Read the snapshot with this id.
+
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
     >>> with intarsia.transaction(repo, message="create") as tx:
@@ -162,6 +169,11 @@ def expire_and_collect(
     Of a local repository, the copies that Icechunk makes of its list of snapshots before every commit are
     removed, too, when they are a day old or older than the cut-off. Icechunk's log of operations
     (`repo.ops_log()`) ends where they do.
+
+    Args:
+        repo: An `icechunk.Repository`, or the path or URL of one.
+        older_than: A time, as a `datetime` or as text, or an age, as a `timedelta`.
+        force: Whether to skip the two checks above.
 
     >>> import datetime, intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)

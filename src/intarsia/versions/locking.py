@@ -80,6 +80,10 @@ def commit_lock(repo: icechunk.Repository, timeout: float = LOCK_SECONDS) -> Ite
     holds this lock, a file in the repository; hold it around commits of your own. It protects cooperating
     writers of one host. Object stores need no lock, and get none.
 
+    Args:
+        repo: The open repository.
+        timeout: How many seconds to wait for the lock before `LockTimeoutError` is raised.
+
     >>> import icechunk, intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
     >>> with intarsia.commit_lock(repo):

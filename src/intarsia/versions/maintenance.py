@@ -60,6 +60,27 @@ def add_replica(
     writes elsewhere cost another edit of the manifest only. With a client (a `dask.distributed.Client`, or
     an executor of `concurrent.futures`) its workers make it. Virtual regions stay what they are.
 
+    Args:
+        repo: An `icechunk.Repository`, or the path or URL of one.
+        path: Where the logical array is in the repository.
+        bounds: The box: (start, stop) in elements for every axis. It must be aligned to the lattice. By
+            default it is the whole array.
+        chunks: The chunk shape of the new member; by default that of the lattice.
+        codecs: The codecs of the new member. `"auto"` tries some and takes what suits the data; None leaves
+            the choice to zarr.
+        shards: The shape of the shards, a whole number of chunks along each axis; by default there are none.
+        packing: `"keep"` keeps packed regions packed; None stores their values.
+        layer: The number of the layer. By default it is the layer that has the same encoding, or a new one.
+        branch: The branch that the commit goes to.
+        message: The message of the commit; by default it says what was done.
+        metadata: A dictionary that is kept with the commit.
+        backoff: How often a commit is tried again when others came first, and how long to wait in between: an
+            `intarsia.types.Backoff`.
+        client: Whose workers do the work: a `dask.distributed.Client`, or an executor of `concurrent.futures`
+            that does not fork. Without it, threads of this process do it.
+        progress: A function that is called with the number of steps done and of all steps, see
+            `intarsia.types.Progress`.
+
     >>> import numpy as np, intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
     >>> with intarsia.transaction(repo, message="maps") as tx:
@@ -138,6 +159,19 @@ def maintain(
     encoding that `LogicalArray.set_policy` asked for; neighbours that have become alike are joined. Each step
     is a commit, made beside other writers. Run it as often as you like, and stop it when you like: it goes on
     where it was, and where there is nothing to do it does nothing. `dry_run=True` only lists.
+
+    Args:
+        repo: An `icechunk.Repository`, or the path or URL of one.
+        path: The logical array, or a group with logical arrays below it.
+        branch: The branch that the commits go to.
+        dry_run: Whether to list the steps without doing them.
+        metadata: A dictionary that is kept with each commit.
+        backoff: How often a commit is tried again when others came first, and how long to wait in between: an
+            `intarsia.types.Backoff`.
+        client: Whose workers do the work: a `dask.distributed.Client`, or an executor of `concurrent.futures`
+            that does not fork. Without it, threads of this process do it.
+        progress: A function that is called with the number of steps done and of all steps, see
+            `intarsia.types.Progress`.
 
     >>> import numpy as np, intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)

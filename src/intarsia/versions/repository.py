@@ -68,6 +68,12 @@ def open_repository(
     their own are named in a mapping, `{"s3://public/": {"anonymous": True}}`; other files in the same kind
     of storage as the repository are read with its options.
 
+    Args:
+        config: An `icechunk.RepositoryConfig`.
+        authorize_virtual_chunk_access: Credentials for virtual chunks, as `icechunk.Repository.open` takes
+            them. `intarsia.authorize` is simpler.
+        **options: Options of the storage, see above. They go by keyword, each with its own name.
+
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
     >>> intarsia.open_repository(repo) is repo

@@ -184,6 +184,14 @@ def transaction(
     lost, the changes go on top of theirs; otherwise `ConcurrentUpdateError` names what changed, and nothing
     is committed. Reads inside are of the snapshot that the transaction began with.
 
+    Args:
+        repo: An `icechunk.Repository`, or the path or URL of one.
+        branch: The branch that the commit goes to.
+        message: The message of the commit; by default it says what was done.
+        metadata: A dictionary that is kept with the commit.
+        backoff: How often a commit is tried again when others came first, and how long to wait in between: an
+            `intarsia.types.Backoff`.
+
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
     >>> with intarsia.transaction(repo, message="first year") as tx:
@@ -210,6 +218,15 @@ def retry(
 
     Returns the id of the snapshot; that of the branch if nothing was changed. An exception of `change` ends
     it and commits nothing.
+
+    Args:
+        repo: An `icechunk.Repository`, or the path or URL of one.
+        change: The function, which is called with the transaction.
+        branch: The branch that the commit goes to.
+        message: The message of the commit; by default it says what was done.
+        metadata: A dictionary that is kept with the commit.
+        backoff: How often a commit is tried again when others came first, and how long to wait in between: an
+            `intarsia.types.Backoff`.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -253,6 +270,17 @@ def write(
     The values are there when it returns, whatever others do at the same time: if they moved the region to
     another member, or wrote other parts of the same chunks, the write is made again on what is there now.
     `cross_region_writes`, `casting`, `decision` and `padding` are those of `LogicalArray.with_config`.
+
+    Args:
+        repo: An `icechunk.Repository`, or the path or URL of one.
+        path: Where the logical array is in the repository.
+        selection: Where to write: whatever goes between the brackets of the array.
+        values: What to write; it is broadcast as NumPy does.
+        branch: The branch that the commit goes to.
+        message: The message of the commit; by default it says what was done.
+        metadata: A dictionary that is kept with the commit.
+        backoff: How often a commit is tried again when others came first, and how long to wait in between: an
+            `intarsia.types.Backoff`.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)

@@ -56,6 +56,26 @@ def append(
     is equal, so that a year of daily appends is one member; if somebody does, the data becomes a region of
     its own (`array.consolidate()` joins them later). The other arguments are those of `LogicalArray.append`.
 
+    Args:
+        repo: An `icechunk.Repository`, or the path or URL of one.
+        path: Where the logical array is in the repository.
+        data: What is added.
+        axis: The axis that grows, as a number or a dimension name.
+        codecs: The codecs of the new region. Without them the data is encoded like the region before it;
+            `"auto"` tries some and takes what suits the data.
+        chunks: The chunk shape of a new member. Without codecs, chunks and shards it is that of the region
+            before; otherwise it is that of the lattice by default.
+        shards: The shape of the shards, a whole number of chunks along each axis.
+        packing: How values are packed, as in `LogicalArray.append`.
+        merge: Whether the last region may grow; otherwise the data becomes a region of its own.
+        casting: `"same_kind"` refuses values that would change in the array's data type by more than a float
+            rounds; `"unsafe"` takes whatever NumPy makes of them.
+        branch: The branch that the commit goes to.
+        message: The message of the commit; by default it says what was done.
+        metadata: A dictionary that is kept with the commit.
+        backoff: How often a commit is tried again when others came first, and how long to wait in between: an
+            `intarsia.types.Backoff`.
+
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
     >>> with intarsia.transaction(repo, message="create") as tx:
@@ -248,12 +268,32 @@ def recode(
     client: Client | None = None,
     progress: Progress = silent,
 ) -> str:
-    """Encode an aligned box (by default everything) of a logical array anew; returns the snapshot's id.
+    """Encode an aligned box (by default everything) of a logical array again; returns the snapshot's id.
 
     The new chunks are made and uploaded first, which others do not notice. If they change the box before
     it is committed, it is encoded again, so no write of theirs is lost; appends and writes elsewhere cost
     another edit of the manifest only. With a client (a `dask.distributed.Client`, or an executor of
     `concurrent.futures`) its workers encode it. `packing` is that of `LogicalArray.recode`.
+
+    Args:
+        repo: An `icechunk.Repository`, or the path or URL of one.
+        path: Where the logical array is in the repository.
+        bounds: The box: (start, stop) in elements for every axis, or slices such as `np.s_[0:500, :]`. It
+            must be aligned to the lattice. By default it is the whole array.
+        codecs: The codecs of the new member. `"auto"` tries some and takes what suits the data; None leaves
+            the choice to zarr.
+        chunks: The chunk shape of the new member; by default that of the lattice.
+        shards: The shape of the shards, a whole number of chunks along each axis; by default there are none.
+        packing: What becomes of packed regions, as in `LogicalArray.recode`.
+        branch: The branch that the commit goes to.
+        message: The message of the commit; by default it says what was done.
+        metadata: A dictionary that is kept with the commit.
+        backoff: How often a commit is tried again when others came first, and how long to wait in between: an
+            `intarsia.types.Backoff`.
+        client: Whose workers do the work: a `dask.distributed.Client`, or an executor of `concurrent.futures`
+            that does not fork. Without it, threads of this process do it.
+        progress: A function that is called with the number of steps done and of all steps, see
+            `intarsia.types.Progress`.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)

@@ -154,7 +154,11 @@ def open(
     A repository (an `icechunk.Repository`, or the path or URL of one) is opened for reading, at the tip of
     the branch `main` unless `branch`, `tag`, `snapshot_id` or `as_of` says otherwise; `as_of` takes a time,
     alone or with a branch, in UTC unless it says otherwise. To write there, use `intarsia.transaction`.
-    Other stores take the mode `"r"` or `"r+"`.
+    Other stores take the `mode` `"r"` or `"r+"`.
+
+    Args:
+        store: A zarr store or group, a path or URL, or an Icechunk repository or session.
+        path: Where the logical array is in it.
 
     A repository may refer to chunks in files elsewhere. `authorize` says which of them it may read, `True`
     for all or some URL prefixes, and `storage_options` how the repository and they are reached; both as in

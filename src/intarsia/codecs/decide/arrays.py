@@ -136,7 +136,7 @@ def with_padding[T: Configurable](
 
 
 def with_padding(array: Any, padding: Any, *, verify_header: bool = False) -> Any:
-    """The same array, whose `pad` or `offset` codec writes other bytes around a chunk from now on.
+    """The same `array`, whose `pad` or `offset` codec writes other bytes around a chunk from now on.
 
     Takes zarr arrays, logical and nullable ones. `padding` is a function, as `padding_func` of `PadCodec`, or
     the bytes themselves; None takes what was given here back. It goes with the array when that is pickled,
@@ -229,13 +229,13 @@ PURPOSE = "add nested codecs"
 
 
 def extend_codecs[T](array: T, codecs: Iterable[CodecLike], *, at: str | None = None) -> T:
-    """Add nested codecs to the `conditional` codec of an array; gives a handle that knows them.
+    """Add nested `codecs` to the `conditional` codec of `array`; gives a handle that knows them.
 
     They come after those that are there. Chunks stay as they are and can be read: their bits for the new
     codecs are 0. The header of a chunk must have bits to spare; its length cannot change any more
     (`header_bits`, when the array is created). Only zarr.json is written, once. Handles that were opened
     before do not know the new codecs, and cannot read chunks that these were applied to. The decision comes
-    along; where several codecs had their own, give it anew.
+    along; where several codecs had their own, give it again.
 
     Where an array has several `conditional` codecs, `at` says which one is meant: "codecs[1]", as in the
     result of `masks`. Takes zarr arrays, nullable ones, and logical ones, of which all members with a

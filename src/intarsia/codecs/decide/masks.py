@@ -37,7 +37,7 @@ LARGEST_INTEGER_BITS = 64
 
 
 def masks(array: Any, *, names: bool = False) -> Any:
-    """The bitmask of every stored chunk of an array with a `conditional` codec, over its chunk grid.
+    """The bitmask of every stored chunk of `array`, which has a `conditional` codec, over its chunk grid.
 
     Chunks that are not stored are masked. Of each stored chunk only the header is read, and of a shard
     its index and the headers in it. (Where a codec after the conditional one compresses the header, where

@@ -140,6 +140,10 @@ def one_of(
     The array is an ordinary one with the codec `conditional`. What chooses exists at run time only: for an
     array that was opened again, give it with `intarsia.with_decision(array, one_of([…]).decision)`.
 
+    Args:
+        alternatives: The pipelines to choose from.
+        weight: What counts as cheap, see above.
+
     >>> import numpy as np, zarr, intarsia
     >>> from intarsia.codecs import one_of
     >>> from zarr.codecs import BytesCodec

@@ -94,9 +94,9 @@ def rewrite(
     Takes zarr arrays, nullable ones, and logical ones, of which all members with a `conditional` codec are
     gone over. Several such codecs, and nested ones, are all decided anew.
 
-    Without a decision, the array's own is taken. `progress` counts stored chunks or shards. With a client
-    (a `dask.distributed.Client`, or an executor of `concurrent.futures`), its workers do it; the array of an
-    Icechunk session through forks, which end up in that session.
+    Without a decision, the array's own is taken. `progress` counts stored chunks or shards. With a `client`
+    (a `dask.distributed.Client`, or an executor of `concurrent.futures` that does not fork), its workers do
+    it; the array of an Icechunk session through forks, which end up in that session.
 
     >>> import numpy as np, zarr
     >>> from intarsia import ConditionalCodec

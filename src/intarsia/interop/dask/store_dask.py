@@ -75,6 +75,18 @@ def store_dask(
     are made to consist of whole chunks first. A worker that dies takes nothing with it that others do not do
     again, and a block that fails is tried again `retries` times.
 
+    Args:
+        array: The dask array.
+        fill_value: What holes of a new array read as.
+        dimension_names: A name, or None, for every axis of a new array.
+        attributes: Attributes of a new array.
+        branch: The branch of a repository that the commit goes to.
+        message: The message of the commit; by default it says what was done.
+        metadata: A dictionary that is kept with the commit.
+        client: The `dask.distributed.Client` that does the work, see above.
+        progress: A function that is called with the number of steps done and of all steps, see
+            `intarsia.types.Progress`.
+
     >>> import dask.array as da, intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
     >>> snapshot = intarsia.store_dask(da.ones((4, 6), chunks=(2, 3)), repo, "ones", codecs=["gzip"])

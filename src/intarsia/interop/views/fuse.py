@@ -38,6 +38,11 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
     logical chunk shape and no shards, and all must agree on everything but their bytes -> bytes codecs.
     Packed regions, and those that look at their members in another way, have to be recoded first.
 
+    Args:
+        array: The logical array.
+        store: The zarr store for the copy; by default that of the array.
+        path: Where the copy goes in the store.
+
     >>> import intarsia, numpy as np, zarr
     >>> array = intarsia.create(zarr.storage.MemoryStore(), "a", shape=(0,), chunks=(4,), dtype="i4")
     >>> array.append(np.arange(8), codecs=["gzip"])
@@ -85,10 +90,11 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
 
 
 def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) -> LogicalArray:
-    """A logical array with the values of a Zarr array that has a `conditional` codec: a member a mask.
+    """A logical array with the values of a Zarr `array` that has a `conditional` codec: one member per mask.
 
-    Without a store and a path it stands beside the array, as `…-split`. The `conditional` codec must be the
-    last one, and the array not sharded: only then a chunk without its header is a chunk of a plain array.
+    It is written to `store` at `path`; without them it stands beside the array, as `…-split`. The
+    `conditional` codec must be the last one, and the array must not be sharded: only then is a chunk without
+    its header a chunk of a plain array.
 
     >>> import intarsia, zarr
     >>> codec = intarsia.ConditionalCodec(codecs=[zarr.codecs.GzipCodec()], decision=[1, 0, 1])

@@ -44,6 +44,20 @@ def from_xarray(
     Into a repository it is one commit, whose snapshot's id is returned; others may append at the same time.
     dask arrays are written by whoever computes them, as by `store_dask`.
 
+    Args:
+        data: An `xarray.Dataset`, a DataArray with a name, or a DataTree.
+        target: A repository, or the path or URL of one; or a transaction, a writable session or any other
+            zarr store.
+        path: The group to write to.
+        branch: The branch of a repository that the commit goes to.
+        message: The message of the commit; by default it says what was done.
+        metadata: A dictionary that is kept with the commit.
+        client: A `dask.distributed.Client` that computes dask arrays; by default the current one, or dask's
+            local scheduler.
+        retries: How often a block that fails is tried again.
+        progress: A function that is called with the number of steps done and of all steps, see
+            `intarsia.types.Progress`.
+
     >>> import numpy as np, xarray as xr, intarsia
     >>> days = xr.date_range("2024-01-01", periods=4)
     >>> dataset = xr.Dataset({"t": (("time", "x"), np.ones((4, 3), "f4"))}, {"time": days})
