@@ -169,7 +169,7 @@ def test_sources_lead_from_an_index_to_a_file_and_tell_what_is_gone(tmp_path):
 def ingested(tmp_path):
     """A repository of four files in the directory `files`."""
     folder = archive(tmp_path / "files", range(1, 5))
-    succeed("ingest", tmp_path / "store", folder / "*.nc", "--concat-dim", "time")
+    succeed("ingest", folder / "*.nc", tmp_path / "store", "--concat-dim", "time")
     return tmp_path / "store"
 
 
