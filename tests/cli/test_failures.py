@@ -73,7 +73,10 @@ def test_something_else_is_there(verb, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "verb", sorted(EVERY.keys() - {"compact", "diff", "vacuum", "restore", "rewrite", "log", "tag", "branch"})
+    "verb",
+    sorted(
+        EVERY.keys() - {"compact", "diff", "vacuum", "restore", "rewrite", "log", "tag", "branch", "relocate"}
+    ),
 )
 def test_there_is_no_such_array(verb, store):
     arguments = ["nothing" if a == "temperature" else a for a in EVERY[verb]] or ["nothing"]
@@ -105,7 +108,7 @@ def test_the_past_cannot_be_changed(verb, version, store):
 
 
 @pytest.mark.parametrize(
-    "verb", sorted(EVERY.keys() - {"verify", "log", "diff", "restore", "tag", "branch", "split"})
+    "verb", sorted(EVERY.keys() - {"verify", "log", "diff", "restore", "tag", "branch", "split", "relocate"})
 )
 @pytest.mark.parametrize(
     ("change", "words"),
