@@ -84,10 +84,9 @@ CALLABLES = dict(public_callables())
 @pytest.mark.parametrize("name", sorted(CALLABLES))
 def test_every_parameter_is_described(name):
     thing = CALLABLES[name]
-    try:
-        parameters = inspect.signature(thing).parameters
-    except ValueError:  # exceptions, which take whatever they are given
-        return
+    if inspect.isclass(thing) and issubclass(thing, Exception):
+        return  # exceptions take whatever they are given
+    parameters = inspect.signature(thing).parameters
     wanted = [parameter for parameter in parameters if parameter != "self" and not parameter.startswith("_")]
     written = described(thing)
     assert [parameter for parameter in wanted if not is_named(parameter, written)] == []

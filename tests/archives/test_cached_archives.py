@@ -123,7 +123,7 @@ def test_an_entry_that_was_damaged_or_cleared_is_made_again(kept):
 
 def test_entries_differ_by_what_was_asked_and_not_by_who_asks(kept):
     def key(files="s3://b/*.nc", storage_options=None, **options):
-        return cache.Archive.of(files, options, storage_options).key
+        return cache.CachedArchive.of(files, options, storage_options).key
 
     assert key() == key(["s3://b/*.nc"]) == key(storage_options={"access_key_id": "a", "bearer_token": "b"})
     others = [key("s3://b/*.h5"), key(concat_dim="time"), key(storage_options={"region": "eu-central-1"})]

@@ -79,10 +79,10 @@ def cache_directory() -> Path:
 
 
 @dataclass(frozen=True)
-class Archive:
+class CachedArchive:
     """Files as somebody named them, and how they become a dataset.
 
-    >>> Archive.of("/data/*.nc", {"concat_dim": "time"}).key == Archive.of(
+    >>> CachedArchive.of("/data/*.nc", {"concat_dim": "time"}).key == CachedArchive.of(
     ...     ["/data/*.nc"], {"concat_dim": "time"}).key
     True
     """
@@ -101,7 +101,7 @@ class Archive:
         files: Any,
         options: Mapping[str, Any] | None = None,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> Archive:
+    ) -> CachedArchive:
         """What was asked for, checked."""
         chosen = {name: value for name, value in (options or {}).items() if value is not None}
         try:
@@ -195,7 +195,7 @@ class Entry:
         """What it takes on disk."""
         return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
 
-    def opened(self, archive: Archive) -> tuple[icechunk.Repository, str]:
+    def opened(self, archive: CachedArchive) -> tuple[icechunk.Repository, str]:
         """The repository, up to date, and the group of the dataset."""
         note = self.up_to_date(archive)
         place = self.path / REPOSITORY
@@ -210,7 +210,7 @@ class Entry:
             with locked(self.path, WAIT_SECONDS):
                 shutil.rmtree(self.path / REPOSITORY, ignore_errors=True)
 
-    def up_to_date(self, archive: Archive) -> Note:
+    def up_to_date(self, archive: CachedArchive) -> Note:
         """List the files and bring the dataset up to date, if anything about them changed."""
         sources = Sources(archive.storage_options)
         found = sources.marked(archive.names())
@@ -251,7 +251,7 @@ class Entry:
         fresh.write_text(json.dumps(asdict(note)))
         fresh.replace(self.path / NOTE)
 
-    def _brought_up_to_date(self, archive: Archive, urls: list[str], note: Note | None) -> str:
+    def _brought_up_to_date(self, archive: CachedArchive, urls: list[str], note: Note | None) -> str:
         """Ingest what is new and changed, take out what is gone; returns the group of the dataset."""
         group = "0" if note is None else note.group
         options: dict[str, Any] = {} if urls[0].startswith(FILE) else {"workers": REMOTE_WORKERS}
@@ -294,7 +294,7 @@ def _has_axes(repo: icechunk.Repository, group: str, dims: Sequence[str]) -> boo
     return all(dim in dataset.plain for dim in dims)
 
 
-def _tell_gone(gone: list[str], archive: Archive) -> None:
+def _tell_gone(gone: list[str], archive: CachedArchive) -> None:
     warnings.warn(
         f"{count_text(len(gone), 'file')} of {', '.join(archive.names()[:3])} "
         f"{'is' if len(gone) == 1 else 'are'} gone since the archive was opened last, such as {gone[0]}: the "
@@ -327,7 +327,7 @@ def open_archive(
     1
     >>> del os.environ["INTARSIA_CACHE"]
     """
-    archive = Archive.of(files, options, storage_options)
+    archive = CachedArchive.of(files, options, storage_options)
     entry = Entry(cache_directory() / archive.key)
     try:
         return entry.opened(archive)

@@ -77,6 +77,9 @@ def to_kerchunk(
     that Zarr format 2 does not have, are refused. `parquet=True` writes
     directories of Parquet files, which needs pandas and pyarrow.
 
+    `repo` is a repository or its path, at the tip of `branch`, a `tag` or a `snapshot_id`. `authorize` and
+    `storage_options` say which sources may be read, and how, as in `intarsia.open_repository`.
+
     >>> import tempfile, h5py, numpy as np, intarsia
     >>> folder = tempfile.mkdtemp()
     >>> for day in range(3):

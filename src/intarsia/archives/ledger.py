@@ -59,7 +59,7 @@ DESCRIPTION = "the sources of this dataset, what each shows of it, and the membe
 DAMAGE = (
     ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError, RuntimeError
 )  # fmt: skip
-"""What documents and chunks raise that are not as they were written; a store that fails raises other errors."""
+"""What documents and chunks raise that are not as they were written; a failing store raises others."""
 
 
 class Rows(NamedTuple):
@@ -129,7 +129,8 @@ class Ledger:
             version = node.attrs.get("version")
             if version not in (1, 2, VERSION):
                 raise IngestError(
-                    f"the ledger of {group.store_path} has version {version}, which this intarsia does not read"
+                    f"the ledger of {group.store_path} has version {version}, "
+                    "which this intarsia does not read"
                 )
             ledger = cls._parsed(version, node, rows=rows)
             ledger._check()

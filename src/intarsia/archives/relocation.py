@@ -86,6 +86,9 @@ def relocate(
     result says of how many files. So `relocate(repo, {"/data": "/data"})` takes files again that were
     restored without their times. Other versions of the repository refer to the old places as before.
 
+    `repo` is a repository or its path; the commit goes to `branch`, with `message`. `storage_options` are
+    those of the new places.
+
     >>> import os, tempfile, h5py, numpy as np, intarsia
     >>> folder = tempfile.mkdtemp()
     >>> os.mkdir(f"{folder}/old")
