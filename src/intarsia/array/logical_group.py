@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -102,6 +103,10 @@ class LogicalGroup(Ground[GroupLayout]):
         self.default = default
         """What decides where nothing else does: the default of the process that gave this work out."""
         self._drafts: dict[str, zarr.Array[Any]] = {}
+        # Threads may share a handle. Whoever reads the manifest, or writes it, and keeps what he has read or
+        # written, does both in one turn: otherwise a reader that was slow could put an old layout in the
+        # place of the one that a writer is working on.
+        self._turn = threading.RLock()
         self._known: tuple[bytes, Manifest] = b"", manifest
 
     @property
@@ -164,20 +169,21 @@ class LogicalGroup(Ground[GroupLayout]):
 
     def reload(self) -> None:
         """Take in what other handles changed."""
-        try:
-            fresh = open_group(self.group, "", "r" if self.group.store.read_only else "r+")
-        except FileNotFoundError as error:
-            raise NotLogicalArrayError(
-                f"the logical array at {place_text(self.group.store_path)} is gone: {one_line(error)}"
-            ) from error
-        manifest = self._read_manifest(fresh)
-        self.group = fresh
-        if manifest.generation != self.manifest.generation or manifest != self.manifest:
-            members = Members(fresh, manifest.members, self.members.live)
-            for name, member in self._drafts.items():
-                members.adopt(name, member)
-            self.layout = GroupLayout(manifest, members)
-        self._fetcher = None
+        with self._turn:
+            try:
+                fresh = open_group(self.group, "", "r" if self.group.store.read_only else "r+")
+            except FileNotFoundError as error:
+                raise NotLogicalArrayError(
+                    f"the logical array at {place_text(self.group.store_path)} is gone: {one_line(error)}"
+                ) from error
+            manifest = self._read_manifest(fresh)
+            self.group = fresh
+            if manifest.generation != self.manifest.generation or manifest != self.manifest:
+                members = Members(fresh, manifest.members, self.members.live)
+                for name, member in self._drafts.items():
+                    members.adopt(name, member)
+                self.layout = GroupLayout(manifest, members)
+            self._fetcher = None
 
     @property
     def _document_key(self) -> str:
@@ -232,26 +238,27 @@ class LogicalGroup(Ground[GroupLayout]):
         in the same write.
         """
         manifest.check()
-        attributes: dict[str, Any] = {**self.group.metadata.attributes, **(more or {})}
-        old = attributes.get(MANIFEST_KEY)
-        old_table = old.get("regions") if isinstance(old, dict) else None
-        table_name = None
-        if len(manifest.backings) > most_inline(self.group.store, INLINE_REGIONS):
-            known = self._open_table(self.group, old, "r+")
-            # Replicas stand behind regions here, but anywhere in what is stored: then all rows are written.
-            as_stored = known is not None and not len(self.manifest.replicas)
-            before = self.manifest.table() if as_stored else manifest.table()[:0]
-            table_name = store_table(self.group.store_path, manifest.table(), known, before)
-        attributes[MANIFEST_KEY] = manifest.to_json(table_name)
-        entry = convention(manifest.version)
-        others = [c for c in attributes.get(CONVENTIONS_KEY, []) if c.get("uuid") != entry["uuid"]]
-        attributes[CONVENTIONS_KEY] = [*others, entry]
-        self.group = self.group.update_attributes(attributes)
-        gone = set(self.manifest.members) - set(manifest.members)
-        if isinstance(old_table, str) and old_table != table_name:
-            gone.add(old_table)
-        self.layout = self.layout.changed(manifest)
-        self._drafts = {}
+        with self._turn:
+            attributes: dict[str, Any] = {**self.group.metadata.attributes, **(more or {})}
+            old = attributes.get(MANIFEST_KEY)
+            old_table = old.get("regions") if isinstance(old, dict) else None
+            table_name = None
+            if len(manifest.backings) > most_inline(self.group.store, INLINE_REGIONS):
+                known = self._open_table(self.group, old, "r+")
+                # Replicas stand behind regions here, but anywhere in what is stored: then all are written.
+                as_stored = known is not None and not len(self.manifest.replicas)
+                before = self.manifest.table() if as_stored else manifest.table()[:0]
+                table_name = store_table(self.group.store_path, manifest.table(), known, before)
+            attributes[MANIFEST_KEY] = manifest.to_json(table_name)
+            entry = convention(manifest.version)
+            others = [c for c in attributes.get(CONVENTIONS_KEY, []) if c.get("uuid") != entry["uuid"]]
+            attributes[CONVENTIONS_KEY] = [*others, entry]
+            self.group = self.group.update_attributes(attributes)
+            gone = set(self.manifest.members) - set(manifest.members)
+            if isinstance(old_table, str) and old_table != table_name:
+                gone.add(old_table)
+            self.layout = self.layout.changed(manifest)
+            self._drafts = {}
         self.discard(*sorted(gone))
 
     def end_of_table(self, axis: int) -> TableEnd | None:
@@ -264,12 +271,13 @@ class LogicalGroup(Ground[GroupLayout]):
         join: Callable[[RegionTable, int], RegionTable],
     ) -> LogicalGroup:  # fmt: skip
         """Add regions behind all others; returns the group with the last ones alone, for checks."""
-        part, changes = end.store(shape, more, join)
-        attributes: dict[str, Any] = dict(self.group.metadata.attributes)
-        known: Any = attributes[MANIFEST_KEY]
-        attributes[MANIFEST_KEY] = {**known, **changes, "generation": known["generation"] + 1}
-        self.group = self.group.update_attributes(attributes)
-        self.layout = self.layout.changed(self._read_manifest(self.group, later=True))
+        with self._turn:
+            part, changes = end.store(shape, more, join)
+            attributes: dict[str, Any] = dict(self.group.metadata.attributes)
+            known: Any = attributes[MANIFEST_KEY]
+            attributes[MANIFEST_KEY] = {**known, **changes, "generation": known["generation"] + 1}
+            self.group = self.group.update_attributes(attributes)
+            self.layout = self.layout.changed(self._read_manifest(self.group, later=True))
         return LogicalGroup(self.group, part)
 
     def cut_replicas(self, *boxes: Box) -> bool:
