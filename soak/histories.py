@@ -19,7 +19,7 @@ from tests.versions.processes import CONTEXT
 
 import intarsia
 from soak.faulty_proxy import FaultyProxy
-from soak.linear import UNKNOWN, Operation, explained
+from soak.linear import UNKNOWN, Operation, UndecidedError, explained
 from soak.target import Target, Wrong
 
 COLUMNS = 300
@@ -85,7 +85,10 @@ def change(repo, kind, number, rng, begin):
             raise NothingThereError from error
     elif kind == "recode":
         begin("recode", None)
-        intarsia.recode(repo, "a", [(row, length), (0, COLUMNS)], codecs=rng.choice(CODECS))
+        try:
+            intarsia.recode(repo, "a", [(row, length), (0, COLUMNS)], codecs=rng.choice(CODECS))
+        except intarsia.errors.NoRegionError as error:
+            raise NothingThereError from error
     elif kind == "consolidate":
         begin("consolidate", None)
         intarsia.retry(repo, lambda tx: tx.open("a").consolidate())
@@ -213,8 +216,12 @@ def judge(crew, final):
     now = time.monotonic()
     reads = [o for o in operations if o.kind != "read" or o.is_sure]
     history = [*reads, Operation("read", None, now, now, final)]
-    if not explained(history):
-        raise Wrong(f"no order explains what was read: {history}")
+    try:
+        if not explained(history):
+            raise Wrong(f"no order explains what was read: {history}")
+    except UndecidedError:
+        return "too long to try all orders"
+    return "explained"
 
 
 class Histories:
@@ -238,7 +245,7 @@ class Histories:
         crew.run(rng, kills=rng.choice((2, 3, 4)))
         if proxy is not None:
             proxy.close()
-        judge(crew, seen(direct.open()))
+        verdict = judge(crew, seen(direct.open()))
         problems = [p for p in intarsia.verify(direct.open()) if p.kind != "leftover"]
         if problems:
             raise Wrong(f"verify finds {problems[:3]}")
@@ -246,7 +253,7 @@ class Histories:
         final = seen(direct.open())
         sure = [o for o in crew.operations.values() if o.is_sure]
         return {
-            "histories": 1,
+            verdict: 1,
             "acknowledged appends": sum(o.kind == "append" for o in sure),
             "other changes": sum(o.kind not in ("append", "read") for o in sure),
             "reads": sum(o.kind == "read" for o in sure),

@@ -60,8 +60,9 @@ class Stretch:
 
     @staticmethod
     def _listen(process, lines):
-        for line in process.stdout:
-            lines.put((time.monotonic(), line))
+        with process.stdout as said:
+            for line in said:
+                lines.put((time.monotonic(), line))
 
     def _watch(self, process, place_of, lines):
         """Take what is said until the process ends; whether it had to be ended."""

@@ -128,9 +128,9 @@ class Ledger:
             node: Any = group[LEDGER]
             version = node.attrs.get("version")
             if version not in (1, 2, VERSION):
+                place = group.store_path
                 raise IngestError(
-                    f"the ledger of {group.store_path} has version {version}, "
-                    "which this intarsia does not read"
+                    f"the ledger of {place} has version {version}, which this intarsia does not read"
                 )
             ledger = cls._parsed(version, node, rows=rows)
             ledger._check()
