@@ -148,8 +148,8 @@ def ingest(
             stays.
         order_by: Another variable, whose values take the place of the coordinate.
         parser: A parser of VirtualiZarr, for formats that are not known here.
-        storage_options: The keys of the bucket that the files are in, as obstore names them, such as `region`
-            or `skip_signature`.
+        storage_options: Keys and endpoints for the bucket or server that the files are in, by the names that
+            `open_repository` takes, such as `region` or `anonymous`.
         client: Who parses: a number of threads, a `dask.distributed.Client`, or an executor of
             `concurrent.futures` that does not fork.
         workers: The old name of `client`.

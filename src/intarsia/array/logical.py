@@ -42,9 +42,10 @@ if TYPE_CHECKING:
 class LogicalArray(Accessors, StoredArray):
     """One array assembled from several Zarr arrays, each with its own codecs.
 
-    Make one with `intarsia.create` or `intarsia.open`. Reading is eager and takes every selection that zarr
-    takes; `lazy` defers it. A handle keeps the layout it was opened with until it changes it itself, or finds
-    that a member is gone because somebody else did; `refresh` looks at once.
+    Make one with `intarsia.create` or `intarsia.open`. Reading is eager and takes what zarr takes between
+    brackets and in `oindex` and `vindex`, and negative steps; `lazy` defers it. A handle keeps the layout it
+    was opened with until it changes it itself, or finds that a member is gone because somebody else did;
+    `refresh` looks at once.
 
     >>> import numpy as np, intarsia
     >>> array = intarsia.create({}, "a", shape=(0, 3), chunks=(2, 3), dtype="int32")

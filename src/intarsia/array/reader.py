@@ -135,10 +135,11 @@ def _on_safe_store(array: AnyArray) -> AnyArray:
 class Reader(StoredArray):
     """Any Zarr array, read as fast as a logical array is. Make one with `intarsia.reader`.
 
-    Takes every selection that zarr takes, and negative steps; `lazy` defers the read. What the engine does
-    not know, it leaves to zarr: `intarsia.explain(reader)` tells. A reader keeps shape and codecs as they
-    were when it was made, until it finds that chunks are missing and that the array is another one by now, or
-    until `refresh`; the values are those that the store holds when they are read.
+    Takes what zarr takes between brackets and in `oindex`, `vindex` and `blocks`, and negative steps; `lazy`
+    defers the read. What the engine does not know, it leaves to zarr: `intarsia.explain(reader)` tells. A
+    reader keeps shape and codecs as they were when it was made, until it finds that chunks are missing and
+    that the array is another one by now, or until `refresh`; the values are those that the store holds when
+    they are read.
 
     >>> import numpy as np, zarr, intarsia
     >>> z = zarr.create_array({}, shape=(4, 6), chunks=(2, 3), dtype="int32")

@@ -221,7 +221,7 @@ def _layer_problems(logical: LogicalGroup) -> Iterator[Problem]:
                 where,
                 f"chunk {index}, {bounds.text()} in layer {region.layer}, does not hold what layer 0 does: "
                 f"at {element} it is {values[1]!r} instead of {values[0]!r}",
-                "drop it, and make it anew: arr.drop_replica(bounds), arr.add_replica(…)",
+                "drop it, and make it again: arr.drop_replica(bounds), arr.add_replica(…)",
             )
 
 

@@ -25,7 +25,7 @@ def recode(
     codec: args.Codec = None,
     bounds: Annotated[
         str | None,
-        typer.Option("--bounds", metavar="A:B,…", help="The box to encode anew; everything if left out."),
+        typer.Option("--bounds", metavar="A:B,…", help="The box to encode again; everything if left out."),
     ] = None,
     chunks: args.Chunks = None,
     shards: args.Shards = None,
@@ -33,9 +33,9 @@ def recode(
     message: args.Message = None,
     as_json: args.Json = False,
 ) -> None:
-    """Encode a box of an array anew: same values, other codecs, one new member.
+    """Encode a box of an array again: same values, other codecs, one new member.
 
-    Packed regions stay packed; --packing none unpacks them, another packing packs anew, and rounds. In a
+    Packed regions stay packed; --packing none unpacks them, another packing packs again, and rounds. In a
     repository older versions stay as they are.
 
     Example: intarsia recode data/store temperature --bounds '0:365, :, :' -c zstd:level=19
@@ -109,7 +109,7 @@ def rewrite(
     message: args.Message = None,
     as_json: args.Json = False,
 ) -> None:
-    """Go over the chunks of arrays with a `conditional` codec and decide anew, in place.
+    """Go over the chunks of arrays with a `conditional` codec and decide again, in place.
 
     It can be stopped at any moment and started again.
 
@@ -183,7 +183,7 @@ def compact(
     decision: Annotated[
         str | None,
         typer.Option(
-            "--decision", "-d", help="On the way, decide anew which chunks get which nested codecs."
+            "--decision", "-d", help="On the way, decide again which chunks get which nested codecs."
         ),
     ] = None,
     any_filesystem: Annotated[

@@ -222,7 +222,7 @@ class PadCodec(_PaddedCodec):
 
     Decoding removes them without a copy. `padding_func` computes them chunk by chunk when writing. It
     goes with the array, also to other processes, but never reaches zarr.json: whoever opens the array
-    anew gives it with `intarsia.with_padding`, or the write is refused.
+    again gives it with `intarsia.with_padding`, or the write is refused.
 
     >>> import numpy as np, zarr
     >>> z = zarr.create(store={}, shape=4, chunks=4, dtype="u1",

@@ -92,7 +92,7 @@ def rewrite(
     array meanwhile.
 
     Takes zarr arrays, nullable ones, and logical ones, of which all members with a `conditional` codec are
-    gone over. Several such codecs, and nested ones, are all decided anew.
+    gone over. Several such codecs, and nested ones, are all decided again.
 
     Without a decision, the array's own is taken. `progress` counts stored chunks or shards. With a `client`
     (a `dask.distributed.Client`, or an executor of `concurrent.futures` that does not fork), its workers do

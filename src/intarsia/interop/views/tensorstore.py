@@ -147,7 +147,7 @@ def _check_codecs(member: str, codecs: list[dict[str, Any]]) -> None:
             raise UnreachableMembersError(
                 f"TensorStore does not know the codec {codec['name']!r} of the member {member}.\n"
                 f"  {SERVE_INSTEAD}\n"
-                "  Or encode the region anew: array.recode(bounds, codecs=[…])"
+                "  Or encode the region again: array.recode(bounds, codecs=[…])"
             )
         configuration = codec.get("configuration", {})
         _check_codecs(member, configuration.get("codecs", []) + configuration.get("index_codecs", []))
