@@ -35,7 +35,7 @@ class LogicalConfig:
     >>> LogicalConfig(threads=0)
     Traceback (most recent call last):
     ...
-    ValueError: threads is 0: give a whole number of at least 1, or None for one a core
+    ValueError: threads is 0: give a whole number of at least 1, or None for one per core
     """
 
     cross_region_writes: bool = False
@@ -46,10 +46,10 @@ class LogicalConfig:
     a float rounds, "unsafe" takes whatever NumPy makes of them."""
 
     threads: int | None = None
-    """How many threads decode and encode chunks; None means one a core."""
+    """How many threads decode and encode chunks; None means one per core."""
 
     window_bytes: int | None = None
-    """How much memory a read may take beside its result; None means 16 MiB a core, at least 48 MiB.
+    """How much memory a read may take beside its result; None means 16 MiB per core, at least 48 MiB.
 
     One chunk, encoded and decoded, is always held, however large it is.
     """
@@ -102,7 +102,7 @@ class LogicalConfig:
         check_padding(self.padding)
         object.__setattr__(self, "decision", decision)
         object.__setattr__(self, "options", Options(decision, self.padding, verify_header=self.verify_header))
-        defaults = {"threads": "one a core", "window_bytes": "16 MiB a core", "cache": "no cache"}
+        defaults = {"threads": "one per core", "window_bytes": "16 MiB per core", "cache": "no cache"}
         for name, default in defaults.items():
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):

@@ -18,10 +18,8 @@ class ChunkHeader(bytes):
 
     Give it to `pad` as `padding` where the size never changes, or as `padding_func` where it does.
 
-    Args:
-        content: The bytes of the header.
-        size_at: Where in it the size of the encoded chunk stands; None if it has no such field.
-        size_format: How the size is written, in the language of `struct`.
+    `content` is the header itself. If it says how large the encoded chunk is, `size_at` is where, and
+    `size_format` how, in the language of `struct`.
 
     >>> header = tiff_header((256, 256), "uint16", compression="zstd")
     >>> len(header), len(header(b"encoded chunk"))

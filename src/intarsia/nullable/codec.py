@@ -43,7 +43,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     is_fixed_size = False
     mask_codecs: tuple[Codec, ...]
-    """How the mask is encoded: one bool an element, of the chunk's shape."""
+    """How the mask is encoded: one bool per element, of the chunk's shape."""
 
     data_codecs: tuple[Codec, ...] | None
     """How the present elements are encoded: one dimension, in C order."""

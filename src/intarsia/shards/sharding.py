@@ -60,7 +60,7 @@ class SlottedSharding(ShardingCodec):
     waits_for_locks = True  # what our pipelines ask: see `intarsia.codecs.context`
 
     safe_readers: bool = True
-    """Whether a chunk stays readable while it is rewritten: two slots a chunk."""
+    """Whether a chunk stays readable while it is rewritten: two slots per chunk."""
 
     fsync: bool = False
     """Whether a write returns only when it would survive a power loss."""
