@@ -364,6 +364,16 @@ function checkRegions({ shape, chunkShape, type, members, regions: authority, re
 }
 
 /**
+ * The same numbers, with another one at one place.
+ * @param {number[]} numbers
+ * @param {number} at
+ * @param {number} value
+ */
+function replaced(numbers, at, value) {
+	return numbers.map((number, i) => (i === at ? value : number));
+}
+
+/**
  * The parts of a box that another one does not cover.
  *
  * @param {{ start: number[], stop: number[] }} box
@@ -375,10 +385,10 @@ export function without({ start, stop }, hole) {
 	const parts = [];
 	let [low, high] = [start, stop];
 	for (let d = 0; d < start.length; d++) {
-		if (low[d] < hole.start[d]) parts.push({ start: low, stop: high.with(d, hole.start[d]) });
-		if (high[d] > hole.stop[d]) parts.push({ start: low.with(d, hole.stop[d]), stop: high });
-		low = low.with(d, Math.max(low[d], hole.start[d]));
-		high = high.with(d, Math.min(high[d], hole.stop[d]));
+		if (low[d] < hole.start[d]) parts.push({ start: low, stop: replaced(high, d, hole.start[d]) });
+		if (high[d] > hole.stop[d]) parts.push({ start: replaced(low, d, hole.stop[d]), stop: high });
+		low = replaced(low, d, Math.max(low[d], hole.start[d]));
+		high = replaced(high, d, Math.min(high[d], hole.stop[d]));
 	}
 	return parts;
 }

@@ -188,12 +188,12 @@ print(status("VmHWM") - before - out.nbytes)
     "kind", ["icechunk", "icechunk uncommitted", "files", "asynchronous", "shards", "by zarr"]
 )
 def test_a_read_takes_no_more_memory_than_its_window(kind, tmp_path):
-    """16 MiB are read; the window is 4 MiB, and 4 MiB are granted to the allocator and the libraries."""
+    """16 MiB are read; the window is 4 MiB, and 5 MiB are granted to the allocator and the libraries."""
     window = 4 << 20
     program = [sys.executable, "-c", MEASURED, kind, str(tmp_path), str(window)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=300, cwd=os.getcwd())
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) <= window + (4 << 20)
+    assert int(done.stdout) <= window + (5 << 20)
 
 
 def test_reading_in_slices_lets_go_of_what_was_read(tmp_path):

@@ -10,7 +10,6 @@ from intarsia.array import LogicalArray
 from intarsia.extras import extra
 from intarsia.interop.dask.to_dask import asked_sizes, block_sizes, suited_blocks
 from intarsia.interop.xarray.from_xarray import from_xarray
-from intarsia.interop.xarray.variables import dimensions
 
 xr = extra("xarray", "xarray")
 
@@ -34,6 +33,8 @@ def to_xarray(array: LogicalArray, **options: Any) -> Any:
 
 def suited_layer(array: LogicalArray, chunks: Mapping[Any, Any]) -> int:
     """The layer that suits the chunks that somebody asks for, by dimension."""
+    from intarsia.interop.xarray.variables import dimensions  # needs xarray, which may be missing
+
     dims = dimensions(array.path.rpartition("/")[2], array.ndim, array.dimension_names)
     asked = asked_sizes({axis: chunks.get(dim) for axis, dim in enumerate(dims)}, array.ndim)
     blocks = suited_blocks(array, asked)
