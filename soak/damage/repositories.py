@@ -8,7 +8,7 @@ import zarr
 from tests.archives.files import netcdf
 
 import intarsia
-from intarsia.archives.ledger import HEAD, Ledger
+from intarsia.archives.ledger_form import HEAD, read_ledger, write_ledger
 from intarsia.array.hierarchy import LEDGER
 from soak.damage.chunks import quiet
 from soak.damage.verdict import judged
@@ -74,10 +74,10 @@ class Ledgers:
         for day in range(3):
             netcdf(folder / f"{day}.nc", day)
         made = intarsia.ingest([folder / f"{day}.nc" for day in range(3)], folder / "r", concat_dim="time")
-        ledger = Ledger.read(zarr.open_group(made.repository.readonly_session("main").store, mode="r"))
+        ledger = read_ledger(zarr.open_group(made.repository.readonly_session("main").store, mode="r"))
         ledger.stored = None
         root = zarr.create_group(zarr.storage.MemoryStore())
-        ledger.write(root)
+        write_ledger(ledger, root)
         self._plain = dict(root.store._store_dict)
         self._keys = [key for key in self._plain if key.startswith(LEDGER)]
         self._head = np.asarray(root[LEDGER][HEAD][...]).tobytes()
@@ -97,7 +97,7 @@ class Ledgers:
             store._store_dict[key] = type(self._plain[key]).from_bytes(made)
 
         def read():
-            ledger = Ledger.read(zarr.open_group(store, mode="r"))
+            ledger = read_ledger(zarr.open_group(store, mode="r"))
             for number in range(min(len(ledger.locations), 5)):
                 ledger.shown(number)
 

@@ -393,13 +393,12 @@ def test_two_that_ingest_at_once_both_succeed(tmp_path, monkeypatch):
 def test_a_failure_while_writing_commits_nothing(tmp_path, monkeypatch):
     series(tmp_path, range(2))
     repo = intarsia.open_repository(tmp_path / "r", create=True)
-    from intarsia.archives.ledger import Ledger
 
     def fails(*_):
         raise OSError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Ledger, "write", fails)
+        patched.setattr("intarsia.archives.writer.write_ledger", fails)
         with pytest.raises(OSError, match="disk is full"):
             intarsia.ingest(tmp_path / "*.nc", repo, concat_dim="time")
     assert commits(repo) == 1

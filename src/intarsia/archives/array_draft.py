@@ -21,7 +21,7 @@ from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
     from intarsia.archives.cube import Cube, Placed
-    from intarsia.archives.ledger import Dataset
+    from intarsia.archives.dataset import Dataset
     from intarsia.archives.parsed import ParsedFile, ParsedVariable
     from intarsia.archives.stacking import Stack
     from intarsia.archives.units import Conversion

@@ -14,7 +14,7 @@ from intarsia.archives.parsed import is_grid_mapping
 if TYPE_CHECKING:
     from intarsia.archives.coordinates import Joined
     from intarsia.archives.cube import Cube, Placed
-    from intarsia.archives.ledger import Dataset
+    from intarsia.archives.dataset import Dataset
     from intarsia.archives.parsed import ParsedFile, ParsedVariable
     from intarsia.array.table import Ints
 

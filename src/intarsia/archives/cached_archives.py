@@ -27,8 +27,8 @@ from typing import Any
 import icechunk
 
 from intarsia import __version__
+from intarsia.archives.dataset import Dataset
 from intarsia.archives.ingestion import ingest
-from intarsia.archives.ledger import Dataset
 from intarsia.archives.locations import WILDCARDS, Sources, url_of
 from intarsia.archives.removal import remove
 from intarsia.array.hierarchy import open_group

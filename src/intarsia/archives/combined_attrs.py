@@ -13,7 +13,7 @@ from intarsia.array.attributes import with_floats
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
-    from intarsia.archives.ledger import Dataset
+    from intarsia.archives.dataset import Dataset
     from intarsia.archives.parsed import ParsedFile
 
 OVERRIDE = "override"

@@ -18,7 +18,8 @@ from intarsia.errors import IngestError
 if TYPE_CHECKING:
     from intarsia.archives.assembled import Assembled
     from intarsia.archives.cube import Cube, Placed
-    from intarsia.archives.ledger import Dataset, Ledger
+    from intarsia.archives.dataset import Dataset
+    from intarsia.archives.ledger import Ledger
     from intarsia.archives.parsed import ParsedFile, ParsedVariable, Want
 
 

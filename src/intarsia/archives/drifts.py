@@ -14,10 +14,10 @@ from intarsia.listing import table_text, terminal_width
 
 if TYPE_CHECKING:
     from intarsia.archives.array_draft import ArrayDraft, Contribution
+    from intarsia.archives.dataset import Dataset
     from intarsia.archives.draft import Draft
     from intarsia.archives.expected import Rules
     from intarsia.archives.ingest_report import Run
-    from intarsia.archives.ledger import Dataset
     from intarsia.archives.parsed import ParsedFile, ParsedVariable
     from intarsia.archives.places import Span
 

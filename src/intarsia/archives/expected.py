@@ -22,7 +22,7 @@ from intarsia.array.values import is_nullable, values_dtype
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
-    from intarsia.archives.ledger import Dataset
+    from intarsia.archives.dataset import Dataset
     from intarsia.archives.parsed import ParsedFile, ParsedVariable
     from intarsia.archives.places import Span
     from intarsia.archives.schema import Schema

@@ -21,6 +21,7 @@ from intarsia.archives.claims import POLICIES
 from intarsia.archives.combined_attrs import WORDS, Rule
 from intarsia.archives.containers import with_containers
 from intarsia.archives.cube import PlacingRules, WholeNeededError
+from intarsia.archives.dataset import Dataset
 from intarsia.archives.draft import Draft, make_draft
 from intarsia.archives.drifts import drifts_of
 from intarsia.archives.expected import Rules
@@ -28,7 +29,6 @@ from intarsia.archives.given import Told, as_wanted, differing, listed, named_di
 from intarsia.archives.groups import ALL, Bare, Groups, joined_path, merged
 from intarsia.archives.ingest_batches import BATCH_BYTES, BATCH_FILES, Progressed, bytes_held
 from intarsia.archives.ingest_report import FileReport, IngestReport, Runs, runs_of
-from intarsia.archives.ledger import Dataset
 from intarsia.archives.locations import Sources
 from intarsia.archives.metadata import Preprocess
 from intarsia.archives.parsed import Failure, ParsedFile, Want, without_data

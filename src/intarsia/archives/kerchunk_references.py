@@ -23,7 +23,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from intarsia._icechunk import VIRTUAL, ChunkTable, chunk_table
-from intarsia.archives.ledger import Dataset
+from intarsia.archives.dataset import Dataset
 from intarsia.archives.locations import local_path
 from intarsia.array.box import Box
 from intarsia.array.hierarchy import LEDGER

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia._icechunk import VIRTUAL, chunk_table
-from intarsia.archives.ledger import Dataset
+from intarsia.archives.dataset import Dataset
 from intarsia.archives.locations import Sources, State
 from intarsia.array import LogicalArray
 from intarsia.array import open as open_array

@@ -21,6 +21,7 @@ from intarsia._icechunk import VIRTUAL, chunk_table, safe_store
 from intarsia.archives.containers import with_containers
 from intarsia.archives.ingestion import Written
 from intarsia.archives.ledger import Ledger
+from intarsia.archives.ledger_form import read_ledger, write_ledger
 from intarsia.archives.locations import HEADS_AT_ONCE, Identity, Sources, url_of
 from intarsia.array.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.array.logical_group import LogicalGroup
@@ -170,7 +171,7 @@ class _Move:
         known: dict[str, str] = {}
         for group in groups_below(root, inside_arrays=True):
             if LEDGER in group and not is_logical(group):
-                ledger = Ledger.read(group)
+                ledger = read_ledger(group)
                 own = dict(zip(ledger.locations, ledger.contents, strict=True))
                 moved = {url: text for url, text in own.items() if self.moved(url) is not None}
                 if moved:
@@ -246,7 +247,7 @@ class _Move:
                 if url in self.identities
             }
             self._put(ledger)
-            ledger.write(open_group(store, path, "r+"))
+            write_ledger(ledger, open_group(store, path, "r+"))
         chunks = sum(self._rewrite(store, path, table, known) for path, table in self.tables.items())
         unmarked = sum(self.identities[url].text != text for url, text in known.items())
         return Relocation(len(self.identities), chunks, unmarked, "", repo)

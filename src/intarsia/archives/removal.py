@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import icechunk
 
 from intarsia._icechunk import safe_store
+from intarsia.archives.dataset import Dataset
 from intarsia.archives.draft import emptied
 from intarsia.archives.ingestion import Written
-from intarsia.archives.ledger import Dataset
 from intarsia.archives.locations import WILDCARDS, Sources, local_path, url_of
 from intarsia.archives.writer import Writer
 from intarsia.errors import IngestError

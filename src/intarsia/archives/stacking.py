@@ -12,7 +12,7 @@ from intarsia.archives.parsed import ParsedVariable
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
-    from intarsia.archives.ledger import Dataset
+    from intarsia.archives.dataset import Dataset
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,8 +18,9 @@ from intarsia._compat import sync
 from intarsia.archives.array_draft import ArrayDraft
 from intarsia.archives.assembled import Assembled
 from intarsia.archives.cf import clean, encoded_fill_attribute, zarr_type
+from intarsia.archives.dataset import Dataset
 from intarsia.archives.draft import Draft
-from intarsia.archives.ledger import Dataset
+from intarsia.archives.ledger_form import write_ledger
 from intarsia.archives.locations import Sources
 from intarsia.archives.parsed import ChunkRanges, read_stored
 from intarsia.archives.parsing import format_of
@@ -99,7 +100,7 @@ class Writer:
                 attrs = with_floats(dict(group.attrs)) | attrs
             if name not in problems:
                 _put_attributes(group[name] if name else group, attrs)
-        draft.ledger.write(group)
+        write_ledger(draft.ledger, group)
         return problems
 
     def _begun(

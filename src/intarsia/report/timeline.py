@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from intarsia.archives.coordinates import labels
+from intarsia.archives.dataset import Dataset
 from intarsia.archives.encodings import source_codecs_text
-from intarsia.archives.ledger import Dataset
 from intarsia.array.hierarchy import open_group
 from intarsia.array.table import NONE, Ints
 from intarsia.report.drawing import COLOURS, PLANE_WIDTH, RIGHT, Cell, project, swatch, text

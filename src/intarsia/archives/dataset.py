@@ -1,0 +1,155 @@
+"""A dataset as it is in a repository: what the next files go beside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import zarr
+
+from intarsia.archives.cf import decoded_fill_attribute
+from intarsia.archives.ledger import Ledger
+from intarsia.archives.ledger_form import entries_of, read_ledger
+from intarsia.array.attributes import UNLIMITED_KEY, with_floats
+from intarsia.array.document import MANIFEST_KEY
+from intarsia.array.hierarchy import open_group
+from intarsia.array.logical_group import LogicalGroup
+from intarsia.errors import IngestError
+
+END_STEPS = 2
+"""Steps of an axis that are looked at where files go behind it: they tell whether it rises or falls."""
+
+
+@dataclass
+class Dataset:
+    """A dataset in a repository: what is there already; nothing, for a new one."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    """Its sources."""
+
+    logical_groups: dict[str, LogicalGroup] = field(default_factory=dict)
+    """Its logical arrays."""
+
+    plain: dict[str, Any] = field(default_factory=dict)
+    """Its coordinates and other loaded arrays."""
+
+    group_attrs: dict[str, Any] = field(default_factory=dict)
+    """The attributes of the group that it is."""
+
+    groups: set[str] = field(default_factory=set)
+    """Names of other groups, such as datasets below this one."""
+
+    origin: int = 0
+    """Steps along the dimension that grows that are not looked at: what is here begins after them."""
+
+    @property
+    def is_new(self) -> bool:
+        return not self.ledger.count
+
+    @classmethod
+    def read(cls, store: Any, path: str) -> Dataset:
+        """The dataset at a path of a store."""
+        group = _group(store, path)
+        if group is None:
+            return cls()
+        return cls._with_children(group, read_ledger(group))
+
+    @classmethod
+    def _with_children(cls, group: zarr.Group, ledger: Ledger, *, later: bool = False) -> Dataset:
+        dataset = cls(ledger, group_attrs=_own_attributes(group))
+        for name, child in group.members():
+            if isinstance(child, zarr.Array):
+                dataset.plain[name] = child
+            elif MANIFEST_KEY in child.attrs:
+                dataset.logical_groups[name] = LogicalGroup.load(child, later=later)
+            else:
+                dataset.groups.add(name)
+        return dataset
+
+    @classmethod
+    def read_end(cls, store: Any, path: str, urls: Sequence[str]) -> Dataset | None:
+        """The end of the dataset: all that files need which go behind it, whatever lies before.
+
+        None if files do not go there by a coordinate along one dimension, or some of these are known.
+        """
+        group = _group(store, path)
+        ledger = Ledger() if group is None else read_ledger(group, rows=False)
+        if group is None or len(ledger.dims) != 1 or not ledger.unread.files or entries_of(group, urls):
+            return None
+        dataset, dim = cls._with_children(group, ledger, later=True), ledger.dims[0]
+        axis = dataset.plain.get(dim)
+        if axis is None or axis.ndim != 1 or axis.shape[0] <= END_STEPS:
+            return None
+        for name, array in dataset.plain.items():
+            along = dataset.dims(name)
+            if dim in along and array.shape[along.index(dim)] != axis.shape[0]:
+                return None
+        for logical in dataset.logical_groups.values():
+            manifest = logical.manifest
+            names = list(manifest.dimension_names or ())
+            place = names.index(dim) if dim in names else None
+            known = None if place is None else (manifest.shape[place], manifest.chunk_shape[place])
+            if known not in (None, (axis.shape[0], 1)):
+                return None
+        dataset.origin = axis.shape[0] - END_STEPS
+        return dataset
+
+    @staticmethod
+    def entries(store: Any, path: str, urls: Sequence[str]) -> dict[str, tuple[int, str]]:
+        """Of these sources those that the dataset knows, by number, and what identified their content."""
+        group = _group(store, path)
+        return {} if group is None else entries_of(group, urls)
+
+    @staticmethod
+    def read_ledger(store: Any, path: str) -> Ledger:
+        """Only the ledger of the dataset."""
+        group = _group(store, path)
+        return Ledger() if group is None else read_ledger(group)
+
+    def all_attrs(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The attributes of everything in it, by name; those of the dataset itself by an empty one."""
+        yield "", with_floats(self.group_attrs)
+        for name, logical in self.logical_groups.items():
+            yield name, with_floats(dict(logical.group.attrs))
+        for name in self.plain:
+            yield name, with_floats(self.attrs(name))
+
+    def values(self, name: str) -> np.ndarray[Any, Any]:
+        """The stored values of a plain array, from the origin on."""
+        dims = self.dims(name)
+        where = [slice(self.origin if dim in self.ledger.dims else 0, None) for dim in dims]
+        return np.asarray(self.plain[name][tuple(where)])
+
+    def dims(self, name: str) -> tuple[str, ...]:
+        """The names of a plain array's axes."""
+        return tuple(str(dim) for dim in self.plain[name].metadata.dimension_names or ())
+
+    def attrs(self, name: str) -> dict[str, Any]:
+        """The attributes of a plain array."""
+        array: zarr.Array[Any] = self.plain[name]
+        attrs: dict[str, Any] = dict(array.metadata.attributes)
+        if "_FillValue" in attrs:
+            attrs["_FillValue"] = decoded_fill_attribute(attrs["_FillValue"], array.dtype)
+        return attrs
+
+
+def _own_attributes(group: zarr.Group) -> dict[str, Any]:
+    """What files said of the dataset."""
+    return {key: value for key, value in group.attrs.items() if key != UNLIMITED_KEY}
+
+
+def _group(store: Any, path: str) -> zarr.Group | None:
+    try:
+        group = open_group(store, path, "r" if getattr(store, "read_only", False) else "r+")
+    except FileNotFoundError:
+        return None
+    except ValueError as error:  # an array stands there
+        raise IngestError(f"{path!r} is an array: a dataset needs a group of its own") from error
+    if MANIFEST_KEY in group.attrs:
+        raise IngestError(
+            f"{path!r} is a logical array itself; a dataset is a group that holds some.\n"
+            "  Choose another group: intarsia.ingest(…, group='name')"
+        )
+    return group
