@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.archives import hdf5, ingest_batches, ingestion
+from intarsia.archives import hdf5, ingest_batches, ingest_commits
 from intarsia.errors import IngestError
 from tests.archives.files import netcdf
 from tests.archives.test_machine import files, write
@@ -58,7 +58,7 @@ def test_files_in_any_order_are_reported_where_they_are_in_the_end(series, tmp_p
 
 
 def test_a_batch_is_bounded_by_memory(series, tmp_path, monkeypatch):
-    monkeypatch.setattr(ingestion, "BATCH_BYTES", 3 * ingest_batches.VARIABLE_BYTES)
+    monkeypatch.setattr(ingest_commits, "BATCH_BYTES", 3 * ingest_batches.VARIABLE_BYTES)
     report = intarsia.ingest(series, tmp_path / "r", concat_dim="time")
     assert len(intarsia.history(report.repository)) == 9
 

@@ -19,10 +19,10 @@ import zarr
 
 from intarsia._icechunk import VIRTUAL, chunk_table, safe_store
 from intarsia.archives.containers import with_containers
-from intarsia.archives.ingestion import Written
 from intarsia.archives.ledger import Ledger
 from intarsia.archives.ledger_form import read_ledger, write_ledger
 from intarsia.archives.locations import HEADS_AT_ONCE, Identity, Sources, url_of
+from intarsia.archives.writer import Written
 from intarsia.array.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.errors import IngestError

@@ -12,9 +12,8 @@ import icechunk
 from intarsia._icechunk import safe_store
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.draft import emptied
-from intarsia.archives.ingestion import Written
 from intarsia.archives.locations import WILDCARDS, Sources, local_path, url_of
-from intarsia.archives.writer import Writer
+from intarsia.archives.writer import Writer, Written
 from intarsia.errors import IngestError
 from intarsia.versions.commit import Backoff, Commit, settle
 from intarsia.versions.repository import open_repository

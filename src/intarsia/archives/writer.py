@@ -46,6 +46,17 @@ AT_ONCE = 256
 
 
 @dataclass(frozen=True)
+class Written:
+    """A change of a dataset that is written, but not committed."""
+
+    session: icechunk.Session
+
+    def follow(self) -> list[str]:
+        """Where files go depends on all that is there: whatever others committed, a new draft is needed."""
+        return ["the dataset may have changed"]
+
+
+@dataclass(frozen=True)
 class Writer:
     """Puts everything of a draft into one session; the caller commits it."""
 

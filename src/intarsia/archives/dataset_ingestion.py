@@ -1,0 +1,260 @@
+"""The way of files into one dataset: compared with what is there, parsed, drafted, written and reported."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
+from typing import Any
+
+import icechunk
+
+from intarsia.archives.dataset import Dataset
+from intarsia.archives.draft import Draft, make_draft
+from intarsia.archives.drifts import drifts_of
+from intarsia.archives.expected import Rules
+from intarsia.archives.given import Told, as_wanted, differing
+from intarsia.archives.ingest_batches import bytes_held
+from intarsia.archives.ingest_report import FileReport, IngestReport, Runs, runs_of
+from intarsia.archives.locations import Sources
+from intarsia.archives.parsed import Failure, ParsedFile, Want, without_data
+from intarsia.archives.parsing import made_alike, parse_all, parse_one
+from intarsia.archives.proof import unopened
+from intarsia.archives.schema import schema_of
+from intarsia.archives.workforce import Engine
+from intarsia.archives.writer import Writer
+from intarsia.errors import IngestError, RepositoryNotFoundError
+from intarsia.versions.repository import open_repository
+
+SHOWN_PROBLEMS = 10
+
+
+@dataclass
+class DatasetIngestion:
+    """Files that were named, on their way into one dataset, a batch at a time."""
+
+    target: Any
+    """The repository, or where it is or will be; None for a dry run into nowhere."""
+
+    urls: list[str]
+    """All files that were named."""
+
+    sources: Sources
+    want: Want
+    rules: Rules
+    parser: Any
+    """The caller's own parser, if he gave one."""
+
+    group: str
+    """The group that holds the dataset."""
+
+    branch: str
+    errors: str
+    """Whether files that cannot be taken `raise` or are `skip`ped."""
+
+    replace: bool
+    """Whether files that changed are taken again."""
+
+    told: Mapping[str, Told] = field(default_factory=dict)
+    """Where coordinates come from that are not in the files."""
+
+    schema: Any = None
+    """What the caller declared, against which files are judged."""
+
+    engine: Engine = None
+    """Who parses."""
+
+    coordinate: Callable[[str], Any] | None = None
+    """Gives the coordinate of a file that has none, from its URL."""
+
+    parsed: list[ParsedFile] = field(init=False, default_factory=list)
+    """Files of this batch that could be parsed."""
+
+    again: list[ParsedFile] = field(init=False, default_factory=list)
+    """Files that the dataset holds already, parsed again for variables that it does not have."""
+
+    failures: dict[str, str] = field(init=False, default_factory=dict)
+    """Files of this batch that could not, and why."""
+
+    unchanged: set[str] = field(init=False, default_factory=set)
+    """Files that the dataset holds already."""
+
+    changed: set[str] = field(init=False, default_factory=set)
+    """Files that it holds with another content."""
+
+    before: int = field(init=False, default=0)
+    """How many files the batches before this one added."""
+
+    def compare(self) -> None:
+        """Find out which of the files are in the dataset, with the same content or with another one."""
+        repo = self.opened()
+        if repo is None:
+            return
+        known = Dataset.entries(repo.readonly_session(self.branch).store, self.group, self.urls)
+        states = self.sources.states({url: content for url, (_, content) in known.items()})
+        self.unchanged = {url for url, state in states.items() if state == "present"}
+        self.changed = set(states) - self.unchanged
+
+    def fresh(self) -> list[str]:
+        """The files that are to be parsed."""
+        known = set() if self.rules.add_variables else self.unchanged
+        return [url for url in self.urls if url not in known]
+
+    def parse(self, fresh: Iterable[str]) -> Iterator[ParsedFile | Failure]:
+        """Every file; if nobody named the dimensions, their coordinates tell."""
+        urls = list(fresh)
+        results = parse_all(urls, self.sources, self.want, self.parser, self.engine)
+        if self.want.dims or not urls:
+            yield from results
+            return
+        found = list(results)
+        files = [each for each in found if isinstance(each, ParsedFile)]
+        if not files:  # what is wrong with each is all that can be said
+            yield from found
+            return
+        dims = self._known_dims() or differing(files, self.rules.placing.tolerance, self.rules.convert_units)
+        if not dims:
+            raise IngestError(
+                "the files do not differ in any coordinate: concat_dim= says along which dimension they go"
+            )
+        self.want = with_fields(self.want, dims=(*dims, *(dim for dim in self.told if dim not in dims)))
+        for each in found:
+            yield self._as_wanted(each)
+
+    def _as_wanted(self, result: ParsedFile | Failure) -> ParsedFile | Failure:
+        if isinstance(result, Failure):
+            return result
+        known = as_wanted(result, self.want)
+        return known or parse_one(result.url, self.sources, self.want, self.parser)
+
+    def _known_dims(self) -> tuple[str, ...]:
+        repo = self.opened()
+        if repo is None:
+            return ()
+        return Dataset.read_ledger(repo.readonly_session(self.branch).store, self.group).dims
+
+    def take(self, parsed: ParsedFile | Failure) -> int:
+        """Put a parsed file where it belongs; returns about how much memory it takes."""
+        result = made_alike(parsed, self.want.dims, self.told, self.coordinate)
+        if isinstance(result, ParsedFile) and result.url in self.unchanged:
+            self.again.append(result)
+        elif not isinstance(result, ParsedFile):
+            self.failures[result.url] = result.reason
+        elif self.replace or result.url not in self.changed:
+            self.parsed.append(result)
+        else:
+            self.failures[result.url] = "it changed since it was ingested (replace=True takes it again)"
+        return bytes_held(result)
+
+    def declare(self) -> None:
+        """Take in what the caller declared: only now it is known along which dimensions files follow one
+        another."""
+        if self.schema is not None and self.rules.schema is None:
+            declared = schema_of(self.schema, self.want, self.sources, self.parser, self.told)
+            self.rules = with_fields(self.rules, schema=declared)
+
+    def begin_batch(self, repo: icechunk.Repository | None, before: int) -> None:
+        """Forget the files of the batch that was committed; `before` were added in all batches so far."""
+        self.target = self.target if repo is None else repo
+        self.before = before
+        self.parsed, self.again, self.failures = [], [], {}
+
+    def opened(self, *, create: bool = False) -> icechunk.Repository | None:
+        """The repository; None if it does not exist yet and is not to be made."""
+        if self.target is None or isinstance(self.target, icechunk.Repository):
+            return self.target
+        try:
+            return open_repository(self.target, create=create)
+        except RepositoryNotFoundError:
+            return None
+
+    def read(self, session: icechunk.Session) -> Dataset:
+        """The dataset as it is in a session."""
+        return Dataset.read(session.store, self.group)
+
+    def read_end(self, session: icechunk.Session) -> Dataset | None:
+        """The end of it, if the files of this batch need no more; otherwise None."""
+        return Dataset.read_end(session.store, self.group, [file.url for file in self.parsed])
+
+    def drafted(self, dataset: Dataset) -> tuple[Draft, set[str]]:
+        """The draft, and the files that another process added meanwhile or that were there before."""
+        entries = {url: i for i, url in enumerate(dataset.ledger.locations)}
+        twice = set() if self.replace else {file.url for file in self.parsed if file.url in entries}
+        files = [file for file in self.parsed if file.url not in twice]
+        known = [(file, entries[file.url]) for file in self.again if file.url in entries]
+        parted = [without_data(file, dataset.ledger.shown(number)) for file, number in known]
+        extending = [file for file in parted if any(v.role == "data" for v in file.variables.values())]
+        draft = make_draft(files, dataset, self.want, self.rules, entries, extending)
+        draft.refused |= self.failures
+        return draft, self.unchanged | twice
+
+    def shown(self, options: Iterable[str]) -> IngestReport:
+        """What a commit would do, and which of the options of `ingest` would change that."""
+        repo = self.opened()
+        dataset = Dataset() if repo is None else self.read(repo.readonly_session(self.branch))
+        draft, unchanged = self.drafted(dataset)
+        report = self.report(draft, dataset, unchanged, repo)
+        drifts = drifts_of(draft, dataset, self.rules, report.runs, options)
+        return with_fields(report, drifts=drifts)
+
+    def write(self, store: Any, draft: Draft, dataset: Dataset) -> bool:
+        """Write a draft; whether everything in it opens. What does not is left out of the files."""
+        source_group = self.want.group
+        writer = Writer(store, self.group, draft, dataset, self.sources, self.parser, source_group)
+        problems = writer.write()
+        before = [*dataset.plain, *dataset.logical_groups]
+        written = [*draft.joined, *draft.static, *draft.arrays]
+        if not problems and not (draft.cube.origin and set(written) <= set(before) and not draft.attrs):
+            problems |= unopened(store, self.group, before, written)
+        problems = {name: why for name, why in problems.items() if name in set(written)}
+        for name, why in problems.items():
+            if name in before:
+                raise IngestError(
+                    f"with these files {name!r} of the dataset could not be opened any more, and nothing was "
+                    f"written: {why}"
+                )
+            parts = [part for part, stack in self.rules.stacks.items() if stack.array == name] or [name]
+            declared = [] if self.rules.schema is None else [self.rules.schema.file]
+            for file in (*self.parsed, *self.again, *declared):
+                for part in parts:
+                    if file.variables.pop(part, None) is not None:
+                        file.left_out[part] = why
+        return not problems
+
+    def raise_if_asked(self, draft: Draft) -> None:
+        """Raise what is wrong with files, unless they are to be skipped."""
+        if self.errors == "skip" or not draft.refused:
+            return
+        listed = [f"{url}: {reason}" for url, reason in draft.refused.items()]
+        more = [f"… and {len(listed) - SHOWN_PROBLEMS} more"] if len(listed) > SHOWN_PROBLEMS else []
+        head = f"{len(listed)} of {len(self.urls)} files cannot be taken, and nothing was written:"
+        if self.before:
+            head = (
+                f"{len(listed)} of {len(self.urls)} files cannot be taken, and nothing of their batch was "
+                f"written; the {self.before} before it are committed:"
+            )
+        tail = ["errors='skip' takes the others"] if len(listed) < len(self.urls) else []
+        raise IngestError("\n  ".join([head, *listed[:SHOWN_PROBLEMS], *more, *tail]))
+
+    def report(
+        self, draft: Draft, dataset: Dataset, unchanged: set[str], repo: icechunk.Repository | None
+    ) -> IngestReport:
+        """What a draft does with every file, as what the caller gets."""
+        origin = draft.cube.origin
+        placed = {each.file.url: (origin + each.start, each.steps) for each in draft.placed}
+        before = set(dataset.ledger.locations)
+        copied = draft.copy_reasons()
+        files = []
+        taken = dict.fromkeys((*(file.url for file in (*self.parsed, *self.again)), *draft.refused))
+        for url in taken if self.before else self.urls:
+            if url in placed:
+                status: Any = "added"
+                if url in before:
+                    status = "extended" if url in unchanged else "replaced"
+                files.append(FileReport(url, status, *placed[url], copied.get(url, "")))
+            elif url in draft.refused:
+                files.append(FileReport(url, "failed", reason=draft.refused[url]))
+            elif url in unchanged and (url in taken or not self.before):
+                files.append(FileReport(url, "unchanged"))
+        runs = runs_of(draft) if draft.placed else Runs(())
+        return IngestReport(
+            runs, tuple(files), repository=repo, left_out=draft.left_out, copied=draft.copied()
+        )

@@ -1,0 +1,238 @@
+"""From batches of files to commits: each batch is drafted, written and committed, for all datasets together.
+
+A draft is made against the newest state of the datasets; if another writer was faster, it is made again.
+"""
+
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
+from functools import partial
+
+import icechunk
+
+from intarsia._icechunk import safe_store
+from intarsia.archives.containers import with_containers
+from intarsia.archives.cube import WholeNeededError
+from intarsia.archives.dataset import Dataset
+from intarsia.archives.dataset_ingestion import DatasetIngestion
+from intarsia.archives.draft import Draft
+from intarsia.archives.groups import Bare, Groups, joined_path, merged
+from intarsia.archives.ingest_batches import BATCH_BYTES, Progressed
+from intarsia.archives.ingest_report import IngestReport
+from intarsia.archives.places import GrownAxis
+from intarsia.archives.splitting import with_splitting
+from intarsia.archives.writer import Written
+from intarsia.errors import IngestError
+from intarsia.progress import Progress
+from intarsia.versions.commit import Backoff, Commit, settle
+
+
+@dataclass
+class Ingestion:
+    """One call of `ingest`: the datasets that the files go into, and their commits, one for each batch."""
+
+    parts: list[DatasetIngestion]
+    """One dataset, or one for every group of the files that has data."""
+
+    bare: list[Bare] = field(default_factory=list)
+    """Groups of the files without data."""
+
+    above: str = ""
+    """The group that holds the datasets of all groups."""
+
+    grown: GrownAxis | None = field(init=False, default=None)
+    """What the last commit did to the first dimension; None where there are several datasets."""
+
+    @classmethod
+    def of_all_groups(cls, whole: DatasetIngestion) -> "Ingestion":
+        """Take every group of the files, each as a dataset of its own."""
+        if not whole.want.dims:
+            raise IngestError("source_group='*' needs concat_dim=: every group has coordinates of its own")
+        groups = Groups.of(whole.urls, whole.sources, with_fields(whole.want, group=""), whole.parser)
+        if not groups.with_data:
+            raise IngestError("no group of the files has variables")
+        parts = [
+            with_fields(
+                whole,
+                want=with_fields(whole.want, group=path),
+                group=joined_path(whole.group, path),
+                urls=urls,
+            )
+            for path, urls in groups.with_data.items()
+        ]
+        return cls(parts, groups.bare, whole.group)
+
+    @property
+    def first(self) -> DatasetIngestion:
+        """The dataset, or that of the first group; all have the same repository and the same branch."""
+        return self.parts[0]
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is one dataset."""
+        return len(self.parts) == 1
+
+    def batches(
+        self, urls: Sequence[str], most: int, progress: Progress, *, bounded: bool
+    ) -> Generator[None]:
+        """Parse what the datasets do not hold yet; each time, the next batch of it is in `parsed`.
+
+        There is one batch at least, which may be empty.
+        """
+        for part in self.parts:
+            part.compare()
+        fresh = {part.want.group: dict.fromkeys(part.fresh()) for part in self.parts}
+        wanted = [url for url in urls if any(url in own for own in fresh.values())]
+        steps = len(wanted) + 1  # parsing every file, and the commit
+        progress(0, steps)
+        streams = [(part, fresh[part.want.group], part.parse(fresh[part.want.group])) for part in self.parts]
+        count = held = 0
+        for done, url in enumerate(wanted, start=1):
+            for part, own, results in streams:
+                if url in own:
+                    held += part.take(next(results))
+            count += 1
+            progress(done, steps)
+            if done < len(wanted) and (count >= most or (bounded and held >= BATCH_BYTES)):
+                self._declare()
+                yield
+                count = held = 0
+        self._declare()
+        yield
+        progress(steps, steps)
+
+    def _declare(self) -> None:
+        for part in self.parts:
+            part.declare()
+
+    def shown(self, batches: Generator[None], options: Iterable[str]) -> IngestReport:
+        """What a commit would do; nothing is written, and nothing raised."""
+        for _ in batches:  # which is one
+            report = merged({part.want.group: part.shown(options) for part in self.parts})
+        return report
+
+    def committed(self, batches: Generator[None], urls: Sequence[str], message: str | None) -> IngestReport:
+        """Commit every batch; returns one report of all."""
+        progressed = Progressed()
+        with closing(batches):  # whatever happens, nobody goes on parsing
+            for _ in batches:
+                report = self._committed(message)
+                progressed.add(report, self.grown)
+                for part in self.parts:
+                    part.begin_batch(report.repository, progressed.added)
+        unchanged = {url for part in self.parts for url in part.unchanged}
+        return progressed.report(report, urls, unchanged)
+
+    def _committed(self, message: str | None) -> IngestReport:
+        """Write a batch in one commit; a repository is made only when something is to go into it."""
+        repo = self.first.opened()
+        ready: tuple[Draft, set[str]] | None = None
+        if repo is None and self.alone:
+            ready = draft, unchanged = self.first.drafted(Dataset())
+            self.first.raise_if_asked(draft)
+            if not draft.placed:
+                return self.first.report(draft, Dataset(), unchanged, None)
+        repo = repo or self.first.opened(create=True)
+        assert repo is not None
+        commit = Commit(repo, self.first.branch, message or "ingest")
+        attempts: list[tuple[IngestReport, Written | str]] = []
+
+        def prepare() -> Written | str:
+            nonlocal ready
+            report, prepared = self._written(commit.repo, ready)
+            ready = None  # it was written into, and somebody was faster
+            commit.message = message or f"ingest: {report.summary}"
+            attempts.append((report, prepared))
+            return prepared
+
+        snapshot = settle(commit, prepare, Backoff())
+        report, prepared = attempts[-1]
+        return report if isinstance(prepared, str) else with_fields(report, snapshot_id=snapshot)
+
+    def _written(
+        self, repo: icechunk.Repository, ready: tuple[Draft, set[str]] | None = None
+    ) -> tuple[IngestReport, Written | str]:
+        """Draft everything and write it into a session; if nothing is new, that is the snapshot as it is.
+
+        `ready` is the draft of a new dataset, if there is one already.
+        """
+        while True:
+            session = repo.writable_session(self.first.branch)
+            datasets, drafted = self._drafted_in(session, ready)
+            drafts = [draft for draft, _ in drafted]
+            for part, draft in zip(self.parts, drafts, strict=True):
+                part.raise_if_asked(draft)
+            locations = {url for draft in drafts for url in draft.locations()}
+            split = partial(self._split, drafts)
+            options = self.first.sources.options
+            reopened, prefixes = with_containers(repo, locations, self._folders(), options, split)
+            reports = {
+                part.want.group: part.report(draft, dataset, unchanged, reopened)
+                for part, dataset, (draft, unchanged) in zip(self.parts, datasets, drafted, strict=True)
+            }
+            report = with_fields(merged(reports), containers=prefixes)
+            self.grown = drafts[0].cube.axes[0] if self.alone else None
+            if not any(draft.placed for draft in drafts):
+                return report, session.snapshot_id
+            if reopened is not repo:  # a session knows the containers that it began with
+                repo, drafted_at, session = (
+                    reopened,
+                    session.snapshot_id,
+                    reopened.writable_session(self.first.branch),
+                )
+                if session.snapshot_id != drafted_at:
+                    continue
+                if datasets[0].origin:
+                    datasets = [self.first.read_end(session) or datasets[0]]
+                else:
+                    datasets = [part.read(session) for part in self.parts]
+            store, fit = safe_store(session.store), True
+            for part, draft, dataset in zip(self.parts, drafts, datasets, strict=True):
+                fit &= not draft.placed or part.write(store, draft, dataset)
+            if fit:
+                for bare in self.bare:
+                    bare.write(store, self.above, dict(zip(reports, drafts, strict=True)))
+                return report, Written(session)
+            ready = None  # with what was left out, everything may be different
+
+    def _drafted_in(
+        self, session: icechunk.Session, ready: tuple[Draft, set[str]] | None
+    ) -> tuple[list[Dataset], list[tuple[Draft, set[str]]]]:
+        """The datasets as they are in a session, and their drafts; `ready` is that of a new one.
+
+        Files that go behind all others need no more than the end of the dataset, whatever its length.
+        """
+        end = self.first.read_end(session) if self.alone and not self.first.again else None
+        if end is not None:
+            with suppress(WholeNeededError):
+                return [end], self._drafted_together([end])
+        datasets = [part.read(session) for part in self.parts]
+        if ready and datasets[0].is_new:
+            return datasets, [ready]
+        return datasets, self._drafted_together(datasets)
+
+    def _drafted_together(self, datasets: Sequence[Dataset]) -> list[tuple[Draft, set[str]]]:
+        """The drafts of all datasets; a file that one of them refuses goes into none."""
+        while True:
+            drafted = [part.drafted(dataset) for part, dataset in zip(self.parts, datasets, strict=True)]
+            refused = {url: why for draft, _ in drafted for url, why in draft.refused.items()}
+            left = [part for part in self.parts if any(file.url in refused for file in part.parsed)]
+            if len(drafted) == 1 or not left:
+                return drafted
+            for part in left:
+                part.failures |= {file.url: refused[file.url] for file in part.parsed if file.url in refused}
+                part.parsed = [file for file in part.parsed if file.url not in refused]
+
+    def _split(self, drafts: Sequence[Draft], config: icechunk.RepositoryConfig) -> bool:
+        """Have manifests of references split along the dimension that grows."""
+        changed = [
+            with_splitting(config, part.group, draft.arrays.values(), len(self.first.urls))
+            for part, draft in zip(self.parts, drafts, strict=True)
+            if draft.placed
+        ]
+        return any(changed)
+
+    def _folders(self) -> set[str]:
+        """Where all files are."""
+        return {url.rpartition("/")[0] + "/" for url in self.first.urls}
