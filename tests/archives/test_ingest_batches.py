@@ -98,6 +98,28 @@ def test_later_batches_may_widen_the_type_and_the_units_of_time(tmp_path):
     xr.testing.assert_identical(opened(report.repository), opened(whole.repository))
 
 
+def test_a_fixed_variable_that_differs_in_a_later_batch_keeps_its_first_values(tmp_path):
+    for i, last in enumerate((6.0, 6.0, 9.0)):
+        ds = xr.Dataset({"v": (("t", "x"), [[1.0 * i, 2.0]]), "mask": ("x", [5.0, last])}, {"t": [i]})
+        ds.to_netcdf(tmp_path / f"{i}.nc")
+    whole = intarsia.ingest(tmp_path / "*.nc", tmp_path / "whole", concat_dim="t")
+    report = intarsia.ingest(tmp_path / "*.nc", tmp_path / "batched", concat_dim="t", batch=2)
+    assert list(whole.left_out) == list(report.left_out) == ["mask"]
+    batched = opened(report.repository)
+    assert batched["mask"].values.tolist() == [5, 6]
+    xr.testing.assert_identical(batched.drop_vars("mask"), opened(whole.repository))
+
+
+def test_an_axis_that_falls_in_the_first_batch_goes_on_falling(tmp_path):
+    for i, days in enumerate(([9, 8], [10, 11])):
+        xr.Dataset({"v": ("t", np.array(days, "f8"))}, {"t": days}).to_netcdf(tmp_path / f"{i}.nc")
+    whole = intarsia.ingest(tmp_path / "*.nc", tmp_path / "whole", concat_dim="t")
+    report = intarsia.ingest(tmp_path / "*.nc", tmp_path / "batched", concat_dim="t", batch=1)
+    batched = opened(report.repository)
+    assert batched["t"].values.tolist() == [11, 10, 9, 8]
+    xr.testing.assert_identical(batched.sortby("t"), opened(whole.repository))
+
+
 @settings(max_examples=max(5, settings().max_examples // 6))
 @given(files(), st.integers(1, 3), st.data())
 def test_any_archive_in_batches_is_as_in_one_go(described, size, data):
