@@ -11,10 +11,10 @@ from intarsia.cli.archive import Archive
 from tests.cli.program import document, failure, run, succeed
 from tests.cli.test_change import archive
 
-ELSEWHERE = {"files", "repo", "errors", "branch", "message", "dry_run"}
+ELSEWHERE = {"files", "repo", "errors", "branch", "batch", "message", "dry_run"}
 """Told by arguments that only some commands have."""
 
-ONLY_PYTHON = {"preprocess", "parser", "progress"}
+ONLY_PYTHON = {"preprocess", "parser", "progress", "client"}
 
 
 def test_every_option_of_ingest_is_on_the_command_line():
@@ -39,6 +39,31 @@ def test_dimensions_in_names_and_attributes_stacked_and_renamed_variables(tmp_pa
     assert ds.b.sel(band=2, member=1, start="2002-06-02").values.tolist() == [12, 12, 12]
     again = ("--dim", r"run=name:_(\d)\.nc", "--concat-dim", "width", "--variable", "b1", "--dtype", "b1=f4")
     assert "steps of" not in succeed("lint", tmp_path / "x_20020601_*.nc", *again[:2], *again[4:])
+
+
+def test_each_batch_is_a_commit(tmp_path):
+    for i in range(5):
+        xr.Dataset({"v": ("t", [1.0 * i])}, {"t": [i]}).to_netcdf(tmp_path / f"{i}.nc")
+    arguments = (tmp_path / "*.nc", tmp_path / "store", "--concat-dim", "t")
+    said = document("ingest", *arguments, "--batch", "2")
+    assert said["summary"] == "5 added"
+    entries = document("log", tmp_path / "store", "v")["commits"]
+    assert [entry["message"] for entry in entries] == [
+        "ingest: 1 added", "ingest: 2 added", "ingest: 2 added"
+    ]  # fmt: skip
+    assert said["snapshot_id"] == entries[0]["snapshot_id"]
+    assert run("ingest", *arguments, "--batch", "0").code == 2
+
+
+def test_a_moved_archive_is_to_be_relocated(tmp_path):
+    (tmp_path / "old").mkdir()
+    xr.Dataset({"v": ("t", [1.0])}, {"t": [1]}).to_netcdf(tmp_path / "old/1.nc")
+    succeed("ingest", tmp_path / "old/1.nc", tmp_path / "store", "--concat-dim", "t")
+    (tmp_path / "old").rename(tmp_path / "new")
+    said = failure("ingest", tmp_path / "new/1.nc", tmp_path / "store", "--concat-dim", "t", code=4)
+    move = f"file://{tmp_path}/old/=file://{tmp_path}/new/"
+    assert f"intarsia relocate STORE {move}" in said
+    succeed("relocate", tmp_path / "store", move)
 
 
 def test_load_coordinate_nulls_and_units(tmp_path):

@@ -12,6 +12,7 @@ import numpy as np
 from intarsia.archives.claims import Overlap, Settled, claim, settled, unclaimed
 from intarsia.archives.coordinates import Joined, join, labels
 from intarsia.archives.dataset import END_STEPS
+from intarsia.archives.moved_sources import is_moved, prefixes_of_move
 from intarsia.archives.places import GrownAxis, Span, appended, boxes, nested, spans, uncovered, union
 from intarsia.archives.stretches import shifted
 from intarsia.array.table import RegionTable
@@ -366,8 +367,16 @@ def _settle(
 
 def _overlap_text(file: ParsedFile, overlap: Overlap, cube: Cube, ledger: Ledger) -> str:
     own = next(each for each in cube.placed if each.file is file)
+    moved = ""
     if overlap.other < len(cube.kept):
-        url = ledger.locations[cube.kept[overlap.other]]
+        entry = cube.kept[overlap.other]
+        url, content = ledger.locations[entry], ledger.contents[entry]
+        if is_moved(file.url, file.identity, url, content):
+            before, after = prefixes_of_move(url, file.url)
+            moved = (
+                f"if that is the same file, which moved, intarsia.relocate(repo, {{{before!r}: {after!r}}}) "
+                "takes it and all others with it; "
+            )
     else:
         url = next(each.file.url for each in cube.placed if each.number == overlap.other)
     rows = np.flatnonzero(cube.claims.table.member == overlap.other)
@@ -380,7 +389,7 @@ def _overlap_text(file: ParsedFile, overlap: Overlap, cube: Cube, ledger: Ledger
         theirs.append(axis.text(Span(low, high - low)))
     same = len(mine) == 1 and mine[0] == f"{cube.axes[0].dim} {theirs[0]}"
     return (
-        f"its {', '.join(mine)} overlaps that of {url} ({', '.join(theirs)}; "
+        f"its {', '.join(mine)} overlaps that of {url} ({', '.join(theirs)}; {moved}"
         "overlap='first', 'last' or 'newest' says which of them is shown"
         f"{', order_by= names a variable to go by instead' if same else ''})"
     )

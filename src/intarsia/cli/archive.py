@@ -25,10 +25,17 @@ def ingest(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Write nothing; show where and how the encoding changes.")
     ] = False,
+    batch: Annotated[
+        int | None,
+        typer.Option("--batch", metavar="N", min=1, help="Commit at most N files at a time."),
+    ] = None,
     message: args.Message = None,
     as_json: args.Json = False,
 ) -> None:
-    """Open an archive of files as logical arrays: nothing copied, one commit; later calls add what is new.
+    """Open an archive of files as logical arrays: nothing is copied, and later calls add what is new.
+
+    Thousands of files are committed in batches. If it is interrupted, call it again: it goes on after the
+    last commit.
 
     A dry run shows the runs of equal encoding, where compression, chunks or packing change, and what else
     differs between files.
@@ -40,6 +47,7 @@ def ingest(
     options = archive.options() | {
         "errors": "skip" if skip_bad_files else "raise",
         "branch": asked.branch or "main",
+        "batch": batch,
         "message": message,
         "dry_run": dry_run,
     }

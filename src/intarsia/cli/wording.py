@@ -20,6 +20,7 @@ CALLS = (
      "Create it first: intarsia create STORE PATH --shape … --chunks … --dtype …"),
     (r"[Cc]onvert them first, if that is what you mean: values\.astype\('(\w+)'\)",
      r"Convert the file first, if that is what you mean: its values would have to be \1"),
+    (r"intarsia\.relocate\(repo, \{'([^']*)': '([^']*)'\}\)", r"intarsia relocate STORE \1=\2"),
     (r"intarsia\.authorize\([^)]*\)", "--allow PREFIX, or --allow all"),
     (r"intarsia\.expire_and_collect(\([^)]*\))?( removes them)?", r"intarsia vacuum --forget-before TIME\2"),
     (r"(?:arr|array)\.(recode|consolidate|append|optimize)\([^)]*\)", r"intarsia \1"),
