@@ -3,7 +3,6 @@ from .archives import authorize, containers, ingest, lint, relocate, sources, to
 from .array import LogicalArray, Reader, Region, create
 from .array.explain import explain
 from .array.orientation import View
-from .array.upkeep import vacuum
 from .codecs import (
     ConditionalCodec,
     OffsetCodec,
@@ -32,7 +31,7 @@ from .server.http import serve, serving
 from .shards import compact, slot_stats, slotted
 from .tune import advise
 from .versions.history import diff, history, restore
-from .versions.housekeeping import expire_and_collect, verify
+from .versions.housekeeping import expire_and_collect, vacuum, verify
 from .versions.locking import commit_lock
 from .versions.maintenance import add_replica, maintain
 from .versions.repository import open_repository

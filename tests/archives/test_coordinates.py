@@ -6,6 +6,7 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
+from intarsia.archives.cf import clean
 from intarsia.archives.coordinates import join, labels
 from intarsia.archives.parsed import ParsedVariable
 from intarsia.errors import IngestError
@@ -78,3 +79,11 @@ def test_labels_are_what_people_write():
     assert labels(np.array([0.5]), {"units": "days since 2002-06-01"}) == ["2002-06-01 12:00:00"]
     assert labels(np.array([3]), {}) == ["3"]
     assert labels(np.array([59]), {"units": "days since 2001-01-01", "calendar": "360_day"}) == ["2001-02-30"]
+
+
+def test_attributes_that_are_no_array_are_compared_as_they_are():
+    ragged = [{"name": "bytes"}, [1, [2, 3]]]
+    joined = join("x", [variable([1.0], units=ragged), variable([2.0], units=ragged)])
+    assert [part.tolist() for part in joined.parts] == [[1.0], [2.0]]
+    assert joined.attrs["units"] == ragged
+    assert clean({"units": ragged}) == {"units": ragged}

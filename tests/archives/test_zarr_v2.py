@@ -78,3 +78,13 @@ def test_one_array_without_a_group(tmp_path):
     array.attrs["_ARRAY_DIMENSIONS"] = ["t", "y"]
     report = intarsia.ingest(tmp_path / "a.zarr", "memory://", concat_dim="t")
     assert np.array_equal(intarsia.open(report.repository, "a")[...], values)
+
+
+def test_a_dimension_that_is_no_unicode_text_is_refused_with_the_file(tmp_path):
+    place = tmp_path / "a.zarr"
+    xr.Dataset({"v": (("time", "x"), np.ones((2, 3)))}).to_zarr(place, zarr_format=2, consolidated=False)
+    (place / "v" / ".zattrs").write_text('{"_ARRAY_DIMENSIONS": ["time", "\\ud800"]}')
+    with pytest.raises(intarsia.errors.IngestError) as caught:
+        intarsia.ingest(place, "memory://", concat_dim="time")
+    assert "a.zarr" in str(caught.value)
+    assert r"'\ud800' of the variable 'v' is no Unicode text" in str(caught.value)

@@ -78,6 +78,18 @@ def test_metadata_nested_without_end_is_refused(document):
     assert [problem.kind for problem in intarsia.verify(store, "a")] == ["manifest"]
 
 
+@pytest.mark.parametrize("document", [b'{"zarr_format": 3, "x": "\xff"}', b"{"])
+def test_metadata_that_is_no_text_or_no_json(document):
+    store = memory()
+    intarsia.create(store, "deep/a", shape=(4,), chunks=(4,), dtype="u1")
+    store._store_dict["deep/a/zarr.json"] = zarr.core.buffer.cpu.Buffer.from_bytes(document)
+    with pytest.raises(ManifestError, match="metadata of 'deep/a' cannot be understood"):
+        intarsia.open(store, "deep/a")
+    assert [problem.kind for problem in intarsia.verify(store, "deep/a")] == ["manifest"]
+    with pytest.raises(ManifestError, match="metadata of 'deep/a' is no JSON object"):
+        intarsia.vacuum(store)
+
+
 BRICKS = {
     "a name with a space": lambda a: a.add_region([(4, 8)], member="my data"),
     "a name with an umlaut": lambda a: a.add_region([(4, 8)], member="größe"),

@@ -1,6 +1,9 @@
 """Checking repositories: every array, at any version."""
 
+import pytest
 import zarr
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
 
 import intarsia
 from tests.versions.places import create, memory
@@ -53,3 +56,46 @@ def test_stores_arrays_and_sessions_are_checked_as_before(tmp_path):
 def test_an_empty_repository_is_sound():
     assert intarsia.verify(memory()) == ()
     assert intarsia.history(memory()) == ()
+
+
+def test_metadata_that_nobody_can_read_is_listed():
+    repo = memory()
+    create(repo, "a")
+    depth = 100_000  # Icechunk takes attributes as they are
+    document = (
+        b'{"zarr_format":3,"node_type":"group","attributes":{"x":' + b"[" * depth + b"]" * depth + b"}}"
+    )
+    with repo.transaction("main", message="damage") as store:
+        sync(store.set("bad/zarr.json", default_buffer_prototype().buffer.from_bytes(document)))
+    assert [(p.kind, p.where) for p in intarsia.verify(repo)] == [("manifest", "/")]
+    assert "'bad'" in intarsia.verify(repo)[0].what
+    (problem,) = intarsia.verify(repo, "bad")
+    assert "nested too deeply" in problem.what
+
+
+def test_vacuum_of_a_repository_is_one_commit_and_older_versions_keep_what_it_removes(tmp_path):
+    repo = intarsia.open_repository(tmp_path / "r", create=True)
+    assert intarsia.vacuum(repo) == ()
+    for path in ("a", "deep/b"):
+        create(repo, path)
+    left = "m-" + "0" * 32
+    with repo.transaction("main", message="leave behind") as store:
+        for path in ("a", "deep/b"):
+            zarr.open_group(store, path=path).create_array(left, shape=(4,), dtype="u1")
+    repo.create_branch("other", before := repo.lookup_branch("main"))
+    assert intarsia.vacuum(repo, dry_run=True) == (f"a/{left}", f"deep/b/{left}")
+    assert intarsia.vacuum(repo.readonly_session("main"), dry_run=True) == (f"a/{left}", f"deep/b/{left}")
+    assert repo.lookup_branch("main") == before
+    assert intarsia.vacuum(repo, "deep") == (f"deep/b/{left}",)
+    assert intarsia.vacuum(tmp_path / "r") == (f"a/{left}",)
+    after = repo.lookup_branch("main")
+    assert intarsia.verify(repo) == ()
+    assert [p.kind for p in intarsia.verify(repo, snapshot_id=before)] == ["leftover"] * 2
+    assert intarsia.vacuum(repo) == ()
+    assert repo.lookup_branch("main") == after  # nothing to remove, nothing to commit
+    assert len(intarsia.vacuum(repo, branch="other")) == 2
+    assert repo.lookup_branch("other") not in (before, after)
+    with pytest.raises(intarsia.errors.NotLogicalArrayError, match="no Zarr group at 'nowhere'"):
+        intarsia.vacuum(repo, "nowhere")
+    with pytest.raises(TypeError, match="branch='other' needs an Icechunk repository"):
+        intarsia.vacuum({}, branch="other")

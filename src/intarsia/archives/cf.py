@@ -256,7 +256,10 @@ def clean(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_nonfinite(value: Any) -> bool:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        return False
     return array.dtype.kind == "f" and not bool(np.isfinite(array).all())
 
 

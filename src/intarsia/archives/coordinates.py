@@ -52,9 +52,16 @@ class Joined:
 
 
 def _meaning(attrs: Mapping[str, Any]) -> dict[str, str]:
-    # as texts, in which NaN equals NaN
-    meaning = {key: repr(np.asarray(attrs[key]).tolist()) for key in MEANING if key in attrs}
+    meaning = {key: _text_of(attrs[key]) for key in MEANING if key in attrs}
     return meaning | ({"calendar": calendar_of(attrs)} if counts_time(attrs) else {})
+
+
+def _text_of(value: Any) -> str:
+    """An attribute as a text, in which NaN equals NaN."""
+    try:
+        return repr(np.asarray(value).tolist())
+    except ValueError:  # lists of different lengths: no array, and nothing that CF knows
+        return repr(value)
 
 
 def counts_time(attrs: Mapping[str, Any]) -> bool:

@@ -150,7 +150,7 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
         parsed = parse(want) if want.preprocess is None else preprocessed(parse, want)
         if parsed.identity != before:
             return Failure(url, "the file changed while it was read")
-        problem = _beyond_the_end(parsed)
+        problem = _beyond_the_end(parsed) or _unwritable_names(parsed)
         return Failure(url, problem) if problem else parsed
     except MissingExtraError:
         raise  # the same for every file, and not the file's fault
@@ -184,6 +184,17 @@ def _beyond_the_end(parsed: ParsedFile) -> str:
                 f"the file is truncated: a chunk of {variable.name!r} ends at byte {end}, "
                 f"but there are {parsed.identity.size}"
             )
+    return ""
+
+
+def _unwritable_names(parsed: ParsedFile) -> str:
+    """What is wrong where a name holds half of a character, which JSON can say and UTF-8 cannot."""
+    for variable in parsed.variables.values():
+        for what, name in (("name", variable.name), *(("dimension", dim) for dim in variable.dims)):
+            try:
+                name.encode()
+            except UnicodeEncodeError:
+                return f"the {what} {name!a} of the variable {variable.name!a} is no Unicode text"
     return ""
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import zarr
@@ -17,7 +18,13 @@ from intarsia._compat import store_supports_sync_io, sync
 from intarsia._icechunk import safe_store
 from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.fetch import start
-from intarsia.errors import ManifestError, MetadataError, MissingArrayError, NotLogicalArrayError
+from intarsia.errors import (
+    IntarsiaError,
+    ManifestError,
+    MetadataError,
+    MissingArrayError,
+    NotLogicalArrayError,
+)
 from intarsia.parallel import check_store
 from intarsia.words import one_line, place_text
 
@@ -41,17 +48,28 @@ def open_group(store: Any, path: str, mode: Any, *, formats: tuple[Any, ...] = (
     check_store(store)
     form, *others = formats
     try:
-        return zarr.open_group(
-            safe_store(store), path=path or None, mode=mode, zarr_format=form, use_consolidated=False
-        )
+        with understood(path, isinstance(store, AnyStore)):
+            return zarr.open_group(
+                safe_store(store), path=path or None, mode=mode, zarr_format=form, use_consolidated=False
+            )
     except FileNotFoundError:
         if not others:
             raise
         return open_group(store, path, mode, formats=tuple(others))
+
+
+@contextmanager
+def understood(path: str, is_store: bool = True) -> Iterator[None]:
+    """Turn what zarr raises over metadata that makes no sense into a `ManifestError` that names the path."""
+    try:
+        yield
     except RecursionError:
         raise ManifestError([f"the metadata of {path or '/'!r} is nested too deeply to be read"]) from None
-    except (TypeError, KeyError, AttributeError, OverflowError) as error:
-        if not isinstance(store, AnyStore):
+    except (
+        *(TypeError, KeyError, AttributeError, OverflowError),
+        *(UnicodeDecodeError, json.JSONDecodeError),
+    ) as error:
+        if not is_store or isinstance(error, IntarsiaError):
             raise
         why = f"{type(error).__name__}: {one_line(error)}"
         raise ManifestError([f"the metadata of {path or '/'!r} cannot be understood: {why}"]) from error
@@ -97,13 +115,25 @@ def groups_below(group: zarr.Group, *, inside_arrays: bool = False) -> Iterator[
     """
     yield group
     if not is_logical(group):
-        for _, child in sorted(group.groups()):
+        for child in _child_groups(group):
             yield from groups_below(child, inside_arrays=inside_arrays)
     elif inside_arrays:
         for name in names_below(group):  # without opening its members, of which there may be thousands
             if not OURS.match(name) and node_type(group, name) == "group":
                 child = open_group(group, name, "r" if group.store.read_only else "r+")
                 yield from groups_below(child, inside_arrays=True)
+
+
+def _child_groups(group: zarr.Group) -> list[zarr.Group]:
+    """The groups right below a group; a child whose metadata makes no sense is named."""
+    try:
+        with understood(f"{group.path or '/'} and what is below"):
+            return [child for _, child in sorted(group.groups())]
+    except ManifestError as error:
+        damaged = [name for name in names_below(group) if node_type(group, name) == "damaged"]
+        paths = [f"{group.path}/{name}".lstrip("/") for name in damaged]
+        problems = [f"the metadata of {path!r} is no JSON object that can be read" for path in paths]
+        raise ManifestError(problems or error.problems) from error
 
 
 def logical_paths(group: zarr.Group, *, inside_arrays: bool = False) -> list[str]:

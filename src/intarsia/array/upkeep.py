@@ -295,9 +295,9 @@ def vacuum(target: Any, path: str = "", *, dry_run: bool = False) -> tuple[str, 
     >>> array = intarsia.create(store, "a", shape=(4,), chunks=(2,), dtype="f4")
     >>> _ = array.group.create_array("mine", shape=(4,), dtype="f4")
     >>> _ = array.group.create_array("m-0123456789abcdef0123456789abcdef", shape=(4,), dtype="f4")
-    >>> intarsia.vacuum(store, dry_run=True)
+    >>> vacuum(store, dry_run=True)
     ('a/m-0123456789abcdef0123456789abcdef',)
-    >>> _ = intarsia.vacuum(store)
+    >>> _ = vacuum(store)
     >>> sorted(array.group)
     ['mine']
     """

@@ -15,11 +15,13 @@ from intarsia._compat import event_loop
 from intarsia.array.hierarchy import logical_paths, open_group
 from intarsia.array.logical import LogicalArray
 from intarsia.array.upkeep import Problem
+from intarsia.array.upkeep import vacuum as vacuum_array
 from intarsia.array.upkeep import verify as verify_array
-from intarsia.errors import CutOffError, NotLogicalArrayError, ReadOnlyError, RepositoryError
+from intarsia.errors import CutOffError, ManifestError, NotLogicalArrayError, ReadOnlyError, RepositoryError
 from intarsia.progress import Progress, part_of, silent
 from intarsia.versions.locking import commit_lock, directory_of
 from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
+from intarsia.versions.transaction import transaction
 from intarsia.versions.version import Version, as_repository, moment
 
 
@@ -72,7 +74,12 @@ def verify(
             if path:
                 raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
             return repository_leftovers(repo)  # nothing was ever created
-        paths = logical_paths(group, inside_arrays=True)
+        except ManifestError as error:
+            return _damaged(path, error)
+        try:
+            paths = logical_paths(group, inside_arrays=True)
+        except ManifestError as error:
+            return _damaged(path, error)
         problems = dict.fromkeys(  # what may not be read is said once, not for every array
             problem
             for i, inner in enumerate(paths)
@@ -85,6 +92,62 @@ def verify(
             )
         )
     return (*problems, *repository_leftovers(repo))
+
+
+def vacuum(
+    target: Any, path: str = "", *, dry_run: bool = False, branch: str | None = None
+) -> tuple[str, ...]:
+    """Remove members and tables inside logical arrays that no region refers to; returns their paths.
+
+    Takes an array, or a store (or group) and a path, below which every logical array is visited. Do not run
+    it on a store without transactions while somebody writes there: a member that is being written is not
+    referred to yet. In a repository, what is removed is one commit to the branch; older versions keep it
+    until `intarsia.expire_and_collect` forgets them. `dry_run=True` only lists. Arrays and groups that
+    intarsia did not make are left alone.
+
+    Args:
+        target: A logical array, a store or group, or a repository.
+        path: Where to look in it.
+        branch: Of a repository, the branch to commit to. The default is `main`.
+
+    >>> import intarsia
+    >>> repo = intarsia.open_repository("memory://", create=True)
+    >>> with intarsia.transaction(repo, message="create") as tx:
+    ...     array = tx.create("a", shape=(4,), chunks=(2,), dtype="f4")
+    ...     _ = array.group.create_array("mine", shape=(4,), dtype="f4")
+    ...     _ = array.group.create_array("m-0123456789abcdef0123456789abcdef", shape=(4,), dtype="f4")
+    >>> intarsia.vacuum(repo, dry_run=True)
+    ('a/m-0123456789abcdef0123456789abcdef',)
+    >>> _ = intarsia.vacuum(repo)
+    >>> sorted(intarsia.open(repo, "a").group)
+    ['mine']
+    """
+    if isinstance(target, icechunk.Session):
+        target = target.store
+    repo = None if isinstance(target, LogicalArray) else as_repository(target)
+    if repo is None:
+        if branch is not None:
+            raise TypeError(
+                f"branch={branch!r} needs an Icechunk repository, and this is {type(target).__name__!r}"
+            )
+        return vacuum_array(target, path, dry_run=dry_run)
+    session = Version(branch).session(repo)
+    with explained(describe(repo)):
+        try:
+            remains = vacuum_array(session.store, path, dry_run=True)
+        except GroupNotFoundError as error:
+            if path:
+                raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
+            return ()  # nothing was ever created
+    if dry_run or not remains:
+        return remains  # without a commit that changes nothing
+    with transaction(repo, branch or "main", "vacuum") as changing:
+        return vacuum_array(changing.store, path)
+
+
+def _damaged(path: str, error: ManifestError) -> tuple[Problem, ...]:
+    """A hierarchy that cannot be walked through: what is wrong with it is all that can be said."""
+    return tuple(Problem("manifest", path or "/", problem) for problem in error.problems)
 
 
 def repository_leftovers(repo: icechunk.Repository) -> tuple[Problem, ...]:
