@@ -25,7 +25,7 @@ QUICK = (
     "hostile",
     "upgrades",
 )
-"""What `make test` looks at: something of every part but the histories, which take minutes if much else runs."""
+"""What `make test` looks at: something of every part but the histories, which may take minutes."""
 
 
 def of_target(target):
