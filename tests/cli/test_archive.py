@@ -111,7 +111,7 @@ def test_another_variable_gives_the_order(tmp_path):
     for i in range(3):
         ds = xr.Dataset({"v": (("t", "x"), [[1.0 * i]]), "kt": ((), 9 - i)}, {"t": [0.0]})
         ds.to_netcdf(tmp_path / f"{i}.nc")
-    assert "order_by=" in failure("ingest", tmp_path / "*.nc", tmp_path / "a", "--concat-dim", "t", code=4)
+    assert "--order-by" in failure("ingest", tmp_path / "*.nc", tmp_path / "a", "--concat-dim", "t", code=4)
     succeed("ingest", tmp_path / "*.nc", tmp_path / "a", "--concat-dim", "t", "--order-by", "kt")
     succeed("ingest", tmp_path / "*.nc", tmp_path / "b", "--dim", "t=variable:kt")
     for store in ("a", "b"):
