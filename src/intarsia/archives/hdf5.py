@@ -16,6 +16,7 @@ import numpy as np
 
 from intarsia._compat import virtual_parser
 from intarsia.archives.cf import FILE_MATTERS
+from intarsia.archives.global_heaps import HeapReader
 from intarsia.archives.object_headers import leaves_edges_bare
 from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, lacking, renamed, roles
 from intarsia.archives.texts import loaded, with_texts
@@ -48,7 +49,7 @@ class HDF5:
         """The wanted variables of a file."""
         sources.resolve(url)
         with sources.reader(url) as reader:
-            with extra("h5py", "virtual").File(reader, "r") as file:
+            with extra("h5py", "virtual").File(HeapReader(reader), "r") as file:
                 group = self._group(file)
                 datasets = {
                     name: item for name, item in group.items() if name not in self.drop and _is_variable(item)
@@ -95,7 +96,7 @@ class HDF5:
         """Paths of all groups."""
         h5py = extra("h5py", "virtual")
         found = [""]
-        with sources.reader(url) as reader, h5py.File(reader, "r") as file:
+        with sources.reader(url) as reader, h5py.File(HeapReader(reader), "r") as file:
             file.visititems(lambda name, item: found.append(name) if isinstance(item, h5py.Group) else None)
         return found
 
@@ -146,7 +147,7 @@ class HDF5:
     @contextmanager
     def opened(self, url: str, sources: Sources, name: str) -> Iterator[Any]:
         """A variable's stored numbers, to be read by slices."""
-        with sources.reader(url) as reader, extra("h5py", "virtual").File(reader, "r") as file:
+        with sources.reader(url) as reader, extra("h5py", "virtual").File(HeapReader(reader), "r") as file:
             yield file[self.group][name]
 
 
