@@ -338,7 +338,8 @@ export class Plane {
 
   label(nth, place, axis) {
     if (!axis.labelled) return String(place);
-    return this.hooks.label(this.slice.axes[nth], place) ?? "";
+    const words = this.hooks.label(this.slice.axes[nth], place) ?? "";
+    return words.length > 8 && Number.isFinite(Number(words)) ? short(Number(words), 5) : words; // dates stay whole
   }
 
   // Mouse, finger, keys
