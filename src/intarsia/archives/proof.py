@@ -20,7 +20,7 @@ def unopened(store: Any, path: str, known: Iterable[str], new: Iterable[str]) ->
     ...     axis = {"shape": (size,), "chunks": (1,), "dimension_names": ["x"]}
     ...     _ = intarsia.create(store, name, **axis, dtype="i4")
     >>> unopened(store, "", ["a"], ["b"])
-    {'b': "conflicting sizes for dimension 'x': length 2 on 'a' and length 3 on {'x': 'b'}"}
+    {'b': "conflicting sizes for dimension 'x': length 3 on 'b' and length 2 on {'x': 'a'}"}
     """
     names = list(dict.fromkeys((*known, *new)))
     opens = _Opening(store, path, names)

@@ -298,7 +298,7 @@ class GroupStore(AbstractDataStore):
     def get_variables(self) -> dict[str, Variable]:
         """Every array of the group by name."""
         children: dict[str, Any] = (
-            _with_coordinates(self._group) if self._alone else dict(self._group.members())
+            _with_coordinates(self._group) if self._alone else dict(sorted(self._group.members()))
         )
         variables: dict[str, Variable] = {}
         for name, child in children.items():
