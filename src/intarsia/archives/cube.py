@@ -12,7 +12,7 @@ import numpy as np
 from intarsia.archives.claims import Overlap, Settled, claim, settled, unclaimed
 from intarsia.archives.coordinates import Joined, join, labels
 from intarsia.archives.dataset import END_STEPS
-from intarsia.archives.moved_sources import is_moved, prefixes_of_move
+from intarsia.archives.ledger import is_moved, prefixes_of_move
 from intarsia.archives.places import GrownAxis, Span, appended, boxes, nested, spans, uncovered, union
 from intarsia.archives.stretches import shifted
 from intarsia.array.table import RegionTable

@@ -16,8 +16,7 @@ import numpy as np
 
 from intarsia._compat import virtual_parser
 from intarsia.archives.cf import FILE_MATTERS
-from intarsia.archives.global_heaps import HeapReader
-from intarsia.archives.object_headers import leaves_edges_bare
+from intarsia.archives.hdf5_bytes import HeapReader, leaves_edges_bare
 from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, lacking, renamed, roles
 from intarsia.archives.texts import loaded, with_texts
 from intarsia.archives.virtual import arrays_of, parsed_variable

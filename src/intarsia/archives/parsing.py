@@ -24,8 +24,7 @@ from intarsia.archives.parsed import Failure, ParsedFile, ParsedVariable, Want, 
 from intarsia.archives.tiff import TIFFParser
 from intarsia.archives.virtual import VirtualFormat
 from intarsia.archives.workforce import Engine, parsed_by
-from intarsia.archives.zarr_alone import ZarrArrayParser
-from intarsia.archives.zarr_v2 import ZarrV2Parser
+from intarsia.archives.zarr_sources import ZarrArrayParser, ZarrV2Parser
 from intarsia.errors import IngestError, MissingExtraError
 from intarsia.extras import extra
 from intarsia.versions.access import scheme_of

@@ -25,7 +25,7 @@ from intarsia._compat import ArrayV3Metadata, RegularChunkGridMetadata, manifest
 from intarsia.archives.containers import with_containers
 from intarsia.archives.locations import Identity, Sources, url_of
 from intarsia.archives.virtual import specified_codec
-from intarsia.archives.zarr_v2 import translated
+from intarsia.archives.zarr_sources import translated
 from intarsia.array import LogicalArray
 from intarsia.array.box import chunk_grid
 from intarsia.array.chunk_copies import Move, copy_chunks

@@ -1,7 +1,8 @@
-"""Zarr v2 as v3, array by array: one that has no translation spoils no other.
+"""Zarr that VirtualiZarr does not parse: format 2 with any filter, and an array of format 3 without a group.
 
-zarr's own translation, which VirtualiZarr relies on, knows no filter that works on bytes, as `shuffle` does,
-and no texts.
+Arrays of format 2 become format 3 one by one: one that has no translation spoils no other. zarr's own
+translation, which VirtualiZarr relies on, knows no filter that works on bytes, as `shuffle` does, and no
+texts.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from intarsia.extras import extra
 
 if TYPE_CHECKING:
     from intarsia.archives.locations import Sources
+
 
 ARRAY, ATTRIBUTES, GROUP, CONSOLIDATED = ".zarray", ".zattrs", ".zgroup", ".zmetadata"
 TEXTS = "vlen-utf8"
@@ -137,3 +139,27 @@ def _with_fill_value(document: Mapping[str, Any], attributes: dict[str, Any]) ->
     if kind.kind not in "iuf":
         return attributes
     return attributes | {"_FillValue": encoded_fill_attribute(kind.type(fill), kind)}
+
+
+class ZarrArrayParser:
+    """A Zarr v3 array without a group around it: one variable, named as its directory.
+
+    `VirtualFormat` takes it as one of VirtualiZarr's parsers.
+    """
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+
+    def __call__(self, url: str, registry: Any) -> Any:
+        manifests = extra("virtualizarr.manifests", "virtual")
+        parsers = extra("virtualizarr.parsers.zarr.zarr", "virtual")
+        root = url.rstrip("/")
+        metadata = ArrayV3Metadata.from_dict(json.loads(self.sources.get(f"{root}/zarr.json")))
+        store, inside = self.sources.resolve(root)
+        separator = getattr(metadata.chunk_key_encoding, "separator", "/")
+        listed = parsers.build_chunk_manifest(
+            store, inside, unquote(root).removesuffix(inside), metadata, parsers.ZarrFormat.V3, separator
+        )
+        array = manifests.ManifestArray(metadata=metadata, chunkmanifest=sync(listed))
+        name = unquote(root).rsplit("/", 1)[-1].removesuffix(".zarr")
+        return manifests.ManifestStore(group=manifests.ManifestGroup(arrays={name: array}), registry=registry)

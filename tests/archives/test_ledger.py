@@ -5,7 +5,7 @@ import re
 import pytest
 
 import intarsia
-from intarsia.archives.moved_sources import prefixes_of_move
+from intarsia.archives.ledger import prefixes_of_move
 from intarsia.errors import IngestError
 from tests.archives.files import netcdf
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import intarsia
-from intarsia.archives.global_heaps import HEAD, OBJECT, SIGNATURE
+from intarsia.archives.hdf5_bytes import HEAD, OBJECT, SIGNATURE
 from tests.archives.files import netcdf
 
 INGEST = "import sys, intarsia; intarsia.ingest(sys.argv[1], 'memory://', concat_dim='time')"
