@@ -22,7 +22,7 @@ LARGEST_PART = 2
 """A piece is at most one of so many parts of its chunk; else the whole chunk is read."""
 
 
-class Piece(NamedTuple):
+class ChunkPiece(NamedTuple):
     """A stretch of a chunk, and what is wanted of it."""
 
     first: int
@@ -40,11 +40,11 @@ class Piece(NamedTuple):
         return prod(self.shape)
 
 
-def piece_of(inside: tuple[Any, ...], shape: tuple[int, ...]) -> Piece | None:
+def piece_of(inside: tuple[Any, ...], shape: tuple[int, ...]) -> ChunkPiece | None:
     """The piece that a selection in a chunk lies in, by selectors that NumPy takes; None if it is too large.
 
     >>> piece_of((slice(3, 4), slice(2, 5, 2), slice(0, 7)), (8, 8, 7))
-    Piece(first=182, shape=(1, 3, 7), inside=(slice(0, 1, None), slice(0, 3, 2), slice(0, 7, None)))
+    ChunkPiece(first=182, shape=(1, 3, 7), inside=(slice(0, 1, None), slice(0, 3, 2), slice(0, 7, None)))
     >>> piece_of((slice(0, 6), slice(0, 1)), (8, 8)) is None
     True
     """
@@ -56,7 +56,7 @@ def piece_of(inside: tuple[Any, ...], shape: tuple[int, ...]) -> Piece | None:
         moved[axis] = _moved(selector, start)
         if stop - start > 1 or axis == len(inside) - 1:
             kept = (1,) * axis + (stop - start, *shape[axis + 1 :])
-            return Piece(first, kept, tuple(moved)) if prod(kept) * LARGEST_PART <= prod(shape) else None
+            return ChunkPiece(first, kept, tuple(moved)) if prod(kept) * LARGEST_PART <= prod(shape) else None
     return None
 
 

@@ -25,6 +25,7 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import get_many
 from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, chunk_table, session_bytes
 from intarsia.array.fetch.grants import Grants, grants_of
+from intarsia.array.fetch.joining import STORES, coalesced
 from intarsia.array.fetch.origins import LocalOrigins, RemoteOrigins
 from intarsia.array.fetch.references import load, load_marks
 from intarsia.array.fetch.store import (
@@ -34,7 +35,6 @@ from intarsia.array.fetch.store import (
     KeyRange,
     Spans,
     Started,
-    coalesced,
     cost_of,
     requests_of,
     start,
@@ -164,11 +164,11 @@ class IcechunkBatch:
                 if item.nbytes is None:
                     item = item._replace(nbytes=table.nbytes[rows[stored]])
             fetched.append(item)
-        return cost_of(coalesced(fetched)[0])
+        return cost_of(coalesced(fetched, STORES)[0])
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
         check_store(self.store)
-        joined, parts = coalesced(spans)
+        joined, parts = coalesced(spans, STORES)
         return Started(self._get(list(requests_of(joined)), parts))
 
     async def _get(self, wanted: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:
@@ -217,7 +217,7 @@ def _range(byte_range: Any) -> tuple[int | None, int | None]:
     return (None, suffix) if suffix is not None else (byte_range.start, byte_range.end)
 
 
-class _Files:
+class _RepositoryFiles:
     """Opens and reads chunk files when it is iterated over."""
 
     arrival = None
@@ -286,7 +286,7 @@ class LocalIcechunk:
         return self._batch.cost(spans)
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
-        return _Files(self._folder, self._batch, spans)
+        return _RepositoryFiles(self._folder, self._batch, spans)
 
 
 def origin(store: Any, path: str, index: tuple[int, ...] | None) -> str | None:

@@ -3,11 +3,13 @@ reading it costs less than asking once more."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from intarsia.array.fetch.store import Spans
     from intarsia.array.table import Ints
 
 
@@ -29,6 +31,10 @@ class Limits(NamedTuple):
     most_bytes: int
     """Ranges that begin so far behind the first of a request go into another one."""
 
+
+STORES = Limits(most_gap=1 << 20, share=1, free=0, most_bytes=16 << 20)
+"""Of a store of zarr's, of which nobody knows what a request costs: at most half of what comes is waste. What
+comes with one request is held in memory until the last of it is decoded."""
 
 REMOTE = Limits(most_gap=1 << 20, share=10, free=32 << 10, most_bytes=4 << 20)
 """Of object stores. A request takes tens of milliseconds before its first byte comes, in which a megabyte
@@ -99,6 +105,40 @@ def joined_as(request: Ints, owner: Ints, start: Ints, nbytes: Ints) -> JoinedRa
     first = np.minimum.reduceat(start[order], at)
     last = np.maximum.reduceat((start + nbytes)[order], at)
     return JoinedRanges(renumbered, owner[order][at], first, last)
+
+
+def coalesced(spans: Sequence[Spans], limits: Limits) -> tuple[list[Spans], Callable[[list[Any]], list[Any]]]:
+    """Fewer, larger ranges that hold all that was asked for, and how to cut the pieces out of them."""
+    if all(item.start is None for item in spans):
+        return list(spans), list
+    larger: list[Spans] = []
+    cuts: list[tuple[int, int, int | None]] = []  # request, and first and last byte in what comes with it
+    requests = 0
+    for item in spans:
+        if item.start is None or item.nbytes is None or bool((item.start < 0).any()):
+            # Whole objects have nothing to join; where a range counts from the end, nobody knows its
+            # neighbours.
+            larger.append(item)
+            cuts += [(requests + i, 0, None) for i in range(len(item.blob))]
+        else:
+            ranges = joined(item.blob, item.start, item.nbytes, limits)
+            first = item.start - ranges.first[ranges.request]
+            columns = ranges.request + requests, first, first + item.nbytes
+            cuts += zip(*(column.tolist() for column in columns), strict=True)
+            nbytes = ranges.last - ranges.first
+            larger.append(item._replace(blob=ranges.owner, start=ranges.first, nbytes=nbytes, request=None))
+        requests += len(larger[-1].blob)
+
+    def cut_out(received: list[Any]) -> list[Any]:
+        return [_piece(received[request], first, last) for request, first, last in cuts]
+
+    return larger, cut_out
+
+
+def _piece(whole: Any, first: int, last: int | None) -> Any:
+    if last is None or whole is None or isinstance(whole, BaseException):
+        return whole
+    return memoryview(whole)[first:last]
 
 
 def _reach(end: Ints, first_of_object: Flags) -> Ints:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -68,7 +69,7 @@ class Wanted(NamedTuple):
         return own, joined(*columns, limits)
 
 
-class _Origins:
+class _Origins(ABC):
     """What the two fetchers share: where everything lies, and what comes with what."""
 
     lasting = True
@@ -83,8 +84,9 @@ class _Origins:
     def for_member(self, source: EngineSource) -> Fetcher:
         return self._batch.for_member(source)
 
+    @abstractmethod
     def _reads(self, origin: Origin) -> bool:
-        raise NotImplementedError
+        """Whether this fetcher reads a file; others are left to Icechunk."""
 
     def _wanted(self, spans: Sequence[Spans]) -> Wanted:
         """Files are numbered anew: members that share one share its number."""

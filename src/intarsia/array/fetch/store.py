@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import zarr
@@ -21,6 +21,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import LocalStore
 
 from intarsia._compat import event_loop
+from intarsia.array.fetch.joining import FILES, STORES, coalesced
 from intarsia.errors import ChunkDecodeError
 
 if TYPE_CHECKING:
@@ -112,15 +113,6 @@ class Fetcher(Protocol):
         """Start to fetch, and say where the bytes will be."""
 
 
-MOST_GAP_BYTES = 1 << 20
-"""Ranges further apart than this are asked for one by one: a request costs less than reading the gap."""
-
-MOST_JOINED_BYTES = 16 << 20
-"""A joined range is held in memory until its last piece is decoded."""
-
-type Cut = tuple[int, int, int | None]
-"""The request that a piece comes with, and its first and last byte in what comes; None means all of it."""
-
 type KeyRange = tuple[str, ByteRequest | None]
 
 
@@ -142,61 +134,19 @@ def cost_of(spans: Sequence[Spans]) -> Cost:
     return Cost(sum(item.blob.size for item in spans), sum(known) if len(known) == len(sizes) else None)
 
 
-def coalesced(spans: Sequence[Spans]) -> tuple[list[Spans], Callable[[list[Any]], list[Any]]]:
-    """Fewer, larger ranges that hold all that was asked for, and how to cut the pieces out of them.
+class Plain:
+    """A store that says nothing of an object before it is read, and is asked for all members alike."""
 
-    A gap is read only if it is no larger than what is wanted before it, so at most half is waste.
-    """
-    if all(item.start is None for item in spans):
-        return list(spans), list
-    joined: list[Spans] = []
-    cuts: list[Cut] = []
-    requests = 0
-    for item in spans:
-        ranges, pieces = _joined(item, requests)
-        joined.append(ranges)
-        cuts += pieces
-        requests += len(ranges.blob)
+    lasting = False
 
-    def cut_out(received: list[Any]) -> list[Any]:
-        return [_piece(received[request], first, last) for request, first, last in cuts]
+    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
+        return [None] * len(sources)
 
-    return joined, cut_out
+    def for_member(self, source: EngineSource) -> Self:
+        return self
 
-
-def _joined(item: Spans, requests: int, most_gap: int = MOST_GAP_BYTES) -> tuple[Spans, list[Cut]]:
-    """The ranges of one member joined; requests are counted on from `requests`."""
-    if item.start is None or item.nbytes is None or bool((item.start < 0).any()):
-        # Whole objects have nothing to join; where a range counts from the end, nobody knows its neighbours.
-        return item, [(requests + i, 0, None) for i in range(len(item.blob))]
-    # Sorted by object and by place in it, a range can only continue the one before it.
-    order = np.lexsort((item.start, item.blob))
-    columns = (column[order].tolist() for column in (item.blob, item.start, item.nbytes))
-    groups: list[list[int]] = []  # object, first byte, last byte, how many bytes of it are wanted
-    pieces: list[Any] = [None] * len(order)
-    for position, (blob, first, nbytes) in zip(order.tolist(), zip(*columns, strict=True), strict=True):
-        last = groups[-1] if groups else None
-        if (
-            last is not None
-            and last[0] == blob
-            # What is wanted so far counts, not what is fetched: waste must not justify more waste.
-            and first - last[2] <= min(most_gap, last[3])
-            and first + nbytes - last[1] <= MOST_JOINED_BYTES
-        ):
-            # Ranges may overlap: an index may send two chunks to the same bytes.
-            last[2], last[3] = max(last[2], first + nbytes), last[3] + nbytes
-        else:
-            last = [blob, first, first + nbytes, nbytes]
-            groups.append(last)
-        pieces[position] = (requests + len(groups) - 1, first - last[1], first - last[1] + nbytes)
-    table = np.array(groups, dtype=np.int64).reshape(-1, 4)
-    return Spans(item.source, table[:, 0], table[:, 1], table[:, 2] - table[:, 1]), pieces
-
-
-def _piece(whole: Any, first: int, last: int | None) -> Any:
-    if last is None or whole is None or isinstance(whole, BaseException):
-        return whole
-    return memoryview(whole)[first:last]
+    def joined(self, spans: Sequence[Spans]) -> None:
+        return None
 
 
 class _KeysLater:
@@ -217,23 +167,14 @@ class _KeysLater:
         """Nothing runs."""
 
 
-class SynchronousStore:
+class SynchronousStore(Plain):
     """A store that can be asked without an event loop, as memory."""
 
-    in_threads, lasting = True, False
+    in_threads = True
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.name = f"{type(store).__name__}, in threads"
-
-    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
-        return [None] * len(sources)
-
-    def for_member(self, source: EngineSource) -> Fetcher:
-        return self
-
-    def joined(self, spans: Sequence[Spans]) -> None:
-        return None
 
     def cost(self, spans: Sequence[Spans]) -> Cost:
         return cost_of(spans)
@@ -273,30 +214,21 @@ class Started:
         self._future.cancel()
 
 
-class ConcurrentStore:
+class ConcurrentStore(Plain):
     """A store that only works on an event loop: zip files, object stores, HTTP."""
 
-    in_threads, lasting = False, False
+    in_threads = False
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._gate = asyncio.Semaphore(zarr.config.get("async.concurrency"))
         self.name = f"{type(store).__name__}, concurrently"
 
-    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
-        return [None] * len(sources)
-
-    def for_member(self, source: EngineSource) -> Fetcher:
-        return self
-
-    def joined(self, spans: Sequence[Spans]) -> None:
-        return None
-
     def cost(self, spans: Sequence[Spans]) -> Cost:
-        return cost_of(coalesced(spans)[0])
+        return cost_of(coalesced(spans, STORES)[0])
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
-        joined, parts = coalesced(spans)
+        joined, parts = coalesced(spans, STORES)
         return Started(self._get(list(requests_of(joined)), parts))
 
     async def _get(self, wanted: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:
@@ -311,10 +243,8 @@ class ConcurrentStore:
         return parts(await asyncio.gather(*tasks, return_exceptions=True))
 
 
-MOST_GAP_IN_A_FILE = 16 << 10
-"""Of a file here: another call costs less than reading more than this for nothing."""
-
 SMALL_PIECE = 128 << 10
+"""Of a file here: finding it takes longer than copying it once more."""
 
 CAN_READ_FILES = hasattr(os, "preadv")
 """Whether the system reads from a place in a file into memory; Windows does not."""
@@ -382,9 +312,9 @@ class _FilesLater:
                 finally:
                     os.close(file)
 
-    def _joined_pieces(self, item: Spans) -> Iterator[bytes | None]:
+    def _joined_pieces(self, item: Spans) -> Iterator[Encoded | None]:
         """Small pieces of files: each file opened once, neighbours read in one go."""
-        ranges, cuts = _joined(item, 0, MOST_GAP_IN_A_FILE)
+        (ranges,), cut_out = coalesced([item], FILES)
         assert ranges.start is not None
         assert ranges.nbytes is not None
         columns = ranges.blob.tolist(), ranges.start.tolist(), ranges.nbytes.tolist()
@@ -400,12 +330,10 @@ class _FilesLater:
                 contents += [os.pread(file, length, first) for _, first, length in group]
             finally:
                 os.close(file)
-        for request, first, last in cuts:
-            content = contents[request]
-            piece = None if content is None else content[first:last]
-            if piece is not None and last is not None and len(piece) < last - first:
-                there = f"{len(piece)} bytes are there of {last - first}"
-                raise ChunkDecodeError(f"its file is cut off: {there}")
+        assert item.nbytes is not None
+        for piece, nbytes in zip(cut_out(contents), item.nbytes.tolist(), strict=True):
+            if piece is not None and len(piece) < nbytes:
+                raise ChunkDecodeError(f"its file is cut off: {len(piece)} bytes are there of {nbytes}")
             yield piece
 
     def cancel(self) -> None:
@@ -421,26 +349,17 @@ def _joined_in_files(item: Spans) -> Spans:
     """What is read of files in one go."""
     if item.start is None or item.nbytes is None or not _is_worth_joining(item.start, item.nbytes):
         return item
-    return _joined(item, 0, MOST_GAP_IN_A_FILE)[0]
+    return coalesced([item], FILES)[0][0]
 
 
-class LocalFiles:
+class LocalFiles(Plain):
     """A zarr store of plain files."""
 
-    in_threads, lasting = True, False
+    in_threads = True
     name = "local files"
 
     def __init__(self, store: LocalStore) -> None:
         self._root = f"{os.fspath(store.root)}/"
-
-    def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
-        return [None] * len(sources)
-
-    def for_member(self, source: EngineSource) -> Fetcher:
-        return self
-
-    def joined(self, spans: Sequence[Spans]) -> None:
-        return None
 
     def cost(self, spans: Sequence[Spans]) -> Cost:
         return cost_of([_joined_in_files(item) for item in spans])
