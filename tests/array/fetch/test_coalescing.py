@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.array.fetch.joining import STORES, coalesced
+from intarsia.array.fetch import joining
 from intarsia.array.fetch.store import Spans
 
 BLOBS = [bytes(range(200)), bytes(reversed(range(200)))]
@@ -38,31 +38,33 @@ def spans(draw):
 
 @given(st.lists(spans(), max_size=3))
 def test_the_pieces_are_what_was_asked_for(asked):
-    joined, parts = coalesced(asked, STORES)
+    joined, parts = joining.coalesced(asked)
     assert [bytes(piece) for piece in parts(fetched(joined))] == fetched(asked)
 
 
-def test_neighbours_are_asked_for_together_and_far_ones_alone():
+def test_neighbours_are_asked_for_together_and_far_ones_alone(monkeypatch):
+    monkeypatch.setattr(joining, "MOST_GAP_BYTES", 10)
     asked = Spans(None, np.array([0, 0, 0, 1]), np.array([20, 0, 100, 25]), np.array([5, 15, 5, 5]))
-    ((_, blob, start, nbytes, _),), _ = coalesced([asked], STORES._replace(most_gap=10))
+    ((_, blob, start, nbytes, _),), _ = joining.coalesced([asked])
     assert (blob.tolist(), start.tolist(), nbytes.tolist()) == ([0, 0, 1], [0, 100, 25], [25, 5, 5])
 
 
-def test_at_most_half_of_what_is_asked_for_is_not_wanted():
-    asked = Spans(None, np.zeros(3, dtype=int), np.array([0, 1_000, 1_025]), np.array([10, 10, 10]))
-    ((_, _, start, nbytes, _),), _ = coalesced([asked], STORES)
-    assert (start.tolist(), nbytes.tolist()) == ([0, 1_000], [10, 35])
+def test_a_gap_is_never_larger_than_what_is_wanted_before_it():
+    asked = Spans(None, np.array([0, 0]), np.array([0, 1_000]), np.array([10, 10]))
+    ((_, blob, *_),), _ = joining.coalesced([asked])
+    assert blob.tolist() == [0, 0]
 
 
-def test_a_joined_range_stays_small():
+def test_a_joined_range_stays_small(monkeypatch):
+    monkeypatch.setattr(joining, "MOST_JOINED_BYTES", 25)
     asked = Spans(None, np.zeros(5, dtype=int), np.arange(5) * 10, np.full(5, 10))
-    ((_, _, start, nbytes, _),), _ = coalesced([asked], STORES._replace(most_bytes=25))
-    assert (start.tolist(), nbytes.tolist()) == ([0, 30], [30, 20])
+    ((_, _, start, nbytes, _),), _ = joining.coalesced([asked])
+    assert (start.tolist(), nbytes.tolist()) == ([0, 20, 40], [20, 20, 10])
 
 
 def test_a_failure_reaches_every_piece_of_its_range():
     asked = Spans(None, np.zeros(2, dtype=int), np.array([0, 10]), np.array([10, 10]))
-    _, parts = coalesced([asked], STORES)
+    _, parts = joining.coalesced([asked])
     error = OSError("gone")
     assert parts([error]) == [error, error]
     assert parts([None]) == [None, None]

@@ -25,7 +25,7 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import get_many
 from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, chunk_table, session_bytes
 from intarsia.array.fetch.grants import Grants, grants_of
-from intarsia.array.fetch.joining import STORES, coalesced
+from intarsia.array.fetch.joining import coalesced
 from intarsia.array.fetch.origins import LocalOrigins, RemoteOrigins
 from intarsia.array.fetch.references import load, load_marks
 from intarsia.array.fetch.store import (
@@ -164,11 +164,11 @@ class IcechunkBatch:
                 if item.nbytes is None:
                     item = item._replace(nbytes=table.nbytes[rows[stored]])
             fetched.append(item)
-        return cost_of(coalesced(fetched, STORES)[0])
+        return cost_of(coalesced(fetched)[0])
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
         check_store(self.store)
-        joined, parts = coalesced(spans, STORES)
+        joined, parts = coalesced(spans)
         return Started(self._get(list(requests_of(joined)), parts))
 
     async def _get(self, wanted: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:

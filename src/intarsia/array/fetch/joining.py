@@ -32,10 +32,6 @@ class Limits(NamedTuple):
     """Ranges that begin so far behind the first of a request go into another one."""
 
 
-STORES = Limits(most_gap=1 << 20, share=1, free=0, most_bytes=16 << 20)
-"""Of a store of zarr's, of which nobody knows what a request costs: at most half of what comes is waste. What
-comes with one request is held in memory until the last of it is decoded."""
-
 REMOTE = Limits(most_gap=1 << 20, share=10, free=32 << 10, most_bytes=4 << 20)
 """Of object stores. A request takes tens of milliseconds before its first byte comes, in which a megabyte
 comes; so many requests wait at a time that it is the bytes that count in the end, hence the tenth. Longer
@@ -43,6 +39,16 @@ requests than a few megabytes gain nothing, and cannot be got side by side."""
 
 FILES = Limits(most_gap=16 << 10, share=2, free=16 << 10, most_bytes=1 << 20)
 """Of files of this machine: another call costs less than reading more than that for nothing."""
+
+
+MOST_GAP_BYTES = 1 << 20
+"""Ranges further apart than this are asked for one by one: a request costs less than reading the gap."""
+
+MOST_JOINED_BYTES = 16 << 20
+"""A joined range is held in memory until its last piece is decoded."""
+
+type Cut = tuple[int, int, int | None]
+"""The request that a piece comes with, and its first and last byte in what comes; None means all of it."""
 
 
 class JoinedRanges(NamedTuple):
@@ -107,32 +113,60 @@ def joined_as(request: Ints, owner: Ints, start: Ints, nbytes: Ints) -> JoinedRa
     return JoinedRanges(renumbered, owner[order][at], first, last)
 
 
-def coalesced(spans: Sequence[Spans], limits: Limits) -> tuple[list[Spans], Callable[[list[Any]], list[Any]]]:
-    """Fewer, larger ranges that hold all that was asked for, and how to cut the pieces out of them."""
+def coalesced(spans: Sequence[Spans]) -> tuple[list[Spans], Callable[[list[Any]], list[Any]]]:
+    """Fewer, larger ranges that hold all that was asked for, and how to cut the pieces out of them.
+
+    A gap is read only if it is no larger than what is wanted before it, so at most half is waste.
+    """
     if all(item.start is None for item in spans):
         return list(spans), list
-    larger: list[Spans] = []
-    cuts: list[tuple[int, int, int | None]] = []  # request, and first and last byte in what comes with it
+    joined: list[Spans] = []
+    cuts: list[Cut] = []
     requests = 0
     for item in spans:
-        if item.start is None or item.nbytes is None or bool((item.start < 0).any()):
-            # Whole objects have nothing to join; where a range counts from the end, nobody knows its
-            # neighbours.
-            larger.append(item)
-            cuts += [(requests + i, 0, None) for i in range(len(item.blob))]
-        else:
-            ranges = joined(item.blob, item.start, item.nbytes, limits)
-            first = item.start - ranges.first[ranges.request]
-            columns = ranges.request + requests, first, first + item.nbytes
-            cuts += zip(*(column.tolist() for column in columns), strict=True)
-            nbytes = ranges.last - ranges.first
-            larger.append(item._replace(blob=ranges.owner, start=ranges.first, nbytes=nbytes, request=None))
-        requests += len(larger[-1].blob)
+        ranges, pieces = joined_in_order(item, requests)
+        joined.append(ranges)
+        cuts += pieces
+        requests += len(ranges.blob)
 
     def cut_out(received: list[Any]) -> list[Any]:
         return [_piece(received[request], first, last) for request, first, last in cuts]
 
-    return larger, cut_out
+    return joined, cut_out
+
+
+def joined_in_order(item: Spans, requests: int, most_gap: int = MOST_GAP_BYTES) -> tuple[Spans, list[Cut]]:
+    """The ranges of one member joined; requests are counted on from `requests`.
+
+    For a batch of a read, of which there are many, with few ranges each: a loop takes a sixth of the time of
+    `joined` for eight of them, and is slower from a hundred on.
+    """
+    if item.start is None or item.nbytes is None or bool((item.start < 0).any()):
+        # Whole objects have nothing to join; where a range counts from the end, nobody knows its neighbours.
+        return item, [(requests + i, 0, None) for i in range(len(item.blob))]
+    # Sorted by object and by place in it, a range can only continue the one before it.
+    order = np.lexsort((item.start, item.blob))
+    columns = (column[order].tolist() for column in (item.blob, item.start, item.nbytes))
+    groups: list[list[int]] = []  # object, first byte, last byte, how many bytes of it are wanted
+    pieces: list[Any] = [None] * len(order)
+    for position, (blob, first, nbytes) in zip(order.tolist(), zip(*columns, strict=True), strict=True):
+        last = groups[-1] if groups else None
+        if (
+            last is not None
+            and last[0] == blob
+            # What is wanted so far counts, not what is fetched: waste must not justify more waste.
+            and first - last[2] <= min(most_gap, last[3])
+            and first + nbytes - last[1] <= MOST_JOINED_BYTES
+        ):
+            # Ranges may overlap: an index may send two chunks to the same bytes.
+            last[2], last[3] = max(last[2], first + nbytes), last[3] + nbytes
+        else:
+            last = [blob, first, first + nbytes, nbytes]
+            groups.append(last)
+        pieces[position] = (requests + len(groups) - 1, first - last[1], first - last[1] + nbytes)
+    table = np.array(groups, dtype=np.int64).reshape(-1, 4)
+    ranges = {"blob": table[:, 0], "start": table[:, 1], "nbytes": table[:, 2] - table[:, 1]}
+    return item._replace(**ranges, request=None), pieces
 
 
 def _piece(whole: Any, first: int, last: int | None) -> Any:

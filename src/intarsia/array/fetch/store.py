@@ -21,7 +21,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import LocalStore
 
 from intarsia._compat import event_loop
-from intarsia.array.fetch.joining import FILES, STORES, coalesced
+from intarsia.array.fetch.joining import FILES, coalesced, joined_in_order
 from intarsia.errors import ChunkDecodeError
 
 if TYPE_CHECKING:
@@ -225,10 +225,10 @@ class ConcurrentStore(Plain):
         self.name = f"{type(store).__name__}, concurrently"
 
     def cost(self, spans: Sequence[Spans]) -> Cost:
-        return cost_of(coalesced(spans, STORES)[0])
+        return cost_of(coalesced(spans)[0])
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
-        joined, parts = coalesced(spans, STORES)
+        joined, parts = coalesced(spans)
         return Started(self._get(list(requests_of(joined)), parts))
 
     async def _get(self, wanted: list[KeyRange], parts: Callable[[list[Any]], list[Any]]) -> list[Any]:
@@ -312,9 +312,9 @@ class _FilesLater:
                 finally:
                     os.close(file)
 
-    def _joined_pieces(self, item: Spans) -> Iterator[Encoded | None]:
+    def _joined_pieces(self, item: Spans) -> Iterator[bytes | None]:
         """Small pieces of files: each file opened once, neighbours read in one go."""
-        (ranges,), cut_out = coalesced([item], FILES)
+        ranges, cuts = joined_in_order(item, 0, FILES.most_gap)
         assert ranges.start is not None
         assert ranges.nbytes is not None
         columns = ranges.blob.tolist(), ranges.start.tolist(), ranges.nbytes.tolist()
@@ -330,10 +330,12 @@ class _FilesLater:
                 contents += [os.pread(file, length, first) for _, first, length in group]
             finally:
                 os.close(file)
-        assert item.nbytes is not None
-        for piece, nbytes in zip(cut_out(contents), item.nbytes.tolist(), strict=True):
-            if piece is not None and len(piece) < nbytes:
-                raise ChunkDecodeError(f"its file is cut off: {len(piece)} bytes are there of {nbytes}")
+        for request, first, last in cuts:
+            content = contents[request]
+            piece = None if content is None else content[first:last]
+            if piece is not None and last is not None and len(piece) < last - first:
+                there = f"{len(piece)} bytes are there of {last - first}"
+                raise ChunkDecodeError(f"its file is cut off: {there}")
             yield piece
 
     def cancel(self) -> None:
@@ -349,7 +351,7 @@ def _joined_in_files(item: Spans) -> Spans:
     """What is read of files in one go."""
     if item.start is None or item.nbytes is None or not _is_worth_joining(item.start, item.nbytes):
         return item
-    return coalesced([item], FILES)[0][0]
+    return joined_in_order(item, 0, FILES.most_gap)[0]
 
 
 class LocalFiles(Plain):
