@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from intarsia.errors import ShapeError
 
 BLOCK_BYTES = 64 << 20
 """A block grows by whole chunks up to this size; one chunk is the least."""
@@ -179,3 +184,19 @@ def blocks(box: Box, grain: tuple[int, ...], itemsize: int, most_bytes: int = BL
         block = Box.sized(step, corner).intersect(box)
         if block is not None:
             yield block
+
+
+def sizes_of(value: Any, what: str) -> tuple[int, ...]:
+    """A shape as people give it: a whole number, or one for each axis.
+
+    >>> sizes_of(4, "shape"), sizes_of(np.array([2, 3]), "shape")
+    ((4,), (2, 3))
+    >>> sizes_of((4.7,), "shape")
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.ShapeError: shape (4.7,): give a whole number for each axis
+    """
+    try:
+        return tuple(operator.index(n) for n in value) if np.iterable(value) else (operator.index(value),)
+    except TypeError:
+        raise ShapeError(f"{what} {value!r}: give a whole number for each axis") from None

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zarr
 
+from intarsia.array.box import sizes_of
 from intarsia.array.chunk_copies import Move, copy_chunks
 from intarsia.array.document import NAME, problems_of_regions
-from intarsia.array.manifest import sizes_of
 from intarsia.array.member import Encoding, encoding_of, grain, member_problem
 from intarsia.array.orientation import View
 from intarsia.array.recode import copy_out

@@ -6,7 +6,6 @@ The format is specified in docs/spec/manifest.md.
 from __future__ import annotations
 
 import json
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -28,9 +27,8 @@ from intarsia.array.document import (
 from intarsia.array.packings import NO_PACKINGS, Packings
 from intarsia.array.routing import surviving
 from intarsia.array.table import NONE, Ints, RegionTable, Row
-from intarsia.array.values import data_type_of, is_nullable, values_dtype
-from intarsia.casting import cast
-from intarsia.errors import DataTypeError, ManifestError, ShapeError
+from intarsia.array.values import data_type_of, fill_value_of
+from intarsia.errors import ManifestError
 from intarsia.words import one_line
 
 if TYPE_CHECKING:
@@ -100,7 +98,7 @@ class Manifest:
         # As a reader will find it: a byte order is how a member stores values, not what they are.
         stored: Any = data_type_of(data_type).to_json(zarr_format=3)
         zdtype = parse_dtype(stored, zarr_format=3)
-        fill = zdtype.default_scalar() if fill_value is None else _fill_value(zdtype, fill_value)
+        fill = zdtype.default_scalar() if fill_value is None else fill_value_of(zdtype, fill_value)
         table = RegionTable.from_rows([], len(shape))
         return cls(0, shape, chunk_shape, zdtype, fill, dimension_names, (), table)
 
@@ -294,10 +292,6 @@ class Manifest:
         table = self.backings.take(self.backings.layer == layer)
         return replace(self.changed(regions=table, replicas=NO_REPLICAS), generation=self.generation)
 
-    def same_routing(self, other: Manifest) -> bool:
-        """Whether both send every element to the same place; generation apart, they are equal."""
-        return replace(self, generation=0) == replace(other, generation=0)
-
     def check(self) -> None:
         """Raise what a reader of this manifest would raise."""
         Manifest.from_json(self.to_json("table"), self.table())
@@ -428,35 +422,3 @@ def _renumbered(numbers: Ints) -> tuple[Ints, Ints]:
     column = np.full(numbers.shape, NONE, dtype=np.int64)
     column[numbers >= 0] = position.reshape(-1)
     return used, column
-
-
-def sizes_of(value: Any, what: str) -> tuple[int, ...]:
-    """A shape as people give it: a whole number, or one for each axis.
-
-    >>> sizes_of(4, "shape"), sizes_of(np.array([2, 3]), "shape")
-    ((4,), (2, 3))
-    >>> sizes_of((4.7,), "shape")
-    Traceback (most recent call last):
-    ...
-    intarsia.errors.ShapeError: shape (4.7,): give a whole number for each axis
-    """
-    try:
-        return tuple(operator.index(n) for n in value) if np.iterable(value) else (operator.index(value),)
-    except TypeError:
-        raise ShapeError(f"{what} {value!r}: give a whole number for each axis") from None
-
-
-def _fill_value(data_type: ZDType[Any, Any], value: Any) -> Any:
-    """The fill value in the array's data type; refused if it is another one there."""
-    with np.errstate(over="ignore"):
-        fill = data_type.cast_scalar(value)
-    if is_nullable(data_type):
-        return fill
-    given, kind = np.asarray(value), values_dtype(data_type).kind
-    if given.ndim or given.dtype.kind not in "biufcU":
-        return fill
-    if kind in "biu" and given.dtype.kind != "U" and fill != value:  # 3.0 is a fine integer, 3.7 is none
-        raise DataTypeError(f"the fill value {value!r} would become {fill!r}, which is another one")
-    if (kind in "fc" and given.dtype.kind != "U") or kind == given.dtype.kind == "U":
-        cast(given, values_dtype(data_type), what="fill values")
-    return fill

@@ -14,7 +14,7 @@ import zarr.api.asynchronous
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
 
 from intarsia._compat import sync
-from intarsia.array.manifest import sizes_of
+from intarsia.array.box import sizes_of
 from intarsia.array.values import codecs_for, data_type_of, fits, is_nullable, type_text, values_dtype
 from intarsia.codecs import parse_codecs
 from intarsia.codecs.runtime import NO_OPTIONS, Options, options_of, remembered, remembering, with_codecs

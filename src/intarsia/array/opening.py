@@ -11,11 +11,12 @@ from zarr.errors import ContainsArrayError, ContainsGroupError
 
 from intarsia._icechunk import safe_store
 from intarsia.array.attributes import RESERVED
+from intarsia.array.box import sizes_of
 from intarsia.array.document import MOST_ELEMENTS
 from intarsia.array.hierarchy import is_logical, open_group, open_node
 from intarsia.array.logical import LogicalArray
 from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.manifest import Manifest, sizes_of
+from intarsia.array.manifest import Manifest
 from intarsia.array.reader import Reader
 from intarsia.array.values import data_type_of, plain_type
 from intarsia.errors import (

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from intarsia.array.box import Box
+from intarsia.array.box import Box, sizes_of
 from intarsia.array.document import POLICY_KEY
-from intarsia.array.manifest import sizes_of
 from intarsia.array.member import Encoding, create_member
 from intarsia.codecs import parse_codecs
 from intarsia.errors import PolicyError

@@ -14,9 +14,9 @@ from zarr.abc.codec import BytesBytesCodec, Codec
 from zarr.codecs import ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.dtype import ZDType, parse_dtype
 
-from intarsia.casting import Casting, cast_values
+from intarsia.casting import Casting, cast, cast_values
 from intarsia.codecs import CodecLike, PackBitsCodec, ReshapeCodec, parse_codecs
-from intarsia.errors import NullsPresentError, ShapeError
+from intarsia.errors import DataTypeError, NullsPresentError, ShapeError
 from intarsia.nullable import (
     NullableArray,
     NullableCodec,
@@ -272,3 +272,19 @@ def codecs_for(data_type: ZDType[Any, Any], codecs: Iterable[CodecLike] | None) 
     compressed = any(isinstance(codec, BytesBytesCodec) for codec in values)
     masks: list[CodecLike] = [PackBitsCodec(), ZstdCodec()] if compressed else [PackBitsCodec()]
     return (*turning, optional_codec(data_type, mask_codecs=masks, data_codecs=values))
+
+
+def fill_value_of(data_type: ZDType[Any, Any], value: Any) -> Any:
+    """The fill value in the array's data type; refused if it is another one there."""
+    with np.errstate(over="ignore"):
+        fill = data_type.cast_scalar(value)
+    if is_nullable(data_type):
+        return fill
+    given, kind = np.asarray(value), values_dtype(data_type).kind
+    if given.ndim or given.dtype.kind not in "biufcU":
+        return fill
+    if kind in "biu" and given.dtype.kind != "U" and fill != value:  # 3.0 is a fine integer, 3.7 is none
+        raise DataTypeError(f"the fill value {value!r} would become {fill!r}, which is another one")
+    if (kind in "fc" and given.dtype.kind != "U") or kind == given.dtype.kind == "U":
+        cast(given, values_dtype(data_type), what="fill values")
+    return fill
