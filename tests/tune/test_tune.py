@@ -9,7 +9,7 @@ import zarr
 
 import intarsia
 from intarsia.tune import candidates, optimization
-from intarsia.tune.sampling import SAMPLE_BYTES, sample
+from intarsia.tune.advice import SAMPLE_BYTES, sample
 from tests.array.stores import memory
 
 

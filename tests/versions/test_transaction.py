@@ -285,11 +285,11 @@ def test_many_rounds_of_others_are_survived(repo):
                 rounds.append(intarsia.write(repo, "t", 4 + len(rounds) % 4, len(rounds)))
             return super().make(session, since)
 
-    commit = Meddled(repo, "main", "ours")
+    commit = Meddled(repo, "main", "ours", backoff=intarsia.types.Backoff(first_wait=0.0))
     session = repo.writable_session("main")
     changes = SessionChanges(commit, session, session.snapshot_id)
     intarsia.open(session.store, "t", mode="r+")[0] = 90
-    settled = settle(commit, lambda: changes, intarsia.types.Backoff(first_wait=0.0), again=False)
+    settled = settle(commit, lambda: changes, again=False)
     assert settled == repo.lookup_branch("main")
     assert len(rounds) == 5
     assert values(repo)[0] == 90
@@ -301,11 +301,12 @@ def test_a_branch_that_never_rests_ends_in_an_error(repo):
             create(repo, f"x{len(list(repo.ancestry(branch='main')))}")
             return super().make(session, since)
 
-    commit, session = Meddled(repo, "main", "ours"), repo.writable_session("main")
+    commit = Meddled(repo, "main", "ours", backoff=intarsia.types.Backoff(3, 0.0))
+    session = repo.writable_session("main")
     changes = SessionChanges(commit, session, session.snapshot_id)
     intarsia.open(session.store, "t", mode="r+")[0] = 90
     with pytest.raises(intarsia.errors.ConcurrentUpdateError, match="others were faster in 3 attempts"):
-        settle(commit, lambda: changes, intarsia.types.Backoff(3, 0.0), again=False)
+        settle(commit, lambda: changes, again=False)
 
 
 def test_retry_repeats_the_change_until_it_fits(repo):

@@ -25,7 +25,7 @@ from intarsia.archives.splitting import with_splitting
 from intarsia.archives.writer import Written
 from intarsia.errors import IngestError
 from intarsia.progress import Progress
-from intarsia.versions.commit import Backoff, Commit, settle
+from intarsia.versions.commit import Commit, settle
 
 
 @dataclass
@@ -146,7 +146,7 @@ class Ingestion:
             attempts.append((report, prepared))
             return prepared
 
-        snapshot = settle(commit, prepare, Backoff())
+        snapshot = settle(commit, prepare)
         report, prepared = attempts[-1]
         return report if isinstance(prepared, str) else with_fields(report, snapshot_id=snapshot)
 

@@ -27,7 +27,7 @@ from intarsia.array.hierarchy import LEDGER, groups_below, is_logical, open_grou
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.errors import IngestError
 from intarsia.extras import extra
-from intarsia.versions.commit import Backoff, Commit, settle
+from intarsia.versions.commit import Commit, settle
 from intarsia.versions.repository import open_repository
 from intarsia.words import count_text
 
@@ -127,7 +127,7 @@ def relocate(
                 commit.message = message or f"relocate {done[-1]}"
                 return Written(session)
 
-    snapshot = settle(commit, prepare, Backoff())
+    snapshot = settle(commit, prepare)
     last = done[-1]
     return Relocation(last.files, last.chunks, last.unmarked, snapshot, last.repository)
 

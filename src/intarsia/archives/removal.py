@@ -15,7 +15,7 @@ from intarsia.archives.draft import emptied
 from intarsia.archives.locations import WILDCARDS, Sources, local_path, url_of
 from intarsia.archives.writer import Writer, Written
 from intarsia.errors import IngestError
-from intarsia.versions.commit import Backoff, Commit, settle
+from intarsia.versions.commit import Commit, settle
 from intarsia.versions.repository import open_repository
 from intarsia.words import count_text
 
@@ -66,7 +66,7 @@ def remove(
         commit.message = message or f"remove {count_text(len(gone), 'file')}"
         return Written(session)
 
-    return settle(commit, prepare, Backoff())
+    return settle(commit, prepare)
 
 
 def _entries(named: Iterable[Any], ledger: Ledger) -> list[int]:

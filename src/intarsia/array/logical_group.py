@@ -42,9 +42,6 @@ class GroupLayout(Layout):
 
     members: Members
 
-    def __init__(self, manifest: Manifest, members: Members) -> None:
-        super().__init__(manifest, members)
-
     def changed(self, manifest: Manifest) -> GroupLayout:
         """The next state; members that stay are not prepared again."""
         layout = GroupLayout(manifest, self.members.renamed(manifest.members))

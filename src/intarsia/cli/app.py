@@ -7,10 +7,9 @@ from typing import Annotated, NoReturn
 import typer
 
 import intarsia
-from intarsia.cli.archive import ingest, lint, sources
+from intarsia.cli.archive import cache, ingest, lint, relocate, sources
 from intarsia.cli.choose import advise, consolidate, optimize
 from intarsia.cli.demo import demo
-from intarsia.cli.elsewhere import cache, relocate
 from intarsia.cli.fill import append, create
 from intarsia.cli.keep import diff, log, restore, vacuum, verify
 from intarsia.cli.look import explain, info, read, regions, report

@@ -39,6 +39,34 @@ def users_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in metadata.items() if key != METADATA_KEY}
 
 
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How often to try, and how long to wait in between.
+
+    The wait is drawn from 0 to a bound that doubles, so that writers who collided once do not collide again.
+
+    >>> list(Backoff(attempts=2, first_wait=0.0).tries())
+    [0, 1]
+    """
+
+    attempts: int = 100
+    """How often, in all."""
+
+    first_wait: float = 0.02
+    """The longest first wait, in seconds: about the time that a commit takes."""
+
+    longest_wait: float = 2.0
+    """Where doubling ends, in seconds."""
+
+    def tries(self) -> Iterator[int]:
+        """Count attempts; waits before every one but the first."""
+        for attempt in range(self.attempts):
+            if attempt:
+                bound = min(self.longest_wait, self.first_wait * 2.0 ** min(attempt - 1, 30))
+                time.sleep(random.uniform(0, bound))
+            yield attempt
+
+
 @dataclass
 class Commit:
     """What is to be committed where; holds the mark by which its snapshot is recognised.
@@ -61,8 +89,11 @@ class Commit:
     message: str
     """For people; whoever prepares a change may say it anew, since only then it is known what changes."""
 
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] | None = None
     """The user's own."""
+
+    backoff: Backoff | None = None
+    """How often it is tried; None for what is usual."""
 
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
     """Unique among the commits of a moment; short, since every later commit stores it again."""
@@ -106,7 +137,7 @@ class Commit:
         Icechunk wants every commit to be younger than the one before it. Until then nobody with this clock
         could commit, so waiting with the lock in hand keeps nobody from anything.
         """
-        metadata = {**self.metadata, METADATA_KEY: {"commit": self.mark}}
+        metadata = {**(self.metadata or {}), METADATA_KEY: {"commit": self.mark}}
         last = time.monotonic() + CLOCK_SECONDS
         while True:
             try:
@@ -141,34 +172,6 @@ class Commit:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """How often to try, and how long to wait in between.
-
-    The wait is drawn from 0 to a bound that doubles, so that writers who collided once do not collide again.
-
-    >>> list(Backoff(attempts=2, first_wait=0.0).tries())
-    [0, 1]
-    """
-
-    attempts: int = 100
-    """How often, in all."""
-
-    first_wait: float = 0.02
-    """The longest first wait, in seconds: about the time that a commit takes."""
-
-    longest_wait: float = 2.0
-    """Where doubling ends, in seconds."""
-
-    def tries(self) -> Iterator[int]:
-        """Count attempts; waits before every one but the first."""
-        for attempt in range(self.attempts):
-            if attempt:
-                bound = min(self.longest_wait, self.first_wait * 2.0 ** min(attempt - 1, 30))
-                time.sleep(random.uniform(0, bound))
-            yield attempt
-
-
 class Prepared(Protocol):
     """A change that is made, but not committed: what takes long, encoding and uploading, is behind it."""
 
@@ -183,9 +186,7 @@ class Prepared(Protocol):
         """
 
 
-def settle(
-    commit: Commit, prepare: Callable[[], Prepared | str], backoff: Backoff, *, again: bool = True
-) -> str:
+def settle(commit: Commit, prepare: Callable[[], Prepared | str], *, again: bool = True) -> str:
     """Commit what `prepare` makes, whatever others commit at the same time; returns the snapshot's id.
 
     When they changed what it is built on it is prepared again; or, unless `again`, `ConcurrentUpdateError`
@@ -193,7 +194,7 @@ def settle(
     snapshot in which all is as it should be.
     """
     prepared: Prepared | None = None
-    base, changed = "", list[str]()
+    base, changed, backoff = "", list[str](), commit.backoff or Backoff()
     with explained(commit.where):
         for _ in backoff.tries():
             if prepared is None:

@@ -91,7 +91,7 @@ def add_replica(
     1
     """
     opened = open_repository(repo)
-    commit = Commit(opened, branch, message or f"add a replica of {path}", dict(metadata or {}))
+    commit = Commit(opened, branch, message or f"add a replica of {path}", metadata, backoff)
 
     def prepare() -> Recoded:
         session = opened.writable_session(branch)
@@ -103,7 +103,7 @@ def add_replica(
         replica, cells = planned_replica(logical, bounds, asked, layer)
         return Recoded.of(commit, session, logical, cells, _replica(cells, replica), client, progress)
 
-    return settle(commit, prepare, backoff or Backoff())
+    return settle(commit, prepare)
 
 
 def _replica(box: Box, replica: ReplicaPolicy) -> Reserve:
@@ -185,14 +185,14 @@ def maintain(
     >>> intarsia.maintain(repo)
     ()
     """
-    opened, waits, done = open_repository(repo), backoff or Backoff(), list[Upkeep]()
+    opened, done = open_repository(repo), list[Upkeep]()
     with explained(describe(opened)):
         store = opened.readonly_session(branch).store
         paths = logical_arrays(store, path)
     if path and not paths:
         raise NotLogicalArrayError(f"there is no logical array at {path!r}, or below it")
     for each in paths:
-        work = _Work(opened, each.strip("/"), branch, dict(metadata or {}), waits, client, progress)
+        work = _Work(opened, each.strip("/"), branch, metadata, backoff, client, progress)
         done += work.planned() if dry_run else work.carried_out()
     return tuple(done)
 
@@ -204,8 +204,8 @@ class _Work:
     repo: icechunk.Repository
     path: str
     branch: str
-    metadata: Mapping[str, Any]
-    backoff: Backoff
+    metadata: Mapping[str, Any] | None
+    backoff: Backoff | None
     client: Client | None
     progress: Progress
 
@@ -240,7 +240,7 @@ class _Work:
     def _step(self) -> Upkeep | None:
         """Do what is to be done next; None if nothing is."""
         made: list[Upkeep] = []
-        commit = Commit(self.repo, self.branch, "", self.metadata)
+        commit = Commit(self.repo, self.branch, "", self.metadata, self.backoff)
 
         def prepare() -> Recoded | str:
             session = self.repo.writable_session(self.branch)
@@ -256,7 +256,7 @@ class _Work:
             reserve = _recode(logical, box) if replica is None else _replica(box, replica)
             return Recoded.of(commit, session, logical, box, reserve, self.client, self.progress)
 
-        snapshot = settle(commit, prepare, self.backoff)
+        snapshot = settle(commit, prepare)
         return replace(made[0], snapshot_id=snapshot) if made else None
 
     def _joined(self) -> Iterator[Upkeep]:

@@ -79,8 +79,8 @@ class Transaction:
     True
     """
 
-    def __init__(self, commit: Commit, backoff: Backoff) -> None:
-        self._commit, self._backoff = commit, backoff
+    def __init__(self, commit: Commit) -> None:
+        self._commit = commit
         self._session: icechunk.Session | None = None
         self._store: icechunk.IcechunkStore | None = None
         self._base = ""
@@ -167,7 +167,7 @@ class Transaction:
                 raise translated(error, self._commit.where) from error
             return
         if self.session.read_only or self.session.has_uncommitted_changes:
-            self._snapshot_id = settle(self._commit, self.prepared, self._backoff, again=False)
+            self._snapshot_id = settle(self._commit, self.prepared, again=False)
 
 
 def transaction(
@@ -200,9 +200,8 @@ def transaction(
     >>> intarsia.open(repo, "t")[...].tolist()
     [[1, 2, 3, 4]]
     """
-    opened = open_repository(repo)
-    commit = Commit(opened, branch, message or "intarsia transaction", dict(metadata or {}))
-    return Transaction(commit, backoff or Backoff())
+    text = message or "intarsia transaction"
+    return Transaction(Commit(open_repository(repo), branch, text, metadata, backoff))
 
 
 def retry(
@@ -239,15 +238,14 @@ def retry(
     >>> intarsia.open(repo, "n")[...].tolist()
     [42]
     """
-    opened, waits = open_repository(repo), backoff or Backoff()
-    commit = Commit(opened, branch, message or "intarsia transaction", dict(metadata or {}))
+    commit = Commit(open_repository(repo), branch, message or "intarsia transaction", metadata, backoff)
 
     def changed() -> SessionChanges | str:
-        tx = Transaction(commit, waits).begin()
+        tx = Transaction(commit).begin()
         change(tx)
         return tx.prepared()
 
-    return settle(commit, changed, waits)
+    return settle(commit, changed)
 
 
 def write(

@@ -87,11 +87,11 @@ def append(
     ([0, 1, 2], 1)
     """
     opened = open_repository(repo)
-    commit = Commit(opened, branch, message or f"append to {path}", dict(metadata or {}))
+    commit = Commit(opened, branch, message or f"append to {path}", metadata, backoff)
     chosen = chosen_codecs(codecs, data)
     encoding = Encoding(None if chosen is None else tuple(chosen), chunks, shards)
     incoming = _InMemory(data, axis, casting, encoding, packing, codecs == "auto")
-    return append_incoming(commit, path, incoming, merge=merge, backoff=backoff)
+    return append_incoming(commit, path, incoming, merge=merge)
 
 
 class Incoming(Protocol):
@@ -153,9 +153,7 @@ class _InMemory:
     fill_head = fill
 
 
-def append_incoming(
-    commit: Commit, path: str, incoming: Incoming, *, merge: bool = True, backoff: Backoff | None = None
-) -> str:
+def append_incoming(commit: Commit, path: str, incoming: Incoming, *, merge: bool = True) -> str:
     """Append data, wherever it is, to a logical array in a repository; returns the snapshot's id."""
     may_grow = merge
 
@@ -177,7 +175,7 @@ def append_incoming(
                 return SessionChanges(commit, session, session.snapshot_id)
         return Upload.of(commit, session, logical, addition, incoming, encoding)
 
-    return settle(commit, prepare, backoff or Backoff())
+    return settle(commit, prepare)
 
 
 @dataclass
@@ -304,7 +302,7 @@ def recode(
     'zstd'
     """
     opened = open_repository(repo)
-    commit = Commit(opened, branch, message or f"recode {path}", dict(metadata or {}))
+    commit = Commit(opened, branch, message or f"recode {path}", metadata, backoff)
     box: Box | None = None
 
     def prepare() -> Recoded:
@@ -325,7 +323,7 @@ def recode(
 
         return Recoded.of(commit, session, logical, box, reserve, client, progress)
 
-    return settle(commit, prepare, backoff or Backoff())
+    return settle(commit, prepare)
 
 
 type Reserve = Callable[[LogicalGroup, str | None], Reservation]

@@ -123,7 +123,7 @@ def store_dask(
         store = writable(resolve(target).store)
         jobs.carry_out([order.job(store)], cluster)
         return None
-    commit = Commit(repo, branch, message or order.message, dict(metadata or {}))
+    commit = Commit(repo, branch, message or order.message, metadata)
     if axis is not None:
         appended = _append(source, commit, order.path, axis, order.encoding, cluster)
         if appended is not None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import zarr
 
-from intarsia.cli.wording import in_options
+from intarsia.cli.verb import in_options
 from tests.cli.program import run
 
 PYTHON = re.compile(
