@@ -12,6 +12,9 @@ import numpy as np
 
 from intarsia.errors import ShapeError
 
+type Bounds = tuple[tuple[int, int], ...]
+"""(start, stop) for every axis."""
+
 BLOCK_BYTES = 64 << 20
 """A block grows by whole chunks up to this size; one chunk is the least."""
 

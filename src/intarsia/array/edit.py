@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from intarsia.array.box import Box
     from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
-    from intarsia.array.reserve import Bounds
+    from intarsia.array.reserve import BoundsLike
 
 
 def add_region(
     logical: LogicalGroup,
-    bounds: Bounds,
+    bounds: BoundsLike,
     encoding: Encoding,
     *,
     data: Any = None,
@@ -141,7 +141,7 @@ def _with_view(manifest: Manifest, given: View | Mapping[str, Any] | None) -> tu
     return (*manifest.views, view), len(manifest.views)
 
 
-def drop_region(logical: LogicalGroup, bounds: Bounds) -> None:
+def drop_region(logical: LogicalGroup, bounds: BoundsLike) -> None:
     """Make a box a hole; regions that it touches are cropped or dropped."""
     logical.begin_edit()
     manifest = logical.manifest

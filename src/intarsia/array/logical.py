@@ -23,7 +23,7 @@ from intarsia.array.policy import Policy
 from intarsia.array.recode import StoredNumbers, recode
 from intarsia.array.region import Region, Regions
 from intarsia.array.request import Request
-from intarsia.array.reserve import Bounds, lattice_box
+from intarsia.array.reserve import BoundsLike, lattice_box
 from intarsia.array.stored_array import StoredArray
 from intarsia.array.write import write_request
 from intarsia.casting import Casting
@@ -186,7 +186,7 @@ class LogicalArray(Accessors, StoredArray):
 
     def add_region(
         self,
-        bounds: Bounds,
+        bounds: BoundsLike,
         *,
         codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
         data: Any = None,
@@ -252,7 +252,7 @@ class LogicalArray(Accessors, StoredArray):
 
     def recode(
         self,
-        bounds: Bounds | None = None,
+        bounds: BoundsLike | None = None,
         *,
         codecs: Iterable[CodecLike] | Literal["auto"] | None,
         chunks: tuple[int, ...] | None = None,
@@ -291,7 +291,7 @@ class LogicalArray(Accessors, StoredArray):
         With a `client` (a `dask.distributed.Client`, or an executor of `concurrent.futures` that does not
         fork) its workers do it; in an Icechunk session through forks, which end up in this one.
         """
-        whole: Bounds = [(0, n) for n in self.shape]
+        whole: BoundsLike = [(0, n) for n in self.shape]
         asked = lattice_box(self.manifest, whole if bounds is None else bounds)
         box = self.manifest.elements(asked).bounds
         packed = chosen_packing(self.manifest, packing)
@@ -300,7 +300,7 @@ class LogicalArray(Accessors, StoredArray):
         encoding = Encoding(chosen, chunks, shards, options=self._config.options, **packed)
         recode(self._logical, box, encoding, client=client, progress=progress)
 
-    def as_stored(self, bounds: Bounds) -> LogicalArray:
+    def as_stored(self, bounds: BoundsLike) -> LogicalArray:
         """The numbers that members store in the aligned box `bounds`, to choose codecs by; read no others.
 
         Where not all of the box is packed, and in one data type, it is the array itself.
@@ -317,7 +317,7 @@ class LogicalArray(Accessors, StoredArray):
             return self
         return LogicalArray(StoredNumbers(self.group, numbers, self.members.live), self._config)
 
-    def drop_region(self, bounds: Bounds) -> None:
+    def drop_region(self, bounds: BoundsLike) -> None:
         """Make the aligned box `bounds` a hole; regions that it cuts are cropped."""
         edit.drop_region(self._logical, bounds)
 

@@ -13,14 +13,13 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import sync
 from intarsia.array.document import CONVENTIONS_KEY, MANIFEST_KEY, NAME, convention
-from intarsia.array.extension import TableEnd
 from intarsia.array.fetch import is_lasting
 from intarsia.array.hierarchy import open_group, read_key
 from intarsia.array.layout import Ground, Layout, Told
 from intarsia.array.manifest import INLINE_REGIONS, Manifest
 from intarsia.array.member import Members, checked_member, create_member, new_name, short_codecs
 from intarsia.array.routing import keeps_routing
-from intarsia.array.stored_table import most_inline, store_table
+from intarsia.array.stored_table import TableEnd, most_inline, store_table
 from intarsia.codecs.runtime import NO_OPTIONS, Luggage, Options, remembered_decision
 from intarsia.errors import ManifestError, MemberError, NotLogicalArrayError, ReadOnlyError
 from intarsia.words import one_line, place_text
@@ -29,10 +28,10 @@ if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from intarsia.array.box import Box
-    from intarsia.array.extension import MoreRegions
     from intarsia.array.member import Encoding, Live
     from intarsia.array.plan import Part
     from intarsia.array.source import AnySource, Source
+    from intarsia.array.stored_table import MoreRegions
     from intarsia.array.table import RegionTable, Row
     from intarsia.codecs import Decision
 

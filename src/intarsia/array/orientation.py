@@ -174,6 +174,7 @@ class View:
             if axis.source is None:
                 axes.append(axis)
                 continue
+            # A place p lies at q = offset + stride * p in between, then at axis.offset + axis.stride * q.
             source, offset, stride = self.axes[axis.source]
             direction = 1 if source is None else axis.stride * stride
             axes.append(MemberAxis(source, axis.offset + axis.stride * offset, direction))
@@ -189,6 +190,7 @@ class View:
         axes = [MemberAxis(None)] * self.ndim
         for i, (source, offset, stride) in enumerate(self.axes):
             if source is not None:
+                # m = offset + stride * p, and a stride, 1 or -1, undoes itself: p = stride * (m - offset).
                 axes[source] = MemberAxis(i, -stride * offset, stride)
             elif offset:
                 raise ShapeError(
@@ -202,6 +204,8 @@ class View:
         >>> View.identity(2).transpose(1, 0).member_box(Box((0, 5), (1, 9)))
         Box(start=(5, 0), stop=(9, 1))
         """
+        # By the first and the last place: a reversed axis swaps these, but not the first and what is behind
+        # the last.
         last = tuple(b - 1 for b in box.stop)
         ends = [sorted((axis.at(box.start), axis.at(last))) for axis in self.axes]
         return Box(tuple(a for a, _ in ends), tuple(b + 1 for _, b in ends))
@@ -268,6 +272,8 @@ class View:
         found = [(1, 0)] * self.ndim
         for (source, offset, stride), chunk in zip(self.axes, chunks, strict=True):
             if source is not None:
+                # A chunk begins where offset + p is a multiple of its size; reversed, where offset - p is its
+                # last element, so that offset - p + 1 is a multiple.
                 found[source] = chunk, (-offset if stride > 0 else offset + 1) % chunk
         return tuple(found)
 

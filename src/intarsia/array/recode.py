@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
     from intarsia.array.member import AnyArray, Encoding
     from intarsia.array.packings import Packings
-    from intarsia.array.reserve import Bounds, Piece, Reservation
+    from intarsia.array.reserve import BoundsLike, Piece, Reservation
     from intarsia.array.values import Values
 
 
@@ -51,7 +51,7 @@ TASK_BYTES = 16 << 20
 
 def recode(
     logical: LogicalGroup,
-    bounds: Bounds,
+    bounds: BoundsLike,
     encoding: Encoding,
     *,
     client: Client | None = None,

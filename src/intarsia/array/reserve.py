@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from intarsia.array.member import Encoding
 
 
-type Bounds = Sequence[tuple[int, int] | slice | EllipsisType] | slice | EllipsisType
+type BoundsLike = Sequence[tuple[int, int] | slice | EllipsisType] | slice | EllipsisType
 """A box of elements: (start, stop) for every axis, or slices as between brackets, `np.s_[0:500, :]`."""
 
 
-def element_bounds(bounds: Bounds, shape: Sequence[int]) -> list[tuple[int, int]]:
+def element_bounds(bounds: BoundsLike, shape: Sequence[int]) -> list[tuple[int, int]]:
     """Bounds as pairs of numbers, one for every axis; slices count as NumPy's do, but nothing is cut.
 
     >>> import numpy as np
@@ -67,7 +67,7 @@ def _ends(entry: Any, size: int) -> tuple[int, int]:
     return first, last
 
 
-def lattice_box(manifest: Manifest, bounds: Bounds) -> Box:
+def lattice_box(manifest: Manifest, bounds: BoundsLike) -> Box:
     """Element bounds as a box of logical chunks; refused unless they lie on the lattice and in the array.
 
     >>> from intarsia.array.manifest import Manifest
@@ -309,7 +309,9 @@ class Room:
 
 
 def reserve_regions(
-    logical: LogicalGroup, regions: Iterable[tuple[Bounds, Encoding]], origin: tuple[int, ...] | None = None
+    logical: LogicalGroup,
+    regions: Iterable[tuple[BoundsLike, Encoding]],
+    origin: tuple[int, ...] | None = None,
 ) -> Reservation:
     """New regions over free boxes; `origin` is where in the array the data starts, at first its corner."""
     manifest = logical.manifest

@@ -2,11 +2,16 @@
 
 Where a store has transactions, rows are changed in place, so that an append costs what it adds. Elsewhere a
 reader could see some rows of before and some of after: there, a changed table is a new array.
+
+Regions behind all others are added without reading those (`TableEnd`). Nothing can overlap: new regions begin
+where the array ended, and the last ones at most grow beyond that end.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import icechunk
 import numpy as np
@@ -14,11 +19,16 @@ import zarr
 from zarr.codecs import BytesCodec, TransposeCodec, ZstdCodec
 
 from intarsia.array.member import new_name
+from intarsia.array.packings import NO_PACKINGS, Packings
+from intarsia.array.table import NONE, RegionTable
 
 if TYPE_CHECKING:
     from zarr.storage import StorePath
 
+    from intarsia.array.manifest import Manifest
+    from intarsia.array.orientation import View
     from intarsia.array.table import Ints
+
 
 ROWS_PER_CHUNK = 1 << 11
 """An append writes the last chunk again: some kilobytes. A million regions are 500 chunks."""
@@ -74,3 +84,116 @@ def change_rows(table: zarr.Array[Any], before: Ints, columns: Ints) -> None:
         if run.size:
             rows = slice(int(run[0]) * chunk, (int(run[-1]) + 1) * chunk)
             table[rows] = columns[rows]
+
+
+type MoreRegions = tuple[RegionTable, tuple[str, ...], Packings, tuple[View, ...]]
+"""New regions; and all members, packings and views that they and the last regions refer to."""
+
+FACTORS = 3
+"""Columns at the end of a row: the kind, the scale and the offset of the packing of that number."""
+
+
+@dataclass(frozen=True)
+class TableEnd:
+    """The regions of a stored table that reach the end of the array, along one axis."""
+
+    table: zarr.Array[Any]
+    axis: int
+
+    whole: Manifest
+    """The array; its table is not looked at."""
+
+    part: Manifest
+    """The array with these regions alone, whose packings are counted from 0."""
+
+    first: int
+    """Row with which the last chunk of the table begins."""
+
+    block: Ints
+    """The rows of that chunk."""
+
+    rows: Ints
+    """Which of these are the regions."""
+
+    numbers: Ints
+    """The packings that those have, by their numbers in the table."""
+
+    @classmethod
+    def of(cls, whole: Manifest, table: zarr.Array[Any] | None, axis: int) -> Self | None:
+        """The end of a table; None if it can only be changed as a whole."""
+        packed = bool(whole.packings.kinds) or bool(whole.views)
+        width = 1 + 3 * whole.ndim + 2 * FACTORS * packed
+        if table is None or not can_change(table, width) or whole.chunk_shape[axis] != 1:
+            return None
+        first = (table.shape[0] - 1) // table.chunks[0] * table.chunks[0]
+        block = np.asarray(table[first:])
+        regions = RegionTable.from_columns(block[:, : width - FACTORS * packed], whole.ndim)
+        # Replicas of what is there stay what they are, whatever comes behind.
+        rows = np.flatnonzero((regions.stop[:, axis] == whole.shape[axis]) & (regions.layer == 0))
+        last, packings = regions.take(rows), NO_PACKINGS
+        numbers = np.unique(last.packing[last.packing != NONE])
+        if numbers.size:
+            stored = np.asarray(table.oindex[numbers, slice(width - FACTORS, width)])
+            packings = Packings(whole.packings.kinds, *np.ascontiguousarray(stored.T))
+        local = np.where(last.packing == NONE, NONE, np.searchsorted(numbers, last.packing))
+        last = replace(last, packing=local)
+        part = replace(whole, regions=last, packings=packings, replicas=regions.take(slice(0)))
+        return cls(table, axis, whole, part, first, block, rows, numbers)
+
+    def takes(self, more: MoreRegions) -> bool:
+        """Whether the table has the columns that these regions need."""
+        _, _, packings, views = more
+        return self.block.shape[1] > 1 + 3 * self.whole.ndim or not (len(packings) or views)
+
+    def store(
+        self, shape: tuple[int, ...], more: MoreRegions, join: Callable[[RegionTable, int], RegionTable]
+    ) -> tuple[Manifest, dict[str, Any]]:
+        """Store more regions, where the array has another shape. What a reader would refuse is refused here.
+
+        Returns the array with its last regions alone, and what changes in the manifest. Neighbours may be
+        joined by `join`.
+        """
+        (fresh, names, packings, views), known = more, self.whole.packings
+        regions = join(self.part.regions.joined(fresh), self.axis)
+        part = replace(self.part, shape=shape)
+        part = part.changed(regions=regions, members=names, packings=packings, views=views)
+        part.check()
+        kinds = dict.fromkeys((*known.kinds, *packings.kinds))
+        added = packings.take(np.arange(len(self.numbers), len(packings)))
+        numbers = np.concatenate([self.numbers, np.arange(len(known), len(known) + len(added)), [NONE]])
+        self._write(replace(regions, packing=numbers[regions.packing]), _factors(added, list(kinds)))
+        changes: dict[str, Any] = {"shape": list(shape), "members": list(names)}
+        if len(known) or len(added):
+            described = replace(packings, kinds=tuple(kinds)).to_json(in_table=True)
+            changes["packings"] = described | {"count": len(known) + len(added)}
+        if views:
+            changes["views"] = [view.to_json() for view in views]
+        return part, changes
+
+    def _write(self, regions: RegionTable, factors: Ints) -> None:
+        """Put regions in their rows, and new packings in theirs."""
+        table, width = self.table, self.block.shape[1]
+        own = width if width == 1 + 3 * self.whole.ndim else width - FACTORS
+        known = {tuple(self.block[i, 1 : 1 + self.whole.ndim].tolist()): i for i in self.rows.tolist()}
+        columns, block = regions.columns()[:, :own], self.block.copy()
+        places = [known.get(tuple(start)) for start in regions.start.tolist()]
+        for place, row in zip(places, columns, strict=True):
+            if place is not None:  # one of the last regions, which may have grown
+                block[place, :own] = row
+        fresh = columns[[place is None for place in places]]
+        block = np.concatenate([block, np.zeros((len(fresh), width), dtype=np.int64)])
+        block[len(block) - len(fresh) :, :own] = fresh
+        at = len(self.whole.packings)
+        earlier = max(0, min(self.first - at, len(factors)))
+        if len(factors) > earlier:
+            block[at + earlier - self.first :, own:][: len(factors) - earlier] = factors[earlier:]
+        table.resize((self.first + len(block), width))
+        table[self.first :] = block
+        if earlier:
+            table[at : at + earlier, own:] = factors[:earlier]
+
+
+def _factors(packings: Packings, kinds: list[Any]) -> Ints:
+    """The columns of packings in a table whose kinds are these."""
+    places = np.array([kinds.index(kind) for kind in packings.kinds], dtype=np.int64)
+    return np.stack([places[packings.kind], packings.scale, packings.offset], axis=1)

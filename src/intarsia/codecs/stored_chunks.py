@@ -18,10 +18,8 @@ from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.storage import LocalStore, MemoryStore, StorePath
 
 from intarsia._compat import store_supports_sync_io, sync
-from intarsia.codecs.current_chunk import Grid
+from intarsia.codecs.current_chunk import Grid, Index
 from intarsia.codecs.header import OffsetCodec, PadCodec
-
-type Index = tuple[int, ...]
 
 
 def stored_indices(array: zarr.Array[Any]) -> Sequence[Index]:

@@ -31,7 +31,7 @@ from intarsia.array.box import chunk_grid
 from intarsia.array.chunk_copies import Move, copy_chunks
 from intarsia.array.member import new_name
 from intarsia.array.orientation import View
-from intarsia.array.reserve import Bounds, clean_up, element_bounds
+from intarsia.array.reserve import BoundsLike, clean_up, element_bounds
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.errors import AdoptionError, AlignmentError, ReadOnlyError, ShapeError
 from intarsia.exchange.block_copies import node_of
@@ -51,7 +51,7 @@ def adopt(
     repo_or_store: Any,
     path: str,
     source: Any,
-    bounds: Bounds | None = None,
+    bounds: BoundsLike | None = None,
     *,
     source_path: str = "",
     packing: Packing | Mapping[str, Any] | None = None,
@@ -250,7 +250,7 @@ def _from_manifest(source: Any, sources: Sources) -> _Adopted:
 class _Place:
     """Where a source goes, and how it is looked at there."""
 
-    bounds: Bounds | None
+    bounds: BoundsLike | None
     packing: Any
     view: Any
     moved: list[tuple[Path, Path]] = field(default_factory=list)

@@ -15,9 +15,10 @@ import zarr
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from intarsia.array import LogicalArray
+from intarsia.array.box import Bounds
 from intarsia.array.manifest import Manifest
 from intarsia.array.member import Encoding, create_member
-from intarsia.array.reserve import Bounds, element_bounds
+from intarsia.array.reserve import BoundsLike, element_bounds
 from intarsia.codecs import CodecLike, PackBitsCodec, ShuffleCodec
 from intarsia.errors import DataTypeError, ShapeError
 from intarsia.listing import table_html, table_text, terminal_width
@@ -132,7 +133,7 @@ def advise(
     data: Any,
     objective: Objective = "balanced",
     *,
-    bounds: Bounds | None = None,
+    bounds: BoundsLike | None = None,
     encodings: Mapping[str, list[CodecLike]] | None = None,
 ) -> Advice:
     """Try encodings on samples of an array and rank them.
@@ -155,7 +156,7 @@ def advise_in_chunks(
     data: Any,
     objective: Objective,
     *,
-    bounds: Bounds | None = None,
+    bounds: BoundsLike | None = None,
     encodings: Mapping[str, list[CodecLike]] | None = None,
     chunks: tuple[int, ...] | None = None,
 ) -> Advice:
@@ -241,9 +242,6 @@ def candidates(dtype: np.dtype[Any]) -> dict[str, list[CodecLike]]:
     return encodings
 
 
-type Ranges = tuple[tuple[int, int], ...]
-"""(start, stop) in elements for every axis."""
-
 SAMPLE_BYTES = 8 << 20
 """All blocks together hold about this much."""
 
@@ -269,7 +267,7 @@ def with_values(data: Any) -> Any:
     return values
 
 
-def blocks_of(data: Any, bounds: Ranges | None, chunks: tuple[int, ...] | None) -> list[np.ndarray[Any, Any]]:
+def blocks_of(data: Any, bounds: Bounds | None, chunks: tuple[int, ...] | None) -> list[np.ndarray[Any, Any]]:
     if isinstance(data, LogicalArray) and bounds is None:
         boxes = [region.bounds for region in data.regions]
         chosen = boxes[:: -(-len(boxes) // BLOCKS) or 1]
@@ -283,7 +281,7 @@ def is_small(chunks: tuple[int, ...], dtype: Any) -> bool:
 
 
 def sample(
-    data: Any, bounds: Ranges | None = None, chunks: tuple[int, ...] | None = None
+    data: Any, bounds: Bounds | None = None, chunks: tuple[int, ...] | None = None
 ) -> list[np.ndarray[Any, Any]]:
     """Contiguous blocks of an array, or of a box of it, evenly spaced over its first axis.
 

@@ -8,7 +8,7 @@ import icechunk
 import zarr
 
 from intarsia.array.attributes import RESERVED
-from intarsia.array.box import Box
+from intarsia.array.box import Bounds, Box
 from intarsia.array.chunk_copies import chunk_refs
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import encoding_of, grain, short_codecs
@@ -18,7 +18,6 @@ from intarsia.listing import Listing
 from intarsia.versions.version import group_at
 from intarsia.words import bounds_text, count_text, markup, size_text
 
-type Bounds = tuple[tuple[int, int], ...]
 type ChangeKind = Literal["added", "dropped", "recoded", "joined", "written"]
 type Written = Mapping[str, Iterable[tuple[int, ...]]]
 """Chunks written, by member."""

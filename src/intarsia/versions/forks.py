@@ -13,7 +13,7 @@ import zarr
 from intarsia._compat import storage_in_memory
 from intarsia._icechunk import writing
 from intarsia.array import LogicalArray
-from intarsia.array.box import Box
+from intarsia.array.box import Bounds, Box
 from intarsia.array.chunk_copies import chunk_refs
 from intarsia.array.config import LogicalConfig
 from intarsia.array.hierarchy import open_group
@@ -29,7 +29,6 @@ from intarsia.errors import ForkError
 from intarsia.versions.conflict import Basis
 from intarsia.versions.version import same_node
 
-type Bounds = tuple[tuple[int, int], ...]
 type Chunks = dict[str, frozenset[tuple[int, ...]]]
 """Chunks (shards, where there are any) by member."""
 type Places = dict[tuple[str, str], dict[tuple[int, ...], Any]]

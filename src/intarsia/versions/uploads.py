@@ -19,7 +19,7 @@ from intarsia.array.document import PackingChoice, chosen_packing
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding, codecs_for_size
 from intarsia.array.recode import copy_values, reserve_recode
-from intarsia.array.reserve import Bounds, Reservation, lattice_box
+from intarsia.array.reserve import BoundsLike, Reservation, lattice_box
 from intarsia.array.values import as_values, holds_nulls
 from intarsia.casting import Casting
 from intarsia.codecs import CodecLike
@@ -253,7 +253,7 @@ class Upload:
 def recode(
     repo: RepositoryLike,
     path: str,
-    bounds: Bounds | None = None,
+    bounds: BoundsLike | None = None,
     *,
     codecs: Iterable[CodecLike] | Literal["auto"] | None,
     chunks: tuple[int, ...] | None = None,

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from intarsia.codecs.bounded import unzstd
+from intarsia.codecs.bounded import Bytes, unzstd
 
 type Ints = np.ndarray[Any, np.dtype[np.int64]]
-type Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 type Mark = str | int | None
 """An ETag, a time in seconds since 1970 after which the source must not have changed, or nothing."""
 

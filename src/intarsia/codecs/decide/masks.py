@@ -12,7 +12,7 @@ from zarr.abc.codec import BytesBytesCodec
 from intarsia._compat import ArraySpec, ChunkGrid
 from intarsia.codecs.bounded import likely_bound
 from intarsia.codecs.conditional import ConditionalCodec
-from intarsia.codecs.current_chunk import ChunkPlace, Grid, InnerPlace, StoredPlace, at_place
+from intarsia.codecs.current_chunk import ChunkPlace, Grid, Index, InnerPlace, StoredPlace, at_place
 from intarsia.codecs.decide.arrays import grid_shape
 from intarsia.codecs.decide.nested import undo
 from intarsia.codecs.decide.routes import (
@@ -26,7 +26,6 @@ from intarsia.codecs.decide.routes import (
 from intarsia.codecs.shard_index import ShardIndex
 from intarsia.codecs.stored_chunks import Extent, MemoryObject, StoredObject, firsts, margins, stored_indices
 
-type Index = tuple[int, ...]
 type Bounds = tuple[tuple[int, int], ...]
 type Masks = np.ma.MaskedArray[Any, np.dtype[Any]]
 type Seen = tuple[str, Index, int]

@@ -12,7 +12,7 @@ import zarr
 
 from intarsia._compat import dask_meta
 from intarsia.array.append import Addition, completed, reserve_append, reserve_growth, takes_over
-from intarsia.array.box import Box
+from intarsia.array.box import Bounds, Box
 from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from intarsia.interop.dask.cluster import Cluster
 
 
-type Bounds = tuple[tuple[int, int], ...]
 type Regions = Mapping[Bounds, Any] | Iterable[tuple[Bounds, Any]]
 
 ENCODING_FIELDS = frozenset(("codecs", "chunks", "shards", "fill_value"))
