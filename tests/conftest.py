@@ -25,7 +25,7 @@ for timeout in ("CONNECT", "TCP"):
 
 # A busy machine is no reason to fail: neither profile looks at the clock.
 PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("dev", max_examples=30, **PATIENT)
+settings.register_profile("dev", max_examples=20, **PATIENT)
 settings.register_profile("thorough", max_examples=2000, **PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 

@@ -510,7 +510,7 @@ def test_pickles():
 
 
 @pytest.mark.parametrize("layout", [{"chunks": (3, 2)}, {"chunks": (2, 2), "shards": (4, 4)}])
-@settings(max_examples=15)
+@settings(max_examples=max(5, settings().max_examples // 4))
 @given(operands=arrays(("int16", "float64", "bool", "string"), 2, shape=(5, 4)))
 def test_what_is_read_computes_as_what_was_written(layout, operands):
     store = {}

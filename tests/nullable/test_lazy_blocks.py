@@ -33,7 +33,7 @@ def stored(data, layout):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=15)
+@settings(max_examples=max(5, settings().max_examples // 4))
 @given(operands=arrays(("int16", "float64", "bool"), 2, shape=(5, 4)))
 def test_elements(layout, operands):
     x, y = (stored(data, layout).to_dask() for data in operands)
@@ -70,7 +70,7 @@ REDUCTIONS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=15)
+@settings(max_examples=max(5, settings().max_examples // 4))
 @given(x=moderate(("int32", "float64")), ddof=st.integers(0, 2))
 def test_reductions(layout, x, ddof):
     x = np.concatenate([x.reshape(-1)] * 3).reshape(-1, 3)
@@ -86,7 +86,7 @@ def test_reductions(layout, x, ddof):
             assert_like_arrow(columns[j], theirs(to_arrow(x[:, j].copy()), **options), exactly=False)
 
 
-@settings(max_examples=15)
+@settings(max_examples=max(5, settings().max_examples // 4))
 @given(operands=arrays(["bool"], 1, shape=(5, 4)))
 def test_any_and_all(operands):
     lazy = stored(operands[0], LAYOUTS[0]).to_dask()

@@ -204,7 +204,7 @@ def value_of(array, chunk, allowed, *, may_fail):
 
 
 @pytest.mark.parametrize("safe_readers", [True, False])
-@pytest.mark.parametrize("kills", [6, pytest.param(100, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.torture)])
 def test_a_killed_writer_leaves_old_or_new_values_or_loud_errors(tmp_path, any_kind, kills, safe_readers):
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
@@ -252,7 +252,7 @@ def mended(path, options, found):
     return found
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(100, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.torture)])
 def test_a_killed_compaction_loses_nothing(tmp_path, any_kind, kills):
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
