@@ -24,8 +24,9 @@ def wanted_cases(parts, cases, only):
     """The targets, and how many cases each has."""
     found = []
     for part in parts:
-        of_part = [t for t in targets(part) if only in (None, t.name)]
-        total = sum(t.share for t in of_part)
+        all_of_it = targets(part)
+        of_part = [t for t in all_of_it if not only or t.name.startswith(tuple(only))]
+        total = sum(t.share for t in (all_of_it if cases is None else of_part))
         goal = FULL[part] if cases is None else cases
         for target in of_part:
             reason = target.needs()
@@ -72,7 +73,7 @@ def main(arguments=None):
     parser.add_argument("--cases", type=int, help="cases of each part")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--state", type=Path, default=STATE, help="where it is kept what was done")
-    parser.add_argument("--target", help="one target of a part")
+    parser.add_argument("--target", action="append", help="only targets whose names begin so")
     parser.add_argument("--case", type=int, help="run this case of the target again, here")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--minutes", type=float, help="begin nothing new after so many minutes")
@@ -81,7 +82,7 @@ def main(arguments=None):
     if unknown:
         parser.error(f"there is no part {unknown[0]!r}: there are {', '.join(PARTS)}")
     if given.case is not None:
-        one_case(given.parts[0], given.target, given.seed, given.case)
+        one_case(given.parts[0], given.target[0], given.seed, given.case)
         return 0
     wanted = wanted_cases(given.parts or PARTS, given.cases, given.target)
     record = Record(given.state)

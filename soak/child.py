@@ -54,6 +54,12 @@ class Memory:
         return self.held("VmHWM") - self.at_start
 
 
+def processor_seconds():
+    """What this process and those that it waited for have used."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
 def say(**words):
     print(json.dumps(words), flush=True)
 
@@ -81,7 +87,7 @@ def run(target, seed, start, stop, place):
         memory.forget_peak()
         if target.memory is not None:
             limit()
-        counted, since, first = Counter(), time.monotonic(), start
+        counted, since, first, used = Counter(), time.monotonic(), start, 0.0
         for number in range(start, stop):
             place[:8] = number.to_bytes(8, "little")
             try:
@@ -91,7 +97,10 @@ def run(target, seed, start, stop, place):
                 say(failure=number, text=traceback.format_exc()[-MOST_WORDS:])
             if time.monotonic() - since > TOLD_EVERY or number + 1 == stop:
                 grown = memory.grown
-                say(start=first, stop=number + 1, counts=counted, grown=grown)
+                before, used = used, processor_seconds()
+                say(
+                    start=first, stop=number + 1, counts=counted, grown=grown, processor=round(used - before, 2)
+                )
                 if target.memory is not None and grown > target.memory:
                     say(
                         failure=number,

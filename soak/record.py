@@ -16,6 +16,8 @@ class Row:
     counts: Counter = field(default_factory=Counter)
     grown: int = 0
     seconds: float = 0.0
+    processor: float = 0.0
+    """Seconds of processor time, with the preparation."""
     failures: list = field(default_factory=list)
 
 
@@ -48,3 +50,4 @@ class Record:
         row.counts += Counter(fields["counts"])
         row.grown = max(row.grown, fields["grown"])
         row.seconds += fields["seconds"]
+        row.processor += fields.get("processor", 0.0)
