@@ -99,7 +99,11 @@ def run(target, seed, start, stop, place):
                 grown = memory.grown
                 before, used = used, processor_seconds()
                 say(
-                    start=first, stop=number + 1, counts=counted, grown=grown, processor=round(used - before, 2)
+                    start=first,
+                    stop=number + 1,
+                    counts=counted,
+                    grown=grown,
+                    processor=round(used - before, 2),
                 )
                 if target.memory is not None and grown > target.memory:
                     say(
