@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import intarsia
 from intarsia.archives.netcdf3 import netcdf3_attributes
+from intarsia.errors import IngestError
+from tests.archives.files import netcdf
 
 VERSIONS = ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA"]
 
@@ -50,6 +52,19 @@ def test_garbage_is_an_error_not_a_crash(garbage, version):
 def test_another_file_is_told_apart():
     with pytest.raises(ValueError, match="not a NetCDF classic file"):
         netcdf3_attributes(io.BytesIO(b"HDF\x01"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_records_that_the_file_cannot_hold_are_refused_before_there_is_room_for_them(tmp_path, version):
+    """16,776,961 records in 480 bytes: the parser would make a table of as many rows, 1.8 GB."""
+    netcdf(tmp_path / "a.nc", 0, version=version)
+    plain = (tmp_path / "a.nc").read_bytes()
+    width = 8 if version == "NETCDF3_64BIT_DATA" else 4
+    (tmp_path / "a.nc").write_bytes(plain[:4] + 0xFFFF01.to_bytes(width, "big") + plain[4 + width :])
+    with pytest.raises(IngestError, match=r"a\.nc: .*last of its 16,776,961 records"):
+        intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time")
+    with pytest.raises(IngestError, match=r"last of its 16,776,961 records"):
+        intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time", group="*")
 
 
 @pytest.mark.parametrize("version", [*VERSIONS, "NETCDF4"])

@@ -1,5 +1,9 @@
-"""Attributes of NetCDF classic files with their types, which VirtualiZarr's parser forgets."""
+"""The header of NetCDF classic files: whether it can be true, and attributes with their types.
 
+VirtualiZarr's parser forgets the types, and makes room for as many records as the header claims.
+"""
+
+import math
 from typing import IO, Any
 
 import numpy as np
@@ -24,6 +28,8 @@ class _NetCDF3Header:
         if len(magic) < 4 or magic[:3] != b"CDF" or magic[3] not in (1, 2, 5):
             raise IngestError(f"not a NetCDF classic file: it starts with {magic!r}")
         self._file, self._version = file, magic[3]
+        self.size = file.seek(0, 2)
+        file.seek(len(magic))
 
     def bytes(self, count: int) -> bytes:
         if not 0 <= count <= NETCDF3_MOST_BYTES:
@@ -70,20 +76,40 @@ class _NetCDF3Header:
 
 
 def netcdf3_attributes(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The attributes of the file, and those of every variable by its name."""
+    """The attributes of the file, and those of every variable by its name.
+
+    Raises `IngestError` if the header is damaged, or if it counts more records than the file can hold.
+    """
     header = _NetCDF3Header(file)
-    header.count()  # number of records
+    records = header.count()
+    lengths = []
     for _ in header.entries(NETCDF3_DIMENSIONS):
         header.name()
-        header.count()
+        lengths.append(header.count())
     whole = header.attributes()
     variables = {}
+    starts, record_bytes = [], 0
     for _ in header.entries(NETCDF3_VARIABLES):
         name = header.name()
-        for _ in range(header.count()):
-            header.count()
+        dimensions = [header.count() for _ in range(header.count())]
         variables[name] = header.attributes()
-        header.number(4)
-        header.count()
-        header.offset()
+        kind = header.number(4)
+        header.count()  # its size, which is wrong for large variables
+        start = header.offset()
+        if dimensions and all(0 <= d < len(lengths) for d in dimensions) and lengths[dimensions[0]] == 0:
+            starts.append(start)
+            itemsize = np.dtype(NETCDF3_TYPES.get(kind, "i1")).itemsize
+            record_bytes += math.prod(lengths[d] for d in dimensions[1:]) * itemsize
+    if starts and records > 1:
+        _check_records(records, min(starts), record_bytes, header.size)
     return whole, variables
+
+
+def _check_records(count: int, start: int, nbytes: int, size: int) -> None:
+    """Raise `IngestError` if the last record would begin behind the end of the file."""
+    last = start + (count - 1) * max(nbytes, 1)
+    if last >= size:
+        raise IngestError(
+            f"it is truncated, or its header is damaged: it has {size:,} bytes, and the last of its "
+            f"{count:,} records would begin at {last:,}"
+        )

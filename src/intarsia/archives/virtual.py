@@ -48,9 +48,9 @@ class VirtualFormat:
 
     def parse(self, url: str, sources: Sources, want: Want) -> ParsedFile:
         """The wanted variables of one source."""
+        attrs, typed = self._typed_attributes(url, sources)  # first: it looks whether a header can be true
         store = self._store(url, sources)
         arrays = arrays_of(store, self.group)
-        attrs, typed = self._typed_attributes(url, sources)
         described = {name: _described(array, typed.get(name)) for name, array in arrays.items()}
         if self.name == "kerchunk":
             self._add_fill_values(url, sources, described)
@@ -84,6 +84,8 @@ class VirtualFormat:
 
     def groups(self, url: str, sources: Sources) -> list[str]:
         """Paths of all groups."""
+        if self.name == "netcdf3":
+            return [""]  # such files have none
         return ["", *_groups_below(parsed_group(self._store(url, sources)), "")]
 
     def _unread(self) -> dict[str, str]:
