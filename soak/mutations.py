@@ -267,7 +267,7 @@ def _changed(document, path, rng):
     elif kind == 1 and isinstance(node, list):
         node.append(copy.deepcopy(node[0]) if node else None)
     elif kind == 1 and isinstance(node, dict):
-        node[rng.choice(("more", "must_understand", "__class__", "", "x" * 300))] = rng.choice(VALUES)
+        node[rng.choice(("more", "must_understand", "__class__", "", "x" * 300))] = _other(rng)
     elif kind == 2 and isinstance(node, list):
         rng.shuffle(node)
     elif kind in (3, 4) and isinstance(node, int):
@@ -277,8 +277,13 @@ def _changed(document, path, rng):
     elif kind == 5:
         above[key] = copy.deepcopy(at(document, rng.choice(list(places(document)))))
     else:
-        above[key] = rng.choice(VALUES)
+        above[key] = _other(rng)
     return document
+
+
+def _other(rng):
+    """Something else: a copy, for it may be changed further."""
+    return copy.deepcopy(rng.choice(VALUES))
 
 
 def damaged_json(document, rng, others, spots=None):

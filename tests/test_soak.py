@@ -7,7 +7,7 @@ import pytest
 from soak import FULL, PARTS
 from soak import __main__ as program
 from soak.linear import Operation, explained
-from soak.mutations import damaged, damaged_json, places
+from soak.mutations import VALUES, damaged, damaged_json, places
 from soak.record import Record
 from soak.run import run_all
 from soak.target import Target, choice_of, targets
@@ -109,6 +109,10 @@ def test_damage_follows_from_the_seed_and_always_is_bytes():
     made = {damaged_json(document, random.Random(number), [plain]) for number in range(200)}
     assert len(made) > 100
     assert sum(text != json.dumps(document).encode() for text in made) > 100
+    before = repr(VALUES)
+    for number in range(500):
+        damaged_json(document, random.Random(number), [plain])
+    assert repr(VALUES) == before  # or a case would depend on those before it
 
 
 def append(value, begun, ended=float("inf")):

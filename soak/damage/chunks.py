@@ -241,6 +241,23 @@ def prepare_plain(_folder, _seed):
     return Damages(made)
 
 
+@quiet
+def prepare_old_texts(_folder, _seed):
+    """Texts in arrays of format 2, which zarr decodes."""
+    import numcodecs
+
+    made = []
+    for compressor in (None, numcodecs.Zstd(), numcodecs.GZip(), numcodecs.Blosc(), numcodecs.LZ4()):
+        store = zarr.storage.MemoryStore()
+        z = zarr.create_array(
+            store, name="a", shape=SHAPE, chunks=CHUNK, dtype=str, zarr_format=2, compressors=compressor
+        )
+        z[...] = texts(SHAPE)
+        array = intarsia.reader(store, "a")
+        made.append((Stored(array, keys_of(store), array.dtype, SHAPE, ("chunk",)), store))
+    return Damages(made)
+
+
 class InZarr(Damages):
     """The same, read by zarr itself, through its pipelines or ours; only our own codecs are looked at."""
 
@@ -291,5 +308,6 @@ TARGETS = [
     Target("damage", "chunks of other data types", prepare_kinds, share=12),
     Target("damage", "chunks of nullable arrays", prepare_nullable, share=10),
     Target("damage", "chunks of plain arrays, formats 2 and 3", prepare_plain, share=10),
+    Target("damage", "chunks of texts, format 2", prepare_old_texts, share=4),
     Target("damage", "chunks that zarr reads with our codecs", prepare_in_zarr, share=6),
 ]

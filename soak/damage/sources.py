@@ -6,6 +6,7 @@ import numpy as np
 import tifffile
 import xarray as xr
 from tests.archives.files import netcdf
+from tests.archives.test_parsing import n5_dataset
 
 import intarsia
 from soak.damage.chunks import quiet
@@ -44,11 +45,18 @@ def a_kerchunk(folder):
     (folder / "a.json").write_text(json.dumps({"version": 1, "refs": references}))
 
 
+def an_n5(folder):
+    """A container with a dataset of several blocks."""
+    data = np.random.default_rng(1).integers(0, 60000, (6, 5, 4)).astype("uint16")
+    n5_dataset(folder / "a.n5" / "sst", data, (4, 4, 2), "gzip")
+    (folder / "a.n5" / "attributes.json").write_text('{"n5": "4.0.0"}')
+
+
 class Files:
     """A file, or one of a folder, is damaged; then it is ingested, and what comes of that is read."""
 
-    def __init__(self, folder, make, name):
-        self._folder, self._place = folder, folder / name
+    def __init__(self, folder, make, name, axis):
+        self._folder, self._place, self._axis = folder, folder / name, axis
         make(folder)
         kept = [self._place] if self._place.is_file() else sorted(self._place.rglob("*"))
         self._files = {path: path.read_bytes() for path in kept if path.is_file()}
@@ -67,9 +75,9 @@ class Files:
 
     def _ingested(self, rng):
         if rng.random() < 0.2:
-            str(intarsia.lint(self._place, concat_dim="time"))
+            str(intarsia.lint(self._place, concat_dim=self._axis))
             return
-        report = intarsia.ingest(self._place, "memory://", concat_dim="time")
+        report = intarsia.ingest(self._place, "memory://", concat_dim=self._axis)
         str(report)
         group = intarsia.reader(report.repository)
         for array in list(group.values())[:4]:
@@ -77,10 +85,10 @@ class Files:
                 array[...]
 
 
-def of(make, name):
+def of(make, name, axis="time"):
     @quiet
     def prepare(folder, _seed):
-        return Files(folder, make, name)
+        return Files(folder, make, name, axis)
 
     return prepare
 
@@ -94,10 +102,11 @@ KINDS = {
     ),
     "Zarr, format 2": (lambda folder: a_zarr(folder / "a.zarr", 2), "a.zarr"),
     "Zarr, format 3": (lambda folder: a_zarr(folder / "a.zarr", 3), "a.zarr"),
+    "N5": (an_n5, "a.n5", "t"),
     "kerchunk": (a_kerchunk, "a.json"),
 }
 
 TARGETS = [
-    Target("damage", f"sources: {kind}", of(make, name), share=0.5, stretch=2000, memory=512 << 20)
-    for kind, (make, name) in KINDS.items()
+    Target("damage", f"sources: {kind}", of(*made), share=0.5, stretch=2000, memory=512 << 20)
+    for kind, made in KINDS.items()
 ]

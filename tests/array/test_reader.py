@@ -1,12 +1,18 @@
 """Any Zarr array read by the engine equals what zarr-python reads."""
 
+import warnings
+
+import numcodecs
 import numpy as np
 import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from zarr.core.buffer import default_buffer_prototype
+from zarr.dtype import VariableLengthBytes
 
 import intarsia
+from intarsia.errors import ReadError
 from tests.array import strategies as s
 from tests.array import zarr_arrays
 
@@ -95,3 +101,20 @@ def test_fields_of_structured_arrays(selection):
     reader, selection = intarsia.reader(array), selection if isinstance(selection, tuple) else (selection,)
     np.testing.assert_array_equal(reader["a", *selection], made["a"][selection])
     np.testing.assert_array_equal(reader["a", "b", *selection], made[["a", "b"]][selection])
+
+
+@pytest.mark.parametrize("dtype", ["str", "bytes"])
+@pytest.mark.parametrize("compressor", [None, numcodecs.Zstd(), numcodecs.Zlib()])
+def test_elements_of_any_length_in_format_2_are_counted_before_there_is_room_for_them(dtype, compressor):
+    store = zarr.storage.MemoryStore()
+    kind = {"str": str, "bytes": VariableLengthBytes()}[dtype]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of bytes that have no specification
+        z = zarr.create_array(store, shape=4, chunks=2, dtype=kind, zarr_format=2, compressors=compressor)
+        z[...] = np.array([b"a", b"bc", b"", b"d"] if dtype == "bytes" else ["a", "bc", "", "d"], dtype=object)
+        assert intarsia.reader(store)[...].tolist() == z[...].tolist()
+        absurd = (2**32 - 1).to_bytes(4, "little") + bytes(60)  # 32 GB of pointers
+        data = absurd if compressor is None else compressor.encode(absurd)
+        store._store_dict["1"] = default_buffer_prototype().buffer.from_bytes(bytes(data))
+        with pytest.raises(ReadError, match=r"chunk \(1,\).*it says it has 4294967295 elements, but 2 are due"):
+            intarsia.reader(store)[...]

@@ -1,7 +1,4 @@
-"""A member as the engine sees it: read and written by the engine itself, or left to zarr.
-
-Arrays of Zarr format 2 are read with codecs of format 3 that decode the same bytes.
-"""
+"""A member as the engine sees it: read and written by the engine itself, or left to zarr."""
 
 from __future__ import annotations
 
@@ -12,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zarr
 from zarr.abc.codec import Codec
-from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
-from zarr.codecs import numcodecs as zarr_numcodecs
+from zarr.codecs import ShardingCodec
 from zarr.core.buffer import cpu, default_buffer_prototype
 
 from intarsia._compat import (
@@ -23,12 +19,12 @@ from intarsia._compat import (
     DefaultChunkKeyEncoding,
     RegularChunkGridMetadata,
     V2ChunkKeyEncoding,
-    V2Codec,
     evolve_codecs,
 )
 from intarsia.array.box import chunk_grid
 from intarsia.array.decode import Decoder
 from intarsia.array.encode import Encoder
+from intarsia.array.format2 import codecs_of, guarded_format2
 from intarsia.array.member import grain
 from intarsia.array.shards import Shards
 from intarsia.array.values import is_nullable, values_dtype
@@ -36,9 +32,6 @@ from intarsia.codecs.guarded import guarded
 from intarsia.codecs.runtime import Options, config_of, options_in, options_of, with_codecs
 
 if TYPE_CHECKING:
-    from zarr.abc.codec import Codec
-
-    from intarsia._compat import ArrayV2Metadata
     from intarsia.array.table import Ints
 
 
@@ -124,6 +117,8 @@ class ZarrSource(Source):
         """The member for reading: zarr's compressors believe everything, these do not."""
         if isinstance(self.metadata, ArrayV3Metadata):
             self.guarded = with_codecs(array, guarded(self.metadata.codecs))
+        else:
+            self.guarded = guarded_format2(array)
 
 
 class EngineSource(Source):
@@ -205,7 +200,7 @@ type AnySource = EngineSource | ZarrSource
 def _stored_form(metadata: Any) -> tuple[tuple[int, ...], tuple[Codec, ...]]:
     """The shape of what is one object in the store, and the codecs that made it."""
     if isinstance(metadata, ArrayV2Metadata):
-        return metadata.chunks, format2_codecs(metadata)
+        return metadata.chunks, codecs_of(metadata)
     return metadata.chunk_grid.chunk_shape, metadata.codecs
 
 
@@ -254,47 +249,3 @@ def _decoder(codecs: tuple[Codec, ...], spec: ArraySpec, what: str) -> Decoder:
         return Decoder(codecs, spec)
     except TypeError:
         raise _ObstacleError(f"{what} that only works asynchronously") from None
-
-
-PLAIN_KINDS = "biufc"
-"""Kinds of data types whose chunks are their values, one after the other."""
-
-# What a compressor was set to is no matter: its bytes say how they are decoded. Of lzma they do not.
-COMPRESSORS: dict[str, Any] = {
-    "zstd": lambda _: ZstdCodec(),
-    "blosc": lambda _: BloscCodec(),
-    "gzip": lambda _: GzipCodec(),
-    "zlib": lambda _: zarr_numcodecs.Zlib(),
-    "bz2": lambda _: zarr_numcodecs.BZ2(),
-    "lz4": lambda _: zarr_numcodecs.LZ4(),
-    "lzma": lambda settings: zarr_numcodecs.LZMA(**settings),
-}
-"""Compressors that are known by their names; they are undone without harm (`codecs/bounded.py`)."""
-
-
-def format2_codecs(metadata: ArrayV2Metadata) -> tuple[Codec, ...]:
-    """A chain of codecs that decodes the chunks of the array.
-
-    >>> import numcodecs, zarr
-    >>> options = {"shape": 4, "dtype": ">i4", "zarr_format": 2}
-    >>> z = zarr.create_array({}, compressors=numcodecs.Zstd(), **options)
-    >>> [type(codec).__name__ for codec in format2_codecs(z.metadata)]
-    ['BytesCodec', 'ZstdCodec']
-    >>> z = zarr.create_array({}, compressors=numcodecs.Zlib(), filters=[numcodecs.Delta(">i4")], **options)
-    >>> [type(codec).__name__ for codec in format2_codecs(z.metadata)]
-    ['V2Codec', 'Zlib']
-    """
-    filters, compressor = metadata.filters, metadata.compressor
-    outer: tuple[Codec, ...] = ()
-    if compressor is not None:
-        settings: dict[str, Any] = dict(compressor.get_config())
-        made = COMPRESSORS.get(settings.pop("id"))
-        if made is None:
-            return (V2Codec(filters=filters, compressor=compressor),)
-        outer = (made(settings),)
-    dtype = metadata.dtype.to_native_dtype()
-    if filters or dtype.kind not in PLAIN_KINDS:
-        return (V2Codec(filters=filters, compressor=None), *outer)
-    turned = metadata.order == "F" and len(metadata.shape) > 1
-    axes = (TransposeCodec(order=tuple(reversed(range(len(metadata.shape))))),) if turned else ()
-    return (*axes, BytesCodec(endian="big" if dtype.byteorder == ">" else "little"), *outer)

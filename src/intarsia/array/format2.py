@@ -1,0 +1,152 @@
+"""Arrays of Zarr format 2 as they are read: by the engine with codecs of format 3 that decode the same bytes,
+by zarr with codecs that do not believe all that a chunk says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec, ZstdCodec
+from zarr.codecs import numcodecs as zarr_numcodecs
+from zarr.core.array_spec import ArraySpec
+from zarr.core.buffer import default_buffer_prototype
+
+from intarsia._compat import V2Codec
+from intarsia.codecs.bounded import COUNT, likely_bound, undone
+
+if TYPE_CHECKING:
+    from zarr.abc.codec import Codec
+
+    from intarsia._compat import ArrayV2Metadata
+
+PLAIN_KINDS = "biufc"
+"""Kinds of data types whose chunks are their values, one after the other."""
+
+# What a compressor was set to is no matter: its bytes say how they are decoded. Of lzma they do not.
+COMPRESSORS: dict[str, Any] = {
+    "zstd": lambda _: ZstdCodec(),
+    "blosc": lambda _: BloscCodec(),
+    "gzip": lambda _: GzipCodec(),
+    "zlib": lambda _: zarr_numcodecs.Zlib(),
+    "bz2": lambda _: zarr_numcodecs.BZ2(),
+    "lz4": lambda _: zarr_numcodecs.LZ4(),
+    "lzma": lambda settings: zarr_numcodecs.LZMA(**settings),
+}
+"""Compressors that are known by their names; they are undone without harm (`codecs/bounded.py`)."""
+
+
+def codecs_of(metadata: ArrayV2Metadata) -> tuple[Codec, ...]:
+    """A chain of codecs that decodes the chunks of the array.
+
+    >>> import numcodecs, zarr
+    >>> options = {"shape": 4, "dtype": ">i4", "zarr_format": 2}
+    >>> z = zarr.create_array({}, compressors=numcodecs.Zstd(), **options)
+    >>> [type(codec).__name__ for codec in codecs_of(z.metadata)]
+    ['BytesCodec', 'ZstdCodec']
+    >>> z = zarr.create_array({}, compressors=numcodecs.Zlib(), filters=[numcodecs.Delta(">i4")], **options)
+    >>> [type(codec).__name__ for codec in codecs_of(z.metadata)]
+    ['V2Codec', 'Zlib']
+    """
+    filters, compressor = _counted(metadata), metadata.compressor
+    outer: tuple[Codec, ...] = ()
+    if compressor is not None:
+        settings: dict[str, Any] = dict(compressor.get_config())
+        made = COMPRESSORS.get(settings.pop("id"))
+        if made is None:
+            return (V2Codec(filters=filters, compressor=compressor),)
+        outer = (made(settings),)
+    dtype = metadata.dtype.to_native_dtype()
+    if filters or dtype.kind not in PLAIN_KINDS:
+        return (V2Codec(filters=filters, compressor=None), *outer)
+    turned = metadata.order == "F" and len(metadata.shape) > 1
+    axes = (TransposeCodec(order=tuple(reversed(range(len(metadata.shape))))),) if turned else ()
+    return (*axes, BytesCodec(endian="big" if dtype.byteorder == ">" else "little"), *outer)
+
+
+ANY_LENGTH = ("vlen-utf8", "vlen-bytes", "vlen-array")
+"""Filters whose bytes begin with the number of elements; numcodecs makes room for as many."""
+
+
+def guarded_format2(array: zarr.Array[Any]) -> zarr.Array[Any]:
+    """The array for reading by zarr: what a chunk decompresses to and the elements it claims have a bound.
+
+    >>> import zarr
+    >>> z = zarr.create_array({}, shape=2, dtype=str, zarr_format=2)
+    >>> z[...] = ["a", "b"]
+    >>> guarded_format2(z)[...].tolist()
+    ['a', 'b']
+    """
+    metadata: Any = array.metadata
+    config = array.async_array.config
+    spec = ArraySpec(metadata.chunks, metadata.dtype, metadata.fill_value, config, default_buffer_prototype())
+    filters, compressor = _counted(metadata), metadata.compressor
+    if compressor is not None and compressor.codec_id in COMPRESSORS:
+        compressor = _Bounded(compressor, spec)
+    if filters is metadata.filters and compressor is metadata.compressor:
+        return array
+    live = replace(metadata, filters=filters, compressor=compressor)
+    return zarr.Array(zarr.AsyncArray(metadata=live, store_path=array.store_path, config=config))
+
+
+def _counted(metadata: Any) -> Any:
+    """The filters, of which the one that knows how many elements there are is not believed."""
+    filters = metadata.filters
+    if filters and filters[0].codec_id in ANY_LENGTH:
+        return (_Counted(filters[0], prod(metadata.chunks)), *filters[1:])
+    return filters
+
+
+class _Filter:
+    """A codec of numcodecs' with a check before it decodes."""
+
+    codec_id = ""
+
+    def __init__(self, codec: Any) -> None:
+        self.codec = codec
+        self.codec_id = codec.codec_id
+
+    def encode(self, data: Any) -> Any:
+        return self.codec.encode(data)
+
+    def decode(self, data: Any, out: Any = None) -> Any:
+        return self.codec.decode(data, out)
+
+    def get_config(self) -> Any:
+        return self.codec.get_config()
+
+    @classmethod
+    def from_config(cls, config: Any) -> Any:
+        raise TypeError("it is made around a codec, not from a configuration")
+
+
+class _Counted(_Filter):
+    """Elements of any length: as many as the chunk has, or none."""
+
+    def __init__(self, codec: Any, elements: int) -> None:
+        super().__init__(codec)
+        self.elements = elements
+
+    def decode(self, data: Any, out: Any = None) -> Any:
+        head = bytes(memoryview(data).cast("B")[: COUNT.size])
+        count = COUNT.unpack(head)[0] if len(head) == COUNT.size else 0
+        if count != self.elements:
+            raise ValueError(f"it says it has {count} elements, but {self.elements} are due")
+        return super().decode(data, out)
+
+
+class _Bounded(_Filter):
+    """A compressor whose result has a bound."""
+
+    def __init__(self, codec: Any, spec: ArraySpec) -> None:
+        super().__init__(codec)
+        settings = dict(codec.get_config())
+        self.known = COMPRESSORS[settings.pop("id")](settings)
+        self.spec = spec
+
+    def decode(self, data: Any, out: Any = None) -> Any:
+        given = self.spec.prototype.buffer.from_array_like(np.frombuffer(data, dtype=np.uint8))
+        made = undone(type(self.known), self.known, given, self.spec, likely_bound(self.spec))
+        return made.as_numpy_array()
