@@ -111,10 +111,12 @@ def test_elements_of_any_length_in_format_2_are_counted_before_there_is_room_for
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of bytes that have no specification
         z = zarr.create_array(store, shape=4, chunks=2, dtype=kind, zarr_format=2, compressors=compressor)
-        z[...] = np.array([b"a", b"bc", b"", b"d"] if dtype == "bytes" else ["a", "bc", "", "d"], dtype=object)
+        z[...] = np.array(
+            [b"a", b"bc", b"", b"d"] if dtype == "bytes" else ["a", "bc", "", "d"], dtype=object
+        )
         assert intarsia.reader(store)[...].tolist() == z[...].tolist()
         absurd = (2**32 - 1).to_bytes(4, "little") + bytes(60)  # 32 GB of pointers
         data = absurd if compressor is None else compressor.encode(absurd)
         store._store_dict["1"] = default_buffer_prototype().buffer.from_bytes(bytes(data))
-        with pytest.raises(ReadError, match=r"chunk \(1,\).*it says it has 4294967295 elements, but 2 are due"):
+        with pytest.raises(ReadError, match="it says it has 4294967295 elements, but 2 are due"):
             intarsia.reader(store)[...]
