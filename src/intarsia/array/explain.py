@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from intarsia.array.chunk_batches import by_fetcher, cut, threads_for
 from intarsia.array.fetch import Cost
-from intarsia.array.layers import LayerChoice, LayerPrice, layer_prices
+from intarsia.array.layers import LayerChoice, layer_prices
 from intarsia.array.member import short_codecs
+from intarsia.array.prices import LayerPrice
 from intarsia.array.read import prepare
 from intarsia.array.request import request
 from intarsia.array.values import type_text
@@ -231,7 +232,7 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
         requests,
         requested_bytes,
         ideal,
-        layer_prices(ground.layout, prepared.plan),
+        layer_prices(ground.layout, prepared.plan, near=ground.fetcher().in_threads),
     )
 
 

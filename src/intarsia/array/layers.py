@@ -9,104 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from intarsia.array.box import Box
 from intarsia.array.plan import Touched, in_strips, plan, points_in, selected
+from intarsia.array.prices import NOTHING, UNREADABLE, Backing, ChunkPrice, LayerPrice, Price, decoding_work
 from intarsia.array.table import NONE, Ints
 from intarsia.errors import IntarsiaError, ReadError
-from intarsia.words import count_text, size_text
 
 if TYPE_CHECKING:
     from intarsia.array.layout import Layout
     from intarsia.array.manifest import Manifest
     from intarsia.array.plan import SelectionPlan
-    from intarsia.array.request import Axis, Request
-
-
-REQUEST_BYTES = 1 << 16
-"""A chunk costs what it takes to decode it, and so many bytes more for asking for it, wherever it lies."""
-
-
-class Price(NamedTuple):
-    """What a read takes.
-
-    >>> Price(2, 100) < Price(1, 1_000_000)
-    True
-    """
-
-    chunks: int
-    """Chunks that are asked for."""
-
-    nbytes: int
-    """What they are when they are decoded; what is fetched is taken to be in proportion."""
-
-    @property
-    def cost(self) -> int:
-        """One number to compare prices by, in bytes."""
-        return self.nbytes + self.chunks * REQUEST_BYTES
-
-    def __lt__(self, other: tuple[Any, ...]) -> bool:
-        return isinstance(other, Price) and self.cost < other.cost
-
-
-class Backing(NamedTuple):
-    """A region as prices see it."""
-
-    box: Box
-    """Its elements."""
-
-    place: tuple[int, ...]
-    """What to add to an element to count it from where a chunk begins."""
-
-    size: tuple[int, ...]
-    """Of a chunk."""
-
-    nbytes: int
-    """Of a chunk that is decoded."""
-
-    def price(self, axes: Sequence[Axis], box: Box) -> Price:
-        """What it takes to read what slices take of a box of it."""
-        chunks = 1
-        for axis, low, high, place, size in zip(axes, *box, self.place, self.size, strict=True):
-            start, step = axis.start, axis.step
-            if step < 0:  # the same elements, upwards
-                start, step = start + (axis.count - 1) * step, -step
-            first, last = max(0, -((start - low) // step)), min(axis.count, -((start - high) // step))
-            if last <= first:
-                return Price(0, 0)
-            ends = start + first * step + place, start + (last - 1) * step + place
-            chunks *= min(last - first, ends[1] // size - ends[0] // size + 1)
-        return Price(chunks, chunks * self.nbytes)
-
-
-class LayerPrice(NamedTuple):
-    """What one layer takes for a selection, and how much of the selection is read from it."""
-
-    layer: int
-    """Its number."""
-
-    covered: int
-    """How many of the elements asked for it has."""
-
-    taken: int
-    """How many of them are read from it."""
-
-    price: Price
-    """What all that it has of them would take."""
-
-    def __str__(self) -> str:
-        """The layer in a line."""
-        chunks, decoded = count_text(self.price.chunks, "chunk"), size_text(self.price.nbytes)
-        has = f"has {count_text(self.covered, 'element')}, in {chunks} of {decoded} decoded"
-        return f"layer {self.layer}: {has}; {self.taken:,} are read from it"
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it as JSON."""
-        price = {"chunks": self.price.chunks, "decoded_bytes": self.price.nbytes, "cost": self.price.cost}
-        return {"layer": self.layer, "covered": self.covered, "taken": self.taken, **price}
+    from intarsia.array.request import Request
 
 
 @dataclass(frozen=True)
@@ -133,9 +50,9 @@ class LayerChoice:
         """The same without one more row."""
         return replace(self, avoided=self.avoided | {row}, reason=reason)
 
-    def among(self, layout: Layout) -> Chooser | None:
-        """What makes the choice in a layout; None if there is none to make."""
-        return Chooser(layout, self) if len(layout.manifest.replicas) or self.avoided else None
+    def among(self, layout: Layout, *, near: bool = True) -> Chooser | None:
+        """What makes the choice in a layout that is near, or is not; None if there is none to make."""
+        return Chooser(layout, self, near=near) if len(layout.manifest.replicas) or self.avoided else None
 
 
 CHEAPEST = LayerChoice()
@@ -145,8 +62,8 @@ CHEAPEST = LayerChoice()
 class Chooser:
     """Takes regions of replicas instead of those of layer 0, where that costs less."""
 
-    def __init__(self, layout: Layout, choice: LayerChoice) -> None:
-        self._layout, self._manifest, self._choice = layout, layout.manifest, choice
+    def __init__(self, layout: Layout, choice: LayerChoice, *, near: bool) -> None:
+        self._layout, self._manifest, self._choice, self._here = layout, layout.manifest, choice, near
 
     def __call__(self, asked: Request, cells: Box, touched: Touched) -> Touched:
         """What to read from, for what a request meets of layer 0."""
@@ -198,7 +115,8 @@ class Chooser:
         box = region.box.intersect(replica.box)
         if box is None:
             return touched
-        if not replica.price(asked.axes, box) < region.price(asked.axes, box):
+        prices = (backing.price(asked.axes, box, near=self._here) for backing in (replica, region))
+        if not next(prices) < next(prices):
             return touched
         one = Touched.of(self._manifest, np.array([near], dtype=np.int64))
         return one if box == region.box else _divided(touched, replica.box)[1].joined(one)
@@ -209,11 +127,11 @@ class Chooser:
         found = known.get(row)
         if found is None:
             region = self._manifest.backings.row(row)
-            size, border, nbytes = self._grid(region.member, region.view)
+            size, border, chunk = self._grid(region.member, region.view)
             shift = self._manifest.member_shift(region)
             place = tuple(a - b for a, b in zip(shift, border.tolist(), strict=True))
             box = self._manifest.elements(region.box)
-            found = known[row] = Backing(box, place, tuple(size.tolist()), nbytes)
+            found = known[row] = Backing(box, place, tuple(size.tolist()), chunk)
         return found
 
     def _is_better(self, asked: Request, one: Touched, others: Touched) -> bool:
@@ -230,30 +148,30 @@ class Chooser:
         except IntarsiaError:
             if not self._choice.fallback:
                 raise
-            return Price(0, 1 << 62)
+            return UNREADABLE
 
     def price(self, asked: Request, touched: Touched) -> Price:
         """What it takes to read what a request meets of some regions."""
-        table, chunks, nbytes = self._manifest.backings, 0, 0
+        table, total = self._manifest.backings, NOTHING
         if touched.rows.size > 1:  # a chunk that several regions show is read once
             touched = in_strips(self._manifest, touched)
         members, views = table.member[touched.rows], table.view[touched.rows]
         kinds = np.unique(np.stack([members, views]), axis=1).T.tolist()
         self._open([member for member, _ in kinds])
         for member, view in kinds:
-            size, border, chunk_bytes = self._grid(member, view)
+            size, border, chunk = self._grid(member, view)
             alike = touched.take((members == member) & (views == view))
             count = _chunks_met(asked, alike, size, border)
-            chunks, nbytes = chunks + count, nbytes + count * chunk_bytes
-        return Price(chunks, nbytes)
+            total = total.plus(chunk.of(count, near=self._here))
+        return total
 
     def _open(self, members: Sequence[int]) -> None:
         names = self._manifest.members
         if len(members) > 1:
             self._layout.open_members([names[i] for i in dict.fromkeys(members)])
 
-    def _grid(self, member: int, number: int) -> tuple[Ints, Ints, int]:
-        """The chunks of a member as a region sees them: sizes, first borders; and the bytes of each."""
+    def _grid(self, member: int, number: int) -> tuple[Ints, Ints, ChunkPrice]:
+        """The chunks of a member as a region sees them: sizes, first borders; and what each takes."""
         known = self._layout.grids
         found = known.get((member, number))
         if found is None:
@@ -265,12 +183,12 @@ class Chooser:
                 sizes = self._manifest.chunk_shape
             pairs = [(n, 0) for n in sizes] if view is None else view.grid(sizes)
             grid = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-            nbytes = prod(sizes) * array.dtype.itemsize
-            found = known[member, number] = grid[:, 0], grid[:, 1], nbytes
+            chunk = ChunkPrice(prod(sizes) * array.dtype.itemsize, decoding_work(array))
+            found = known[member, number] = grid[:, 0], grid[:, 1], chunk
         return found
 
 
-def layer_prices(layout: Layout, planned: SelectionPlan) -> tuple[LayerPrice, ...]:
+def layer_prices(layout: Layout, planned: SelectionPlan, *, near: bool) -> tuple[LayerPrice, ...]:
     """What each layer would take for a request, and what the plan takes from it; empty if there is one."""
     manifest, asked = layout.manifest, planned.request
     if not len(manifest.replicas) or not asked.size:
@@ -281,7 +199,7 @@ def layer_prices(layout: Layout, planned: SelectionPlan) -> tuple[LayerPrice, ..
         layer = int(table.layer[part.row])
         taken[layer] = taken.get(layer, 0) + part.size
     for layer in manifest.layers:
-        chooser = Chooser(layout, LayerChoice(layer))
+        chooser = Chooser(layout, LayerChoice(layer), near=near)
         rows = np.flatnonzero(table.layer == layer)
         inside = ((table.start[rows] < cells.stop) & (table.stop[rows] > cells.start)).all(axis=1)
         touched = Touched.of(manifest, rows[inside])

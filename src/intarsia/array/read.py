@@ -159,7 +159,8 @@ def prepare(
 
     Unless whole chunks are asked for, pieces of them will do where they can be fetched.
     """
-    planned = plan(layout.manifest, asked, by_strips=by_strips, choose=layers.among(layout))
+    chosen = layers.among(layout, near=ground.fetcher().in_threads)
+    planned = plan(layout.manifest, asked, by_strips=by_strips, choose=chosen)
     works: list[Work] = []
     by_zarr: list[tuple[Part, ZarrSource]] = []
     if len(planned.parts) > 1:

@@ -1,0 +1,173 @@
+"""What a read costs, so that layers can be compared: requests, and the work of decoding.
+
+Costs are counted in bytes that zstd decodes, which takes about 1.6 ns each. The numbers were measured, as
+processor time, with chunks of 4 kB to 1 MB of float32; `benchmarks/two_layouts.py` shows how well they fit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from intarsia._compat import ArrayV2Metadata
+from intarsia.codecs.runtime import all_codecs
+from intarsia.words import count_text, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from intarsia.array.box import Box
+    from intarsia.array.member import AnyArray
+    from intarsia.array.request import Axis
+
+
+NEAR_REQUEST = 12 << 10
+"""What it takes to find, open and place a chunk that lies in memory or in a file of this machine."""
+
+FAR_REQUEST = 256 << 10
+"""The same of a chunk that a server has: less than the wait for one request, as many are under way at a time,
+and neighbours come together."""
+
+COPYING = 0.15
+"""What it takes to read a byte that no codec changes."""
+
+DECODING = {
+    "lz4": 0.4,
+    "blosc": 0.35,
+    "zstd": 0.85,
+    "gzip": 1.2,
+    "zlib": 1.2,
+    "shuffle": 0.3,
+    "bz2": 20.0,
+    "lzma": 8.0,
+}
+"""What codecs take for a byte beyond that, by their names; others take next to nothing."""
+
+BLOSC_DECODING = {"zstd": 0.8, "zlib": 1.2}
+"""The same of what compresses inside blosc, if it is none of its fast ones."""
+
+
+class Price(NamedTuple):
+    """What a read takes.
+
+    >>> Price(2, 100, 130_000) < Price(1, 1_000_000, 500_000)
+    True
+    """
+
+    chunks: int
+    """Chunks that are asked for."""
+
+    nbytes: int
+    """What they are when they are decoded; what is fetched is taken to be in proportion."""
+
+    cost: int
+    """One number to compare prices by."""
+
+    def __lt__(self, other: tuple[Any, ...]) -> bool:
+        return isinstance(other, Price) and self.cost < other.cost
+
+    def plus(self, other: Price) -> Price:
+        """Both together."""
+        return Price(self.chunks + other.chunks, self.nbytes + other.nbytes, self.cost + other.cost)
+
+
+NOTHING = Price(0, 0, 0)
+UNREADABLE = Price(0, 0, 1 << 62)
+
+
+class ChunkPrice(NamedTuple):
+    """What one chunk of a member takes.
+
+    >>> ChunkPrice(1 << 20, 1.0).of(3, near=True).cost == 3 * (NEAR_REQUEST + (1 << 20))
+    True
+    """
+
+    nbytes: int
+    """When it is decoded."""
+
+    work: float
+    """To decode a byte of it; see `decoding_work`."""
+
+    def of(self, chunks: int, *, near: bool) -> Price:
+        """So many of them. Bytes from a server take longer to come than to decode, whatever the codec."""
+        one = NEAR_REQUEST + int(self.nbytes * self.work) if near else FAR_REQUEST + self.nbytes
+        return Price(chunks, chunks * self.nbytes, chunks * one)
+
+
+class Backing(NamedTuple):
+    """A region as prices see it."""
+
+    box: Box
+    """Its elements."""
+
+    place: tuple[int, ...]
+    """What to add to an element to count it from where a chunk begins."""
+
+    size: tuple[int, ...]
+    """Of a chunk."""
+
+    chunk: ChunkPrice
+    """What each of its chunks takes."""
+
+    def price(self, axes: Sequence[Axis], box: Box, *, near: bool) -> Price:
+        """What it takes to read what slices take of a box of it."""
+        chunks = 1
+        for axis, low, high, place, size in zip(axes, *box, self.place, self.size, strict=True):
+            start, step = axis.start, axis.step
+            if step < 0:  # the same elements, upwards
+                start, step = start + (axis.count - 1) * step, -step
+            first, last = max(0, -((start - low) // step)), min(axis.count, -((start - high) // step))
+            if last <= first:
+                return NOTHING
+            ends = start + first * step + place, start + (last - 1) * step + place
+            chunks *= min(last - first, ends[1] // size - ends[0] // size + 1)
+        return self.chunk.of(chunks, near=near)
+
+
+class LayerPrice(NamedTuple):
+    """What one layer takes for a selection, and how much of the selection is read from it."""
+
+    layer: int
+    """Its number."""
+
+    covered: int
+    """How many of the elements asked for it has."""
+
+    taken: int
+    """How many of them are read from it."""
+
+    price: Price
+    """What all that it has of them would take."""
+
+    def __str__(self) -> str:
+        """The layer in a line."""
+        chunks, decoded = count_text(self.price.chunks, "chunk"), size_text(self.price.nbytes)
+        has = f"has {count_text(self.covered, 'element')}, in {chunks} of {decoded} decoded"
+        return f"layer {self.layer}: {has}; {self.taken:,} are read from it"
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as JSON."""
+        price = {"chunks": self.price.chunks, "decoded_bytes": self.price.nbytes, "cost": self.price.cost}
+        return {"layer": self.layer, "covered": self.covered, "taken": self.taken, **price}
+
+
+def decoding_work(array: AnyArray) -> float:
+    """What it takes to decode a byte of the array's chunks, compared with zstd.
+
+    >>> import zarr
+    >>> raw = zarr.create_array({}, shape=4, dtype="f4", compressors=None)
+    >>> gzip = zarr.create_array({}, shape=4, dtype="f4", compressors=zarr.codecs.GzipCodec())
+    >>> decoding_work(raw) < 1 < decoding_work(gzip)
+    True
+    """
+    metadata: Any = array.metadata
+    if isinstance(metadata, ArrayV2Metadata):
+        settings = [codec.get_config() for codec in (*(metadata.filters or ()), metadata.compressor) if codec]
+        return COPYING + sum(_work(each["id"], each) for each in settings)
+    documents: list[Any] = [codec.to_dict() for codec in all_codecs(metadata.codecs)]
+    return COPYING + sum(_work(each["name"], each.get("configuration", {})) for each in documents)
+
+
+def _work(name: str, configuration: Mapping[str, Any]) -> float:
+    short = name.removeprefix("numcodecs.")
+    inside = configuration.get("cname") if short == "blosc" else None
+    return BLOSC_DECODING.get(inside, DECODING.get(short, 0.0))
