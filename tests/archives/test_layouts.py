@@ -1,13 +1,18 @@
 """Replicas of archives: files stay untouched, and new ones are read from the files until maintain ran."""
 
+import datetime
+import hashlib
+
 import numpy as np
 import pytest
+from examples.archives import ERAS, mur_day, packed, temperature
 
 import intarsia
 from intarsia.array import logical_group
+from intarsia.errors import ReadError
 from tests.archives.files import netcdf
 
-DAYS = 24
+DAYS = 8
 
 
 def write_day(folder, day, scale):
@@ -16,7 +21,10 @@ def write_day(folder, day, scale):
 
 
 def state(folder):
-    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.glob("*.nc")}
+    return {
+        path.name: (hashlib.sha256(path.read_bytes()).digest(), path.stat().st_mtime_ns)
+        for path in folder.glob("*.nc")
+    }
 
 
 def layers(array, selection):
@@ -63,3 +71,64 @@ def test_a_replica_of_daily_files(tmp_path, monkeypatch, in_table):
     array = intarsia.open(repo, name)
     assert array.with_config(layer=1)[2, 0, 0] == array[2, 0, 0]
     assert intarsia.verify(repo, deep=True) == ()
+
+
+FIRST = ERAS[0].first
+TWENTY_YEARS = (datetime.date(2022, 6, 1) - FIRST).days
+AROUND_CHANGES = [(era.first - FIRST).days + i for era in ERAS[:-1] for i in (-1, 0)][1:]
+
+
+def mur(folder, days):
+    for number in days:
+        day = FIRST + datetime.timedelta(days=number)
+        era = max((era for era in ERAS if era.first <= day), key=lambda era: era.first)
+        mur_day(folder / f"{day:%Y%m%d}.nc", day, era)
+
+
+def series_of(days, lat, lon):
+    """What the example writes at one place."""
+    maps = (temperature(FIRST + datetime.timedelta(days=number)) for number in days)
+    stored = np.array([packed(values, 0.001, 298.15, -32768)[lat, lon] for values in maps])
+    return stored * 0.001 + 298.15
+
+
+@pytest.mark.parametrize(
+    "days",
+    [
+        pytest.param(AROUND_CHANGES, id="around the changes"),
+        pytest.param(list(range(TWENTY_YEARS)), id="all", marks=pytest.mark.torture),
+    ],
+)
+def test_a_replica_of_twenty_years_of_daily_files(tmp_path, days):
+    folder, place, name = tmp_path / "files", np.s_[:, 22, 40], "analysed_sst"
+    folder.mkdir()
+    mur(folder, days)
+    before = state(folder)
+    how = {"concat_dim": "time", "missing": "fill"}
+    repo = intarsia.ingest(str(folder / "*.nc"), str(tmp_path / "repo"), **how).repository
+    intarsia.add_replica(repo, name, chunks=(len(days), 5, 10), codecs=["zstd"])
+    array = intarsia.open(repo, name)
+    assert layers(array, place) == {0: 0, 1: len(days)}
+    assert layers(array, np.s_[3])[1] == 0
+    assert state(folder) == before
+
+    away = folder.rename(tmp_path / "away")  # a series needs no file any more; a map does
+    np.testing.assert_allclose(intarsia.open(repo, name)[place], series_of(days, 22, 40))
+    with pytest.raises(ReadError):
+        intarsia.open(repo, name)[3]
+    away.rename(folder)
+
+    more = [days[-1] + 1, days[-1] + 2]
+    mur(folder, more)
+    before = state(folder)
+    intarsia.ingest(str(folder / "*.nc"), repo, **how)
+    array = intarsia.open(repo, name)
+    assert layers(array, place) == {0: len(more), 1: len(days)}
+    np.testing.assert_allclose(array[place], series_of(days + more, 22, 40))
+    assert "replica" in [step.what for step in intarsia.maintain(repo)]
+    array = intarsia.open(repo, name)
+    assert layers(array, place) == {0: 0, 1: len(days + more)}
+    np.testing.assert_allclose(array[place], series_of(days + more, 22, 40))
+    np.testing.assert_array_equal(array.with_config(layer=1)[...], array.with_config(layer=0)[...])
+    assert intarsia.maintain(repo) == ()
+    assert state(folder) == before

@@ -83,6 +83,15 @@ class PreferredChunks(Mapping[str, int | tuple[int, ...]]):
     def __getitem__(self, dim: str) -> int | tuple[int, ...]:
         return self._known()[dim]
 
+    def get(self, dim: str, default: Any = None) -> Any:
+        """The sizes for a dimension; without a default, None where there are replicas.
+
+        So xarray asks whether to warn of blocks that cut stored chunks, and another layer may have them.
+        """
+        if default is None and self._array.config.layer is None and len(self._array.manifest.replicas):
+            return None
+        return super().get(dim, default)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._dims)
 
