@@ -20,6 +20,7 @@ from intarsia.errors import (
     CodecConfigurationError,
     MemberError,
     NoRegionError,
+    NotLogicalArrayError,
     PackingError,
     PolicyError,
 )
@@ -110,11 +111,121 @@ class WithReplicas(LogicalArrayMachine):
                 assert all(manifest.regions.covers(table.row(i).box) for i in range(len(table)))
 
 
-class ReplicasInARepository(WithReplicas, InARepository):
+class InHistory(WithReplicas):
+    """In a repository: maintained and restored, by several writers; no snapshot has two truths."""
+
+    def committed(self):
+        """Commit what there is to commit, and remember it."""
+        if self.session.has_uncommitted_changes:
+            self.commit()
+        kept = self.__dict__.setdefault("kept", {})
+        kept[self.repository.lookup_branch("main")] = self.model.copy(), self.covered.copy()
+        return kept
+
+    def go_on(self):
+        """With what others have committed."""
+        self.session = self.repository.writable_session("main")
+        self.store = self.session.store
+        self.array = intarsia.open(self.store, "a", mode="r+")
+
+    @rule()
+    def maintain(self):
+        self.committed()
+        intarsia.maintain(self.repository)
+        assert intarsia.maintain(self.repository) == ()
+        self.go_on()
+
+    @rule(data=st.data())
+    def restore(self, data):
+        kept = self.committed()
+        snapshot = data.draw(st.sampled_from(list(kept)))
+        intarsia.restore(self.repository, "a", snapshot)
+        self.model, self.covered = (each.copy() for each in kept[snapshot])
+        self.go_on()
+
+    @precondition(lambda self: self.covered.any())
+    @rule(data=st.data())
+    def two_write_at_once(self, data):
+        writes = [self.a_write(data) for _ in range(2)]
+        if any(shown is None for *_, shown in writes):
+            return
+        self.committed()
+        rivals = [writes[0]]
+
+        def change(tx):
+            while rivals:  # somebody else is first, after we have begun
+                index, mode, values, _ = rivals.pop()
+                write_as(self.repository, index, mode, values)
+            index, mode, values, _ = writes[1]
+            tx.open("a").with_config(replicas=mode)[index] = values
+
+        intarsia.retry(self.repository, change)
+        for index, _, _, shown in writes:
+            self.model[index] = shown
+        self.go_on()
+
+    @precondition(lambda self: self.covered.any())
+    @rule(data=st.data())
+    def a_replica_is_made_beside_a_writer(self, data):
+        index, mode, values, shown = self.a_write(data)
+        if shown is None:
+            return
+        self.committed()
+        chunks = tuple(data.draw(st.integers(1, 5)) for _ in self.model.shape)
+        rivals = [0]
+
+        def progress(*_):
+            while rivals:
+                rivals.pop()
+                write_as(self.repository, index, mode, values)
+
+        intarsia.add_replica(self.repository, "a", chunks=chunks, progress=progress)
+        progress()
+        self.model[index] = shown
+        self.go_on()
+
+    def a_write(self, data):
+        region = data.draw(st.sampled_from(self.array.regions))
+        index = tuple(
+            slice(start := data.draw(st.integers(a, b - 1)), data.draw(st.integers(start + 1, b)))
+            for a, b in region.bounds
+        )
+        values, mode = self.fresh(self.model[index].shape), data.draw(st.sampled_from(["drop", "write"]))
+        return index, mode, values, self.packed(region.packing, values)
+
+    def teardown(self):
+        if hasattr(self, "kept"):
+            self.every_snapshot_has_one_truth()
+        super().teardown()
+
+    def every_snapshot_has_one_truth(self):
+        for snapshot in self.repository.ancestry(branch="main"):
+            store = self.repository.readonly_session(snapshot_id=snapshot.id).store
+            try:
+                array = intarsia.open(store, "a")
+            except NotLogicalArrayError:
+                continue
+            truth = array.with_config(layer=0)[...]
+            if snapshot.id in self.kept:
+                np.testing.assert_array_equal(truth, self.kept[snapshot.id][0])
+            for layer in array.manifest.layers[1:]:
+                np.testing.assert_array_equal(array.with_config(layer=layer)[...], truth)
+
+
+def write_as(repo, index, mode, values):
+    """One write, in a commit of its own."""
+
+    def change(tx):
+        tx.open("a").with_config(replicas=mode)[index] = values
+
+    intarsia.retry(repo, change)
+
+
+class ReplicasInARepository(InHistory, InARepository):
     """In a repository."""
 
 
-class ReplicasOfReferences(WithReplicas, OfReferences):
+class ReplicasOfReferences(InHistory, OfReferences):
     """Of arrays that hold references into a file."""
 
 
