@@ -9,8 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from intarsia import nullable
@@ -504,28 +503,3 @@ def test_durations_are_added_up():
 def test_pickles():
     x = as_nullable([1, None])
     assert pickle.loads(pickle.dumps(x)).equals(x)
-
-
-# -- stored
-
-
-@pytest.mark.parametrize("layout", [{"chunks": (3, 2)}, {"chunks": (2, 2), "shards": (4, 4)}])
-@settings(max_examples=max(5, settings().max_examples // 4))
-@given(operands=arrays(("int16", "float64", "bool", "string"), 2, shape=(5, 4)))
-def test_what_is_read_computes_as_what_was_written(layout, operands):
-    store = {}
-    for name, data in zip("xy", operands, strict=True):
-        nullable.create_array(store, name, data=data, **layout)
-    group = zarr.open_group(store, mode="r")
-    x, y = group["x"][...], group["y"][...]
-    flat = [to_arrow(data.reshape(-1)) for data in operands]
-    assert_like_arrow((x < y).reshape(-1), pc.less(*flat))
-    assert_like_arrow(np.where(x < y, x, y).reshape(-1), pc.if_else(pc.less(*flat), *flat))
-    assert_like_arrow(x.max(), pc.max(flat[0]))
-    if x.values.dtype != bool:
-        total = computed(operator.add, x, y).reshape(-1)
-        text = x.values.dtype == STRING
-        expected = pc.binary_join_element_wise(*flat, pa.scalar("", flat[0].type)) if text else pc.add(*flat)
-        assert_like_arrow(total, expected)
-    else:
-        assert_like_arrow((x & ~y).reshape(-1), pc.and_kleene(flat[0], pc.invert(flat[1])))

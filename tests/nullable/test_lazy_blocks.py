@@ -1,23 +1,17 @@
-"""Nullable arrays in dask: the answers of Arrow, block by block."""
+"""Nullable arrays in dask: where they come from, and what is refused."""
 
 import operator
 import pickle
 
 import numpy as np
-import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.nullable.test_computing import arrays, assert_like_arrow, computed, moderate
 
 import intarsia
 from intarsia import nullable
 from intarsia.errors import DataTypeError
-from intarsia.nullable import NullableValues, as_nullable, to_arrow
+from intarsia.nullable import as_nullable
 
 da = pytest.importorskip("dask.array")
-
-LAYOUTS = [{"chunks": (3, 2)}, {"chunks": (1, 2), "shards": (2, 4)}]
 
 
 @pytest.fixture(autouse=True)
@@ -26,73 +20,6 @@ def in_this_thread():
 
     with dask.config.set(scheduler="synchronous"):
         yield
-
-
-def stored(data, layout):
-    return nullable.create_array({}, data=data, **layout)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=max(5, settings().max_examples // 4))
-@given(operands=arrays(("int16", "float64", "bool"), 2, shape=(5, 4)))
-def test_elements(layout, operands):
-    x, y = (stored(data, layout).to_dask() for data in operands)
-    flat = [to_arrow(data.reshape(-1)) for data in operands]
-    less = pc.less(*flat)
-
-    def check(lazy, expected):
-        assert_like_arrow(computed(lazy.compute).reshape(-1), expected)
-
-    check(x < y, less)
-    check(da.where(x < y, x, y), pc.if_else(less, *flat))
-    check(da.concatenate([x, y]).rechunk((10, 4)), nullable.to_arrow(np.concatenate(operands).reshape(-1)))
-    check(x.astype("float64"), pc.cast(flat[0], "float64"))
-    check(x.map_blocks(NullableValues.fillna, operands[0].values.dtype.type(1), dtype=x.dtype),
-          pc.fill_null(flat[0], flat[0].type.to_pandas_dtype()(1)))  # fmt: skip
-    assert x.map_blocks(NullableValues.isnull, dtype=bool).compute().tolist() == operands[0].isnull().tolist()
-    if x.dtype == bool:
-        check(x & ~y, pc.and_kleene(flat[0], pc.invert(flat[1])))
-        check(x | y, pc.or_kleene(*flat))
-    else:
-        check(x + y, pc.add(*flat))
-        check(x * 2, pc.multiply(flat[0], flat[0].type.to_pandas_dtype()(2)))
-
-
-REDUCTIONS = {
-    "sum": pc.sum,
-    "prod": pc.product,
-    "mean": pc.mean,
-    "min": pc.min,
-    "max": pc.max,
-    "var": pc.variance,
-    "std": pc.stddev,
-}
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@settings(max_examples=max(5, settings().max_examples // 4))
-@given(x=moderate(("int32", "float64")), ddof=st.integers(0, 2))
-def test_reductions(layout, x, ddof):
-    x = np.concatenate([x.reshape(-1)] * 3).reshape(-1, 3)
-    if not len(x):
-        return
-    lazy = stored(x, layout).to_dask()
-    for name, theirs in REDUCTIONS.items():
-        options = {"ddof": ddof} if name in ("var", "std") else {}
-        got = computed(getattr(lazy, name)(**options).compute)
-        assert_like_arrow(got, theirs(to_arrow(x.reshape(-1)), **options), exactly=False)
-        columns = computed(getattr(lazy, name)(axis=0, **options).compute)
-        for j in range(3):
-            assert_like_arrow(columns[j], theirs(to_arrow(x[:, j].copy()), **options), exactly=False)
-
-
-@settings(max_examples=max(5, settings().max_examples // 4))
-@given(operands=arrays(["bool"], 1, shape=(5, 4)))
-def test_any_and_all(operands):
-    lazy = stored(operands[0], LAYOUTS[0]).to_dask()
-    flat = to_arrow(operands[0].reshape(-1))
-    assert_like_arrow(lazy.any().compute(), pc.any(flat))
-    assert_like_arrow(lazy.all().compute(), pc.all(flat))
 
 
 @pytest.mark.parametrize("kind", ["logical", "masked", "memory", "straight"])
