@@ -2,6 +2,7 @@
 
 import pickle
 
+import imagecodecs
 import numpy as np
 import pytest
 import tifffile
@@ -37,7 +38,7 @@ def chunk_files(path, data, chunks, padding):
 TIFF_TYPES = [
     order + kind + size
     for order in "<>"
-    for kind, sizes in {"u": "1248", "i": "1248", "f": "248", "c": "8"}.items()
+    for kind, sizes in {"u": "1248", "i": "1248", "f": "248", "c": ("8", "16")}.items()
     for size in sizes
     if order == "<" or size != "1"
 ] + ["bool"]
@@ -46,7 +47,7 @@ TIFF_TYPES = [
 @pytest.mark.parametrize("bigtiff", [False, True])
 @pytest.mark.parametrize("samples", [(), (1,), (2,), (3,), (4,), (7,)])
 @pytest.mark.parametrize("dtype", TIFF_TYPES)
-def test_tifffile_reads_every_type_and_number_of_samples(dtype, samples, bigtiff, tmp_path):
+def test_tifffile_and_libtiff_read_every_type_and_number_of_samples(dtype, samples, bigtiff, tmp_path):
     shape = (16, 32, *samples)
     header = tiff_header(shape, dtype, bigtiff=bigtiff, tiled=len(samples) == 1 and samples[0] % 2 == 0)
     data = values((32, 32, *samples), dtype)
@@ -54,7 +55,8 @@ def test_tifffile_reads_every_type_and_number_of_samples(dtype, samples, bigtiff
     with tifffile.TiffFile(path) as file:
         assert file.is_bigtiff == bigtiff
         picture = file.asarray().reshape(shape)
-    np.testing.assert_array_equal(picture.astype(dtype), data[:16])
+    for read in (picture, imagecodecs.tiff_decode(path.read_bytes()).reshape(shape)):
+        np.testing.assert_array_equal(read.astype(dtype), data[:16])
 
 
 @pytest.mark.parametrize("tiled", [False, True])
@@ -118,6 +120,7 @@ def test_compressed_data_that_outgrow_a_classic_strip_are_refused():
         ((4, 4, 4, 4), "u1", {}, r"\(rows, columns\)"),
         ((0, 4), "u1", {}, r"\(rows, columns\)"),
         ((4, 4), "datetime64[s]", {}, "numbers or bools"),
+        ((4, 4), "longdouble", {}, "numbers or bools"),
         ((4, 4), "u1", {"compression": "lzw"}, "lzw"),
         ((70_000, 70_000), "u1", {"bigtiff": False}, "4 GiB"),
         ((4, 4, 70_000), "u1", {}, "65535 samples"),
@@ -129,7 +132,8 @@ def test_a_picture_that_tiff_cannot_hold_is_refused(shape, dtype, options, match
         tiff_header(shape, dtype, **options)
 
 
-NUMPY_TYPES = ["bool", "i1", "<i2", ">i4", "<u8", "f2", ">f4", "<f8", "c8", ">c16", "M8[s]", "S5", "U3"]
+ORDERED_TYPES = ["i2", "i4", "i8", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16", "M8[s]", "m8[ms]", "U3"]
+NUMPY_TYPES = ["bool", "i1", "u1", "S5", "V3", *(order + kind for kind in ORDERED_TYPES for order in "<>")]
 
 
 @pytest.mark.filterwarnings("ignore:The data type")
@@ -137,11 +141,22 @@ NUMPY_TYPES = ["bool", "i1", "<i2", ">i4", "<u8", "f2", ">f4", "<f8", "c8", ">c1
 @pytest.mark.parametrize("dtype", NUMPY_TYPES)
 def test_numpy_loads_every_chunk(dtype, shape, tmp_path):
     header = npy_header(shape, dtype)
-    data = values(shape, "i8").astype(dtype)
+    data = values(shape, "i8").astype("S3" if dtype == "V3" else dtype).view(dtype)
     path = chunk_files(tmp_path / "a", data, shape, [OffsetCodec(offset=len(header), prefix=header)])
     loaded = np.load(path)
     assert loaded.dtype == np.dtype(dtype)
     np.testing.assert_array_equal(loaded, data)
+
+
+@pytest.mark.filterwarnings("ignore:The data type")
+def test_numpy_loads_chunks_of_structs(tmp_path):
+    data = np.array([(1, 2.5, b"a"), (3, 4.5, b"bc")], [("n", "<i4"), ("x", "<f8"), ("s", "S2")])
+    header = npy_header((2,), data.dtype)
+    path = chunk_files(tmp_path / "a", data, (2,), [OffsetCodec(offset=len(header), prefix=header)])
+    np.testing.assert_array_equal(np.load(path), data)
+    for fields in ([("o", object)], [("\u4e00", "u1")]):
+        with pytest.raises(CodecConfigurationError, match="an npy chunk file"):
+            npy_header((2,), fields)
 
 
 @pytest.mark.parametrize("shape", [(6,), (40, 50), (2, 3, 4), (1,) * 40])

@@ -1,4 +1,4 @@
-"""Every operation on nullable data that is stored, in chunks or shards, read or through dask, against Arrow."""
+"""Every operation on nullable data that is stored, chunked or sharded, and through dask: what Arrow says."""
 
 import operator
 

@@ -153,7 +153,7 @@ def tiff_header(
     (110, b'II*\\x00')
     """
     kind = np.dtype(dtype)
-    if kind.kind not in TIFF_SAMPLE_FORMATS:
+    if kind.kind not in TIFF_SAMPLE_FORMATS or kind.char in "gG":  # no reader knows extended precision
         raise CodecConfigurationError(f"a TIFF chunk file holds numbers or bools, not {kind}")
     if compression not in TIFF_COMPRESSIONS:
         raise CodecConfigurationError(
@@ -217,12 +217,15 @@ def npy_header(shape: Sequence[int], dtype: DTypeLike) -> ChunkHeader:
     (128, b'\\x93NUMPY')
     """
     kind = np.dtype(dtype)
-    if kind.kind not in "biufcmMSU":
+    if kind.kind not in "biufcmMSUV" or kind.hasobject:
         raise CodecConfigurationError(f"an npy chunk file holds values of a fixed size, not {kind}")
     sizes = _checked_shape(shape, "an npy chunk file has no empty axis", range(65))
     file = io.BytesIO()
     description = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": sizes}
-    np.lib.format.write_array_header_1_0(file, description)
+    try:
+        np.lib.format.write_array_header_1_0(file, description)
+    except ValueError as error:  # names of fields that take more room, or other characters, than it has
+        raise CodecConfigurationError(f"an npy chunk file cannot describe {kind}: {error}") from error
     return ChunkHeader(file.getvalue())
 
 
