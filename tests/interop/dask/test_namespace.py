@@ -2,8 +2,10 @@
 
 import operator
 import pickle
+import warnings
 
 import array_api_compat
+import array_api_compat.numpy
 import dask.array as da
 import numpy as np
 import pytest
@@ -110,6 +112,48 @@ def test_the_array_api(array):
     ):  # fmt: skip
         assert isinstance(lazy, da.Array)
         np.testing.assert_allclose(lazy.compute(), oracle, rtol=1e-5)
+
+
+OF_ONE = (
+    "abs acos acosh asin asinh atan atanh ceil conj cos cosh exp expm1 floor imag isfinite isinf isnan log "
+    "log1p log2 log10 logical_not negative positive real reciprocal round sign signbit sin sinh square sqrt "
+    "tan tanh trunc "
+    "max mean min prod std sum var any all count_nonzero argmax argmin sort argsort squeeze matrix_transpose "
+    "unique_values ones_like zeros_like tril triu"
+)
+OF_TWO = (
+    "add atan2 copysign divide equal floor_divide greater greater_equal hypot less less_equal logaddexp "
+    "logical_and logical_or logical_xor maximum minimum multiply nextafter not_equal pow remainder subtract "
+    "vecdot"
+)
+ALONG_AN_AXIS = "cumulative_sum cumulative_prod diff flip argmax argmin expand_dims max mean sum std sort"
+WITH_ARGUMENTS = {
+    "permute_dims": ((1, 0),),
+    "reshape": ((60,),),
+    "roll": (2,),
+    "broadcast_to": ((2, 10, 6),),
+    "moveaxis": (0, 1),
+    "tile": ((2, 1),),
+    "clip": (0.7, 1.2),
+    "full_like": (3,),
+}
+
+
+def test_the_functions_of_the_standard(array):
+    ours, theirs = array.__array_namespace__(), array_api_compat.numpy
+    calls = [(name, (), {}) for name in OF_ONE.split()]
+    calls += [(name, (...,), {}) for name in OF_TWO.split()]
+    calls += [(name, (), {"axis": 1}) for name in ALONG_AN_AXIS.split()]
+    calls += [(name, args, {}) for name, args in WITH_ARGUMENTS.items()]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # what is not a number
+        for name, args, options in calls:
+            lazy, oracle = (
+                getattr(space, name)(data, *(data if each is ... else each for each in args), **options)
+                for space, data in ((ours, array), (theirs, VALUES))
+            )
+            assert isinstance(lazy, da.Array), name
+            np.testing.assert_allclose(lazy.compute(scheduler="synchronous"), oracle, rtol=1e-4, err_msg=name)
 
 
 @given(st.lists(st.sampled_from(["abs", "sqrt", "negative", "square", "exp"]), max_size=4), st.integers(0, 1))
