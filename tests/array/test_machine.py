@@ -279,12 +279,12 @@ class OfReferences(InARepository):
 
     def new_store(self):
         self.folder = tempfile.TemporaryDirectory()
-        self.file = Path(self.folder.name) / "files" / "chunks"
-        self.file.parent.mkdir()
-        prefix = f"file://{self.file.parent}/"
+        self.files = Path(self.folder.name) / "files"
+        self.files.mkdir()
+        prefix = f"file://{self.files}/"
         config = icechunk.RepositoryConfig.default()
         config.inline_chunk_threshold_bytes = 0
-        place = icechunk.local_filesystem_store(str(self.file.parent))
+        place = icechunk.local_filesystem_store(str(self.files))
         config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(prefix, place))
         storage = icechunk.local_filesystem_storage(f"{self.folder.name}/repository")
         access = {prefix: icechunk.credentials.LocalFileSystemAccess}
@@ -294,6 +294,7 @@ class OfReferences(InARepository):
 
     def is_there(self, name):
         prototype = default_buffer_prototype()
+        path = self.files / name  # another file each: one that grew would be refused as changed
 
         async def refer():
             keys = [key async for key in self.store.list_prefix(f"a/{name}/")]
@@ -301,10 +302,10 @@ class OfReferences(InARepository):
                 if key.endswith("zarr.json"):
                     continue
                 data = (await self.store.get(key, prototype)).to_bytes()
-                with self.file.open("ab") as file:
+                with path.open("ab") as file:
                     offset = file.tell()
                     file.write(data)
-                self.store.set_virtual_ref(key, f"file://{self.file}", offset=offset, length=len(data))
+                self.store.set_virtual_ref(key, f"file://{path}", offset=offset, length=len(data))
 
         sync(refer())
 
