@@ -150,6 +150,11 @@ REFUSALS = {
         intarsia.errors.CodecConfigurationError,
         "no codec 'zsdt': did you mean 'zstd'",
     ),
+    "a codec as commands take it": (
+        lambda a: a.recode(((0, 500), (0, 1000)), codecs=["zstd:level=3"]),
+        intarsia.errors.CodecConfigurationError,
+        r"did you mean 'zstd'.*\n  Options are given as \{'name': 'zstd'",
+    ),
     "a misspelt option of zarr's codec": (
         lambda a: a.recode(((0, 500), (0, 1000)), codecs=[{"name": "zstd", "configuration": {"levle": 3}}]),
         intarsia.errors.CodecConfigurationError,

@@ -414,3 +414,25 @@ def test_a_remembered_decision_is_that_of_later_appends(tmp_path):
         intarsia.append(repo, "x", np.full((8, 64), 7), merge=merge)
     intarsia.write(repo, "x", slice(0, 4), 8)
     assert all(intarsia.masks(member).all() for member in intarsia.open(repo, "x").members.values())
+
+
+def test_one_codec_alone_is_a_list_of_one():
+    repo = intarsia.open_repository("memory://", create=True)
+    with intarsia.transaction(repo, message="create") as tx:
+        tx.create("a", shape=(0,), chunks=(4,), dtype="f4")
+    intarsia.append(repo, "a", np.ones(8), codecs="gzip")
+    assert intarsia.open(repo, "a").regions[0].codec_names == "gzip"
+    intarsia.recode(repo, "a", codecs={"name": "zstd"})
+    assert intarsia.open(repo, "a").regions[0].codec_names == "zstd"
+
+
+@pytest.mark.parametrize("texts", [["a", "bcd"] * 4, np.array(["a", "bcd"] * 4)], ids=["list", "U3"])
+def test_codecs_are_chosen_for_values_of_the_arrays_type(texts):
+    """NumPy's texts of one width are stored with their own lengths: shuffling them by width would fail."""
+    repo = intarsia.open_repository("memory://", create=True)
+    with intarsia.transaction(repo, message="create") as tx:
+        tx.create("a", shape=(0,), chunks=(4,), dtype="string").append(texts, codecs="auto")
+    intarsia.append(repo, "a", texts, codecs="auto", merge=False)
+    array = intarsia.open(repo, "a")
+    assert array[...].tolist() == ["a", "bcd"] * 8
+    assert {region.codec_names.split("+")[0] for region in array.regions} == {"vlen-utf8"}

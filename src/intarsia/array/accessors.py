@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from intarsia.array.member import codecs_for_size
+from intarsia.array.values import as_values
 from intarsia.errors import ShapeError
 from intarsia.packing import Packing
 from intarsia.progress import Progress, silent
 
 if TYPE_CHECKING:
+    from intarsia.array.manifest import Manifest
+    from intarsia.casting import Casting
     from intarsia.codecs import CodecLike
     from intarsia.tune import Change
     from intarsia.versions.forks import Share
@@ -130,11 +133,19 @@ def chosen_codecs(
     data: Any,
     bounds: Any = None,
     packing: Packing | None = None,
+    *,
+    manifest: Manifest | None = None,
+    casting: Casting = "same_kind",
 ) -> Iterable[CodecLike] | None:
-    """The codec list; "auto" means the one that suits the data best, for the numbers that it is packed as."""
+    """The codec list; "auto" means the one that suits the data best, for the numbers that it is packed as.
+
+    Data from elsewhere is tried in the type of the array with this `manifest`, as it will be stored.
+    """
     if codecs != "auto":
         return codecs
     if data is None:
         raise ShapeError('codecs="auto" chooses by the data, and there is none: give a codec list')
+    if manifest is not None:
+        data = as_values(manifest, data, casting, all_axes=True)
     chosen: Iterable[CodecLike] = _provided("advise", data, bounds=bounds).codecs
     return chosen if packing is None else codecs_for_size(chosen, packing.stored.itemsize)

@@ -173,16 +173,12 @@ class LogicalArray(Accessors, StoredArray):
             shards: The shape of the shards, a whole number of chunks along each axis.
         """
         packed = chosen_packing(self.manifest, packing)
-        chosen = chosen_codecs(codecs, data, packing=packed.get("packing"))
-        encoding = Encoding(chosen, chunks, shards, options=self._config.options, **packed)
-        append(
-            self._logical,
-            data,
-            encoding,
-            axis=axis,
-            merge=merge,
-            casting=casting or self._config.casting,
+        rule = casting or self._config.casting
+        chosen = chosen_codecs(
+            codecs, data, packing=packed.get("packing"), manifest=self.manifest, casting=rule
         )
+        encoding = Encoding(chosen, chunks, shards, options=self._config.options, **packed)
+        append(self._logical, data, encoding, axis=axis, merge=merge, casting=rule)
 
     def add_region(
         self,
@@ -237,7 +233,8 @@ class LogicalArray(Accessors, StoredArray):
         [[4.0, 2.0, 0.0], [5.0, 3.0, 1.0]]
         """
         own = checked_packing(self.manifest, packing)
-        chosen = chosen_codecs(codecs, data, packing=own)
+        rule = casting or self._config.casting
+        chosen = chosen_codecs(codecs, data, packing=own, manifest=self.manifest, casting=rule)
         encoding = Encoding(chosen, chunks, shards, fill_value, self._config.options, own)
         edit.add_region(
             self._logical,
@@ -247,7 +244,7 @@ class LogicalArray(Accessors, StoredArray):
             member=member,
             member_start=member_start,
             view=view,
-            casting=casting or self._config.casting,
+            casting=rule,
         )
 
     def recode(
@@ -466,6 +463,9 @@ class LogicalArray(Accessors, StoredArray):
     def _slabs(self) -> Iterator[int]:
         step, size = self.chunks[0], self.shape[0]
         return (min(step, size - start) for start in range(0, size, step))
+
+    def _block_grid(self) -> tuple[int, ...]:
+        return self.chunks
 
     def _repr_fields(self) -> str:
         return f"{super()._repr_fields()} chunks={self.chunks} regions={len(self.manifest.regions)}"

@@ -17,6 +17,7 @@ from intarsia._compat import sync
 from intarsia.array.box import sizes_of
 from intarsia.array.values import codecs_for, data_type_of, fits, is_nullable, type_text, values_dtype
 from intarsia.codecs import parse_codecs
+from intarsia.codecs.base import codec_list
 from intarsia.codecs.runtime import NO_OPTIONS, Options, options_of, remembered, remembering, with_codecs
 from intarsia.errors import MemberError, MissingMemberError, ShapeError
 from intarsia.parallel import check_store
@@ -79,8 +80,7 @@ class Encoding:
 
     def __post_init__(self) -> None:
         if self.codecs is not None:  # which may be an iterator, or one codec alone
-            alone = isinstance(self.codecs, Codec | Mapping | str)
-            object.__setattr__(self, "codecs", (self.codecs,) if alone else tuple(self.codecs))
+            object.__setattr__(self, "codecs", codec_list(self.codecs))
 
     @property
     def own_options(self) -> Options:

@@ -13,13 +13,14 @@ from intarsia._icechunk import safe_store
 from intarsia.array.attributes import RESERVED
 from intarsia.array.box import sizes_of
 from intarsia.array.document import MOST_ELEMENTS
-from intarsia.array.hierarchy import is_logical, open_group, open_node
+from intarsia.array.hierarchy import is_logical, names_below, open_group, open_node
 from intarsia.array.logical import LogicalArray
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
 from intarsia.array.reader import Reader
 from intarsia.array.values import data_type_of, plain_type
 from intarsia.errors import (
+    IntarsiaError,
     ManifestError,
     MetadataError,
     NotLogicalArrayError,
@@ -29,7 +30,7 @@ from intarsia.errors import (
 )
 from intarsia.nullable import NullableArray
 from intarsia.parallel import check_store
-from intarsia.words import one_line, place_text
+from intarsia.words import names_text, one_line, place_text
 
 
 def create(
@@ -122,10 +123,23 @@ def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
                 "\n  A plain Zarr array is read with intarsia.reader(store, path); "
                 "intarsia.convert makes a logical array of it"
             )
+        elif path:
+            hint = _others(store, path)
         raise NotLogicalArrayError(
             f"there is no logical array at {path!r}: {one_line(error)}{hint}"
         ) from error
     return LogicalArray(LogicalGroup.load(group))
+
+
+def _others(store: Any, path: str) -> str:
+    """What there is in the group that a path leads to, and which of it was probably meant."""
+    above, _, name = path.strip("/").rpartition("/")
+    try:
+        names = names_below(open_group(store, above, "r"))
+    except (OSError, ValueError, IntarsiaError):
+        return ""
+    known = [other for other in names if other not in ("zarr.json", "c")]
+    return f"\n  In {above or 'the root'}, {names_text(name, known)}" if known else ""
 
 
 def _is_older(store: Any, path: str) -> bool:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from itertools import accumulate
-from types import EllipsisType, MappingProxyType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
 import zarr
 
 from intarsia._compat import ArrayV2Metadata, ArrayV3Metadata, RectilinearChunksDisabledError
@@ -135,11 +133,11 @@ def _on_safe_store(array: AnyArray) -> AnyArray:
 class Reader(StoredArray):
     """Any Zarr array, read as fast as a logical array is. Make one with `intarsia.reader`.
 
-    Takes what zarr takes between brackets and in `oindex`, `vindex` and `blocks`, and negative steps; `lazy`
-    defers the read. What the engine does not know, it leaves to zarr: `intarsia.explain(reader)` tells. A
-    reader keeps shape and codecs as they were when it was made, until it finds that chunks are missing and
-    that the array is another one by now, or until `refresh`; the values are those that the store holds when
-    they are read.
+    Takes what zarr takes between brackets, in `oindex`, `vindex`, `blocks` and `get_…_selection`, and also
+    negative steps; `lazy` defers the read. What the engine does not know, it leaves to zarr;
+    `intarsia.explain(reader)` says where. A reader keeps the shape and codecs that the array had when the
+    reader was made, until `refresh`, or until it finds chunks missing because the array was replaced. The
+    values are those that the store holds when they are read.
 
     >>> import numpy as np, zarr, intarsia
     >>> z = zarr.create_array({}, shape=(4, 6), chunks=(2, 3), dtype="int32")
@@ -207,11 +205,6 @@ class Reader(StoredArray):
         """The attributes, to look at."""
         return MappingProxyType(dict(self.metadata.attributes))
 
-    @property
-    def blocks(self) -> _WholeChunks:
-        """Indexing by chunks (or shards), as of a zarr array: `reader.blocks[0, 1:3]`."""
-        return _WholeChunks(self)
-
     def with_config(self, **settings: Any) -> Reader:
         """A new handle with other `settings`: `threads`, `window_bytes` and `cache` of `LogicalConfig`.
 
@@ -236,42 +229,12 @@ class Reader(StoredArray):
     def _slabs(self) -> Iterator[int]:
         return iter(self.read_chunk_sizes[0])
 
+    def _block_grid(self) -> tuple[tuple[int, ...], ...]:
+        return self.write_chunk_sizes
+
     def _repr_fields(self) -> str:
         return f"{super()._repr_fields()} chunks={self.chunks}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         check_travels(self.store, f"the reader of {self.path or '/'!r}")
         return Reader.of, (self.zarr_array, self._config.for_reading)
-
-
-class _WholeChunks:
-    """`reader.blocks`: whole chunks by their position in the grid."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    def __getitem__(self, selection: Any) -> np.ndarray[Any, Any]:
-        sizes = self._reader.write_chunk_sizes
-        entries = selection if isinstance(selection, tuple) else (selection,)
-        given = len(entries) - sum(isinstance(entry, EllipsisType) for entry in entries)
-        if given > len(sizes) or len(entries) > given + 1:
-            raise IndexError(f"blocks of {len(sizes)} axes cannot be chosen by {selection!r}")
-        rest = (slice(None),) * (len(sizes) - given)
-        at = next((i for i, entry in enumerate(entries) if isinstance(entry, EllipsisType)), None)
-        entries = (*entries, *rest) if at is None else (*entries[:at], *rest, *entries[at + 1 :])
-        return self._reader[tuple(map(_elements, entries, sizes)) or ...]
-
-
-def _elements(entry: Any, sizes: tuple[int, ...]) -> slice:
-    """The elements of an axis that lie in some of its blocks."""
-    borders = (0, *accumulate(sizes))
-    if isinstance(entry, slice) and entry.step in (None, 1):
-        start, stop, _ = entry.indices(len(sizes))
-    elif isinstance(entry, int | np.integer):
-        start = int(entry) + (len(sizes) if entry < 0 else 0)
-        stop = start + 1
-        if not 0 <= start < len(sizes):
-            raise IndexError(f"there is no block {entry}: the axis has {len(sizes)}")
-    else:
-        raise IndexError(f"blocks are chosen by whole numbers and slices without a step, not by {entry!r}")
-    return slice(borders[start], borders[max(start, stop)])

@@ -72,7 +72,7 @@ class Request:
     """An outer selection: what it takes from each axis."""
 
     points: tuple[Ints, ...] | None
-    """A points selection: the coordinates of every element, one flat array an axis."""
+    """A points selection: the coordinates of every element, one flat array per axis."""
 
     @property
     def size(self) -> int:
@@ -87,7 +87,7 @@ class Request:
 
     @property
     def working_shape(self) -> tuple[int, ...]:
-        """Shape of the buffer that parts address: one axis an array axis, or one for all points."""
+        """Shape of the buffer that parts address: one per axis of the array, or one for all points."""
         if self.axes is not None:
             return tuple(axis.count for axis in self.axes)
         return (self.size,)

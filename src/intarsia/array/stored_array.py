@@ -17,6 +17,7 @@ from intarsia.array.read import read_request
 from intarsia.array.read_async import read_request_async
 from intarsia.array.request import Mode, Request, lazy_view, request
 from intarsia.array.values import shown, type_text, values_dtype
+from intarsia.array.zarr_selections import ZarrSelections
 from intarsia.parallel import snapshot_of
 from intarsia.words import place_text
 
@@ -41,7 +42,7 @@ class _Indexer:
         self._array.write_request(request(self._array.shape, selection, self._mode), value)
 
 
-class StoredArray(LazyComputing):
+class StoredArray(ZarrSelections, LazyComputing):
     """What logical arrays and readers have in common.
 
     >>> import intarsia
@@ -168,7 +169,7 @@ class StoredArray(LazyComputing):
 
     @property
     def oindex(self) -> _Indexer:
-        """Outer (orthogonal) indexing: an index array an axis."""
+        """Outer (orthogonal) indexing: an index array for each axis."""
         return _Indexer(self, "orthogonal")
 
     @property

@@ -239,6 +239,15 @@ type CodecLike = Codec | Mapping[str, Any] | str
 """A codec object, a codec object of zarr.json as a dict, or a codec's name."""
 
 
+def codec_list(codecs: Iterable[CodecLike] | CodecLike) -> tuple[CodecLike, ...]:
+    """The codecs that were given; one codec alone is a list of one.
+
+    >>> codec_list("gzip"), codec_list(["shuffle", "zstd"])
+    (('gzip',), ('shuffle', 'zstd'))
+    """
+    return (codecs,) if isinstance(codecs, Codec | Mapping | str) else tuple(codecs)
+
+
 def parse_codecs(
     codecs: Iterable[CodecLike] | CodecLike, serializer: ArrayBytesCodec | None = None
 ) -> tuple[Codec, ...]:
@@ -255,8 +264,7 @@ def parse_codecs(
     >>> parse_codecs("gzip") == parse_codecs(["gzip"])
     True
     """
-    listed = [codecs] if isinstance(codecs, Codec | Mapping | str) else codecs
-    parsed = [parse_codec(codec) for codec in listed]
+    parsed = [parse_codec(codec) for codec in codec_list(codecs)]
     stages = [_stage(codec) for codec in parsed]
     if stages != sorted(stages) or stages.count(1) > 1:
         order = ", ".join(type(codec).__name__ for codec in parsed)
@@ -309,8 +317,10 @@ def _codec_class(name: str) -> type[Codec]:
         # Families of codecs come last: there are too many of them to name them all.
         listed = sorted(known, key=lambda name: ("." in name or name.startswith("imagecodecs_"), name))
         packages = "\n  " + str(error).split("\n")[0] if "pip install" in str(error) else ""
+        if ":" in name:  # as commands take it
+            packages = "\n  Options are given as {'name': 'zstd', 'configuration': {'level': 3}}"
         raise CodecConfigurationError(
-            f"there is no codec {name!r}: {names_text(name, listed)}{packages}"
+            f"there is no codec {name!r}: {names_text(name.partition(':')[0], listed)}{packages}"
         ) from error
 
 

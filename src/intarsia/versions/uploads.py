@@ -88,9 +88,9 @@ def append(
     """
     opened = open_repository(repo)
     commit = Commit(opened, branch, message or f"append to {path}", metadata, backoff)
-    chosen = chosen_codecs(codecs, data)
-    encoding = Encoding(None if chosen is None else tuple(chosen), chunks, shards)
-    incoming = _InMemory(data, axis, casting, encoding, packing, codecs == "auto")
+    by_values = codecs == "auto"
+    encoding = Encoding(None if by_values else codecs, chunks, shards)
+    incoming = _InMemory(data, axis, casting, encoding, packing, by_values)
     return append_incoming(commit, path, incoming, merge=merge)
 
 
@@ -130,8 +130,10 @@ class _InMemory:
     casting: Casting
     asked: Encoding
     packing: PackingChoice = None
-    chosen: bool = False
-    """Whether the codecs were chosen by the values, and not given."""
+    by_values: bool = False
+    """Whether the codecs are chosen by the values, and not given."""
+    chosen: Iterable[CodecLike] | None = None
+    """Those that were: once, however often the commit is tried."""
 
     @property
     def nulls(self) -> bool:
@@ -143,9 +145,13 @@ class _InMemory:
 
     def encoding(self, logical: LogicalGroup) -> Encoding:
         encoding = replace(self.asked, **chosen_packing(logical.manifest, self.packing))
-        if encoding.packing is None or encoding.codecs is None or not self.chosen:
+        if not self.by_values:
             return encoding
-        return replace(encoding, codecs=codecs_for_size(encoding.codecs, encoding.packing.stored.itemsize))
+        if self.chosen is None:
+            self.chosen = chosen_codecs("auto", self.values)
+        if encoding.packing is None or self.chosen is None:
+            return replace(encoding, codecs=self.chosen)
+        return replace(encoding, codecs=codecs_for_size(self.chosen, encoding.packing.stored.itemsize))
 
     def fill(self, logical: LogicalGroup, room: Reservation) -> None:
         room.fill(logical, lambda source: self.values[source.slices])
@@ -316,7 +322,7 @@ def recode(
         packed = chosen_packing(logical.manifest, packing)
         data = array.as_stored(elements) if packing == "keep" else array
         chosen = chosen_codecs(codecs, data, elements, packed.get("packing"))
-        encoding, where = Encoding(None if chosen is None else tuple(chosen), chunks, shards, **packed), box
+        encoding, where = Encoding(chosen, chunks, shards, **packed), box
 
         def reserve(group: LogicalGroup, ready: str | None) -> Reservation:
             return reserve_recode(group, where, encoding, ready=ready)

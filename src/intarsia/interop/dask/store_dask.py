@@ -17,6 +17,7 @@ from intarsia.array.member import Encoding, Members, grain
 from intarsia.array.reserve import Reservation
 from intarsia.array.values import as_values, shown
 from intarsia.codecs import CodecLike
+from intarsia.codecs.base import codec_list
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError, ShapeError
 from intarsia.extras import extra
 from intarsia.interop.dask import jobs
@@ -154,7 +155,7 @@ def _chosen(codecs: Any, source: Any) -> tuple[CodecLike, ...] | None:
     if codecs == "auto":
         middle = tuple(n // 2 for n in source.numblocks)
         codecs = chosen_codecs(codecs, np.asarray(source.blocks[middle].compute()))
-    return None if codecs is None else tuple(codecs)
+    return None if codecs is None else codec_list(codecs)
 
 
 def writable(store: Any) -> Any:

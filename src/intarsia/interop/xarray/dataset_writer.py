@@ -203,9 +203,7 @@ class _DatasetWriter:
             codecs = chosen_codecs(codecs, np.asarray(sample))
         if chunks is None and not grows:
             chunks = variable.encoding.get("chunks")
-        encoding = Encoding(
-            None if codecs is None else tuple(codecs), None if chunks is None else tuple(chunks)
-        )
+        encoding = Encoding(codecs, None if chunks is None else tuple(chunks))
         if grows:
             axis = variable.dims.index(self.choices.append_dim)
             return onto_axis(data, LogicalGroup.load(self.stored[name]), axis, encoding)

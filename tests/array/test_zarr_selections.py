@@ -1,0 +1,89 @@
+"""The names of zarr's arrays for selections mean on ours what they mean there; zarr is the referee."""
+
+import numpy as np
+import pytest
+import zarr
+
+import intarsia
+from intarsia.errors import ReadOnlyError
+
+VALUES = np.arange(7 * 5).reshape(7, 5)
+MASK = VALUES % 3 == 0
+CASES = {
+    "get_basic_selection": [..., 2, (slice(1, 6, 2), 3), (-1, slice(None))],
+    "get_orthogonal_selection": [([0, 6], [1, 4]), ([2, 3], slice(None)), (MASK[:, 0], 2)],
+    "get_coordinate_selection": [([0, 6], [1, 4]), (np.array([[0, 1], [2, 3]]), np.array([[4, 3], [2, 1]]))],
+    "get_mask_selection": [MASK],
+    "get_block_selection": [0, (1, 2), (slice(1, None), 0), (..., -1), (slice(0, 2), slice(1, 3))],
+}
+ALL = [(name, selection) for name, selections in CASES.items() for selection in selections]
+
+
+@pytest.fixture
+def referee():
+    array = zarr.create_array({}, shape=VALUES.shape, chunks=(3, 2), dtype="int64")
+    array[...] = VALUES
+    return array
+
+
+@pytest.fixture
+def logical():
+    array = intarsia.create({}, "a", shape=(0, 5), chunks=(3, 2), dtype="int64")
+    array.append(VALUES[:3], codecs=["zstd"])
+    array.append(VALUES[3:], codecs=[])
+    return array.with_config(cross_region_writes=True)
+
+
+@pytest.mark.parametrize(("name", "selection"), ALL)
+def test_logical_arrays_and_readers_read_what_zarr_reads(name, selection, referee, logical):
+    expected = getattr(referee, name)(selection)
+    for array in (logical, intarsia.reader(referee)):
+        got = getattr(array, name)(selection)
+        assert np.shape(got) == np.shape(expected)
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(("name", "selection"), ALL)
+def test_writes_go_where_zarrs_go(name, selection, referee, logical):
+    method = name.replace("get", "set")
+    getattr(referee, method)(selection, -1)
+    getattr(logical, method)(selection, -1)
+    np.testing.assert_array_equal(logical[...], referee[...])
+
+
+def test_blocks_are_the_chunks_of_the_lattice(logical, referee):
+    logical.blocks[2, 1:] = 0
+    referee.blocks[2, 1:] = 0
+    np.testing.assert_array_equal(logical[...], referee[...])
+    np.testing.assert_array_equal(logical.blocks[0:2, -1], referee.blocks[0:2, -1])
+
+
+def test_an_axis_with_more_blocks_than_memory_is_no_trouble():
+    array = intarsia.create({}, "a", shape=(10**12, 2), chunks=(1, 2), dtype="u1")
+    assert array.blocks[10**11].tolist() == [[0, 0]]
+
+
+@pytest.mark.parametrize("selection", [3, (0, 3), -4, (0, 0, 0), (..., ...), slice(0, 2, 2), [0, 1]])
+def test_blocks_that_are_not_there_are_refused(selection, logical):
+    with pytest.raises(IndexError, match="block"):
+        logical.blocks[selection]
+
+
+@pytest.mark.parametrize("mask", [MASK[:3], [0, 1], np.zeros((7, 5))])
+def test_a_mask_has_the_shape_of_the_array(mask, logical):
+    with pytest.raises(IndexError, match=r"a mask has the shape of the array, \(7, 5\)"):
+        logical.get_mask_selection(mask)
+
+
+def test_fields_of_structured_values(tmp_path):
+    records = np.zeros(4, [("x", "i4"), ("y", "f4")])
+    records["x"] = range(4)
+    array = intarsia.create(tmp_path, "a", shape=(0,), chunks=(2,), dtype=records.dtype)
+    array.append(records)
+    assert array.get_basic_selection(slice(1, 3), fields="x").tolist() == [1, 2]
+    assert array.get_block_selection(1, fields=["y", "x"]).tolist() == [(0, 2), (0, 3)]
+
+
+def test_a_reader_does_not_write(referee):
+    with pytest.raises(ReadOnlyError, match="only reads"):
+        intarsia.reader(referee).set_block_selection(0, 1)
