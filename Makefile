@@ -1,4 +1,4 @@
-# make demo   the main job on a local repository: ends with a table, a verdict and a report to look at
+# make demo   an array in several encodings, then an archive of files opened as one: ends with the numbers that matter
 # make test   what continuous integration runs: lint, types, import layers, tests, doctests, README
 # make torture   the long versions of the tests that kill, race and damage
 # make soak   what is tried for hours: a million damaged inputs, histories with kills, failing disks; resumable, ends
@@ -51,9 +51,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)
-	@$(BIN)/python examples/archives.py demo-output/archive
-	@echo
 	@$(BIN)/intarsia demo --output demo-output
+	@echo
+	@$(BIN)/python examples/archives.py demo-output/archive
 
 # Types are checked while the tests run: mypy keeps one core busy, and tests wait often.
 test: lint layers
