@@ -28,7 +28,7 @@ def two_codecs(store=None):
 
 
 def series(store=None, steps=(("gzip", 20), ("zstd", 30))):
-    """Time, lat, lon: one codec after the other along the axis that is not drawn as the plane."""
+    """Time, lat, lon: one codec after the other along time, the shortest axis."""
     array = intarsia.create(
         {} if store is None else store,
         "series",

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.report.drawing import plane_axes, project
+from intarsia.report.drawing import map_axes, plane_axes, project
 from tests.array.strategies import arrays
 
 
@@ -76,3 +76,13 @@ def test_nothing_to_draw():
     nothing = np.empty((0, 2), dtype=int)
     assert project((4, 4), nothing, nothing, np.empty(0, dtype=int), (0, 1), 10) == []
     assert project((0, 4), np.array([[0, 0]]), np.array([[0, 4]]), np.array([0]), (0, 1), 10) == []
+
+
+def test_a_map_shows_the_axes_that_regions_divide():
+    """Years of a map one after the other are bands along time, not stripes on top of one another."""
+    shape, start = (6, 72, 144), np.array([[0, 0, 0], [2, 0, 0], [4, 0, 0]])
+    assert map_axes(shape, start, start + (2, 72, 144)) == (0, 2)
+    assert plane_axes(shape) == map_axes(shape, start[:1], start[:1] + shape) == (1, 2)
+    halves = np.array([[0, 0, 0], [0, 36, 0]])
+    assert map_axes(shape, halves, halves + (6, 36, 144)) == (1, 2)
+    assert map_axes((5,), start[:0, :1], start[:0, :1]) == (0,)

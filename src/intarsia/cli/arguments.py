@@ -49,7 +49,7 @@ AsOf = Annotated[
     typer.Option(
         "--as-of",
         metavar="TIME",
-        help="The newest version not younger than this time (ISO 8601, UTC unless it says otherwise).",
+        help="The version that was current at this time (ISO 8601, UTC unless it says otherwise).",
         rich_help_panel=VERSION,
     ),
 ]

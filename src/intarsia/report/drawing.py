@@ -41,7 +41,7 @@ font:13px/1.45 system-ui,sans-serif;max-width:860px}
 """.strip().replace("\n", "")
 """What notebook output needs; everything below the class `intarsia`, so that nothing else changes."""
 
-LEFT, TOP, RIGHT = 78.0, 14.0, 34.0
+LEFT, TOP, RIGHT = 84.0, 14.0, 34.0
 PLANE_WIDTH, PLANE_HEIGHT = 640.0, 400.0
 FLATTEST, NARROWEST = 56.0, 120.0
 """A plane flatter or narrower than this shows nothing; its axes then differ in scale, and it says so."""
@@ -113,9 +113,9 @@ def cell_bounds(survey: Survey, cell: Rectangle, axes: tuple[int, ...]) -> str:
     return "[" + ", ".join(where.get(axis, ":") for axis in range(survey.manifest.ndim)) + "]"
 
 
-def panes(shape: tuple[int, ...]) -> list[Pane]:
-    """The plane of the two largest axes, and a strip for every other one."""
-    axes = plane_axes(shape)
+def panes(shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> list[Pane]:
+    """The plane of two axes, by default of the two longest, and a strip for every other one."""
+    axes = plane_axes(shape) if axes is None else axes
     placed = []
     y = TOP
     if len(axes) == 2:
@@ -154,7 +154,7 @@ def draw_axes(survey: Survey, pane: Pane, cells: Sequence[Rectangle]) -> list[st
             y = pane.y + place / pane.shape[down] * pane.height
             parts.append(_tick(pane.x - 4, y, pane.x, y))
             parts.append(text(pane.x - 7, y + 4, words, "soft", "end", 11))
-        x, y = 14.0, pane.y + pane.height / 2
+        x, y = (10.0 if survey.dates(down) else 14.0), pane.y + pane.height / 2  # dates need the room
         parts.append(
             f'<text x="{x:g}" y="{y:.5g}" transform="rotate(-90 {x:g} {y:.5g})" text-anchor="middle" '
             f'fill="var(--ink,#1b1f24)">{markup(axis_name(survey, down), 60)}</text>'
@@ -240,13 +240,27 @@ class Cell:
 
 
 def plane_axes(shape: Sequence[int]) -> tuple[int, ...]:
-    """The two largest axes, in their order: the ones that a map shows.
+    """The two longest axes, in their order: the ones that a picture of values shows.
 
     >>> plane_axes((365, 720, 1440)), plane_axes((10,)), plane_axes(())
     ((1, 2), (0,), ())
     """
-    largest = sorted(range(len(shape)), key=lambda axis: (-shape[axis], axis))[:2]
-    return tuple(sorted(largest))
+    longest = sorted(range(len(shape)), key=lambda axis: (-shape[axis], axis))[:2]
+    return tuple(sorted(longest))
+
+
+def map_axes(shape: Sequence[int], start: Ints, stop: Ints) -> tuple[int, ...]:
+    """The two axes that show regions apart: the longest that regions divide, then the longest others.
+
+    Where all regions follow one another along time, a plane without time would show them on top of one
+    another.
+
+    >>> map_axes((9, 72, 144), np.array([[0, 0, 0], [5, 0, 0]]), np.array([[5, 72, 144], [9, 72, 144]]))
+    (0, 2)
+    """
+    divided = ((start != start[:1]) | (stop != stop[:1])).any(axis=0) if len(start) else np.zeros(len(shape))
+    chosen = sorted(range(len(shape)), key=lambda axis: (not divided[axis], -shape[axis], axis))[:2]
+    return tuple(sorted(chosen))
 
 
 def project(

@@ -146,7 +146,8 @@ def draw_map(survey: Survey, *, standalone: bool = True) -> str:
     mixtures = _Mixtures(f"{shape} {survey.manifest.generation} {survey.manifest.members[:1]}")
     bottom = drawing.TOP
     if prod(shape):
-        for pane in drawing.panes(shape):
+        axes = drawing.map_axes(shape, survey.start, survey.stop)
+        for pane in drawing.panes(shape, axes):
             drawn, bottom = _draw_pane(survey, pane, mixtures)
             parts.extend(drawn)
             bottom += 12
