@@ -108,7 +108,7 @@ def test_no_more_than_the_blocks_are_decompressed_of_blosc_chunks():
 
 def test_where_numcodecs_shows_no_blosc_chunks_are_decompressed_as_a_whole():
     array, values = filled(MemoryStore(), "blosc")
-    with mock.patch.object(bounded, "blosc_elements", None):
+    with mock.patch.object(bounded, "get_elements", None):
         np.testing.assert_array_equal(intarsia.reader(array)[160:163, 7], values[160:163, 7])
 
 

@@ -28,7 +28,8 @@ from zarr.codecs import BloscCodec, GzipCodec, VLenBytesCodec, VLenUTF8Codec, Zs
 from zarr.codecs import numcodecs as zarr_numcodecs
 
 from intarsia._compat import ArraySpec, numcodec
-from intarsia.codecs.c_libraries import blosc_elements, decompress_zstd
+from intarsia.codecs import kept_contexts
+from intarsia.codecs.blosc_blocks import get_elements
 
 try:
     from isal.isal_zlib import decompressobj
@@ -210,7 +211,7 @@ def unpacker(codec: Any, nbytes: int) -> Unpack | None:
                 header = head[:length] if content == nbytes else b""
                 known = header or known
             if header:
-                decompress_zstd(data, memory)  # refuses what does not fit
+                kept_contexts.decompress(data, memory)  # refuses what does not fit
                 return memory
         if kind is BloscCodec and _blosc_content(data, nbytes) == nbytes:
             blosc.decompress(data, memory)
@@ -233,7 +234,7 @@ def unpack_blosc_part(data: Any, nbytes: int, first: int, memory: Bytes) -> bool
     >>> unpack_blosc_part(zeros, 1 << 20, 0, part) and part.any()
     np.False_
     """
-    if blosc_elements is None or _blosc_content(data, nbytes) != nbytes:
+    if get_elements is None or _blosc_content(data, nbytes) != nbytes:
         return False
     block, itemsize = _BLOSC_SIZES(data, 4)[1], int(data[3])
     last = first + memory.size
@@ -241,7 +242,7 @@ def unpack_blosc_part(data: Any, nbytes: int, first: int, memory: Bytes) -> bool
         return False
     if (last - 1) // block - first // block + 1 >= -(-nbytes // block):  # every block is touched
         return False
-    blosc_elements(data, first // itemsize, memory.size // itemsize, memory)
+    get_elements(data, first // itemsize, memory.size // itemsize, memory)
     return True
 
 

@@ -1,9 +1,7 @@
-"""zstd and blosc by their own C libraries, for what numcodecs has no function for.
+"""zstd with decompression contexts that are kept, one a thread, where the system has its library.
 
-numcodecs makes a context of zstd for every chunk, which takes a fifth of the time of a chunk of 64 KiB; here
-contexts are kept, one a thread, where the system has the library. blosc cuts what it compresses into blocks,
-of 256 KiB and more, and can decompress those alone that some elements lie in: numcodecs has this in its
-library. Elsewhere numcodecs decompresses, and chunks of blosc come as a whole.
+numcodecs makes a context for every chunk, which takes a fifth of the time of a chunk of 64 KiB. Where there
+is no such library, numcodecs does it.
 """
 
 import ctypes
@@ -13,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numcodecs import blosc, zstd
+from numcodecs import zstd
 
 LIBRARIES = {"linux": "libzstd.so.1", "darwin": "libzstd.1.dylib"}
 
@@ -31,7 +29,7 @@ class _Context:
         self._free(self.address)
 
 
-def zstd_decompressor(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], None]:
+def decompressor(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], None]:
     """How to decompress one frame with a library into memory that it fills."""
     library.ZSTD_createDCtx.restype = ctypes.c_void_p
     library.ZSTD_freeDCtx.argtypes = [ctypes.c_void_p]
@@ -60,37 +58,12 @@ def zstd_decompressor(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], Non
     return decompress
 
 
-def _zstd() -> Callable[[Any, Any], Any]:
+def _found() -> Callable[[Any, Any], Any]:
     try:
-        return zstd_decompressor(ctypes.CDLL(LIBRARIES[sys.platform]))
+        return decompressor(ctypes.CDLL(LIBRARIES[sys.platform]))
     except (KeyError, OSError, AttributeError):  # another system, no library, or another one of that name
         return zstd.decompress  # type: ignore[no-any-return]
 
 
-decompress_zstd = _zstd()
+decompress = _found()
 """Decompress a zstd frame into memory of exactly its size; raises RuntimeError if it does not fit."""
-
-
-def blosc_getter(library: Any) -> Callable[[Any, int, int, np.ndarray[Any, Any]], None]:
-    """How to get elements with a library, into memory that they fill."""
-    run, integer, memory = library.blosc_getitem, ctypes.c_int, ctypes.c_void_p
-    run.argtypes, run.restype = [memory, integer, integer, memory], integer
-
-    def get(data: Any, first: int, count: int, memory: np.ndarray[Any, Any]) -> None:
-        view = np.frombuffer(data, dtype=np.uint8)  # held until the call returns
-        got = run(view.ctypes.data, first, count, memory.ctypes.data)
-        if got != memory.nbytes:
-            raise RuntimeError(f"error during blosc decompression: {got}")
-
-    return get
-
-
-def _blosc() -> Callable[[Any, int, int, Any], None] | None:
-    try:
-        return blosc_getter(ctypes.CDLL(blosc.__file__))
-    except (OSError, AttributeError):
-        return None
-
-
-blosc_elements = _blosc()
-"""Decompress so many elements from one on, of blosc data that is all there; None where nobody can."""

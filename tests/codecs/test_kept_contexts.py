@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numcodecs import zstd
 from zarr.codecs import ZstdCodec
 
-from intarsia.codecs import c_libraries
+from intarsia.codecs import kept_contexts
 from intarsia.codecs.bounded import unpacker
 
 
@@ -19,7 +19,7 @@ from intarsia.codecs.bounded import unpacker
 )
 def test_frames_come_out_as_they_went_in(content, level, kind):
     memory = np.zeros(len(content), dtype="u1")
-    c_libraries.decompress_zstd(kind(zstd.compress(content, level)), memory)
+    kept_contexts.decompress(kind(zstd.compress(content, level)), memory)
     assert memory.tobytes() == content
 
 
@@ -29,9 +29,9 @@ def test_what_is_damaged_or_of_another_size_is_refused_and_the_next_frame_is_rea
     cut = data.draw(st.integers(0, len(frame) - 1))
     for bad, size in ((frame[:cut], len(content)), (frame, len(content) + 1), (frame, len(content) - 1)):
         with pytest.raises((RuntimeError, ValueError)):
-            c_libraries.decompress_zstd(bad, np.empty(size, dtype="u1"))
+            kept_contexts.decompress(bad, np.empty(size, dtype="u1"))
     memory = np.empty(len(content), dtype="u1")
-    c_libraries.decompress_zstd(frame, memory)
+    kept_contexts.decompress(frame, memory)
     assert memory.tobytes() == content
 
 
@@ -40,7 +40,7 @@ def test_threads_have_contexts_of_their_own():
 
     def first(i):
         memory = np.empty(10_000, dtype="u1")
-        c_libraries.decompress_zstd(frames[i], memory)
+        kept_contexts.decompress(frames[i], memory)
         return int(memory[0]), bytes(memory[5000:]) == np.random.default_rng(i).bytes(5000)
 
     with ThreadPoolExecutor(8) as pool:
@@ -49,7 +49,7 @@ def test_threads_have_contexts_of_their_own():
 
 def test_without_the_library_numcodecs_does_it(monkeypatch):
     monkeypatch.setattr(sys, "platform", "elsewhere")
-    assert c_libraries._zstd() is zstd.decompress
+    assert kept_contexts._found() is zstd.decompress
 
 
 def test_headers_that_differ_from_chunk_to_chunk():
