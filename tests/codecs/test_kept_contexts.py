@@ -1,5 +1,6 @@
-"""zstd through contexts that are kept gives what numcodecs gives, and refuses what it refuses."""
+"""zstd and gzip through contexts that are kept give what others make of them, and refuse what they refuse."""
 
+import gzip
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numcodecs import zstd
-from zarr.codecs import ZstdCodec
+from zarr.codecs import GzipCodec, ZstdCodec
 
 from intarsia.codecs import kept_contexts
 from intarsia.codecs.bounded import unpacker
@@ -49,7 +50,39 @@ def test_threads_have_contexts_of_their_own():
 
 def test_without_the_library_numcodecs_does_it(monkeypatch):
     monkeypatch.setattr(sys, "platform", "elsewhere")
-    assert kept_contexts._found() is zstd.decompress
+    unzstd, inflate = kept_contexts._found()
+    assert unzstd is zstd.decompress
+    assert not inflate(gzip.compress(b"x"), np.empty(1, dtype="u1"))
+
+
+needs_libdeflate = pytest.mark.skipif(
+    kept_contexts.inflate is kept_contexts._nobody, reason="there is no libdeflate on this system"
+)
+
+
+@needs_libdeflate
+@given(st.binary(min_size=1, max_size=3000), st.sampled_from([bytes, bytearray, memoryview]))
+def test_one_member_of_gzip_is_inflated_where_it_belongs(content, kind):
+    memory = np.zeros(len(content) + 2, dtype="u1")
+    assert kept_contexts.inflate(kind(gzip.compress(content)), memory[1:-1])
+    assert memory.tobytes() == b"\0" + content + b"\0"
+
+
+@needs_libdeflate
+@given(st.binary(min_size=2, max_size=300), st.data())
+def test_all_but_one_whole_member_is_left_to_others_and_nothing_is_written_beside_the_memory(content, data):
+    member = gzip.compress(content)
+    cut = data.draw(st.integers(0, len(member) - 1))
+    flipped = bytearray(member)
+    flipped[-8] ^= 1  # of the checksum
+    halves = gzip.compress(content[:1]) + gzip.compress(content[1:])
+    bomb = gzip.compress(bytes(10**6))
+    for doubtful in (member[:cut], bytes(flipped), halves, member + b"\0", member + member, bomb):
+        room = np.full(len(content) + 2, 7, dtype="u1")
+        assert not kept_contexts.inflate(doubtful, room[1:-1])
+        assert room[0] == room[-1] == 7
+    unpack = unpacker(GzipCodec(), len(content))
+    assert bytes(unpack(halves, np.empty(len(content), dtype="u1"))) == content
 
 
 def test_headers_that_differ_from_chunk_to_chunk():

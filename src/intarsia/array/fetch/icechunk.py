@@ -36,6 +36,7 @@ from intarsia.array.fetch.store import (
     Spans,
     Started,
     cost_of,
+    file_bytes,
     requests_of,
     start,
 )
@@ -228,7 +229,7 @@ class _RepositoryFiles:
     def __iter__(self) -> Generator[Encoded | None]:
         folder = self._folder
         for spans in self._spans:
-            table = self._batch.listed(spans.source)
+            table, compressed = self._batch.listed(spans.source), not spans.source.decoder.is_raw
             rows = table.rows(spans.blob)
             offset, nbytes = table.places(rows, spans)
             columns = [column.tolist() for column in (table.file[rows], offset, nbytes)]
@@ -243,9 +244,13 @@ class _RepositoryFiles:
                     yield self._batch.get_now(spans, i)
                     continue
                 try:
-                    yield FileSpan(opened, first, length)
+                    content = file_bytes(opened, first, length) if compressed else None
+                    if content is None:
+                        yield FileSpan(opened, first, length)
                 finally:
                     os.close(opened)
+                if content is not None:
+                    yield content
 
     def cancel(self) -> None:
         """Nothing runs."""

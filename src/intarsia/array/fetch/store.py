@@ -260,27 +260,33 @@ class FileSpan:
 
     def read(self) -> bytes | bytearray:
         """The bytes."""
-        content = os.pread(self._file, self.nbytes, self._offset)
-        if len(content) == self.nbytes:
-            return content
-        whole = bytearray(self.nbytes)
-        whole[: len(content)] = content
-        self._read_rest(memoryview(whole), len(content))
-        return whole
+        return file_bytes(self._file, self._offset, self.nbytes)
 
     def read_into(self, destination: memoryview) -> None:
         """The bytes, put right where they belong."""
         count = os.preadv(self._file, [destination], self._offset)
         if count != self.nbytes:
-            self._read_rest(destination, count)
+            _read_rest(self._file, self._offset, destination, count, self.nbytes)
 
-    def _read_rest(self, destination: memoryview, count: int) -> None:
-        """Go on reading: the system gives no more than 2 GiB at a time, and may give less at any time."""
-        while count < self.nbytes:
-            more = os.preadv(self._file, [destination[count:]], self._offset + count)
-            if not more:
-                raise ChunkDecodeError(f"its file is cut off: {count} bytes are there of {self.nbytes}")
-            count += more
+
+def file_bytes(file: int, offset: int, nbytes: int) -> bytes | bytearray:
+    """So many bytes of an open file, from a place on."""
+    content = os.pread(file, nbytes, offset)
+    if len(content) == nbytes:
+        return content
+    whole = bytearray(nbytes)
+    whole[: len(content)] = content
+    _read_rest(file, offset, memoryview(whole), len(content), nbytes)
+    return whole
+
+
+def _read_rest(file: int, offset: int, destination: memoryview, count: int, nbytes: int) -> None:
+    """Go on reading: the system gives no more than 2 GiB at a time, and may give less at any time."""
+    while count < nbytes:
+        more = os.preadv(file, [destination[count:]], offset + count)
+        if not more:
+            raise ChunkDecodeError(f"its file is cut off: {count} bytes are there of {nbytes}")
+        count += more
 
 
 class _FilesLater:
@@ -294,6 +300,7 @@ class _FilesLater:
     def __iter__(self) -> Generator[Encoded | None]:
         for item in self._spans:
             source, blob, start, nbytes, _ = item
+            compressed = not source.decoder.is_raw
             if nbytes is not None and start is not None and _is_worth_joining(start, nbytes):
                 yield from self._joined_pieces(item)
                 continue
@@ -308,9 +315,14 @@ class _FilesLater:
                 try:
                     size = os.lseek(file, 0, os.SEEK_END)  # half the time of fstat
                     offset = first if first >= 0 else max(0, size + first)
-                    yield FileSpan(file, offset, size - offset if length is None else length)
+                    count = size - offset if length is None else length
+                    content = file_bytes(file, offset, count) if compressed else None
+                    if content is None:
+                        yield FileSpan(file, offset, count)
                 finally:
                     os.close(file)
+                if content is not None:
+                    yield content
 
     def _joined_pieces(self, item: Spans) -> Iterator[bytes | None]:
         """Small pieces of files: each file opened once, neighbours read in one go."""
