@@ -20,7 +20,7 @@ import h5py
 import numpy as np
 
 import intarsia
-from benchmarks.measure import table
+from benchmarks.measure import headed, numbers, table
 from intarsia.archives.locations import Identity, Sources
 from intarsia.archives.parsed import ChunkRanges, ParsedFile, ParsedVariable, Want
 
@@ -191,7 +191,13 @@ def run(real: int = REAL, invented: int = INVENTED, chunks: int = 1) -> str:
             archive = Archive(folder / "invented", options, lambda day: f"{folder}/none/{day:08d}.nc")
             title = f"References that a parser invented, {chunks} for each file, each with a scale of its own"
             parts.append(table(title, growth(archive, invented, chunks), HEADER))
-    return "\n".join(parts)
+    text = "\n".join(parts)
+    counts, speed = (numbers(parts[-1], column) for column in ("files", "files/s"))
+    heading = (
+        f"an archive of {counts[-1]:,.0f} files is ingested at {speed[-1] / speed[0]:.2f} of the speed of "
+        f"one of {counts[0]:,.0f}; what one more file costs is in the last column"
+    )
+    return headed(heading, text)
 
 
 if __name__ == "__main__":

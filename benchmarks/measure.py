@@ -1,5 +1,6 @@
 """Fair timing on a noisy machine: interleaved, best of several, repeated until the ratios are stable."""
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -7,6 +8,10 @@ from typing import NamedTuple
 ROUNDS = 5
 STABLE = 0.02
 MOST_ROUNDS = 60
+MOST_SECONDS = 12.0
+"""After this long a comparison ends with the round it is in, if there were `LEAST_ROUNDS` of them."""
+
+LEAST_ROUNDS = 4
 
 
 class Cost(NamedTuple):
@@ -22,16 +27,20 @@ def best_costs(
     *,
     rounds: int = ROUNDS,
     most_rounds: int = MOST_ROUNDS,
+    most_seconds: float = MOST_SECONDS,
     before: Callable[[], object] = lambda: None,
 ) -> dict[str, Cost]:
     """Least seconds of each job, the jobs taking turns, until so many rounds bring no gain above 2 %.
 
-    Jobs that take many seconds get fewer rounds (`most_rounds`), close calls get more (`rounds`). What is
-    done before each job, every time, does not count.
+    Jobs that take many seconds get fewer rounds (`most_rounds`, `most_seconds`), close calls get more
+    (`rounds`). What is done before each job, every time, does not count.
     """
+    began = time.perf_counter()
     best = dict.fromkeys(jobs, Cost(float("inf"), float("inf")))
     quiet = done = 0
     while quiet < rounds and done < most_rounds:
+        if done >= LEAST_ROUNDS and time.perf_counter() - began > most_seconds:
+            break
         gained = False
         for name, job in jobs.items():
             before()
@@ -46,10 +55,14 @@ def best_costs(
 
 
 def best_times(
-    jobs: Mapping[str, Callable[[], object]], *, rounds: int = ROUNDS, most_rounds: int = MOST_ROUNDS
+    jobs: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int = ROUNDS,
+    most_rounds: int = MOST_ROUNDS,
+    most_seconds: float = MOST_SECONDS,
 ) -> dict[str, float]:
     """The same by the clock alone."""
-    costs = best_costs(jobs, rounds=rounds, most_rounds=most_rounds)
+    costs = best_costs(jobs, rounds=rounds, most_rounds=most_rounds, most_seconds=most_seconds)
     return {name: cost.clock for name, cost in costs.items()}
 
 
@@ -69,3 +82,49 @@ def against(costs: Mapping[str, Cost], ours: str, rivals: tuple[str, ...]) -> li
         ratio = "" if cost is None else f"{cost.clock / own.clock:.2f} ({cost.processor / own.processor:.2f})"
         cells.append(ratio)
     return cells
+
+
+def headed(heading: str, text: str) -> str:
+    """Tables under a heading that was made of their numbers, so that it is true of them."""
+    return f"## {heading}\n\n{text}"
+
+
+def numbers(text: str, column: str, where: Callable[[list[str]], bool] = lambda row: True) -> list[float]:
+    """What the tables of a text have in the columns of this name: the first number of each cell.
+
+    >>> numbers(table("t", [("a", "1,024 ms (2)"), ("b", "")], ("what", "best")), "best")
+    [1024.0]
+    """
+    found, header = [], None
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("| ").split("|")] if line.startswith("|") else None
+        if cells is None:
+            header = None
+        elif header is None:
+            header = cells
+        elif not line.startswith("|---") and column in header and where(cells):
+            at = header.index(column)
+            number = re.search(r"-?[0-9][0-9,]*(\.[0-9]+)?", cells[at] if at < len(cells) else "")
+            found += [float(number[0].replace(",", ""))] if number else []
+    return found
+
+
+def spread(values: list[float]) -> str:
+    """From the least to the largest.
+
+    >>> spread([1.234, 0.5, 127.9]), spread([2.0])
+    ('0.50 to 128', '2.00')
+    """
+    texts = [f"{value:.2f}" if value < 10 else f"{value:.0f}" for value in (min(values), max(values))]
+    return texts[0] if texts[0] == texts[1] else " to ".join(texts)
+
+
+def times_ours(
+    text: str, columns: Mapping[str, str], where: Callable[[list[str]], bool] = lambda row: True
+) -> str:
+    """How long the others take, in words: each by its name, with the column that has the ratios."""
+    return ", ".join(
+        f"{name} {spread(values)}"
+        for name, column in columns.items()
+        if (values := numbers(text, column, where))
+    )

@@ -20,7 +20,7 @@ import numpy as np
 from tests.servers import seaweedfs
 
 import intarsia
-from benchmarks.measure import best_times, table
+from benchmarks.measure import best_times, headed, table
 from intarsia.archives.hdf5 import HDF5
 
 FILES, VARIABLES, GRID = 1_000, 14, (6, 8)
@@ -157,7 +157,12 @@ def run(count: int = FILES) -> str:
         "open (times)",
         "point series (times)",
     )
-    return table(title, rows, what)
+    opening, read = (found["a packing a file"] / found[base] for found in (openings, reads))
+    heading = (
+        f"an archive in which every file is packed in its own way opens in {opening:.2f} of the time of one "
+        f"with a single packing, and is read in {read:.2f}"
+    )
+    return headed(heading, table(title, rows, what))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import icechunk
 import numpy as np
 
 import intarsia
-from benchmarks.measure import best_times, table
+from benchmarks.measure import best_times, headed, numbers, spread, table
 from benchmarks.mosaic import KINDS, field, fill, folder
 
 
@@ -34,7 +34,8 @@ def run() -> str:
                 rows.append(
                     (name, f"{times['1'] * 1e3:.1f} ms", f"{times['16'] * 1e3:.1f} ms", f"{ratio:.3f}")
                 )
-    return table("One member against 16", rows, ("read", "1 member", "16 members", "ratio"))
+    text = table("One member against 16", rows, ("read", "1 member", "16 members", "ratio"))
+    return headed(f"16 members take {spread(numbers(text, 'ratio'))} of one with the same chunks", text)
 
 
 if __name__ == "__main__":

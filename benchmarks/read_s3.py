@@ -11,7 +11,7 @@ import zarr
 from tests.servers import BUCKET, seaweedfs
 
 import intarsia
-from benchmarks.measure import best_times, table
+from benchmarks.measure import best_times, headed, numbers, spread, table
 from benchmarks.mosaic import DEFAULT, FUSED, SIDE, TILE, field, fill, folder
 
 CHUNK = 128
@@ -80,7 +80,10 @@ def run() -> str:
     base = times["intarsia"]
     rows = [(name, f"{took * 1e3:.0f} ms", f"{took / base:.2f}") for name, took in times.items()]
     title = f"Full read, chunks of {CHUNK} x {CHUNK}, Icechunk on SeaweedFS over loopback"
-    return table(title, rows, ("reader", "best", "times ours"))
+    text = table(title, rows, ("reader", "best", "times ours"))
+    _, *zarrs, limit = numbers(text, "times ours")
+    heading = f"from an S3 server zarr-python takes {spread(zarrs)} times as long, and the bytes alone {limit}"
+    return headed(heading, text)
 
 
 if __name__ == "__main__":
