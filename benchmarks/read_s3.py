@@ -82,7 +82,7 @@ def run() -> str:
     title = f"Full read, chunks of {CHUNK} x {CHUNK}, Icechunk on SeaweedFS over loopback"
     text = table(title, rows, ("reader", "best", "times ours"))
     _, *zarrs, limit = numbers(text, "times ours")
-    heading = f"from an S3 server zarr-python takes {spread(zarrs)} times as long, and the bytes alone {limit}"
+    heading = f"from an S3 server zarr-python takes {spread(zarrs)} times as long, the bytes alone {limit}"
     return headed(heading, text)
 
 
