@@ -2,8 +2,8 @@
 
 Four years of days on a grid of 2 degrees, float32, zstd, in a local repository that stays open: maps in layer
 0, series in layer 1. The last column of the first table has what the wrong layout alone takes. Of random
-boxes, the worst is in the table. Beside them is the control: the better layout, opened once more, compared with
-itself in the same rounds. Ratios are those of processor time, which other jobs disturb less.
+boxes, the worst is in the table. Beside them is the control: the better layout, opened once more and
+compared with itself in the same rounds. Ratios are those of processor time, which other jobs disturb less.
 """
 
 from collections.abc import Callable
