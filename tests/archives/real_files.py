@@ -47,14 +47,16 @@ def as_others_read(path):
         if not set(axes) <= set(names):
             return None
         return xr.Dataset({"0": ([names[axis] for axis in axes], values)})
+    doubtful = None
     for options in ENGINES:
         try:
             found = xr.open_dataset(path, decode_times=False, **options).load()
         except Exception:
             continue
         if options or not any(str(dim).startswith("phony_dim") for dim in found.dims):
-            return found  # in netCDF4, groups take part in the numbers of such dimensions
-    return None
+            return found
+        doubtful = found  # in netCDF4, groups take part in the numbers of such dimensions
+    return doubtful
 
 
 def dimension_of(dataset):

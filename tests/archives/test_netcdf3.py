@@ -94,3 +94,14 @@ def _spoil(path, version):
         for name in ("count", "month"):
             file[name].setncattr("_FillVal__", np.nan)
     path.write_bytes(path.read_bytes().replace(b"_FillVal__", b"_FillValue"))
+
+
+def test_a_name_that_is_no_text_is_shown(tmp_path):
+    with netCDF4.Dataset(tmp_path / "a.nc", "w", format="NETCDF3_CLASSIC") as file:
+        file.createDimension("time", 2)
+        file.createVariable("v", "f4", ("time",))[:] = 1
+        file.micro = "m"
+    content = (tmp_path / "a.nc").read_bytes()
+    (tmp_path / "a.nc").write_bytes(content.replace(b"micro", b"\xb5icro"))
+    with pytest.raises(IngestError, match=r"a\.nc: a name or a text in it is not utf-8: b'\\xb5icro'"):
+        intarsia.ingest(tmp_path / "a.nc", "memory://", concat_dim="time")

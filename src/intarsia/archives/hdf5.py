@@ -216,7 +216,7 @@ def _untyped(dataset: Any) -> str:
         return "it has no data space: nothing can be read from it"
     try:
         dataset.dtype  # noqa: B018 - it is made when it is asked for
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # ValueError of floats that are longer than this machine's
         return f"h5py cannot read its type: {error}"
     return ""
 

@@ -38,6 +38,7 @@ USER_BLOCKS = (0, 512, 1024, 2048, 4096, 8192)
 ZARR_V2_FILES = frozenset((".zgroup", ".zmetadata", ".zarray", ".zattrs"))
 
 SHOWN_GROUPS = 8
+SHOWN_BYTES = 40
 
 REMOTE_THREADS = 16
 """Parsing a remote file is mostly waiting."""
@@ -155,6 +156,9 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
         raise  # the same for every file, and not the file's fault
     except IngestError as error:
         return Failure(url, str(error))
+    except UnicodeDecodeError as error:
+        text = f"a name or a text in it is not {error.encoding}: {bytes(error.object[:SHOWN_BYTES])!r}"
+        return Failure(url, text)
     except Exception as error:
         text = str(error).split("Debug source:")[0]  # of obstore, for those who mend it
         return Failure(url, f"{type(error).__name__}: {' '.join(text.split())}")

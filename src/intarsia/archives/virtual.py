@@ -44,7 +44,15 @@ class VirtualFormat:
 
     def _store(self, url: str, sources: Sources) -> Any:
         sources.resolve(url)
-        return self.parser(_as_parsers_take_it(url), sources.registry)
+        who = type(self.parser).__name__
+        try:
+            return self.parser(_as_parsers_take_it(url), sources.registry)
+        except (IngestError, UnicodeDecodeError):
+            raise
+        except LookupError as error:
+            raise IngestError(f"{who} does not find {error} in it") from error
+        except (AttributeError, TypeError, ValueError) as error:
+            raise IngestError(f"{who} cannot read it: {' '.join(str(error).split())}") from error
 
     def parse(self, url: str, sources: Sources, want: Want) -> ParsedFile:
         """The wanted variables of one source."""
