@@ -22,6 +22,7 @@ from tests.servers import seaweedfs
 import intarsia
 from benchmarks.measure import best_times, headed, table
 from intarsia.archives.hdf5 import HDF5
+from intarsia.archives.ingest_batches import BATCH_FILES
 
 FILES, VARIABLES, GRID = 1_000, 14, (6, 8)
 POINT = (slice(None), 3, 4)
@@ -82,17 +83,21 @@ class Archive:
     def __init__(self, paths: list[Path], parser: Parser, location: str, options: dict[str, str]) -> None:
         self.place = location, options
         repository = intarsia.open_repository(location, create=True, **options)
-        marks: list[float] = []
+        marks: dict[int, float] = {}
         report = intarsia.ingest(
             paths,
             repository,
             concat_dim="time",
             copy="never",
             parser=parser,
-            progress=lambda *_: marks.append(time.perf_counter()),
+            batch=BATCH_FILES,
+            progress=lambda done, _: marks.setdefault(done, time.perf_counter()),
         )
         assert report.summary == f"{len(paths)} added"
-        self.commit = marks[-1] - marks[-2]
+        ends = [*range(BATCH_FILES, len(paths), BATCH_FILES), len(paths)]  # what follows them is a commit
+        history = list(report.repository.ancestry(branch="main"))
+        assert sum(each.message.startswith("ingest") for each in history) == len(ends)
+        self.commit = sum(marks[end + 1] - marks[end] for end in ends)
 
     def opened(self) -> icechunk.Repository:
         """The repository as a process sees it that has just begun: nothing is cached."""
@@ -153,7 +158,7 @@ def run(count: int = FILES) -> str:
         "packings",
         "members",
         "manifests",
-        "commit",
+        "commits, all of them",
         "open (times)",
         "point series (times)",
     )

@@ -1,6 +1,8 @@
 """Manifests of references are split along the dimension that grows, by rules that stay."""
 
+import h5py
 import icechunk
+import numpy as np
 import pytest
 from icechunk import (
     ManifestConfig,
@@ -38,7 +40,7 @@ def test_one_more_file_writes_one_manifest_of_many(series, tmp_path, monkeypatch
     monkeypatch.setattr(splitting, "MOST_REFERENCES", 8)
     report = intarsia.ingest(series[:8], tmp_path / "r", concat_dim="time", group="g")
     before, chosen = manifests(report.repository), rules(report.repository)
-    (sizes,) = [sizes for rule, sizes in chosen.items() if "sst" in rule]
+    (sizes,) = [sizes for rule, sizes in chosen.items() if "/g/" in rule]
     assert list(sizes.values()) == [2]
     report = intarsia.ingest(series[8:], report.repository, concat_dim="time", group="g")
     assert manifests(report.repository) == before + 1
@@ -60,6 +62,30 @@ def test_what_somebody_said_of_manifests_stays(series, tmp_path):
     found = rules(report.repository)
     assert list(found[str(own)].values()) == [7]
     assert len(found) == 3
+
+
+def test_rules_are_as_many_as_sizes_whatever_the_number_of_arrays(tmp_path, monkeypatch):
+    monkeypatch.setattr(splitting, "LEAST_REFERENCES", 2)
+    monkeypatch.setattr(splitting, "ARRAYS", 100)
+    for day in range(8):
+        with h5py.File(tmp_path / f"{day}.h5", "w") as file:
+            file["time (UTC)"] = [day]
+            file["time (UTC)"].make_scale()
+            for i in range(12):
+                name, shape = f"v{i} (a|b)", (1, 4 if i < 2 else 1)
+                file.create_dataset(name, data=np.full(shape, day + i), chunks=(1, 1))
+                file[name].dims[0].attach_scale(file["time (UTC)"])
+    report = intarsia.ingest(sorted(tmp_path.glob("[0-5].h5")), tmp_path / "r", concat_dim="time (UTC)")
+    chosen = rules(report.repository)
+    assert len(chosen) == 3  # those of four references a file, all others, and tables
+    parts = manifests(report.repository)
+    for day in (6, 7):
+        report = intarsia.ingest(tmp_path / f"{day}.h5", report.repository, concat_dim="time (UTC)")
+    assert rules(report.repository) == chosen
+    assert (
+        manifests(report.repository) == parts + 12
+    )  # every third day of the large ones, every sixth of others
+    assert intarsia.open(report.repository, "v3 (a|b)")[:, 0].tolist() == [*range(3, 11)]
 
 
 def test_more_references_make_larger_manifests():

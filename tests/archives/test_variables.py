@@ -1,5 +1,9 @@
-"""Variables that begin later: left out and named, or added to a dataset, also from files that it knows."""
+"""Variables that begin later: left out and named, or added, also from known files; and many of them."""
 
+import collections
+import threading
+
+import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
@@ -106,3 +110,34 @@ def test_a_variable_of_other_axes_is_refused_also_from_known_files(tmp_path):
     )
     with pytest.raises(IngestError, match=r"1\.nc: 'ice' has the units 'm'"):
         intarsia.ingest(tmp_path / "*.nc", report.repository, concat_dim="time", add_variables=True)
+
+
+def test_what_a_variable_costs_does_not_depend_on_how_many_there_are(tmp_path):
+    calls = [calls_of_ingest(tmp_path, count) for count in (1, 5, 10, 20)][1:]  # the first one imports
+    assert calls[2] - calls[1] < 2.5 * (
+        calls[1] - calls[0]
+    )  # 2 if it is linear, 4 if all pairs are looked at
+
+
+def calls_of_ingest(folder, count):
+    """How many functions of Python are called to take a file of so many variables."""
+    path = folder / f"{count}.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("time", 2)
+        file.createVariable("time", "f8", ("time",))[:] = [0, 1]
+        for i in range(count):
+            file.createVariable(f"v{i}", "f4", ("time",))[:] = i
+    found = collections.Counter()
+
+    def called(frame, event, arg):
+        found[event] += 1
+
+    threading.setprofile_all_threads(called)
+    try:
+        report = intarsia.ingest(path, "memory://", concat_dim="time")
+        dataset = xr.open_dataset(report.repository, engine="intarsia")
+    finally:
+        threading.setprofile_all_threads(None)
+    assert len(dataset) == count
+    assert len(report.repository.config.manifest.splitting.to_dict()) == 2
+    return found["call"]
