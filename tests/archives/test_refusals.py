@@ -60,6 +60,26 @@ def test_times_that_cannot_be_compared_are_refused_in_words(tmp_path):
         intarsia.ingest(tmp_path / "*.nc", "memory://", concat_dim="time")
 
 
+def test_times_that_are_missing_are_numbers_unless_others_mark_them_otherwise(tmp_path):
+    for name, times in (("0.nc", [0.0, 1.0]), ("1.nc", [7.0, -999.0])):
+        write(tmp_path / name, [1, 2], times)
+    with netCDF4.Dataset(tmp_path / "1.nc", "a") as file:
+        file["time"].missing_value = -999.0
+    report = intarsia.ingest(tmp_path / "1.nc", "memory://", concat_dim="time")
+    assert opened(report).v.values.tolist() == [1, 2]  # an axis that falls
+    with pytest.raises(
+        IngestError, match=r"some are missing, and not all files mark that alike \(coordinate="
+    ):
+        intarsia.ingest(tmp_path / "*.nc", "memory://", concat_dim="time")
+    report = intarsia.ingest(
+        tmp_path / "*.nc",
+        "memory://",
+        concat_dim="time",
+        coordinate=lambda url: [2 * int(url[-4]), 2 * int(url[-4]) + 1],
+    )
+    assert opened(report).v.values.tolist() == [1, 2, 1, 2]
+
+
 @pytest.mark.parametrize("daily", [False, True])
 def test_one_file_whose_times_cannot_be_compared_does_not_stop_the_others(tmp_path, daily):
     units = [

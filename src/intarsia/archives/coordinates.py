@@ -154,9 +154,10 @@ def _encoded_alike(
             parts = [values.reshape(part.shape) for values, part in cut]
             said = {"calendar": calendar} if "calendar" in plain or calendar != STANDARD else {}
             return parts, plain | {"units": unit} | said
-    raise IngestError(
-        f"the values of {name!r} cannot be joined: no unit since {epoch!r} holds them all exactly"
-    )
+    why = f"no unit since {epoch!r} holds them all exactly"
+    if bool((everything != everything).any()):
+        why = "some are missing, and not all files mark that alike (coordinate= says where files belong)"
+    raise IngestError(f"the values of {name!r} cannot be joined: {why}")
 
 
 def _texts(words: Iterable[str]) -> str:

@@ -91,8 +91,8 @@ def _rules_of_arrays(
     names: dict[tuple[str, int], list[str]] = {}
     for array in arrays:
         member = f"/{group}/{array.name}/m-0".replace("//", "/")
-        size = _steps_a_manifest(array, files, len(arrays))
-        if size and not any(pattern.search(member) for pattern in patterns):
+        unknown = not any(pattern.search(member) for pattern in patterns)
+        if unknown and (size := _steps_a_manifest(array, files, len(arrays))):
             names.setdefault((array.dims[array.growing[0]], size), []).append(array.name)
     rules = {}
     for last, (dim, size) in enumerate(
