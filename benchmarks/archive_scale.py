@@ -1,17 +1,26 @@
 """Claim: an archive of 100,000 files is ingested as fast as one of 1,000, and one more file costs the same.
 
-`python -m benchmarks.archive_scale 100000 1000000` ends with as many real files and as many that are made up.
-What is real are NetCDF files, parsed one by one. What is made up are references: a parser invents them, so
-that nothing is measured but what comes after parsing.
+Every size has a process and a repository of its own. Processor time is the measure: other work on a machine
+does not change it much. Long runs are made by hand, `python -m benchmarks.archive_scale real 100000` or
+`invented 1000000`, and write what they found into `archive_scale.json`, from where this page has them.
+
+What is real are NetCDF files, parsed one by one, with seven scales by turns. What is invented are references:
+a parser makes ten up for every file, each file with a scale of its own, so that nothing is measured but what
+comes after parsing. Requests are files of the repository that were opened, for reading or for writing.
 """
 
+import ctypes
+import json
 import os
 import resource
+import struct
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,39 +29,60 @@ import h5py
 import numpy as np
 
 import intarsia
-from benchmarks.measure import headed, numbers, table
+from benchmarks.ingest import by_virtualizarr
+from benchmarks.measure import table
 from intarsia.archives.locations import Identity, Sources
 from intarsia.archives.parsed import ChunkRanges, ParsedFile, ParsedVariable, Want
 
-REAL, INVENTED = 10_000, 100_000
-FIRST = 1_000
-MORE = 5
-"""Files that are added one by one, after which the middle one of their costs is shown."""
+RECORD = Path(__file__).with_suffix(".json")
+"""What the runs found that are too long for every day."""
+
+SIZES = {"VirtualiZarr": (1_000,), "real": (1_000, 10_000), "invented": (1_000, 10_000)}
+"""Numbers of files that are measured every time."""
+
+CHUNKS = 10
+"""References that are invented for a file."""
+
+MORE = 7
+"""Files that are added one by one, of which the middle cost is shown."""
 
 GRID = (6, 8)
+TEMPLATES = 70
+"""Real files differ in their time; the rest of them is one of so many."""
 
 
-def real_files(folder: Path, count: int) -> Iterator[Path]:
+def real_files(folder: Path, count: int) -> list[Path]:
     """Daily files of one small variable."""
+    made = [_template(folder / "template.nc", day) for day in range(TEMPLATES)]
+    paths = []
     for day in range(count):
-        path = folder / f"{day:07d}.nc"
-        with h5py.File(path, "w", libver="latest") as file:
-            file["time"] = np.array([float(day)])
-            file["time"].attrs["units"] = "days since 1900-01-01"
-            file["time"].make_scale("time")
-            values = np.full((1, *GRID), day % 1000, dtype="i2")
-            sst = file.create_dataset("sst", data=values, chunks=values.shape, compression="gzip")
-            sst.attrs["scale_factor"] = 0.01 * (1 + day % 7)
-            sst.dims[0].attach_scale(file["time"])
-        yield path
+        content, at = made[day % TEMPLATES]
+        paths.append(folder / f"{day:07d}.nc")
+        paths[-1].write_bytes(content[:at] + struct.pack("<d", day) + content[at + 8 :])
+    return paths
+
+
+def _template(path: Path, day: int) -> tuple[bytes, int]:
+    """The bytes of a file, and where its time is."""
+    with h5py.File(path, "w", libver="latest") as file:
+        file["time"] = np.array([float(day)])
+        file["time"].attrs["units"] = "days since 1900-01-01"
+        file["time"].make_scale("time")
+        values = np.full((1, *GRID), day, dtype="i2")
+        sst = file.create_dataset("sst", data=values, chunks=values.shape, compression="gzip")
+        sst.attrs["scale_factor"] = 0.01 * (1 + day % 7)
+        sst.dims[0].attach_scale(file["time"])
+        at = file["time"].id.get_offset()
+    content = path.read_bytes()
+    path.unlink()
+    return content, at
 
 
 @dataclass
 class Inventor:
     """A parser that opens nothing: every file is a day, with as many chunks as it is told."""
 
-    chunks: int = 1
-    own_scales: bool = True
+    chunks: int = CHUNKS
     name: str = field(default="invented", init=False)
 
     def parse(self, url: str, sources: Sources, want: Want) -> ParsedFile:
@@ -61,10 +91,8 @@ class Inventor:
         grid = (1, self.chunks, 1)
         offsets = np.arange(self.chunks, dtype=np.uint64).reshape(grid) * np.uint64(100) + np.uint64(4096)
         ranges = ChunkRanges(url, offsets, np.full(grid, 100, dtype=np.uint64))
-        attrs: dict[str, Any] = {"units": "K"}
-        if self.own_scales:
-            attrs["scale_factor"] = np.float64(0.01 + day * 1e-9)
-        shape = (1, 6 * self.chunks, 8)
+        attrs: dict[str, Any] = {"units": "K", "scale_factor": np.float64(0.01 + day * 1e-9)}
+        shape = (1, GRID[0] * self.chunks, GRID[1])
         codecs = (
             {"name": "bytes", "configuration": {"endian": "little"}},
             {"name": "gzip", "configuration": {"level": 4}},
@@ -87,118 +115,205 @@ def invented_identity(sources: Sources, url: str) -> Identity:
     return Identity(10_000_000, datetime(2020, 1, 1, tzinfo=UTC))
 
 
-def written(folder: Path) -> dict[str, int]:
+def written(folder: Path | str) -> dict[str, int]:
     """Objects of a repository, and their sizes."""
-    return {entry.path: entry.stat().st_size for entry in _walk(folder)}
-
-
-def _walk(folder: Path | str) -> Iterator[os.DirEntry[str]]:
+    found: dict[str, int] = {}
     for entry in os.scandir(folder):
-        if entry.is_dir():
-            yield from _walk(entry.path)
-        else:
-            yield entry
+        found |= written(entry.path) if entry.is_dir() else {entry.path: entry.stat().st_size}
+    return found
+
+
+@contextmanager
+def counted_opens(folder: Path) -> Iterator[Callable[[], int]]:
+    """Tells how often a file below a folder was opened, as Linux (inotify) reports it."""
+    libc, opened, is_folder = ctypes.CDLL(None, use_errno=True), 0x20, 0x40000000
+    watch = libc.inotify_init1(os.O_NONBLOCK)
+    for place, *_ in os.walk(folder):
+        libc.inotify_add_watch(watch, os.fsencode(place), opened)
+    events = bytearray()
+
+    def count() -> int:
+        while True:
+            try:
+                events.extend(os.read(watch, 1 << 20))
+            except BlockingIOError:
+                break
+        at = found = 0
+        while at < len(events):
+            _, mask, _, length = struct.unpack_from("iIII", events, at)
+            found += mask & opened and not mask & is_folder
+            at += 16 + length
+        return found
+
+    try:
+        yield count
+    finally:
+        os.close(watch)
 
 
 @dataclass
-class Archive:
-    """A repository that grows."""
+class Measured:
+    """What one size of an archive took."""
 
-    folder: Path
-    options: dict[str, Any]
-    names: Any
-    """Gives the file of a day."""
+    files: int
+    references: int
+    clock: float
+    """Seconds for all files."""
 
-    repo: Any = None
-    count: int = 0
+    processor: float
+    memory: int
+    """The most that the process ever had, in MB."""
 
-    def ingest(self, count: int) -> float:
-        """Take in some more files; returns how long that took."""
-        files = [self.names(day) for day in range(self.count, self.count + count)]
-        start = time.perf_counter()
-        report = intarsia.ingest(
-            files, self.repo or self.folder, concat_dim="time", copy="never", **self.options
-        )
-        took = time.perf_counter() - start
-        assert len(report.of("added")) == count
-        self.repo, self.count = report.repository, self.count + count
-        return took
+    day: str
+    """When it was measured."""
 
-    def one_more(self) -> tuple[float, int, int]:
-        """Seconds, objects and bytes that one more file takes: the middle of several."""
-        costs = []
-        for _ in range(MORE):
-            before = written(self.folder)
-            took = self.ingest(1)
-            after = written(self.folder)
-            fresh = {path: size for path, size in after.items() if before.get(path) != size}
-            costs.append((took, len(fresh), sum(fresh.values())))
-        return tuple(sorted(column)[MORE // 2] for column in zip(*costs, strict=True))  # type: ignore[return-value]
+    more: list[tuple[float, float, int, int, int]] = field(default_factory=list)
+    """One more file, several times: seconds, of the processor, requests, objects and bytes written."""
+
+    def one_more(self) -> tuple[float, ...]:
+        """The middle of these."""
+        return tuple(sorted(column)[len(column) // 2] for column in zip(*self.more, strict=True))
 
 
-def resident() -> int:
-    """The most memory that this process ever had, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-
-
-def growth(archive: Archive, last: int, chunks: int = 1) -> list[tuple[str, ...]]:
-    """A row for every power of ten."""
-    rows = []
-    size = FIRST
-    first: tuple[float, ...] = ()
-    while size <= last:
-        added = size - archive.count
-        took = archive.ingest(added)
-        own = (took / added, *archive.one_more())
-        first = first or own
-        rows.append(
-            (
-                f"{size:,}", f"{size * chunks:,}", f"{added / took:,.0f}", f"{resident():,} MB",
-                f"{own[1] * 1e3:.0f} ms", f"{own[2]}", f"{own[3] / 1e3:,.1f} kB",
-                " / ".join(f"{a / b:.2f}" for a, b in zip(own[1:], first[1:], strict=True)),
-            )
-        )  # fmt: skip
-        print(rows[-1], file=sys.stderr, flush=True)
-        size *= 10
-    return rows
-
-
-HEADER = (
-    "files",
-    "references",
-    "files/s",
-    "memory",
-    "one more file",
-    "objects",
-    "bytes",
-    "against 1,000 files",
-)
-
-
-def run(real: int = REAL, invented: int = INVENTED, chunks: int = 1) -> str:
-    """The tables."""
-    parts = []
+def measured(kind: str, count: int) -> Measured:
+    """Ingest so many files, and then one more several times."""
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
-        if real:
-            (folder / "files").mkdir()
-            paths = list(real_files(folder / "files", real + MORE * 10))
-            rows = growth(Archive(folder / "real", {}, paths.__getitem__), real)
-            parts.append(table("Real files, parsed in one process, then one more", rows, HEADER))
-        if invented:
+        options: dict[str, Any] = {"concat_dim": "time", "copy": "never"}
+        files: list[Any]
+        if kind == "invented":
             Sources.identity = invented_identity  # type: ignore[method-assign]
-            options = {"parser": Inventor(chunks)}
-            archive = Archive(folder / "invented", options, lambda day: f"{folder}/none/{day:08d}.nc")
-            title = f"References that a parser invented, {chunks} for each file, each with a scale of its own"
-            parts.append(table(title, growth(archive, invented, chunks), HEADER))
-    text = "\n".join(parts)
-    counts, speed = (numbers(parts[-1], column) for column in ("files", "files/s"))
-    heading = (
-        f"an archive of {counts[-1]:,.0f} files is ingested at {speed[-1] / speed[0]:.2f} of the speed of "
-        f"one of {counts[0]:,.0f}; what one more file costs is in the last column"
+            options["parser"] = Inventor()
+            files = [f"{folder}/none/{day:08d}.nc" for day in range(count + MORE)]
+        else:
+            (folder / "files").mkdir()
+            files = list(real_files(folder / "files", count + MORE))
+        target: Any = folder / "repository"
+        clock, processor = time.perf_counter(), time.process_time()
+        if kind == "VirtualiZarr":
+            by_virtualizarr(files[:count], target, ["time"])
+        else:
+            report = intarsia.ingest(files[:count], target, **options)
+            assert len(report.of("added")) == count
+        took = time.perf_counter() - clock, time.process_time() - processor
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        references = count * (CHUNKS if kind == "invented" else 1)
+        found = Measured(count, references, *took, memory, f"{datetime.now(UTC):%Y-%m-%d}")
+        for file in files[count:] if kind != "VirtualiZarr" else ():
+            before = written(target)
+            with counted_opens(target) as requests:
+                clock, processor = time.perf_counter(), time.process_time()
+                intarsia.ingest([file], target, **options)
+                took = time.perf_counter() - clock, time.process_time() - processor
+                opened = requests()
+            after = written(target)
+            fresh = [size for path, size in after.items() if before.get(path) != size]
+            found.more.append((*took, opened, len(fresh), sum(fresh)))
+    return found
+
+
+def in_a_process(kind: str, count: int) -> Measured:
+    """The same, so that memory is of nothing else."""
+    command = [sys.executable, "-m", "benchmarks.archive_scale", "measure", kind, str(count)]
+    text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return Measured(**json.loads(text))
+
+
+def recorded() -> dict[str, dict[str, Any]]:
+    """What long runs found, by kind and number of files."""
+    found: dict[str, dict[str, Any]] = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    return found
+
+
+def record(kind: str, count: int) -> None:
+    """Measure a size, and keep what was found."""
+    found = asdict(in_a_process(kind, count))
+    known = recorded()
+    known.setdefault(kind, {})[str(count)] = found
+    RECORD.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def rows_of(kind: str) -> list[Measured]:
+    """All sizes of a kind: those of every day, and those of long runs."""
+    kept = {int(count): Measured(**found) for count, found in recorded().get(kind, {}).items()}
+    fresh = {count: in_a_process(kind, count) for count in SIZES[kind]}
+    return [found for _, found in sorted((kept | fresh).items())]
+
+
+def speed_table(title: str, rows: list[tuple[str, Measured]]) -> str:
+    """How fast files were ingested."""
+    cells = [
+        (
+            name, f"{row.files:,}", f"{row.references:,}", f"{row.files / row.clock:,.0f}",
+            f"{row.files / row.processor:,.0f}", f"{row.processor / row.files * 1e3:.2f} ms",
+            f"{row.memory:,} MB", row.day,
+        )
+        for name, row in rows
+    ]  # fmt: skip
+    header = (
+        "", "files", "references", "files/s", "files/s of the processor", "a file", "most memory", "measured"
+    )  # fmt: skip
+    return table(title, cells, header)
+
+
+def more_table(title: str, rows: list[tuple[str, Measured]]) -> str:
+    """What one more file took."""
+    cells = []
+    first: dict[str, tuple[float, ...]] = {}
+    for name, row in rows:
+        clock, processor, requests, objects, size = own = row.one_more()
+        base = first.setdefault(name, own)
+        cells.append(
+            (
+                name, f"{row.files:,}", f"{clock * 1e3:.0f} ms", f"{processor * 1e3:.0f} ms", f"{requests}",
+                f"{objects}", f"{size / 1e3:,.1f} kB",
+                " / ".join(f"{own[i] / base[i]:.2f}" for i in (1, 2, 4)), row.day,
+            )
+        )  # fmt: skip
+    header = (
+        "", "after so many files", "clock", "processor", "requests", "objects written", "bytes written",
+        "processor / requests / bytes against the first row", "measured",
+    )  # fmt: skip
+    return table(title, cells, header)
+
+
+def run() -> str:
+    """The tables."""
+    rows = [(kind, row) for kind in SIZES for row in rows_of(kind)]
+    ours = [(kind, row) for kind, row in rows if row.more]
+    return (
+        speed_table("Archives of many files, in one process, by one call", rows)
+        + "\n"
+        + more_table("One more file", ours)
+        + "\n"
+        + on_paper(rows)
     )
-    return headed(heading, text)
+
+
+def on_paper(rows: list[tuple[str, Measured]]) -> str:
+    """What 10^8 references would take, from how memory and time grew last."""
+    *_, before, last = [row for kind, row in rows if kind == "invented"]
+    grown = last.references - before.references
+    memory = last.memory + (last.memory - before.memory) / grown * (10**8 - last.references)
+    seconds = last.processor / last.references * 10**8
+    return (
+        f"On paper: from {before.references:,} to {last.references:,} invented references memory grew by "
+        f"{last.memory - before.memory:,} MB. At that rate 100,000,000 take {memory / 1e3:,.1f} GB, and "
+        f"{seconds / 3600:.1f} hours of one processor.\n"
+    )
+
+
+def main(arguments: list[str]) -> None:
+    match arguments:
+        case []:
+            print(run())
+        case ["measure", kind, count]:
+            print(json.dumps(asdict(measured(kind, int(count)))))
+        case [kind, count] if kind in SIZES:
+            record(kind, int(count))
+        case _:
+            raise SystemExit(f"say a kind ({', '.join(SIZES)}) and a number of files, or nothing")
 
 
 if __name__ == "__main__":
-    print(run(*map(int, sys.argv[1:])))
+    main(sys.argv[1:])

@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import icechunk
@@ -51,12 +52,12 @@ def series(folder: Path) -> list[Path]:
     return paths
 
 
-def by_virtualizarr(paths: list[Path], target: Path) -> None:
+def by_virtualizarr(paths: list[Path], target: Path, loaded: Sequence[str] = ("time", "lat", "lon")) -> None:
     """Parse, concatenate, write, commit: what its documentation shows."""
     registry = ObjectStoreRegistry({"file://": LocalStore()})
     datasets = [
         virtualizarr.open_virtual_dataset(
-            f"file://{path}", parser=HDFParser(), registry=registry, loadable_variables=["time", "lat", "lon"]
+            f"file://{path}", parser=HDFParser(), registry=registry, loadable_variables=loaded
         )
         for path in paths
     ]
