@@ -100,7 +100,7 @@ class Inventor:
         sst = ParsedVariable(
             "sst", "data", ("time", "lat", "lon"), shape, attrs, np.dtype("i2"), (1, *GRID), codecs, 0, ranges
         )  # fmt: skip
-        units = {"units": "days since 1900-01-01"}
+        units = {"units": "hours since 1900-01-01"}
         values = np.array([float(day)])
         clock = ParsedVariable("time", "joined", ("time",), (1,), units, values.dtype, values=values)
         return ParsedFile(url, sources.identity(url), self.name, {"sst": sst, "time": clock})

@@ -238,9 +238,14 @@ def tiff_parser() -> Any:
     return module.VirtualTIFF(ifd=0)
 
 
-@cache
 def virtual_parser(module: str, name: str) -> Any:
-    """A parser of VirtualiZarr's that does not stumble over attributes: `_FillValue` of integers may be NaN.
+    """A parser of VirtualiZarr's, from a module of it as `virtual_module` has it."""
+    return getattr(virtual_module(module), name)
+
+
+@cache
+def virtual_module(module: str) -> Any:
+    """Parsers of VirtualiZarr's that do not stumble over attributes: `_FillValue` of integers may be NaN.
 
     What it makes of them is not used: we read attributes ourselves, with the types that they have.
     """
@@ -254,7 +259,19 @@ def virtual_parser(module: str, name: str) -> Any:
 
     copied.encode_cf_fill_value = lambda value, dtype: None
     copied.create_v3_array_metadata = create
-    return getattr(copied, name)
+    return copied
+
+
+@cache
+def hdf5_manifest_array() -> Any:
+    """VirtualiZarr's way from a dataset of h5py to a manifest array. It looks at no attribute or dimension.
+
+    What it makes of them is not used, and some it cannot read.
+    """
+    copied = virtual_module("hdf.hdf")
+    copied._extract_attrs = lambda *_: {}
+    copied._dataset_dims = lambda dataset, group: [None] * len(dataset.shape)
+    return copied._construct_manifest_array
 
 
 class ManifestTable(NamedTuple):

@@ -6,6 +6,7 @@ numbers are joined as they are; otherwise everything is decoded, and encoded in 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -217,7 +218,9 @@ def labels(values: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> list[str]:
     meaning = {key: attrs[key] for key in ("units", "calendar") if key in attrs}
     variable = xr.Variable(("n",), _unpacked(values, attrs), meaning)
     try:
-        times = xr.coders.CFDatetimeCoder().decode(variable).values
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of fractions, and of dates beyond some year: it is about words
+            times = xr.coders.CFDatetimeCoder(time_unit="us").decode(variable).values
     except Exception:  # whatever the decoder raises over units that are none: the numbers will do
         return [str(value) for value in values.tolist()]
     texts = [str(time).replace("T", " ").split(".")[0] for time in times]

@@ -1,25 +1,22 @@
-"""HDF5 and NetCDF4: VirtualiZarr's parser, and what it leaves out.
+"""HDF5 and NetCDF4: variables, their dimensions and attributes, read by h5py; values of coordinates.
 
-VirtualiZarr gives codecs and the place of every chunk. It does not say which chunks skipped a filter, takes
-data inside the object header for "never written", and forgets whether an attribute is float32 or float64:
-these are read here, from the same open file.
+How data are stored is told by `hdf5_storage.py`, of the same open file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia._compat import virtual_parser
 from intarsia.archives.cf import FILE_MATTERS
-from intarsia.archives.hdf5_bytes import HeapReader, leaves_edges_bare
+from intarsia.archives.hdf5_bytes import HeapReader
+from intarsia.archives.hdf5_storage import Storage
 from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, lacking, renamed, roles
 from intarsia.archives.texts import loaded, with_texts
-from intarsia.archives.virtual import arrays_of, parsed_variable
 from intarsia.errors import IngestError
 from intarsia.extras import extra
 
@@ -47,43 +44,43 @@ class HDF5:
     def parse(self, url: str, sources: Sources, want: Want) -> ParsedFile:
         """The wanted variables of a file."""
         sources.resolve(url)
-        with sources.reader(url) as reader:
-            with extra("h5py", "virtual").File(HeapReader(reader), "r") as file:
-                group = self._group(file)
-                datasets = {
-                    name: item for name, item in group.items() if name not in self.drop and _is_variable(item)
-                }
-                datasets |= _inherited(datasets, group.name)
-                unread = {name: why for name, item in datasets.items() if (why := _untyped(item))}
-                full = {name: item for name, item in datasets.items() if name not in unread}
-                phony = PhonyDimensions(map(_bare_sizes, full.values()))
-                described = {name: _described(item, group.name, phony) for name, item in full.items()}
-                described = with_texts(described, want)
-                taken, left_out = roles(described, want)
-                left_out |= unread
-                variables = {}
-                storages = {}
-                for name, role in taken.items():
-                    if role == "data":
-                        storages[name] = _Storage(datasets[name], reader)
-                        continue
-                    try:
-                        variables[name] = _loaded(name, role, datasets[name], described[name])
-                    except OSError as error:
-                        if name in want.in_file(described).dims:
-                            raise
-                        left_out[name] = f"it cannot be read: {error}"
-                groups = () if storages else tuple(_groups_with_variables(group))
-                attrs = _attributes(group)
-                others = [name for name in group if name not in storages]
-            parsed, reasons = self._virtual(url, sources, reader, list(storages), others)
-        for name, storage in storages.items():
-            variable = storage.variable(name, described[name], parsed.get(name), reasons.get(name, ""))
+        with sources.reader(url) as reader, extra("h5py", "virtual").File(HeapReader(reader), "r") as file:
+            group = self._group(file)
+            datasets = {
+                name: item for name, item in group.items() if name not in self.drop and _is_variable(item)
+            }
+            scales = {name: _scales(item) for name, item in datasets.items()}
+            more = _inherited(datasets, scales, group.name)
+            datasets, scales = datasets | more, scales | dict.fromkeys(more, ())
+            unread = {name: why for name, item in datasets.items() if (why := _untyped(item))}
+            full = {name: item for name, item in datasets.items() if name not in unread}
+            axes = {name: _axes(item, scales[name], group.name) for name, item in full.items()}
+            phony = PhonyDimensions(_bare_sizes(item, axes[name]) for name, item in full.items())
+            described = {name: _described(item, axes[name], phony) for name, item in full.items()}
+            described = with_texts(described, want)
+            taken, left_out = roles(described, want)
+            left_out |= unread
+            variables = {}
+            for name, role in taken.items():
+                if role == "data":
+                    storage = Storage(datasets[name], reader)
+                    variables[name] = storage.variable(name, url, described[name])
+                    continue
+                try:
+                    variables[name] = _loaded(name, role, datasets[name], described[name])
+                except OSError as error:
+                    if name in want.in_file(described).dims:
+                        raise
+                    left_out[name] = f"it cannot be read: {error}"
+            data = [name for name, role in taken.items() if role == "data"]
+            groups = () if data else tuple(_groups_with_variables(group))
+            attrs = _attributes(group)
+        for name in data:
+            variable = variables[name]
             problem = self._unreadable(url, sources, variable) if variable.ranges is None else ""
             if problem:
                 left_out[name] = problem
-            else:
-                variables[name] = variable
+                del variables[name]
         new_dims = lacking(described, want)
         parsed_file = ParsedFile(
             url, sources.identity(url), self.name, variables, attrs, left_out, new_dims, groups
@@ -106,32 +103,6 @@ class HDF5:
             raise IngestError(f"it has no group {self.group.strip('/')!r}")
         return group
 
-    def _virtual(
-        self, url: str, sources: Sources, reader: Any, names: list[str], others: list[str]
-    ) -> tuple[dict[str, Any], dict[str, str]]:
-        """The manifest arrays of these datasets, and why there is none for the rest."""
-        extra("virtualizarr.parsers", "virtual")
-        parse = virtual_parser("hdf.hdf", "HDFParser")
-
-        def arrays(dropped: list[str]) -> dict[str, Any]:
-            parser = parse(group=self.group, drop_variables=dropped, reader_factory=lambda *_: reader)
-            return dict(arrays_of(parser(url, sources.registry)))
-
-        good: dict[str, Any] = {}
-        reasons: dict[str, str] = {}
-        parts = [names] if names else []
-        while parts:  # where one cannot be parsed, halves tell which
-            part = parts.pop()
-            wanted = set(part)
-            try:
-                good |= arrays([*others, *(name for name in names if name not in wanted)])
-            except Exception as error:
-                if len(part) == 1:
-                    reasons[part[0]] = f"it cannot be referenced: {error}"
-                else:
-                    parts += [part[: len(part) // 2], part[len(part) // 2 :]]
-        return good, reasons
-
     def _unreadable(self, url: str, sources: Sources, variable: ParsedVariable) -> str:
         """Why a variable that has to be copied cannot be: a filter or an external file is not there."""
         if 0 in variable.shape:
@@ -148,66 +119,6 @@ class HDF5:
         """A variable's stored numbers, to be read by slices."""
         with sources.reader(url) as reader, extra("h5py", "virtual").File(HeapReader(reader), "r") as file:
             yield file[self.group][name]
-
-
-class _Storage:
-    """How a dataset is stored: what decides whether VirtualiZarr's references can be trusted."""
-
-    def __init__(self, dataset: Any, reader: Any) -> None:
-        h5d = extra("h5py", "virtual").h5d
-        plist = dataset.id.get_create_plist()
-        layout = plist.get_layout()
-        self.filters = plist.get_nfilters()
-        self.chunks = dataset.chunks
-        self.reason = ""
-        if layout == h5d.COMPACT:
-            self.reason = "its data lie in the header of the dataset (compact layout)"
-        elif layout == h5d.VIRTUAL:
-            self.reason = "it is a virtual dataset, made of others"
-        elif plist.get_external_count():
-            self.reason = "its data lie in external files"
-        self.masks: dict[tuple[int, ...], int] = {}
-        self.bare_edges = False
-        """Whether chunks that the end of an axis cuts off skip all filters."""
-        if self.chunks is not None and self.filters:
-            dataset.id.chunk_iter(self._note_mask)
-            self.bare_edges = _is_cut(dataset.shape, self.chunks) and leaves_edges_bare(dataset, reader)
-
-    def _note_mask(self, chunk: Any) -> None:
-        if chunk.filter_mask:
-            self.masks[chunk.chunk_offset] = chunk.filter_mask
-
-    def variable(self, name: str, description: Description, array: Any, reason: str) -> ParsedVariable:
-        """The parsed variable, with the filters that single chunks skipped."""
-        reason = self.reason or reason
-        if array is None or reason:
-            grain = self.chunks or tuple(max(n, 1) for n in description.shape)
-            chunks = tuple(min(c, max(n, 1)) for c, n in zip(grain, description.shape, strict=True))
-            reason = reason or "the parser gave no references for it"
-            return description.parsed(name, "data", chunks=chunks, reason=reason)
-        variable = parsed_variable(name, "data", array, description)
-        ranges = variable.ranges
-        assert ranges is not None
-        if (self.masks or self.bare_edges) and not ranges.inlined:
-            steps = sum(1 for codec in variable.codecs if codec["name"] != "bytes")
-            if steps != self.filters:
-                variable.ranges = None
-                variable.reason = (
-                    f"single chunks skipped a filter, and its {self.filters} filters are not {steps} codecs"
-                )
-                return variable
-            ranges.masks = np.zeros(ranges.grid, dtype=np.uint32)
-            for offset, mask in self.masks.items():
-                ranges.masks[tuple(a // c for a, c in zip(offset, variable.chunks, strict=True))] = mask
-            if self.bare_edges:
-                for axis, (n, c) in enumerate(zip(variable.shape, variable.chunks, strict=True)):
-                    if n % c:
-                        np.moveaxis(ranges.masks, axis, 0)[-1] = (1 << self.filters) - 1
-        return variable
-
-
-def _is_cut(shape: tuple[int, ...], chunks: tuple[int, ...]) -> bool:
-    return any(n % c for n, c in zip(shape, chunks, strict=True))
 
 
 def _untyped(dataset: Any) -> str:
@@ -234,15 +145,30 @@ def _groups_with_variables(group: Any) -> list[str]:
     return sorted(found)
 
 
-def _inherited(datasets: Mapping[str, Any], group: str) -> dict[str, Any]:
+def _scales(dataset: Any) -> tuple[Any, ...]:
+    """The dimension scale of every axis, the first of several; None where there is none."""
+    h5py = extra("h5py", "virtual")
+    if dataset.shape is None or h5py.h5ds.is_scale(dataset.id):  # a scale has none
+        return ()
+    found = []
+    for axis in range(len(dataset.shape)):
+        known: list[Any] = []
+        if h5py.h5ds.get_num_scales(dataset.id, axis):
+            h5py.h5ds.iterate(dataset.id, axis, known.append, 0)
+        found.append(h5py.Dataset(known[0]) if known else None)
+    return tuple(found)
+
+
+def _inherited(
+    datasets: Mapping[str, Any], scales: Mapping[str, tuple[Any, ...]], group: str
+) -> dict[str, Any]:
     """Coordinates of axes that stand in groups above, by name: as in NetCDF, they hold for those below."""
-    scales = {
-        _short(str(axis[0].name), group): axis[0]
-        for dataset in datasets.values() if dataset.shape is not None
-        for axis in dataset.dims if len(axis)
+    named = {
+        _short(str(scale.name), group): scale
+        for own in scales.values() for scale in own if scale is not None
     }  # fmt: skip
     return {
-        name: scale for name, scale in scales.items()
+        name: scale for name, scale in named.items()
         if name not in datasets and "/" not in name and scale.ndim == 1 and _is_variable(scale)
     }  # fmt: skip
 
@@ -257,7 +183,8 @@ def _short(scale: str, group: str) -> str:
 def _is_variable(item: Any) -> bool:
     if not isinstance(item, extra("h5py", "virtual").Dataset):
         return False
-    label = item.attrs.get("NAME", b"") if "CLASS" in item.attrs else b""
+    attrs = item.attrs
+    label = attrs.get("NAME", b"") if "CLASS" in attrs else b""
     text = label.encode() if isinstance(label, str) else bytes(label)
     return not text.startswith(NOT_A_VARIABLE)
 
@@ -290,57 +217,55 @@ class PhonyDimensions:
         return names
 
 
-def _described(dataset: Any, group: str, phony: PhonyDimensions) -> Description:
+def _described(dataset: Any, axes: list[str], phony: PhonyDimensions) -> Description:
     h5py = extra("h5py", "virtual")
     string = h5py.check_string_dtype(dataset.dtype)
     dtype = dataset.dtype.newbyteorder("=")
     if string is not None and string.length is None:
         dtype = np.dtypes.StringDType()
-    return Description(tuple(_dims(dataset, group, phony)), dataset.shape, _attributes(dataset), dtype)
+    spare = iter(phony.names(_bare_sizes(dataset, axes)))
+    dims = tuple(axis or next(spare) for axis in axes)
+    return Description(dims, dataset.shape, _attributes(dataset), dtype)
 
 
-def _bare_axes(dataset: Any) -> list[int]:
-    """Axes that no dimension scale names."""
-    if extra("h5py", "virtual").h5ds.is_scale(dataset.id) and len(dataset.shape) == 1:
-        return []
-    if _netcdf_dims(dataset):
-        return []
-    return [axis for axis in range(len(dataset.shape)) if not len(dataset.dims[axis])]
+def _axes(dataset: Any, scales: Sequence[Any], group: str) -> list[str]:
+    """What dimension scales call the axes of a dataset; empty where they have none."""
+    if len(dataset.shape) == 1 and extra("h5py", "virtual").h5ds.is_scale(dataset.id):
+        return [_short(str(dataset.name), group)]
+    named = _netcdf_dims(dataset)
+    if named:
+        return named
+    known = scales or (None,) * len(dataset.shape)
+    return [_short(str(scale.name), group) if scale is not None else "" for scale in known]
 
 
 def _netcdf_dims(dataset: Any) -> list[str]:
     """Dimensions of a NetCDF variable of several axes that is a scale itself, and so has none: it has ids."""
+    if len(dataset.shape) < 2 or "CLASS" not in dataset.attrs:
+        return []
     ids = dataset.attrs.get("_Netcdf4Coordinates")
-    if ids is None or "CLASS" not in dataset.attrs or len(ids) != len(dataset.shape) or len(ids) < 2:
+    if ids is None or len(ids) != len(dataset.shape):
         return []
     scales = ((name, item.attrs) for name, item in dataset.parent.items() if "CLASS" in item.attrs)
     names = {int(attrs["_Netcdf4Dimid"]): name for name, attrs in scales if "_Netcdf4Dimid" in attrs}
     return [names[i] for i in ids.tolist()] if names.keys() >= set(ids.tolist()) else []
 
 
-def _bare_sizes(dataset: Any) -> tuple[int, ...]:
-    return tuple(dataset.shape[axis] for axis in _bare_axes(dataset))
-
-
-def _dims(dataset: Any, group: str, phony: PhonyDimensions) -> Iterator[str]:
-    """Names of the dimension scales; phony ones where there are none."""
-    names = dict(zip(_bare_axes(dataset), phony.names(_bare_sizes(dataset)), strict=True))
-    names |= dict(enumerate(_netcdf_dims(dataset)))
-    for axis in range(len(dataset.shape)):
-        scales = dataset.dims[axis]
-        named = str(scales[0].name) if len(scales) else str(dataset.name)
-        yield names.get(axis) or _short(named, group)
+def _bare_sizes(dataset: Any, axes: Sequence[str]) -> tuple[int, ...]:
+    """Lengths of the axes that no dimension scale names."""
+    return tuple(size for size, axis in zip(dataset.shape, axes, strict=True) if not axis)
 
 
 def _attributes(item: Any) -> dict[str, Any]:
     """Attributes with the types that they have in the file; texts as text."""
     h5py = extra("h5py", "virtual")
     attributes: dict[str, Any] = {}
-    for name in item.attrs:
+    stored = item.attrs
+    for name in stored:
         if name in HIDDEN:
             continue
         try:
-            value = item.attrs[name]
+            value = stored[name]
         except (OSError, TypeError):  # a type that h5py does not know
             continue
         if isinstance(value, h5py.Empty):
