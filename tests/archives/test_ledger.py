@@ -1,13 +1,16 @@
-"""An archive that moved is recognised where its files overlap what is there, and `relocate` is what to do."""
+"""Files that moved, or were restored without their times, are recognised by what is in them."""
 
+import os
 import re
 
+import numpy as np
 import pytest
 
 import intarsia
+from intarsia.archives import parsing
 from intarsia.archives.ledger import prefixes_of_move
-from intarsia.errors import IngestError
-from tests.archives.files import netcdf
+from intarsia.errors import IngestError, ReadError
+from tests.archives.files import hdf5, netcdf
 
 
 @pytest.fixture
@@ -57,3 +60,72 @@ def test_another_file_of_the_same_day_is_no_moved_one(moved, tmp_path):
 )
 def test_what_both_names_end_with_did_not_change(old, new, prefixes):
     assert prefixes_of_move(old, new) == prefixes
+
+
+def restore(folder, seconds=2_000_000_000):
+    for file in folder.rglob("*.nc"):
+        os.utime(file, (seconds, seconds))
+
+
+@pytest.fixture
+def restored(tmp_path):
+    """A repository, the pattern of its files, which were restored without their times, and their values."""
+    values = [netcdf(tmp_path / f"{day}.nc", day) for day in range(3)]
+    intarsia.ingest(tmp_path / "*.nc", tmp_path / "r", concat_dim="time")
+    restore(tmp_path)
+    return tmp_path / "r", tmp_path / "*.nc", np.concatenate(values)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_files_restored_without_their_times_are_recognised_by_their_bytes(restored, monkeypatch, replace):
+    repo, files, values = restored
+    with pytest.raises(ReadError):
+        intarsia.open(repo, "sst", authorize=True)[...]
+    monkeypatch.setattr(parsing, "parse_one", lambda *_: pytest.fail("parsed again"))
+    report = intarsia.ingest(files, repo, concat_dim="time", replace=replace)
+    assert report.summary == "nothing to do: 3 unchanged"
+    assert np.array_equal(intarsia.open(report.repository, "sst")[...], values)
+    assert [file.state for file in intarsia.sources(repo)] == ["present"] * 3
+    message = next(intarsia.open_repository(repo).ancestry(branch="main")).message
+    assert message == "the same bytes with another time: 3 files"
+    commits = len(list(intarsia.open_repository(repo).ancestry(branch="main")))
+    intarsia.ingest(files, repo, concat_dim="time")
+    assert len(list(intarsia.open_repository(repo).ancestry(branch="main"))) == commits
+
+
+def test_restored_files_are_recognised_beside_new_and_changed_ones(restored, tmp_path):
+    repo, files, values = restored
+    values[1] = netcdf(tmp_path / "1.nc", 1, values=np.full((1, 6, 8), 7.0))
+    fresh = netcdf(tmp_path / "3.nc", 3)
+    with pytest.raises(IngestError, match=r"(?s)1 of 4 files.*1\.nc: it changed since it was ingested"):
+        intarsia.ingest(files, repo, concat_dim="time")
+    report = intarsia.ingest(files, repo, concat_dim="time", replace=True)
+    assert report.summary == "1 added, 1 replaced, 2 unchanged"
+    assert np.array_equal(intarsia.open(report.repository, "sst")[...], np.concatenate([values, fresh]))
+
+
+def test_other_bytes_of_the_same_size_are_no_restored_file(tmp_path):
+    path = tmp_path / "0.nc"
+    hdf5(path, 0, lambda file, shape: [file.create_dataset("sst", data=np.zeros(shape))])
+    size = path.stat().st_size
+    intarsia.ingest(path, tmp_path / "r", concat_dim="time")
+    hdf5(path, 0, lambda file, shape: [file.create_dataset("sst", data=np.ones(shape))])
+    assert path.stat().st_size == size
+    restore(tmp_path)
+    with pytest.raises(IngestError, match="it changed since it was ingested"):
+        intarsia.ingest(path, tmp_path / "r", concat_dim="time")
+
+
+def test_a_dry_run_accepts_restored_files_and_commits_nothing(restored):
+    repo, files, _ = restored
+    before = intarsia.open_repository(repo).lookup_branch("main")
+    assert intarsia.ingest(files, repo, concat_dim="time", dry_run=True).summary.endswith("3 unchanged")
+    assert intarsia.open_repository(repo).lookup_branch("main") == before
+
+
+def test_a_moved_and_renamed_file_without_its_time_is_recognised_by_its_bytes(moved, tmp_path):
+    repo, _ = moved
+    (tmp_path / "new/a/day.nc").rename(tmp_path / "renamed.nc")
+    restore(tmp_path)
+    with pytest.raises(IngestError, match=r"relocate\(repo, \{'file://\S+/old/a/day.nc': '\S+/renamed.nc'\}"):
+        intarsia.ingest(tmp_path / "renamed.nc", repo, concat_dim="time")

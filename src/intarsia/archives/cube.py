@@ -136,7 +136,7 @@ class Cube:
             old,
             dims=self.dims,
             locations=[old.locations[i] for i in self.kept] + [each.file.url for each in new],
-            contents=[old.contents[i] for i in self.kept] + [each.file.identity.text for each in new],
+            contents=[old.contents[i] for i in self.kept] + [each.file.identity.entry for each in new],
             moments=[old.moments[i] for i in self.kept]
             + [None if moment is None else moment.timestamp() for moment in moments],
             variables=self.variables,

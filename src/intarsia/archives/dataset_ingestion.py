@@ -14,7 +14,7 @@ from intarsia.archives.expected import Rules
 from intarsia.archives.given import Told, as_wanted, differing
 from intarsia.archives.ingest_batches import bytes_held
 from intarsia.archives.ingest_report import FileReport, IngestReport, Runs, runs_of
-from intarsia.archives.locations import Sources
+from intarsia.archives.locations import Identity, Sources
 from intarsia.archives.parsed import Failure, ParsedFile, Want, without_data
 from intarsia.archives.parsing import made_alike, parse_all, parse_one
 from intarsia.archives.schema import schema_of
@@ -79,6 +79,9 @@ class DatasetIngestion:
     changed: set[str] = field(init=False, default_factory=set)
     """Files that it holds with another content."""
 
+    restored: dict[str, Identity] = field(init=False, default_factory=dict)
+    """Files that have another time and the bytes that it holds, and what identifies them now."""
+
     before: int = field(init=False, default=0)
     """How many files the batches before this one added."""
 
@@ -90,6 +93,9 @@ class DatasetIngestion:
         known = Dataset.entries(repo.readonly_session(self.branch).store, self.group, self.urls)
         states = self.sources.states({url: content for url, (_, content) in known.items()})
         self.unchanged = {url for url, state in states.items() if state == "present"}
+        changed = {url: known[url][1] for url, state in states.items() if state == "changed"}
+        self.restored = self.sources.restored(changed)
+        self.unchanged |= self.restored.keys()
         self.changed = set(states) - self.unchanged
 
     def fresh(self) -> list[str]:

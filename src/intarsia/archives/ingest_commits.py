@@ -21,6 +21,7 @@ from intarsia.archives.groups import Bare, Groups, joined_path, merged
 from intarsia.archives.ingest_batches import BATCH_BYTES, Progressed
 from intarsia.archives.ingest_report import IngestReport
 from intarsia.archives.places import GrownAxis
+from intarsia.archives.relocation import accept_restored
 from intarsia.archives.splitting import with_splitting
 from intarsia.archives.writer import Written
 from intarsia.errors import IngestError
@@ -117,12 +118,22 @@ class Ingestion:
         progressed = Progressed()
         with closing(batches):  # whatever happens, nobody goes on parsing
             for _ in batches:
+                self._accept_restored()
                 report = self._committed(message)
                 progressed.add(report, self.grown)
                 for part in self.parts:
                     part.begin_batch(report.repository, progressed.added)
         unchanged = {url for part in self.parts for url in part.unchanged}
         return progressed.report(report, urls, unchanged)
+
+    def _accept_restored(self) -> None:
+        """Before anything else, have files read again that were restored without their times."""
+        restored = {url: identity for part in self.parts for url, identity in part.restored.items()}
+        repo = self.first.opened() if restored else None
+        if repo is not None:
+            repo = accept_restored(repo, restored, self.first.branch, self.first.sources)
+            for part in self.parts:
+                part.target, part.restored = repo, {}
 
     def _committed(self, message: str | None) -> IngestReport:
         """Write a batch in one commit; a repository is made only when something is to go into it."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from intarsia.archives.locations import split_entry
 from intarsia.array.table import RegionTable
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class Ledger:
 def is_moved(url: str, identity: Identity, known: str, content: str) -> bool:
     """Whether a file looks like the source `known`, of which the ledger says that it had this content.
 
-    Both have the same size, and the same mark or the same name.
+    Both have the same size, and the same mark, the same bytes or the same name.
 
     >>> from intarsia.archives.locations import Identity
     >>> is_moved("s3://new/a.nc", Identity(7, None), "s3://old/a.nc", "7 2002-06-01T00:00:00+00:00")
@@ -110,10 +111,13 @@ def is_moved(url: str, identity: Identity, known: str, content: str) -> bool:
     >>> is_moved("s3://new/b.nc", Identity(7, None), "s3://old/a.nc", "7 2002-06-01T00:00:00+00:00")
     False
     """
-    size, _, mark = content.partition(" ")
+    text, digest = split_entry(content)
+    size, _, mark = text.partition(" ")
     if size != str(identity.size):
         return False
-    return url.rpartition("/")[2] == known.rpartition("/")[2] or (mark != "" and content == identity.text)
+    if digest and identity.digest:
+        return digest == identity.digest
+    return url.rpartition("/")[2] == known.rpartition("/")[2] or (mark != "" and text == identity.text)
 
 
 def prefixes_of_move(old: str, new: str) -> tuple[str, str]:

@@ -8,9 +8,10 @@ import stat
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from glob import glob
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, unquote, urlsplit
@@ -40,6 +41,9 @@ LEAST_LISTED = 20
 
 LISTED_BESIDE, LISTED_PAGES = 4, 10_000
 """A listing is given up that has so many times as many objects as were asked for, and some pages more."""
+
+DIGEST = " blake2b:"
+"""Stands in ledgers before the digest of a content."""
 
 WILDCARDS = re.compile(r"[*?\[]")
 
@@ -80,6 +84,9 @@ class Identity:
     etag: str | None = None
     """The store's own mark of the content, where Icechunk can check it."""
 
+    digest: str = field(default="", compare=False)
+    """Of all bytes, where the store has no mark of its own and they are few."""
+
     @property
     def checksum(self) -> str | datetime | None:
         """What Icechunk compares when it reads a chunk: the mark, or the first full second after the change.
@@ -94,9 +101,24 @@ class Identity:
 
     @property
     def text(self) -> str:
-        """For the ledger: equal texts, equal content."""
+        """Equal texts, equal content."""
         moment = "" if self.modified is None else self.modified.isoformat()
         return f"{self.size} {self.etag or moment}"
+
+    @property
+    def entry(self) -> str:
+        """For the ledger: the same, and the digest of the bytes."""
+        return f"{self.text}{DIGEST}{self.digest}" if self.digest else self.text
+
+
+def split_entry(entry: str) -> tuple[str, str]:
+    """What identifies a content, and the digest of its bytes if there is one.
+
+    >>> split_entry("7 2002-06-01T00:00:00+00:00 blake2b:3d5f"), split_entry("7 an-etag")
+    (('7 2002-06-01T00:00:00+00:00', '3d5f'), ('7 an-etag', ''))
+    """
+    text, _, digest = entry.partition(DIGEST)
+    return text, digest
 
 
 class _Shared(io.RawIOBase):
@@ -319,6 +341,7 @@ class Sources:
     def states(self, known: Mapping[str, str]) -> dict[str, State]:
         """Whether sources still have the content that was known of them, by URL."""
         failures = extra("obstore.exceptions", "virtual").BaseError
+        known = {url: split_entry(entry)[0] for url, entry in known.items()}
 
         def state(url: str) -> State:
             try:
@@ -340,6 +363,32 @@ class Sources:
             ):
                 found |= dict(zip(share, states, strict=True))
         return {url: found[url] for url in known}
+
+    def digest(self, url: str, identity: Identity) -> str:
+        """Of all bytes of a small file that nothing but its time tells from another one; otherwise empty."""
+        path = local_path(url)
+        if identity.etag is not None or identity.size > WHOLE_BYTES or (path is not None and path.is_dir()):
+            return ""
+        return blake2b(self.get(url), digest_size=8).hexdigest()
+
+    def restored(self, known: Mapping[str, str]) -> dict[str, Identity]:
+        """Of sources that changed those that hold the same bytes as before, with what identifies them now."""
+        failures = extra("obstore.exceptions", "virtual").BaseError
+
+        def same(url: str) -> Identity | None:
+            text, digest = split_entry(known[url])
+            try:
+                identity = self.identity(url)
+                if not digest or text.split(" ")[0] != str(identity.size):
+                    return None
+                found = self.digest(url, identity)
+                return identity if found == digest and self.identity(url) == identity else None
+            except (OSError, failures):
+                return None
+
+        with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE) as pool:
+            found = zip(known, pool.map(same, known), strict=True)
+            return {url: identity for url, identity in found if identity is not None}
 
     def _listed(self, known: Iterable[str]) -> dict[str, str]:
         """What listings say identifies the content of sources: a thousand in one request.

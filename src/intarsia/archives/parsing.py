@@ -6,6 +6,7 @@ A bad file never stops the rest: what is wrong with it is an answer.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -140,6 +141,7 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
         if before.size == 0:
             return Failure(url, "the file is empty")
         format = format_of(url, sources, parser, want.group)
+        digest = sources.digest(url, before) if parser is None else ""
 
         def parse(want: Want) -> ParsedFile:
             found = format.parse(url, sources, want)
@@ -151,6 +153,7 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
         if parsed.identity != before:
             return Failure(url, "the file changed while it was read")
         problem = _beyond_the_end(parsed) or _unwritable_names(parsed)
+        parsed.identity = replace(parsed.identity, digest=digest)
         return Failure(url, problem) if problem else parsed
     except MissingExtraError:
         raise  # the same for every file, and not the file's fault

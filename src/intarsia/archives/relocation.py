@@ -1,5 +1,7 @@
 """`intarsia.relocate`: sources that moved, or were restored without their times, are found again.
 
+`ingest` does the same with files that have another time and the bytes that they had.
+
 References are rewritten in one commit, and nothing is parsed again. A file counts as the one that moved if it
 has the size that was known of it, and all bytes that are referred to.
 """
@@ -10,6 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +24,7 @@ from intarsia._icechunk import VIRTUAL, chunk_table, safe_store
 from intarsia.archives.containers import with_containers
 from intarsia.archives.ledger import Ledger
 from intarsia.archives.ledger_form import read_ledger, write_ledger
-from intarsia.archives.locations import HEADS_AT_ONCE, Identity, Sources, url_of
+from intarsia.archives.locations import HEADS_AT_ONCE, Identity, Sources, split_entry, url_of
 from intarsia.archives.writer import Written
 from intarsia.array.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.array.logical_group import LogicalGroup
@@ -107,18 +110,33 @@ def relocate(
     >>> intarsia.open(moved.repository, "sst")[:, 0].tolist()
     [0.0, 1.0, 2.0]
     """
-    opened = open_repository(repo)
-    sources = Sources(storage_options)
     places = {_place(old): _place(new) for old, new in moves.items()}
     if not places:
         raise IngestError("say what moved: relocate(repo, {'old prefix': 'new prefix'})")
+    return _relocated(open_repository(repo), places, branch, Sources(storage_options), message)
+
+
+def accept_restored(
+    repo: icechunk.Repository, restored: Mapping[str, Identity], branch: str, sources: Sources
+) -> icechunk.Repository:
+    """Have a repository read sources that have another time and the same bytes as before."""
+    places = {url: url for url in restored}
+    message = f"the same bytes with another time: {count_text(len(restored), 'file')}"
+    done = _relocated(repo, places, branch, sources, message, restored)
+    return done.repository or repo
+
+
+def _relocated(
+    opened: icechunk.Repository, places: Mapping[str, str], branch: str, sources: Sources,
+    message: str | None, restored: Mapping[str, Identity] | None = None,
+) -> Relocation:  # fmt: skip
     commit = Commit(opened, branch, message or "relocate")
     done: list[Relocation] = []
 
     def prepare() -> Written:
         while True:
             before = opened.readonly_session(branch)
-            move = _Move(safe_store(before.store), places, sources)
+            move = _Move(safe_store(before.store), places, sources, restored or {})
             move.look()
             allowed, _ = with_containers(opened, move.now.values(), (), sources.options)
             session = allowed.writable_session(branch)
@@ -144,6 +162,8 @@ class _Move:
     store: Any
     places: Mapping[str, str]
     sources: Sources
+    restored: Mapping[str, Identity] = field(default_factory=dict)
+    """Files of which all bytes were compared, and what identified them then."""
 
     now: dict[str, str] = field(default_factory=dict)
     """The new URL of every source, and of every other file that is referred to."""
@@ -159,11 +179,12 @@ class _Move:
 
     def moved(self, url: str) -> str | None:
         """Where a file is now; None if nobody said that it moved. The longest prefix counts."""
-        fitting = [old for old in self.places if url == old or url.startswith(old + "/")]
-        if not fitting:
-            return None
-        old = max(fitting, key=len)
-        return self.places[old] + url[len(old) :]
+        old = url
+        while old:
+            if old in self.places:
+                return self.places[old] + url[len(old) :]
+            old = old.rpartition("/")[0]
+        return None
 
     def look(self) -> None:
         """Find all references into what moved, and the files where they are now; refuse what does not fit."""
@@ -226,6 +247,8 @@ class _Move:
                 problems.append(f"{self.now[url]}: {identity}")
             elif size is not None and identity.size != size:
                 problems.append(f"{self.now[url]}: it has {identity.size:,} bytes, and had {size:,}")
+            elif identity != self.restored.get(url, identity):
+                problems.append(f"{self.now[url]}: it changed again")
             elif identity.size < needed.get(url, 0):
                 problems.append(f"{self.now[url]}: it ends before byte {needed[url]:,}, which is referred to")
             else:
@@ -249,7 +272,7 @@ class _Move:
             self._put(ledger)
             write_ledger(ledger, open_group(store, path, "r+"))
         chunks = sum(self._rewrite(store, path, table, known) for path, table in self.tables.items())
-        unmarked = sum(self.identities[url].text != text for url, text in known.items())
+        unmarked = sum(self.identities[url].text != split_entry(entry)[0] for url, entry in known.items())
         return Relocation(len(self.identities), chunks, unmarked, "", repo)
 
     def _put(self, ledger: Ledger) -> None:
@@ -261,7 +284,8 @@ class _Move:
                 rows.append((url, content, moment))
                 continue
             changed = None if identity.modified is None else identity.modified.timestamp()
-            rows.append((self.now[url], identity.text, changed))
+            entry = with_fields(identity, digest=split_entry(content)[1]).entry  # of what was parsed
+            rows.append((self.now[url], entry, changed))
         ledger.locations = [url for url, _, _ in rows]
         ledger.contents = [content for _, content, _ in rows]
         ledger.moments = [moment for _, _, moment in rows]
