@@ -22,11 +22,11 @@ FILES, GRID, CHUNKS = 1_000, (60, 120), (1, 30, 60)
 ROUNDS = 2
 
 
-def series(folder: Path) -> list[Path]:
+def series(folder: Path, count: int = FILES) -> list[Path]:
     """Daily files, all encoded alike: VirtualiZarr can concatenate no others."""
     rng = np.random.default_rng(0)
     paths = []
-    for day in range(FILES):
+    for day in range(count):
         path = folder / f"{day:05d}.nc"
         with netCDF4.Dataset(path, "w") as file:
             for name, size in (("time", None), ("lat", GRID[0]), ("lon", GRID[1])):

@@ -120,7 +120,7 @@ def ingest(
         tolerance: Coordinates that differ by no more than this are equal. By default some floating-point
             noise is allowed.
         replace: Whether to take files again that changed since they were ingested. Otherwise they are
-            refused.
+            refused. Small files with another time and the same bytes did not change.
         nulls: Whether missing values become null instead of NaN, so that integers stay integers.
         dtype: The data types of variables, `{"sst": "float32"}`, or one for all that `variables` names.
             Values are rounded to it.
