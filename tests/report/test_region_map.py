@@ -136,3 +136,17 @@ def test_blocks_are_named_by_their_codecs_where_these_fit():
     picture, _ = drawn(narrow)
     assert {each.text for each in picture.iter(f"{SVG}text")} >= {"A", "B"}
     assert "A: gzip" not in {each.text for each in picture.iter(f"{SVG}text")}
+
+
+def test_a_map_of_each_layer():
+    array = intarsia.create({}, "a", shape=(0, 4), chunks=(1, 4), dtype="u1")
+    array.append(np.ones((6, 4), "u1"), codecs=["gzip"])
+    array.add_replica(((2, 6), (0, 4)), chunks=(4, 1), codecs=["zstd"])
+    for layer, bounds, codecs in ((0, "[0:6, 0:4]", "gzip"), (1, "[2:6, 0:4]", "zstd")):
+        picture = ET.fromstring(intarsia.region_map(array, layer=layer))
+        words = [hover(group) for group in regions_of(picture)]
+        assert len(words) == 1
+        assert f"Region {bounds}" in words[0]
+        assert f"Codecs {codecs}" in words[0]
+    shown = array._repr_html_()
+    assert "Layer 1: 1 replica in chunks of" in shown

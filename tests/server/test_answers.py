@@ -214,6 +214,21 @@ def test_regions_that_a_plane_cuts(versions):
         assert told(versions, "regions", path="temperature", axes=axes, index=index)[0] == 400
 
 
+def test_regions_of_a_layer(tmp_path):
+    array = intarsia.create(tmp_path, "a", shape=(0, 4), chunks=(1, 4), dtype="u1")
+    array.append(np.ones((6, 4), "u1"), codecs=["gzip"])
+    array.add_replica(((2, 6), (0, 4)), chunks=(4, 1), codecs=["zstd"])
+    with intarsia.serving(tmp_path) as server:
+        asked = {"path": "a", "axes": "0,1", "index": "0,0"}
+        for layer, box, label in ((0, [0, 0, 6, 4], "gzip"), (1, [2, 0, 6, 4], "zstd")):
+            drawn = good(server.url, "regions", **asked, layer=layer)
+            assert [r[:4] for r in drawn["rectangles"]] == [box]
+            assert [kind["label"] for kind in drawn["pipelines"]] == [label]
+        status, document = told(server.url, "regions", **asked, layer=2)
+    assert status == 400
+    assert "the array has the layers" in json.dumps(document)
+
+
 def test_of_many_regions_the_largest_are_drawn(tmp_path, monkeypatch):
     monkeypatch.setattr(answers, "MOST_RECTANGLES", 2)
     array = intarsia.create(tmp_path, "a", shape=(6, 4), chunks=(1, 4), dtype="u1")

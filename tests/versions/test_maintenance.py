@@ -259,6 +259,18 @@ def test_damage_in_one_layer_is_found_and_named(tmp_path):
     np.testing.assert_array_equal(array.with_config(layer=0)[...], expected())
 
 
+def test_a_replica_of_another_shape_is_found_without_reading_it(tmp_path):
+    store = zarr.storage.LocalStore(tmp_path)
+    array = intarsia.create(store, "t", shape=(0, COLUMNS), chunks=(1, COLUMNS), dtype="int64")
+    array.append(expected(), codecs=["zstd"])
+    array.add_replica(chunks=(8, 2))
+    name = array.replicas[0].name
+    zarr.open_array(store, path=f"t/{name}").resize((STEPS - 1, COLUMNS))
+    (problem,) = intarsia.verify(store, "t", data=False)
+    assert (problem.kind, problem.where) == ("member", f"t/{name}")
+    np.testing.assert_array_equal(intarsia.open(store, "t").with_config(layer=0)[...], expected())
+
+
 def write_rows(place, row, times, seed):
     """Writes numbers that grow into one row; returns the last."""
     repo, choose = place.open(), random.Random(seed)

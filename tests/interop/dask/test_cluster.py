@@ -216,6 +216,21 @@ def test_a_writable_session_does_not_travel_and_the_error_says_what_to_use(clien
     assert any("use intarsia.store_dask" in text for text in messages(caught.value))
 
 
+def test_the_workers_make_a_replica_and_maintain_it(client, repo):
+    intarsia.store_dask(da.from_array(numbers(60, 100), chunks=(10, 50)), repo, "a", codecs=["gzip"])
+    seen = []
+    intarsia.add_replica(repo, "a", chunks=(60, 10), client=client, progress=lambda *n: seen.append(n))
+    assert seen[0][0] == 0
+    assert seen[-1][0] == seen[-1][1] > 0
+    intarsia.write(repo, "a", np.s_[3], 0)
+    assert [step.what for step in intarsia.maintain(repo, client=client)][:1] == ["replica"]
+    array, expected = intarsia.open(repo, "a"), numbers(60, 100)
+    expected[3] = 0
+    for layer in (0, 1):
+        np.testing.assert_array_equal(array.with_config(layer=layer)[...], expected)
+    assert {part.layer for part in intarsia.explain(array, np.s_[:, 5]).parts} == {1}
+
+
 def test_the_workers_recode(client, repo):
     intarsia.store_dask(da.from_array(numbers(60, 100), chunks=(10, 50)), repo, "a", codecs=["gzip"])
     seen = []
