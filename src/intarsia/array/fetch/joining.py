@@ -165,8 +165,8 @@ def joined_in_order(item: Spans, requests: int, most_gap: int = MOST_GAP_BYTES) 
             groups.append(last)
         pieces[position] = (requests + len(groups) - 1, first - last[1], first - last[1] + nbytes)
     table = np.array(groups, dtype=np.int64).reshape(-1, 4)
-    first, last = table[:, 1], table[:, 2]
-    return item._replace(blob=table[:, 0], start=first, nbytes=last - first, request=None), pieces
+    starts, stops = table[:, 1], table[:, 2]
+    return item._replace(blob=table[:, 0], start=starts, nbytes=stops - starts, request=None), pieces
 
 
 def _piece(whole: Any, first: int, last: int | None) -> Any:
