@@ -4,7 +4,7 @@ A history is a list of operations on one array, each with the moments at which i
 acknowledged took effect exactly once, at some moment between its beginning and its end; what was not (its
 process was killed, or it failed) at most once, at any moment after its beginning. A read shows the state of
 one moment between its beginning and its end. The search is that of Wing and Gong, with the states that were
-tried already left out, as Lowe has it.
+tried already left out, as Lowe has it, and states left out that cannot become what the next read shows.
 """
 
 from collections.abc import Callable, Hashable
@@ -83,6 +83,7 @@ def explained(history: list[Operation], start: State = (), step: Step = rows) ->
         if each.kind in CHANGES
     ]
     sure = frozenset(i for i, o in enumerate(operations) if o.is_sure)
+    reads = sorted((i for i in sure if operations[i].kind == "read"), key=lambda i: operations[i].ended)
     tried: set[Hashable] = set()
     waiting: list[tuple[frozenset[int], State]] = [(frozenset(), start)]
     while waiting:
@@ -99,7 +100,34 @@ def explained(history: list[Operation], start: State = (), step: Step = rows) ->
             if after is None or (found, after) in tried:
                 continue
             tried.add((found, after))
+            if step is rows and not _leads_on(after, found, operations, reads):
+                continue
             waiting.append((found, after))
             if len(tried) > MOST_STEPS:
                 raise UndecidedError(f"no answer after {MOST_STEPS} steps")
     return False
+
+
+def _leads_on(state: State, done: frozenset[int], operations: list[Operation], reads: list[int]) -> bool:
+    """Whether the state can still become what the read shows that ends first of those to come.
+
+    A row changes by a write or a drop of this very row, and all of them by a restore. If no such operation
+    can come before the read, the row must be what the read shows.
+    """
+    coming = next((i for i in reads if i not in done), None)
+    if coming is None:
+        return True
+    read = operations[coming]
+    before = [o for i, o in enumerate(operations) if i not in done and o.begun <= read.ended]
+    if any(each.kind == "restore" for each in before):
+        return True
+    if len(state) > len(read.result):
+        return False
+    changed = {each.argument[0] for each in before if each.kind == "write"}
+    for each in before:
+        if each.kind == "drop":
+            changed.update(range(*each.argument))
+    return all(
+        value == shown or row in changed
+        for row, (value, shown) in enumerate(zip(state, read.result, strict=False))
+    )
