@@ -1,13 +1,17 @@
 """Icechunk's errors in our words; real ones are in test_faults."""
 
+import json
 import os
 
 import icechunk
 import numpy as np
 import pytest
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
 
 import intarsia
 from intarsia.versions.repository import explained
+from tests.versions.places import create, memory
 
 CASES = [
     (icechunk.RepositoryNotFoundError("gone"), intarsia.errors.RepositoryNotFoundError, "create=True"),
@@ -104,3 +108,29 @@ def test_damaged_files_of_icechunk_give_errors_of_ours(damaged, kind):
     if kind == "manifests":
         (problem,) = {problem.kind for problem in intarsia.verify(damaged(kind), data=True)} - {"leftover"}
         assert problem == "member"  # its chunks cannot even be listed
+
+
+GROUP = {"zarr_format": 3, "node_type": "group", "attributes": 5}
+ARRAY = {"zarr_format": 3, "node_type": "array", "attributes": {}, "shape": [2], "data_type": "no-such-type"}
+ARRAY |= {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}}, "fill_value": 0}
+ARRAY |= {"chunk_key_encoding": {"name": "default"}, "codecs": [{"name": "bytes"}]}
+
+
+@pytest.mark.parametrize("document", [GROUP, ARRAY])
+def test_verify_lists_a_child_whose_metadata_is_damaged_and_looks_at_the_others(document):
+    repo = memory()
+    for name in ("before", "zulu"):
+        create(repo, name)
+    intarsia.append(repo, "zulu", np.ones((1, 4), "i4"), codecs=["crc32c"])
+    with intarsia.transaction(repo, message="damage") as tx:
+        zulu = tx.open("zulu")
+        (member,) = zulu.members
+        for key, data in (
+            ("mine/zarr.json", json.dumps(document).encode()),
+            (f"zulu/{member}/c/0/0", b"short"),
+        ):
+            sync(tx.store.set(key, default_buffer_prototype().buffer.from_bytes(data)))
+    found = intarsia.verify(repo)
+    assert [problem.kind for problem in found] == ["manifest", "data"]
+    assert found[0].where == "mine"
+    assert "zulu" in found[1].where

@@ -108,20 +108,27 @@ def is_logical(node: Any) -> bool:
     return isinstance(node, zarr.Group) and MANIFEST_KEY in node.metadata.attributes
 
 
-def groups_below(group: zarr.Group, *, inside_arrays: bool = False) -> Iterator[zarr.Group]:
+type Damaged = dict[str, list[str]]
+"""Paths of nodes that cannot be opened, and what is wrong with each."""
+
+
+def groups_below(
+    group: zarr.Group, *, inside_arrays: bool = False, damaged: Damaged | None = None
+) -> Iterator[zarr.Group]:
     """The group and every group below it, by name.
 
-    What users keep inside a logical array is visited only on request.
+    What users keep inside a logical array is visited only on request. A child that cannot be opened is an
+    error, or an entry of `damaged`, and then the others are visited.
     """
     yield group
     if not is_logical(group):
-        for child in _child_groups(group):
-            yield from groups_below(child, inside_arrays=inside_arrays)
+        for child in _child_groups(group) if damaged is None else _sound_groups(group, damaged):
+            yield from groups_below(child, inside_arrays=inside_arrays, damaged=damaged)
     elif inside_arrays:
         for name in names_below(group):  # without opening its members, of which there may be thousands
             if not OURS.match(name) and node_type(group, name) == "group":
                 child = open_group(group, name, "r" if group.store.read_only else "r+")
-                yield from groups_below(child, inside_arrays=True)
+                yield from groups_below(child, inside_arrays=True, damaged=damaged)
 
 
 def _child_groups(group: zarr.Group) -> list[zarr.Group]:
@@ -136,9 +143,30 @@ def _child_groups(group: zarr.Group) -> list[zarr.Group]:
         raise ManifestError(problems or error.problems) from error
 
 
-def logical_paths(group: zarr.Group, *, inside_arrays: bool = False) -> list[str]:
+def _sound_groups(group: zarr.Group, damaged: Damaged) -> list[zarr.Group]:
+    """The groups right below a group that can be opened; the others become entries of `damaged`."""
+    try:
+        return _child_groups(group)
+    except (ManifestError, ValueError):
+        pass
+    found = []
+    for name in names_below(group):
+        path, kind = f"{group.path}/{name}".lstrip("/"), node_type(group, name)
+        try:
+            if kind == "group":
+                found.append(open_group(group, name, "r"))
+            elif kind is not None:
+                open_node(group.store, path)
+        except (ManifestError, MetadataError, ValueError) as error:
+            damaged[path] = list(getattr(error, "problems", ())) or [one_line(error)]
+    return found
+
+
+def logical_paths(
+    group: zarr.Group, *, inside_arrays: bool = False, damaged: Damaged | None = None
+) -> list[str]:
     """Paths of the logical arrays at and below a group."""
-    below = groups_below(group, inside_arrays=inside_arrays)
+    below = groups_below(group, inside_arrays=inside_arrays, damaged=damaged)
     return sorted(child.path for child in below if is_logical(child))
 
 

@@ -76,10 +76,8 @@ def verify(
             return repository_leftovers(repo)  # nothing was ever created
         except ManifestError as error:
             return _damaged(path, error)
-        try:
-            paths = logical_paths(group, inside_arrays=True)
-        except ManifestError as error:
-            return _damaged(path, error)
+        damaged: dict[str, list[str]] = {}
+        paths = logical_paths(group, inside_arrays=True, damaged=damaged)
         problems = dict.fromkeys(  # what may not be read is said once, not for every array
             problem
             for i, inner in enumerate(paths)
@@ -91,7 +89,8 @@ def verify(
                 progress=part_of(progress, i * STEPS, STEPS, len(paths) * STEPS),
             )
         )
-    return (*problems, *repository_leftovers(repo))
+    unread = (Problem("manifest", where, what) for where, told in damaged.items() for what in told)
+    return (*unread, *problems, *repository_leftovers(repo))
 
 
 def vacuum(
