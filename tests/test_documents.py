@@ -37,6 +37,26 @@ def test_the_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
             run_console(block[2])
 
 
+SCRIPTS = [page for page in PAGES if page.parent.name == "how-to" and "```python" in page.read_text("utf-8")]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=() if page.stem == "write-from-a-cluster" else pytest.mark.torture)
+        for page in SCRIPTS
+    ],
+    ids=of_page,
+)
+def test_a_how_to_page_runs_as_a_saved_script(page, tmp_path):
+    """As people use it; in a process of its own, whose workers may import the script again."""
+    blocks = [block[2] for block in BLOCK.finditer(page.read_text(encoding="utf-8")) if block[1] == "python"]
+    (tmp_path / "page.py").write_text("\n".join(blocks), encoding="utf-8")
+    command = [sys.executable, "-W", "error", "page.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
 def run_console(block):
     """Run the commands of a block that are ours, and compare what they print; … stands for anything."""
     from tests.cli.program import succeed

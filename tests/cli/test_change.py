@@ -327,3 +327,25 @@ def test_ingest_refuses(tmp_path, made):
     assert "1 added, 1 failed" in succeed(*arguments, "--skip-bad-files")
     failure("ingest", folder / "none*.nc", tmp_path / "new", "--concat-dim", "time", code=4)
     failure("ingest", folder / "01.nc", tmp_path / "new", "--concat-dim", "time", "--copy", "maybe", code=4)
+
+
+def test_the_axis_that_grows_is_a_number_or_a_name(tmp_path):
+    store, file = tmp_path / "store", tmp_path / "day.npy"
+    np.save(file, np.ones((2, 1), "f4"))
+    succeed(
+        "create",
+        store,
+        "t",
+        "--shape",
+        "2,0",
+        "--chunks",
+        "2,1",
+        "--dtype",
+        "f4",
+        "--dimension-names",
+        "x,time",
+    )
+    succeed("append", store, "t", file, "--axis", "time")
+    succeed("append", store, "t", file, "--axis", "-1")
+    assert document("append", store, "t", file, "--axis", "1")["shape"] == [2, 3]
+    assert "did you mean 'time'" in failure("append", store, "t", file, "--axis", "tme", code=4)

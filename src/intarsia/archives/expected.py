@@ -312,7 +312,7 @@ class Expected:
                     words += f"; its units are {own!r} instead of {known.units!r}"
                     words += "" if self.rules.convert_units else " (convert_units=True converts them)"
                 if "=" not in words and name in axes:
-                    words += f" (concat_dim= with {name!r} in it makes it an axis along which files follow)"
+                    words += f" (to concatenate files along it, name {name!r} in concat_dim=)"
                 return f"its {name!r} is not that of {known.source}: {words}"
             self.dropped[name] = (
                 f"it has no dimension {self._along()}, and differs between {known.source} and {file.url}"

@@ -77,13 +77,13 @@ def lint(
     archive: Archive,
     into: Annotated[
         str | None,
-        typer.Option("--into", metavar="STORE", help="Hold them against the dataset in this repository."),
+        typer.Option("--into", metavar="STORE", help="Compare them with the dataset in this repository."),
     ] = None,
     storage_option: args.StorageOption = None,
     branch: args.Branch = None,
     as_json: args.Json = False,
 ) -> Exit:
-    """Say what differs between files, what an ingest does about it, and which options take what it refuses.
+    """Show how files differ, what an ingest does about it, and which options accept what it refuses.
 
     Nothing is written. The exit code is 1 if a file would be refused.
 
@@ -180,12 +180,12 @@ def sources(
         str, typer.Argument(metavar="SELECTION", help="Only what holds this, as between brackets: '3, 0:10'.")
     ] = "",
     check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Ask for every file whether it is still what it was.")
+        bool, typer.Option("--check/--no-check", help="Check whether each file is unchanged.")
     ] = True,
     source_option: SourceOption = None,
     as_json: args.Json = False,
 ) -> Exit:
-    """List which file holds which part of an ingested dataset, and whether it changed or is gone.
+    """List which file holds which part of an ingested dataset, and whether the file changed or is gone.
 
     With a selection of an array, also the chunks that hold it. The exit code is 1 if a file is not what it
     was, or cannot be reached.
@@ -257,7 +257,7 @@ def relocate(
 ) -> None:
     """Tell a repository that its source files are elsewhere now: one commit, and nothing is parsed again.
 
-    Files must have the sizes that were known of them. OLD=OLD takes files again that were restored without
+    Files must have the sizes that were recorded for them. OLD=OLD accepts files that were restored without
     their times.
 
     Example: intarsia relocate data/store s3://old-bucket/daily=s3://new-bucket/daily
@@ -291,7 +291,7 @@ def cache(
     ] = None,
     as_json: args.Json = False,
 ) -> None:
-    """List the archives that were opened in one line with xarray, and are kept in the cache; or remove some.
+    """List the archives that xarray opened in one line and that are kept in the cache, or remove some.
 
     The cache is where the environment variable INTARSIA_CACHE says, or where the platform keeps caches. The
     source files are never touched.

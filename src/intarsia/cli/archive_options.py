@@ -45,7 +45,7 @@ class Archive:
         list[str] | None,
         _several(
             "--concat-dim", "NAME",
-            "A dimension along which files follow; repeated. By default, where coordinates differ.", PLACES,
+            "A dimension to concatenate files along; repeated. By default, where coordinates differ.", PLACES,
         ),
     ] = None  # fmt: skip
     dim: Annotated[
@@ -81,7 +81,7 @@ class Archive:
     tolerance: Annotated[
         float | None,
         typer.Option(
-            "--tolerance", help="How far apart coordinates may be that count as one.", rich_help_panel=PLACES
+            "--tolerance", help="Coordinates this close to each other count as equal.", rich_help_panel=PLACES
         ),
     ] = None
     group: Annotated[
@@ -125,7 +125,7 @@ class Archive:
     units: Annotated[
         str,
         typer.Option(
-            "--units", help="Units that differ between files: equal refuses them, ignore trusts you.",
+            "--units", help="Units that differ: 'equal' refuses them, 'ignore' keeps the numbers.",
             rich_help_panel=TAKING,
         ),
     ] = "equal"  # fmt: skip
@@ -155,7 +155,7 @@ class Archive:
     schema: Annotated[
         str | None,
         typer.Option(
-            "--schema", metavar="FILE", help="Judge files against this one, instead of the first.",
+            "--schema", metavar="FILE", help="Judge files by this one instead of the first.",
             rich_help_panel=TAKING,
         ),
     ] = None  # fmt: skip
@@ -167,7 +167,7 @@ class Archive:
         ),
     ] = "needed"  # fmt: skip
     replace: Annotated[
-        bool, typer.Option("--replace", help="Take files again that changed.", rich_help_panel=TAKING)
+        bool, typer.Option("--replace", help="Ingest files again that have changed.", rich_help_panel=TAKING)
     ] = False
     workers: Annotated[int | None, typer.Option("--workers", min=1, help="How many threads parse files.")] = (
         None

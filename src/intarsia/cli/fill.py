@@ -40,7 +40,7 @@ def create(
     message: args.Message = None,
     as_json: args.Json = False,
 ) -> None:
-    """Create a logical array without regions; where nothing is yet, in a new Icechunk repository.
+    """Create an empty logical array, in a new Icechunk repository if there is no store yet.
 
     Example: intarsia create data/store temperature --shape 0,720,1440 --chunks 24,90,180 --dtype float32
     """
@@ -89,12 +89,12 @@ def append(
     array: args.OneArray,
     data: Annotated[Path, typer.Argument(metavar="FILE", help="The data: a .npy or .csv file.")],
     codec: args.Codec = None,
-    axis: Annotated[int, typer.Option("--axis", help="The axis that grows.")] = 0,
+    axis: Annotated[str, typer.Option("--axis", help="The axis that grows: a number, or a name.")] = "0",
     chunks: args.Chunks = None,
     shards: args.Shards = None,
     packing: args.Packing = None,
     merge: Annotated[
-        bool, typer.Option("--merge/--no-merge", help="Let the region before grow if it is encoded equally.")
+        bool, typer.Option("--merge/--no-merge", help="Let the last region grow if it has the same encoding.")
     ] = True,
     message: args.Message = None,
     as_json: args.Json = False,
@@ -114,17 +114,17 @@ def append(
         "merge": merge,
         **spelling.parse_packing(packing),
     }
-    values = load(data)
-    commit = None
+    values, commit = load(data), None
+    along = int(axis) if axis.lstrip("-").isdecimal() else axis
     with waiting(f"appending {size_text(values.nbytes)}", counted=False):
         if place.repo is None:
             made = place.changeable(array)
-            made.append(values, axis, **options)
+            made.append(values, along, **options)
         else:
             name = place.one_array(array)
             words = message or f"append {data.name} to {name}"
             options |= {"branch": place.branch, "message": words}
-            commit = intarsia.append(place.repo, name, values, axis, **options)
+            commit = intarsia.append(place.repo, name, values, along, **options)
             made = place.open(name)
     if as_json:
         print_json(

@@ -190,7 +190,7 @@ def compact(
         bool,
         typer.Option(
             "--any-filesystem",
-            help="Also on a file system that is not known to be local: no other machine writes there.",
+            help="Allow a file system that is not known to be local; no other machine may write there.",
         ),
     ] = False,
     as_json: args.Json = False,

@@ -125,7 +125,7 @@ def maintain(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what there is to do.")] = False,
     as_json: args.Json = False,
 ) -> None:
-    """Do what the policies of arrays want: bring replicas up to date, recode tails, join regions.
+    """Do what the policies of arrays ask for: update replicas, recode tails, join regions.
 
     The daily job of an archive; in a repository it is safe beside writers. It can be stopped at any moment
     and started again; where there is nothing to do, it does nothing. In a plain store it brings replicas up

@@ -49,9 +49,9 @@ def serve(
 ) -> None:
     """Serve arrays over HTTP until Ctrl-C: every logical array is one ordinary Zarr array there.
 
-    In a browser, the address is a page to look at them, as `intarsia view` has it. Nothing can be written.
-    Chunks are encoded when they are asked for, with fast zstd unless --codec says otherwise. Of a repository,
-    one version is served; what is committed later does not show.
+    In a browser, the address is the page of `intarsia view`. Nothing can be written. Chunks are encoded when
+    they are asked for, with fast zstd unless --codec says otherwise. Of a repository, one version is served;
+    what is committed later does not show.
 
     Example: intarsia serve data/store temperature --port 8000
     """
@@ -96,7 +96,7 @@ def view(
 ) -> None:
     """Look at arrays in a browser until Ctrl-C: slices, values, regions, files, versions, series.
 
-    The page reads what it shows, and no more, from a server on this machine that nobody else can ask.
+    The page reads only what it shows, from a server that only this machine can reach.
 
     Example: intarsia view data/store temperature
     """

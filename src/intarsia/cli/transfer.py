@@ -123,7 +123,7 @@ def adopt(
     message: args.Message = None,
     as_json: args.Json = False,
 ) -> None:
-    """Make a Zarr array that exists a region of a logical array; its chunks stay as they are stored.
+    """Turn an existing Zarr array into a region of a logical array; its chunks stay as they are stored.
 
     In a repository, chunks in files are referred to where they are. A store without versions gets a copy of
     the stored bytes, or, with --how move, the directory itself.
@@ -222,7 +222,7 @@ def fuse(
     message: args.Message = None,
     as_json: args.Json = False,
 ) -> None:
-    """Make one Zarr array with a `conditional` codec of a logical array, chunks copied as they are stored.
+    """Turn a logical array into one Zarr array with a `conditional` codec; stored chunks are copied.
 
     Example: intarsia fuse data/store temperature
     """
@@ -252,7 +252,7 @@ def split(
     message: args.Message = None,
     as_json: args.Json = False,
 ) -> None:
-    """Make a logical array of a Zarr array with a `conditional` codec, chunks copied as they are stored.
+    """Turn a Zarr array with a `conditional` codec into a logical array; stored chunks are copied.
 
     Example: intarsia split data/store temperature-fused
     """
