@@ -2,13 +2,16 @@
 
 Without `--cases`, as many as docs/trust.md has for a full run; with it, so many of each part. A run that was
 interrupted goes on where it stopped. `--target NAME --case NUMBER` runs one case again, in this process.
+`--report` runs nothing, and writes what the state file knows into docs/trust.md.
 """
 
 import argparse
 import datetime
+import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 from soak import FULL, PARTS
@@ -18,6 +21,9 @@ from soak.target import choice_of, targets
 
 STATE = Path("soak-state") / "run.jsonl"
 SHOWN_LINES = 12
+PAGE = Path(__file__).parent.parent / "docs" / "trust.md"
+BEGIN, END = "<!-- written by python -m soak --report -->", "<!-- until here -->"
+HISTORY_GOALS = {"acknowledged appends": 10_000, "kills": 1_000}
 
 
 def wanted_cases(parts, cases, only):
@@ -39,15 +45,48 @@ def wanted_cases(parts, cases, only):
 
 def table(wanted, seed, record):
     """What was tried, and what came of it."""
-    lines = ["| part | what | cases | of them | most memory | found |", "|---|---|---:|---|---:|---:|"]
-    for target, _ in wanted:
+    lines = [
+        "| part | what | cases | of | of them | most memory | processor time | wrong |",
+        "|---|---|---:|---:|---|---:|---:|---:|",
+    ]
+    for target, goal in wanted:
         row = record.row(target.label, seed)
         outcomes = ", ".join(f"{n:,} {word}" for word, n in sorted(row.counts.items()) if word != "WRONG")
-        grown = "" if target.memory is None else f"{row.grown / 2**20:.0f} MiB"
+        grown = "" if target.memory is None else f"{max(row.grown, 0) / 2**20:.0f} MiB"
         lines.append(
-            f"| {target.part} | {target.name} | {row.cases:,} | {outcomes} | {grown} | {len(row.failures)} |"
+            f"| {target.part} | {target.name} | {row.cases:,} | {goal:,} | {outcomes} | {grown} "
+            f"| {row.processor:,.0f} s | {len(row.failures)} |"
         )
     return "\n".join(lines)
+
+
+def sums(wanted, seed, record):
+    """The goals that are no numbers of cases, and how far each part is."""
+    lines = ["| part | cases | of | wrong |", "|---|---:|---:|---:|"]
+    told = Counter()
+    for part in dict.fromkeys(target.part for target, _ in wanted):
+        rows = [(record.row(t.label, seed), goal) for t, goal in wanted if t.part == part]
+        done, goal = sum(row.cases for row, _ in rows), sum(goal for _, goal in rows)
+        lines.append(f"| {part} | {done:,} | {goal:,} | {sum(len(row.failures) for row, _ in rows)} |")
+        if part == "histories":
+            told = sum((row.counts for row, _ in rows), Counter())
+    for word, goal in HISTORY_GOALS.items():
+        if told:
+            lines.append(f"| histories: {word} | {told[word]:,} | {goal:,} | |")
+    return "\n".join(lines)
+
+
+def write_page(wanted, seed, record):
+    """Put the tables of a run between the marks of docs/trust.md."""
+    state = os.path.relpath(record.path)
+    command = f"python -m soak --seed {seed} --state {state}"
+    text = (
+        f"{datetime.date.today()}, seed {seed}: `{command}`; the tables by the same with `--report`.\n\n"
+        f"{sums(wanted, seed, record)}\n\n{table(wanted, seed, record)}"
+    )
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
 
 
 def report(target, seed, number, text):
@@ -77,6 +116,7 @@ def main(arguments=None):
     parser.add_argument("--case", type=int, help="run this case of the target again, here")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--minutes", type=float, help="begin nothing new after so many minutes")
+    parser.add_argument("--report", action="store_true", help="write the tables into docs/trust.md")
     given = parser.parse_args(arguments)
     unknown = sorted(set(given.parts) - set(PARTS))
     if unknown:
@@ -86,6 +126,9 @@ def main(arguments=None):
         return 0
     wanted = wanted_cases(given.parts or PARTS, given.cases, given.target)
     record = Record(given.state)
+    if given.report:
+        write_page(wanted, given.seed, record)
+        return 0
     until = given.minutes and time.monotonic() + 60 * given.minutes
     print(f"{datetime.date.today()}: python -m soak {' '.join(sys.argv[1:])}")
     run_all(wanted, given.seed, record, report, processes=given.processes, until=until)

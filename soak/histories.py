@@ -85,7 +85,7 @@ class Histories:
         with tempfile.TemporaryDirectory(dir=self._folder) as files:
             ingesting = Path(files) if rng.random() < 0.2 else None
             crew = Crew(self._pool, place, f"{number}", ingesting)
-            crew.run(rng, rng.choice((4, 4, 6, 8, 16)), kills=rng.choice((1, 2, 3)))
+            crew.run(rng, rng.choice((4, 4, 6, 8, 16)), kills=rng.choice((2, 3, 4)))
             if rng.random() < 0.3:  # nobody writes now: all old versions may go
                 intarsia.expire_and_collect(direct.open(), datetime.timedelta(0), force=True)
             crew.run(rng, 4, kills=1)
