@@ -98,6 +98,8 @@ def limits(place):
         seconds = [cost.processor for cost in costs.values()]
         cells = [f"{s * 1e3:.1f} ms" for s in (*seconds[:4], parts, seconds[4], seconds[4] / 1.2)]
         ratios = f"{read.clock / decode.clock:.2f}", f"{read.processor / decode.processor:.2f}"
+        if kind == "raw":  # of which nothing is decoded
+            ratios = "", ""
         rows.append((kind, *cells, *ratios))
     header = (
         "codec", "full read", "files alone", "decoding alone", "copying alone", "these three", "TensorStore",
