@@ -1,6 +1,7 @@
 """Runs the benchmarks and writes docs/benchmarks.md from what they print, and the README's table.
 
 `python -m benchmarks` runs all; `python -m benchmarks read_s3` that one, and keeps the other sections.
+The section of a benchmark that fails is kept as well, and the failure is told at the end.
 """
 
 import ast
@@ -39,7 +40,7 @@ def main(names: list[str]) -> None:
         + ", ".join(f"{peer} {version(peer)}" for peer in PEERS)
         + ".\n",
     ]
-    kept = _sections() if names else {}
+    kept, failed = _sections(), []
     for claim in CLAIMS:
         if names and claim not in names:
             parts += [f"## {kept[claim]}"] if claim in kept else []
@@ -49,8 +50,13 @@ def main(names: list[str]) -> None:
         claimed, _, introduction = said.partition("\n")
         # In a process each: libraries that are peers here do not always live well together.
         command = [sys.executable, "-m", f"benchmarks.{claim}"]
-        text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        text = done.stdout
         print(text, flush=True)
+        if done.returncode:
+            failed.append(claim)
+            parts += [f"## {kept[claim]}"] if claim in kept else []
+            continue
         heading = claimed
         if text.startswith("## "):  # it depends on what was measured
             heading, _, text = text.removeprefix("## ").partition("\n")
@@ -60,6 +66,8 @@ def main(names: list[str]) -> None:
         pieces = f"## {heading}", MARK.format(claim), introduction.strip(), text.strip()
         parts.append("\n\n".join(piece for piece in pieces if piece) + "\n")
     PAGE.write_text("\n".join(parts), encoding="utf-8")
+    if failed:
+        raise SystemExit(f"failed, and not written anew: {', '.join(failed)}")
 
 
 def _sections() -> dict[str, str]:
