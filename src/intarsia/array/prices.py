@@ -169,5 +169,5 @@ def decoding_work(array: AnyArray) -> float:
 
 def _work(name: str, configuration: Mapping[str, Any]) -> float:
     short = name.removeprefix("numcodecs.")
-    inside = configuration.get("cname") if short == "blosc" else None
-    return BLOSC_DECODING.get(str(inside), DECODING.get(short, 0.0))
+    inside = str(configuration.get("cname")) if short == "blosc" else ""
+    return BLOSC_DECODING.get(inside, DECODING.get(short, 0.0))
