@@ -1,7 +1,8 @@
 """What a read costs, so that layers can be compared: requests, and the work of decoding.
 
-Costs are counted in bytes that zstd decodes, which takes about 1.6 ns each. The numbers were measured, as
-processor time, with chunks of 4 kB to 1 MB of float32; `benchmarks/two_layouts.py` shows how well they fit.
+Costs are counted in bytes that zstd decodes, which takes about 1.6 ns each. Most numbers were
+measured, as processor time on one machine, with chunks of 4 kB to 1 MB of float32; those for servers, bz2 and
+lzma are estimates. `benchmarks/two_layouts.py` shows how well they fit for zstd in files.
 """
 
 from __future__ import annotations
