@@ -112,8 +112,8 @@ REFUSED = {
         r"its 'lat' is not that of .*: values from -30 to 30 instead of -30 to 30; the largest difference is "
         r"0\.001, at 2: 10\.001 instead of 10\.0 \(tolerance=0\.001 takes it\)",
     ),
-    "another grid": (lambda ds: coordinate(ds, "lat", [0, 1, 2, 3]), "concat_dim= with 'lat'"),
-    "another size": (lambda ds: ds.isel(lat=slice(3)), "shape .*concat_dim= with 'lat'"),
+    "another grid": (lambda ds: coordinate(ds, "lat", [0, 1, 2, 3]), "name 'lat' in concat_dim="),
+    "another size": (lambda ds: ds.isel(lat=slice(3)), "shape .*name 'lat' in concat_dim="),
     "a name that is taken": (lambda ds: ds.assign(tas=ds.v), "it has 'tas' and 'v', which would be one"),
     "the same days": (lambda ds: coordinate(ds, "time", [1, 2]), "overlap='first'"),
 }  # fmt: skip
