@@ -80,8 +80,8 @@ def run() -> str:
     pages = "\n".join(text)
     column = "times ours, same kind of store"
     zarrs, tensorstores = (
-        spread(numbers(pages, column, lambda row, name=name: name in row[0]))
-        for name in ("zarr-python", "TensorStore")
+        spread(numbers(pages, column, lambda row, names=names: any(name in row[0] for name in names)))
+        for names in (("zarr-python", "fused"), ("TensorStore",))
     )
     heading = (
         "how many times as long others take to read many members: "
