@@ -92,12 +92,12 @@ def headed(heading: str, text: str) -> str:
 def numbers(text: str, column: str, where: Callable[[list[str]], bool] = lambda row: True) -> list[float]:
     """What the tables of a text have in the columns of this name: the first number of each cell.
 
-    >>> numbers(table("t", [("a", "1,024 ms (2)"), ("b", "")], ("what", "best")), "best")
+    >>> numbers(table("t", [("a", "1,024 ms (2)"), ("b", "")], ("", "best")), "best")
     [1024.0]
     """
     found, header = [], None
     for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip("| ").split("|")] if line.startswith("|") else None
+        cells = [cell.strip() for cell in line.strip()[1:-1].split("|")] if line.startswith("|") else None
         if cells is None:
             header = None
         elif header is None:

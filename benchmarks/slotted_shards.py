@@ -187,7 +187,7 @@ def run() -> str:
     speed = "times the speed of cp"
     ours, removed = (
         spread(numbers(text, speed, lambda row, name=name: row[1] == name))
-        for name in ("intarsia.compact", "cp, sync, rm of the old file")
+        for name in ("intarsia.compact", "cp, sync, rm of the old files")
     )
     heading = (
         f"slots rewrite a chunk {spread(numbers(text, 'times faster'))} times as fast as zarr; shards are "
