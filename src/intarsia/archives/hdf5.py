@@ -181,12 +181,11 @@ def _short(scale: str, group: str) -> str:
 
 
 def _is_variable(item: Any) -> bool:
-    if not isinstance(item, extra("h5py", "virtual").Dataset):
+    h5py = extra("h5py", "virtual")
+    if not isinstance(item, h5py.Dataset):
         return False
-    attrs = item.attrs
-    label = attrs.get("NAME", b"") if "CLASS" in attrs else b""
-    text = label.encode() if isinstance(label, str) else bytes(label)
-    return not text.startswith(NOT_A_VARIABLE)
+    label = h5py.h5ds.get_scale_name(item.id) if h5py.h5ds.is_scale(item.id) else b""
+    return not bytes(label or b"").startswith(NOT_A_VARIABLE)
 
 
 class PhonyDimensions:
@@ -284,5 +283,10 @@ def _attributes(item: Any) -> dict[str, Any]:
 
 def _loaded(name: str, role: Any, dataset: Any, description: Description) -> ParsedVariable:
     """A variable with its stored values, in memory."""
-    values = loaded(dataset, description)
+    if dataset.dtype.kind in "iuf" and dataset.size and not description.is_text:
+        values = np.empty(dataset.shape, dtype=description.dtype)
+        everything = extra("h5py", "virtual").h5s.ALL
+        dataset.id.read(everything, everything, values)  # a third of the time of dataset[...]
+    else:
+        values = loaded(dataset, description)
     return replace(description, dtype=values.dtype).parsed(name, role, values=values)
