@@ -7,7 +7,7 @@ waits until files are on the disk, which the others do not, so that only its pro
 Where a chunk has a megabyte, compressing it is most of the work for all of them. zarrista writes into the
 file that is there, so that a reader may meet half a chunk, and a crash leaves one; all others write beside
 it, and move the new file to its place. The last table has what that costs, in one thread and without any
-codec: it stands between us and zarrista.
+codec: a part of the distance to zarrista.
 """
 
 import os

@@ -137,6 +137,47 @@ def test_the_checker_knows_right_histories_from_wrong_ones():
     assert not explained([append(1, 0, 5), read((1,), 1, 2), read((), 3, 4)])
 
 
+def test_the_page_is_written_from_what_the_run_keeps(tmp_path, monkeypatch):
+    page = tmp_path / "trust.md"
+    page.write_text(f"before\n{program.BEGIN}\nold\n{program.END}\nafter\n")
+    monkeypatch.setattr(program, "PAGE", page)
+    record = Record(tmp_path / "state.jsonl")
+    label = "histories local disk"
+    record.add(
+        label=label, seed=3, seconds=1, grown=0, start=0, stop=2, processor=4,
+        counts={"kills": 7, "explained": 2, "acknowledged appends": 61},
+    )  # fmt: skip
+    record.add(label=label, seed=3, failure=1, text="no order explains it")
+    arguments = ["histories", "--state", str(record.path), "--seed", "3", "--report"]
+    for _ in range(2):
+        assert program.main(arguments) == 0
+    text = page.read_text()
+    assert text.startswith(f"before\n{program.BEGIN}")
+    assert text.endswith(f"{program.END}\nafter\n")
+    assert "old" not in text
+    assert "| histories: acknowledged appends | 61 | 10,000 | |" in text
+    assert "61 acknowledged appends, 2 explained, 7 kills" in text
+    assert text.count("| histories | 2 | 300 | 1 |") == 1
+
+
+def test_the_checker_takes_long_histories_with_much_at_once():
+    """Eight at a time, and what nobody knows of: without looking ahead there are too many orders to try."""
+    order, history, values = random.Random(5), [], []
+    for turn in range(6):
+        batch = list(range(8 * turn + 1, 8 * turn + 9))
+        history += [append(v, 10.0 * turn, 10.0 * turn + 9 - i / 10) for i, v in enumerate(batch)]
+        history.append(append(10_000 + turn, 10.0 * turn))
+        order.shuffle(batch)
+        values += batch
+        history.append(read(tuple(values), 10.0 * turn + 9.5, 10.0 * turn + 9.9))
+    assert explained(history)
+    wrong = [*values[:-2], values[-1], values[-1]]
+    assert not explained([*history[:-1], read(tuple(wrong), 59.5, 59.9)])
+    restored = Operation("restore", tuple(values[:3]), 60.0, 61.0)
+    assert explained([*history, restored, read(tuple(values[:3]), 62.0, 63.0)])
+    assert not explained([append(1, 0, 1), Operation("restore", (), 2, 3), read((1,), 4, 5)])
+
+
 def test_one_case_can_be_run_again(capsys):
     program.main(["upgrades", "--target", "archives of this version and of older ones", "--case", "3"])
     assert capsys.readouterr().out == "repository\n"
