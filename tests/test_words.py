@@ -39,7 +39,9 @@ def test_places_and_messages_are_one_line_in_a_repository():
     assert "\n" not in repr(array)
     with pytest.raises(intarsia.errors.NotLogicalArrayError) as caught:
         intarsia.open(repo, "nothing")
-    assert "\n" not in str(caught.value)
+    message, advice = str(caught.value).split("\n")
+    assert message.startswith("there is no logical array at 'nothing'")
+    assert advice == "  In the root, there are deep"
 
 
 def test_a_store_that_can_only_be_read_says_so(tmp_path):
@@ -57,4 +59,15 @@ def test_labels_tell_settings_and_nested_codecs():
         {"name": "zstd", "configuration": {"level": 3}},
     ]
     codecs = [{"name": "bytes"}, {"name": "conditional", "configuration": {"codecs": nested}}]
-    assert codecs_text(codecs, settings=True) == "conditional (shuffle element_size=4 + zstd level=3)"
+    assert codecs_text(codecs, settings=True) == "conditional(shuffle+zstd-3)"
+
+
+def test_codecs_have_one_spelling_whoever_registered_them():
+    zlib = {"name": "numcodecs.zlib", "configuration": {"level": 7}}
+    shuffle = {"name": "numcodecs.shuffle", "configuration": {"elementsize": 4}}
+    blosc = {"name": "blosc", "configuration": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle"}}
+    transpose = {"name": "transpose", "configuration": {"order": [1, 0]}}
+    big = {"name": "bytes", "configuration": {"endian": "big"}}
+    assert codecs_text([{"name": "bytes"}, shuffle, zlib]) == "shuffle+zlib"
+    assert codecs_text([{"name": "bytes"}, shuffle, zlib], settings=True) == "shuffle+zlib-7"
+    assert codecs_text([transpose, big, blosc], settings=True) == "transpose(order=[1, 0])+bytes+blosc-lz4-5"

@@ -63,9 +63,9 @@ def lay_out(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | 
             return _records(columns, table[1:], width or 0)
     lines: list[Line] = []
     for number, row in enumerate(table, -1):
-        wrapped = [_wrapped(cell, size) for cell, size in zip(row, widths, strict=True)]
-        for i in range(max(map(len, wrapped), default=0)):
-            cells = (parts[i] if i < len(parts) else "" for parts in wrapped)
+        broken = [wrapped(cell, size) for cell, size in zip(row, widths, strict=True)]
+        for i in range(max(map(len, broken), default=0)):
+            cells = (parts[i] if i < len(parts) else "" for parts in broken)
             lines.append(
                 Line(
                     number,
@@ -104,12 +104,16 @@ def _narrowed(columns: Sequence[str], table: Sequence[Sequence[str]], room: int)
     return widths
 
 
-def _wrapped(cell: str, width: int) -> list[str]:
-    """A text in lines of so many characters, broken at spaces alone."""
-    if len(cell) <= width:
-        return [cell]
+def wrapped(text: str, width: int | None) -> list[str]:
+    """A text in lines of so many characters, broken at spaces alone; one line without a width.
+
+    >>> wrapped("reads 4 chunks of 2 members", 16)
+    ['reads 4 chunks', 'of 2 members']
+    """
+    if width is None or len(text) <= width:
+        return [text]
     lines = [""]
-    for word in cell.split(" "):
+    for word in text.split(" "):
         if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
             lines.append(word)
         else:
@@ -123,7 +127,7 @@ def _records(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) 
     lines: list[Line] = []
     for number, row in enumerate(rows):
         for name, cell in zip(columns, row, strict=True):
-            parts = _wrapped(cell, max(width - names - len(GAP), SHORTEST_ID)) if cell else []
+            parts = wrapped(cell, max(width - names - len(GAP), SHORTEST_ID)) if cell else []
             lines += [
                 Line(number, [(name if i == 0 else "").ljust(names), part]) for i, part in enumerate(parts)
             ]

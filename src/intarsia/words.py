@@ -7,8 +7,6 @@ sequences, or characters that turn the direction of the text around. Every strin
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
-from html import escape
 from typing import Any
 
 REGION_COLUMNS = ("Region", "Codecs", "Chunks", "Size", "Stored", "Ratio", "Member")
@@ -23,8 +21,11 @@ EXPLAIN_COLUMNS = ("Region", "Codecs", "Chunks", "Fetched", "Stored", "Copied", 
 UNKNOWN = "?"
 """Stands where something was not measured or cannot be known."""
 
-TOLD = ("level", "clevel", "cname", "elementsize", "element_size", "offset", "scale", "order")
-"""Settings that tell one codec of a name from another, as far as a label has room."""
+LEVELS = ("cname", "level", "clevel")
+"""Settings that follow a codec's name: `zstd-9`, `blosc-lz4-5`."""
+
+TOLD = ("offset", "scale", "order")
+"""Other settings that tell one codec of a name from another, as far as a label has room."""
 
 UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
@@ -81,8 +82,8 @@ def bounds_text(bounds: Sequence[tuple[int, int]]) -> str:
     return "[" + ", ".join(f"{a}:{b}" for a, b in bounds) + "]"
 
 
-def codecs_text(codecs: Sequence[Mapping[str, Any]], *, settings: bool = False) -> str:
-    """The codecs in a zarr.json in a few words, or with the settings that tell them apart.
+def codecs_text(codecs: Iterable[Mapping[str, Any]], *, settings: bool = False) -> str:
+    """The codecs in a zarr.json in a few words; with `settings`, also what tells two of one name apart.
 
     Of a sharded array, those of the chunks inside the shards; the plain form of `bytes` is not worth a word.
 
@@ -90,32 +91,29 @@ def codecs_text(codecs: Sequence[Mapping[str, Any]], *, settings: bool = False) 
     >>> nullable = {"name": "optional", "configuration": {"mask_codecs": [], "data_codecs": [zstd]}}
     >>> [codecs_text(codecs) for codecs in ([{"name": "crc32c"}, zstd], [nullable], [{"name": "bytes"}])]
     ['crc32c+zstd', 'optional(zstd)', 'raw']
-    >>> codecs_text([{"name": "crc32c"}, zstd], settings=True), codecs_text([nullable], settings=True)
-    ('crc32c + zstd level=3', 'optional (zstd level=3)')
+    >>> [codecs_text(codecs, settings=True) for codecs in ([{"name": "numcodecs.shuffle"}, zstd], [nullable])]
+    ['shuffle+zstd-3', 'optional(zstd-3)']
     """
-    while codecs and codecs[0].get("name") == "sharding_indexed":
-        codecs = codecs[0]["configuration"]["codecs"]
-    words = [_codec_text(codec, settings) for codec in codecs]
-    return (" + " if settings else "+").join(filter(None, words)) or "raw"
+    listed = list(codecs)
+    while listed and listed[0].get("name") == "sharding_indexed":
+        listed = list(listed[0]["configuration"]["codecs"])
+    return "+".join(filter(None, (_codec_text(codec, settings) for codec in listed))) or "raw"
 
 
 def _codec_text(codec: Mapping[str, Any], settings: bool) -> str:
     """One codec in words; empty if there is nothing to say."""
-    name, given = str(codec.get("name")), codec.get("configuration") or {}
-    values = given.get("data_codecs")
-    if not settings:
-        return f"optional({codecs_text(values)})" if values is not None else "" if name == "bytes" else name
-    if name == "bytes" and given.get("endian", "little") == "little":
+    name, given = str(codec.get("name")).removeprefix("numcodecs."), codec.get("configuration") or {}
+    if name == "bytes" and not (settings and given.get("endian", "little") != "little"):
         return ""
-    told = [
-        f"{key}={value}"
-        for key, value in given.items()
-        if key in TOLD and isinstance(value, str | int | float | list)
-    ]
-    nested = values or given.get("codecs")
-    if isinstance(nested, list) and nested:
-        told.append(f"({codecs_text(nested, settings=True)})")
-    return " ".join([name, *told])
+    values, nested = given.get("data_codecs"), given.get("codecs")
+    inside = [codecs_text(values, settings=settings)] if values is not None else []
+    if not settings:
+        return f"{name}({inside[0]})" if inside else name
+    if not inside and isinstance(nested, list) and nested:
+        inside = [codecs_text(nested, settings=True)]
+    inside += [f"{key}={given[key]}" for key in TOLD if isinstance(given.get(key), str | int | float | list)]
+    levels = (str(given[key]) for key in LEVELS if isinstance(given.get(key), str | int))
+    return "-".join([name, *levels]) + (f"({', '.join(inside)})" if inside else "")
 
 
 def count_text(number: int, one: str, many: str | None = None) -> str:
@@ -135,6 +133,8 @@ def names_text(asked: str, known: Iterable[str], most: int = 20) -> str:
     >>> names_text("x", ["gzip", "zstd"]), names_text("x", [])
     ('there are gzip, zstd', 'there are none')
     """
+    from difflib import get_close_matches  # only messages need it, and it imports much
+
     names = list(dict.fromkeys(known))
     folded = {name.lower(): name for name in reversed(names)}
     near = get_close_matches(asked.lower(), folded, n=1)
@@ -148,6 +148,8 @@ def is_misspelt(asked: str, known: Iterable[str], alike: float = 0.8) -> bool:
     >>> is_misspelt("Time", ["time", "x"]), is_misspelt("member", ["time", "x"])
     (True, False)
     """
+    from difflib import get_close_matches
+
     return bool(get_close_matches(asked.lower(), [name.lower() for name in known], n=1, cutoff=alike))
 
 
@@ -281,6 +283,8 @@ def markup(text: object, longest: int = LONGEST) -> str:
     >>> markup("<script>alert('x')</script>")
     '&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;'
     """
+    from html import escape  # only pages need it
+
     return escape(plain(text, longest), quote=True)
 
 

@@ -48,6 +48,22 @@ def test_it_is_text_and_json(array):
     assert document["parts"][0]["codecs"] == "zstd"
 
 
+def test_regions_are_told_by_position_whatever_came_first(array):
+    array.recode(((0, 10), (0, 30)), codecs=["gzip"])
+    bounds = [region.bounds for region in array.regions]
+    assert bounds == sorted(bounds)
+    assert [part.bounds for part in intarsia.explain(array).parts] == bounds
+    assert [region.codec_names for region in array.regions][:2] == ["gzip", "zstd"]
+
+
+def test_lines_end_between_words(array):
+    plan = intarsia.explain(array)
+    lines = plan.lines(30)
+    assert " ".join(lines) == " ".join(plan.summary())
+    assert max(map(len, lines)) <= 30
+    assert plan.lines(None) == list(plan.summary())
+
+
 def test_many_regions_are_cut_short():
     array = intarsia.create({}, "a", shape=(50,), chunks=(1,), dtype="u1")
     for i in range(50):

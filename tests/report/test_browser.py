@@ -73,7 +73,7 @@ def test_notebook_output_shows_map_legend_and_table(browser, tmp_path, scheme):
     assert [line.split("\t")[0].split() for line in legend] == [["A", "gzip"], ["B", "raw"]]
     hover = browser.run("[...document.querySelectorAll('svg .region title')].map(t => t.textContent)")
     assert len(hover) == 2
-    for word in ("Region [0:500, 0:1000]", "Codecs gzip level=5", "Chunks (100, 100)", "Stored", "Ratio"):
+    for word in ("Region [0:500, 0:1000]", "Codecs gzip-5", "Chunks (100, 100)", "Stored", "Ratio"):
         assert word in hover[0]
     assert browser.run("document.querySelectorAll('table.regions tbody tr').length") == 2
 

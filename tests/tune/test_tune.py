@@ -85,6 +85,13 @@ def test_optimize_recodes_what_pays_and_keeps_every_value():
     assert "no region gets better" in repr(again)
 
 
+def test_changes_are_told_by_the_codecs_that_are_stored():
+    array = intarsia.create({}, "a", shape=(0,), chunks=(4,), dtype="string")
+    array.append(np.array(["a", "b", "c", "d"], dtype="T"), codecs=["gzip"])
+    [change] = array.optimize("size")
+    assert (change.before, change.after) == ("vlen-utf8+gzip-5", "vlen-utf8")
+
+
 def test_codecs_auto_chooses_by_the_data():
     array = intarsia.create({}, "a", shape=(0, 500), chunks=(100, 500), dtype="int32")
     array.append(smooth(), codecs="auto")

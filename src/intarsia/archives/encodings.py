@@ -22,6 +22,7 @@ from intarsia.archives.parsed import ParsedVariable
 from intarsia.array.box import Box, chunk_grid
 from intarsia.errors import IngestError
 from intarsia.nullable import NULL, OptionalDType, Some
+from intarsia.words import codecs_text
 
 
 def _unpacked(decoding: Decoding) -> np.dtype[Any]:
@@ -195,14 +196,7 @@ def source_codecs_text(codecs: Iterable[Mapping[str, Any]]) -> str:
     >>> source_codecs_text([{"name": "bytes"}, {"name": "gzip", "configuration": {"level": 4}}])
     'gzip-4'
     """
-    own = [codec for codec in codecs if codec["name"] != "bytes" and not _is_filter(codec["name"])]
-    return "+".join(_short(codec) for codec in own) or "raw"
-
-
-def _short(codec: Mapping[str, Any]) -> str:
-    level = codec.get("configuration", {}).get("level")
-    name = str(codec["name"]).removeprefix("numcodecs.")
-    return name if level is None else f"{name}-{level}"
+    return codecs_text((codec for codec in codecs if not _is_filter(codec["name"])), settings=True)
 
 
 @lru_cache

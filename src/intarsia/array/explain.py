@@ -14,7 +14,7 @@ from intarsia.array.prices import LayerPrice
 from intarsia.array.read import prepare
 from intarsia.array.request import request
 from intarsia.array.values import type_text
-from intarsia.listing import table_html, table_text, terminal_width
+from intarsia.listing import table_html, table_text, terminal_width, wrapped
 from intarsia.words import EXPLAIN_COLUMNS, bounds_text, count_text, markup, size_text
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Explanation:
     """Most memory that is taken beside the result."""
 
     parts: tuple[PartExplanation, ...]
-    """One for every region that the selection touches, or for every time that it reads it."""
+    """One for every region that the selection touches, or for every time that it reads it, by position."""
 
     requests: int = 0
     """How often a store is asked for chunks, or a file is read; neighbours come together. What zarr reads,
@@ -177,12 +177,17 @@ class Explanation:
             + (f", {count_text(self.holes, 'element')} in no region" if self.holes else ""),
         )
 
+    def lines(self, width: int | None) -> list[str]:
+        """The read as a whole and the prices of layers, in lines of at most `width` characters."""
+        told = (*self.summary(), *map(str, self.prices))
+        return [line for each in told for line in wrapped(each, width)]
+
     def __repr__(self) -> str:
-        lines = list(self.summary())
+        width = terminal_width()
+        lines = self.lines(width)
         if self.parts:
             rows = [part.cells() for part in self.parts[:SHOWN_PARTS]]
-            lines.append(table_text(EXPLAIN_COLUMNS, rows, terminal_width()))
-        lines[2:2] = [str(price) for price in self.prices]
+            lines.append(table_text(EXPLAIN_COLUMNS, rows, width))
         if len(self.parts) > SHOWN_PARTS:
             lines.append(f"and {len(self.parts) - SHOWN_PARTS} more regions")
         return "\n".join(lines)
@@ -228,7 +233,7 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
         asked.size - prepared.plan.size,
         threads,
         config.window,
-        tuple(explained[id(part)] for part in prepared.plan.parts),
+        tuple(sorted(explained.values(), key=lambda part: part.bounds)),
         requests,
         requested_bytes,
         ideal,

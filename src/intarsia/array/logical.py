@@ -95,8 +95,9 @@ class LogicalArray(Accessors, StoredArray):
 
     @property
     def regions(self) -> Regions:
-        """Every region of layer 0, in the order of the table: a tuple that prints itself as a table."""
-        return Regions(Region.of(self._logical, i) for i in range(len(self._logical.manifest.regions)))
+        """Every region of layer 0, by position: a tuple that prints itself as a table."""
+        order = self._logical.manifest.regions.in_order()
+        return Regions(Region.of(self._logical, i) for i in order.tolist())
 
     @property
     def replicas(self) -> tuple[Region, ...]:

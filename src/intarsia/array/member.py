@@ -199,8 +199,8 @@ def grain(member: AnyArray) -> tuple[int, ...]:
     return tuple(member.shards or member.chunks)
 
 
-def short_codecs(member: AnyArray) -> str:
-    """The codecs of a member in a few words, for messages and tables.
+def short_codecs(member: AnyArray, *, settings: bool = False) -> str:
+    """The codecs of a member in a few words, for messages and tables; with `settings`, also their levels.
 
     >>> import zarr
     >>> short_codecs(zarr.create_array({}, shape=4, dtype="f4", compressors=zarr.codecs.GzipCodec()))
@@ -209,8 +209,9 @@ def short_codecs(member: AnyArray) -> str:
     document: Any = member.metadata.to_dict()
     if document["zarr_format"] == 2:
         stored = (*(document["filters"] or ()), document["compressor"])
-        return codecs_text([{"name": codec["id"]} for codec in stored if codec is not None])
-    return codecs_text(document["codecs"])
+        named = ({"name": codec["id"], "configuration": codec} for codec in stored if codec is not None)
+        return codecs_text(named, settings=settings)
+    return codecs_text(document["codecs"], settings=settings)
 
 
 def member_problem(

@@ -125,7 +125,7 @@ class Region:
 
 
 class Regions(Listing[Region]):
-    """All regions of an array, in the order of its table.
+    """All regions of an array, by position.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="u1")

@@ -207,6 +207,16 @@ class RegionTable(ReadLater):
         numbers = int(self.packing[i]), int(self.view[i]), int(self.layer[i])
         return Row(int(self.member[i]), box, tuple(self.member_start[i].tolist()), *numbers)
 
+    def in_order(self) -> Ints:
+        """Rows by where their regions begin: on the first axis, then on the next.
+
+        >>> rows = [Row(0, Box((4, 0), (8, 2)), (0, 0)), Row(1, Box((0, 0), (4, 2)), (0, 0))]
+        >>> RegionTable.from_rows(rows, ndim=2).in_order().tolist()
+        [1, 0]
+        """
+        order: Ints = np.lexsort(self.start.T[::-1]) if self.ndim else np.arange(len(self))
+        return order
+
     def take(self, rows: Any) -> RegionTable:
         """The table of some of the rows."""
         return RegionTable(*(getattr(self, column.name)[rows] for column in fields(self)))

@@ -10,6 +10,7 @@ from intarsia.cli import arguments as args
 from intarsia.cli import spelling
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, print_json, say, show_table, verb, waiting
+from intarsia.listing import terminal_width, wrapped
 from intarsia.tune.advice import ADVICE_COLUMNS, BANDWIDTH
 from intarsia.tune.optimization import CHANGE_COLUMNS
 from intarsia.words import count_text, names_text, size_text
@@ -70,7 +71,7 @@ def advise(
             ],
         )
         return
-    say(advice.summary)
+    say(*wrapped(advice.summary, terminal_width()))
     show_table(ADVICE_COLUMNS, advice.rows(), colours={1: ["bold", *[""] * (len(advice.trials) - 1)]})
     say(f"To take it: intarsia recode … {' '.join(spelling.codec_options(advice.codecs))}")
 

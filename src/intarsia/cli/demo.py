@@ -3,7 +3,6 @@
 import shutil
 import time
 from pathlib import Path
-from textwrap import wrap
 from typing import Annotated, Any
 
 import icechunk
@@ -14,7 +13,7 @@ import intarsia
 from intarsia.array import LogicalArray
 from intarsia.cli.arguments import Json
 from intarsia.cli.verb import CommandError, print_json, say, show_table, verb
-from intarsia.listing import terminal_width
+from intarsia.listing import terminal_width, wrapped
 from intarsia.report.drawing import COLOURS
 from intarsia.report.survey import survey
 from intarsia.report.write_report import write_report
@@ -86,7 +85,7 @@ def demo(
         show_table(
             REGION_COLUMNS,
             [row.cells() for row in rows],
-            colours={1: [COLOURS[int(seen.group[i])] for i in seen.in_order().tolist()]},
+            colours={1: [COLOURS[int(seen.group[i])] for i in seen.manifest.regions.in_order().tolist()]},
         )
         say("")
     verdict = _verdict(array, whole)
@@ -129,7 +128,7 @@ def demo(
 
 def _tell(sentence: str) -> None:
     """A step of the story, in lines that fit the terminal."""
-    say(*wrap(sentence, min(terminal_width() or 100, 100)), "")
+    say(*wrapped(sentence, min(terminal_width() or 100, 100)), "")
 
 
 def _prepare(output: Path) -> None:

@@ -12,6 +12,7 @@ from intarsia.cli import spelling
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, print_json, say, show_facts, show_table, verb, waiting
 from intarsia.errors import BoundsError
+from intarsia.listing import terminal_width
 from intarsia.report.drawing import COLOURS
 from intarsia.report.survey import harmonised, survey
 from intarsia.report.write_report import MOST_VERSIONS, whole_file, write_report
@@ -194,9 +195,9 @@ def explain(
     if as_json:
         print_json(store=asked.store, path=opened.path, selection=selection, plan=plan.to_json())
         return
-    say(*plan.summary(), *map(str, plan.prices))
+    say(*plan.lines(terminal_width()))
     if plan.parts:
-        show_table(EXPLAIN_COLUMNS, [part.cells() for part in sorted(plan.parts, key=lambda p: p.bounds)])
+        show_table(EXPLAIN_COLUMNS, [part.cells() for part in plan.parts])
 
 
 @verb

@@ -149,7 +149,7 @@ def adopt(
             message=message,
             **spelling.parse_packing(packing),
         )
-    region = made.regions[-1]
+    region = next(each for each in made.regions if each.name == made.manifest.members[-1])
     if as_json:
         print_json(
             store=asked.store,

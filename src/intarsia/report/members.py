@@ -38,7 +38,7 @@ class MemberFacts:
     ...     "configuration": {"level": 5}}], "shape": [4],
     ...     "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}}})
     >>> facts.names, facts.label, facts.chunks
-    ('gzip', 'gzip level=5', (2,))
+    ('gzip', 'gzip-5', (2,))
     """
 
     name: str

@@ -257,14 +257,7 @@ class Survey:
 
     def rows(self, most: int | None = None) -> list[RegionRow]:
         """The regions in the order of the array, or the first of them."""
-        return [self.row(i) for i in self.in_order()[:most].tolist()]
-
-    def in_order(self) -> Ints:
-        """Rows of the table by where the regions begin."""
-        if not self.manifest.ndim:
-            return np.arange(len(self))
-        order: Ints = np.lexsort(self.start.T[::-1])
-        return order
+        return [self.row(i) for i in self.manifest.regions.in_order()[:most].tolist()]
 
     def pipelines(self) -> tuple[Pipeline, ...]:
         """One entry for every label that a region has, in their order."""

@@ -21,7 +21,7 @@ from intarsia.array.member import Encoding, create_member
 from intarsia.array.reserve import BoundsLike, element_bounds
 from intarsia.codecs import CodecLike, PackBitsCodec, ShuffleCodec
 from intarsia.errors import DataTypeError, ShapeError
-from intarsia.listing import table_html, table_text, terminal_width
+from intarsia.listing import table_html, table_text, terminal_width, wrapped
 from intarsia.nullable import NullableValues
 from intarsia.words import markup, names_text, size_text
 
@@ -123,7 +123,8 @@ class Advice:
         return [("" if i else "→", *trial.cells()) for i, trial in enumerate(self.trials)]
 
     def __repr__(self) -> str:
-        return f"{self.summary}\n{table_text(ADVICE_COLUMNS, self.rows(), terminal_width())}"
+        width = terminal_width()
+        return "\n".join([*wrapped(self.summary, width), table_text(ADVICE_COLUMNS, self.rows(), width)])
 
     def _repr_html_(self) -> str:
         return f"<p>{markup(self.summary)}</p>{table_html(ADVICE_COLUMNS, self.rows(), bold={0: True})}"

@@ -8,7 +8,7 @@ from zarr.abc.codec import ArrayArrayCodec
 from zarr.codecs import ShardingCodec
 
 from intarsia.array import LogicalArray, Region
-from intarsia.array.member import Encoding
+from intarsia.array.member import Encoding, short_codecs
 from intarsia.array.recode import recode
 from intarsia.array.region import stored_size
 from intarsia.listing import Listing
@@ -37,7 +37,7 @@ class Change:
     """Its codecs before."""
 
     after: str
-    """Its encoding now."""
+    """Its codecs now."""
 
     bytes_before: int
     """Stored bytes before."""
@@ -98,24 +98,24 @@ def _optimized(
 ) -> Change | None:
     """Recode one region, if that makes it better; None if it stays as it is."""
     chunks, shards = _shapes(region)
-    before, size = region.codec_names, region.nbytes_stored
+    before, size = short_codecs(region.member, settings=True), region.nbytes_stored
     stored = array.as_stored(region.bounds)
     now = {"now": _inner(region)}
     current = advise_in_chunks(stored, objective, bounds=region.bounds, encodings=now, chunks=chunks).best
     best = advise_in_chunks(stored, objective, bounds=region.bounds, chunks=chunks).best
     if best.cost(objective) >= (1 - LEAST_GAIN) * current.cost(objective):
         return None
-    after = size
+    after, stored_after = before, size
 
     def is_better(member: zarr.Array[Any]) -> bool:
-        nonlocal after
-        after = stored_size(member)
-        return objective != "size" or after < size  # samples may be wrong about the rest
+        nonlocal after, stored_after
+        after, stored_after = short_codecs(member, settings=True), stored_size(member)
+        return objective != "size" or stored_after < size  # samples may be wrong about the rest
 
     encoding = Encoding(best.codecs, chunks, shards, options=array.config.options, keep_packing=True)
     if not recode(array._logical, region.bounds, encoding, progress=progress, accept=is_better):
         return None
-    return Change(region.bounds, before, best.name, size, after)
+    return Change(region.bounds, before, after, size, stored_after)
 
 
 def _inner(region: Region) -> list[Any]:
