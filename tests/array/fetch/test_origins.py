@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
+from intarsia.array.fetch.references import load, load_marks
 from intarsia.errors import ReadError
 from tests.array.fetch.virtual_arrays import CHUNK, expected, refer, repository
 
@@ -209,3 +210,30 @@ def test_inner_chunks_of_a_shard_that_is_a_file_of_others(tmp_path, refuse_icech
     refuse_icechunk()
     np.testing.assert_array_equal(array[...], values)
     np.testing.assert_array_equal(array[35:62:3, 7], values[35:62:3, 7])
+
+
+def test_a_thread_that_lists_chunks_late_takes_no_marks_away(tmp_path, monkeypatch):
+    """Another one had begun to read by them, and met a table that says nothing of files: ReadError, "3"."""
+    repo, contents = made(tmp_path)
+    (url, *_) = contents
+    references = {k: (url, 60 * k, LATER) for k in range(4)}
+    array = reader(refer(repo, references))
+    whole = expected(references, contents, 4)
+    quick, tables = [], []
+
+    def late(*arguments):
+        found = load(*arguments)
+        if not quick:
+            quick.append(None)
+            quick[0] = array[...]  # as another thread, that began later, and is done
+        return found
+
+    def marked(*arguments):
+        tables.extend(load_marks(*arguments))
+        return tables[-1:]
+
+    monkeypatch.setattr("intarsia.array.fetch.icechunk.load", late)
+    monkeypatch.setattr("intarsia.array.fetch.icechunk.load_marks", marked)
+    np.testing.assert_array_equal(array[...], whole)
+    np.testing.assert_array_equal(quick[0], whole)
+    assert len(tables) == 1

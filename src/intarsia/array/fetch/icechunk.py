@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -91,6 +92,7 @@ class IcechunkBatch:
         self._calls = max(1, requests // KEYS_AT_A_TIME)
         self._gate = asyncio.Semaphore(self._calls)
         self._references: dict[str, References] = {}
+        self._knowing = threading.Lock()
         self._remote_origins = RemoteOrigins(self)
         self._local_origins = LocalOrigins(self)
         self.name = "Icechunk, in batches"
@@ -119,7 +121,7 @@ class IcechunkBatch:
         }
         if unknown:
             listed = load(self.store, list(unknown.values()), self.grants, self._listed_at_a_time)
-            self._references.update(zip(unknown, listed, strict=True))
+            self._know(unknown, listed)
         self._mark(sources)
         tables = [(self.references(source), blob) for source, blob in sources]
         return [None if table is None else table.sizes(blob) for table, blob in tables]
@@ -140,7 +142,16 @@ class IcechunkBatch:
         }
         if unmarked:
             marked = load_marks(self.store, list(unmarked.values()), self.grants, self._listed_at_a_time)
-            self._references.update(zip(unmarked, marked, strict=True))
+            self._know(unmarked, marked)
+
+    def _know(self, paths: Iterable[str], tables: Iterable[References]) -> None:
+        """Keep tables, but none in the place of one that says as much: another thread may have begun to read
+        by it, and a later one may lack its marks."""
+        with self._knowing:
+            for path, table in zip(paths, tables, strict=True):
+                known = self._references.get(path)
+                if known is None or (table.is_marked and not known.is_marked):
+                    self._references[path] = table
 
     def for_member(self, source: EngineSource) -> Fetcher:
         table = self.references(source)
