@@ -305,5 +305,5 @@ def dask_meta(array: Any) -> Any:
 
 
 def numpys_own(function: Any) -> Any:
-    """What a function of NumPy does for arrays that do not override it."""
-    return function._implementation
+    """What a function of NumPy does for arrays that do not override it, or makes without `like=`."""
+    return getattr(function, "_implementation", function)

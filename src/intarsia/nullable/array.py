@@ -39,6 +39,15 @@ if TYPE_CHECKING:
     import pyarrow
 
 
+_IN_DASKS_WORDS = {
+    "isnull": "null",
+    "count": "(~null).sum()",
+    "dropna": "x[~null]",
+    "fillna": "dask.array.where(null, value, x)",
+}
+"""What `NullableValues` offer and arrays of dask have no method for."""
+
+
 class NullableArray(NDArrayOperatorsMixin):
     """A zarr array with missing values: masked arrays out, anything with nulls in.
 
@@ -313,6 +322,12 @@ class NullableArray(NDArrayOperatorsMixin):
     if not TYPE_CHECKING:  # so that a type checker still finds misspelt names
 
         def __getattr__(self, name: str) -> Any:
+            if name in _IN_DASKS_WORDS:
+                raise AttributeError(
+                    f"a NullableArray has no {name!r}. At once: a.read_nullable().{name}(…). Lazily: "
+                    "x = a.to_dask(); null = x.map_blocks(NullableValues.isnull, dtype=bool); "
+                    f"{_IN_DASKS_WORDS[name]}"
+                )
             raise AttributeError(
                 f"a NullableArray has no {name!r}. To compute: read_nullable() at once, to_dask() lazily"
             )

@@ -72,6 +72,8 @@ def reduced(
         values = _extreme(data, name, axes).astype(dtype or data.values.dtype, copy=False)
     else:
         values = _statistic(data, name, axes, dtype, ddof)
+        if dtype is not None and name not in ("any", "all"):  # numpy.ma divides in a type of its own
+            values = values.astype(dtype, copy=False)
     missing = data.count(axes, keepdims=True) < max(min_count, ddof + 1 if name in ("var", "std") else 0)
     if not skipna:
         unknown = null.any(axis=axes, keepdims=True)
