@@ -55,7 +55,36 @@ def test_what_was_committed_is_read_and_restored(repo):
     assert values(repo)[1, 2] == 100
     intarsia.restore(repo, "t", first)
     np.testing.assert_array_equal(values(repo), MODEL)
+    assert packings(repo) == [HALVES]
     assert intarsia.open(repo, "t").regions[0].view == TURNED
+    assert intarsia.verify(intarsia.open(repo, "t")) == ()
+
+
+def backings(repo):
+    return [(r.bounds, r.codec_names, r.packing, r.view) for r in intarsia.open(repo, "t").regions]
+
+
+@pytest.mark.parametrize("change", ["unpacked", "packed otherwise", "shortened", "dropped"])
+def test_packings_and_views_come_back_whatever_became_of_them(repo, change):
+    with intarsia.transaction(repo, message="a region with another packing") as tx:
+        array = tx.open("t")
+        array.resize((4, 8))
+        array.add_region(((0, 4), (6, 8)), data=np.ones((4, 2)), packing=TENTHS)
+    then, data = backings(repo), values(repo)
+    first = next(iter(intarsia.history(repo, "t"))).snapshot_id
+    assert [(packing, view) for *_, packing, view in then] == [(HALVES, TURNED), (TENTHS, None)]
+    with intarsia.transaction(repo, message="change") as tx:
+        array = tx.open("t")
+        if change == "shortened":
+            array.resize((4, 4))
+        elif change == "dropped":
+            array.drop_region(((0, 4), (0, 6)))
+        else:
+            array.recode(codecs=["zstd"], packing=None if change == "unpacked" else TENTHS)
+    assert backings(repo) != then
+    intarsia.restore(repo, "t", first)
+    assert backings(repo) == then
+    np.testing.assert_array_equal(values(repo), data)
     assert intarsia.verify(intarsia.open(repo, "t")) == ()
 
 
