@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import intarsia
 from intarsia.archives import from_attribute, from_name
 from intarsia.errors import IngestError
+from tests.archives.files import netcdf
 from tests.archives.test_cf import decoded_by_xarray
 from tests.archives.test_machine import PACKINGS
 
@@ -423,3 +424,22 @@ def test_the_dimensions_are_those_whose_coordinates_differ(tmp_path):
         intarsia.ingest(paths[0], "memory://", combine="by_name")
     with pytest.raises(IngestError, match="name one dimension"):
         intarsia.ingest(paths[0], "memory://")
+
+
+def test_months_that_share_a_step_with_the_next_are_all_taken(tmp_path):
+    """Each file ends with the first step of the one after it, as in many archives of models."""
+    months = [netcdf(tmp_path / f"{i}.nc", 3 * i, steps=4) for i in range(4)]
+    options = {"concat_dim": "time", "copy": "never"}
+    report = intarsia.ingest(tmp_path / "*.nc", "memory://", errors="skip", **options)
+    assert [file.url[-4:] for file in report.failed] == ["1.nc", "3.nc"]
+    assert all("overlap='first', 'last' or 'newest' says which" in file.reason for file in report.failed)
+    for policy in ("first", "last"):
+        report = intarsia.ingest(tmp_path / "*.nc", "memory://", overlap=policy, **options)
+        assert not report.failed
+        kept = [
+            m[1 if i else 0 :] if policy == "first" else m[: None if i == 3 else 3]
+            for i, m in enumerate(months)
+        ]
+        np.testing.assert_array_equal(intarsia.open(report.repository, "sst")[...], np.concatenate(kept))
+        times = xr.open_dataset(report.repository, engine="intarsia", decode_times=False).time
+        assert times.values.tolist() == list(range(13))

@@ -8,6 +8,7 @@ import xarray as xr
 
 import intarsia
 from intarsia.errors import IngestError
+from tests.archives.files import netcdf
 
 
 def write(path, time, attrs=None, **variables):
@@ -140,3 +141,29 @@ def test_a_wider_type_that_arrives_later_widens_the_array_and_copies_nothing(tmp
     np.testing.assert_array_equal(daily[...], whole[...])
     assert not any(run.copied for run in report.runs)
     assert not intarsia.verify(daily)
+
+
+def test_every_length_that_differs_stands_beside_its_own_dimension(tmp_path):
+    for i, (dims, shape) in enumerate([(("time", "y", "x"), (1, 2, 3)), (("x", "time", "y"), (4, 1, 2))]):
+        xr.Dataset({"v": (dims, np.zeros(shape))}, {"time": [i]}).to_netcdf(tmp_path / f"{i}.nc")
+    words = r"1\.nc: 'v' has the axes \(x=4, time=1, y=2\), but .*0\.nc has \(time=…, y=2, x=3\)"
+    with pytest.raises(IngestError, match=words):
+        intarsia.ingest(tmp_path / "*.nc", "memory://", concat_dim="time")
+
+
+def test_ancillary_variables_are_kept_and_still_named(tmp_path):
+    for first in range(2):
+        netcdf(tmp_path / f"{first}.nc", first, attrs={"ancillary_variables": "quality"})
+        with netCDF4.Dataset(tmp_path / f"{first}.nc", "a") as file:
+            quality = file.createVariable("quality", "i1", ("time", "lat", "lon"))
+            quality.setncatts({"standard_name": "status_flag", "flag_values": np.array([0, 1], "i1")})
+            quality[:] = first
+    report = intarsia.ingest(tmp_path / "*.nc", "memory://", concat_dim="time")
+    ours = xr.open_dataset(report.repository, engine="intarsia").load()
+    with xr.open_mfdataset(
+        str(tmp_path / "*.nc"), combine="nested", concat_dim="time", data_vars="all"
+    ) as theirs:
+        xr.testing.assert_equal(ours[["sst", "quality"]], theirs[["sst", "quality"]])
+        assert ours.sst.attrs["ancillary_variables"] == theirs.sst.attrs["ancillary_variables"] == "quality"
+        assert ours.quality.attrs.keys() == theirs.quality.attrs.keys()
+    assert not report.left_out

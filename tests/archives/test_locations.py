@@ -2,11 +2,6 @@
 
 import os
 import pickle
-import threading
-from contextlib import suppress
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -19,6 +14,7 @@ from intarsia.archives.locations import Identity, Sources, url_of
 from intarsia.errors import IngestError, ReadError
 from intarsia.versions.storage_options import for_obstore, source_options
 from tests.archives.files import netcdf
+from tests.http_files import serving
 
 
 def put(bucket, prefix, paths):
@@ -190,50 +186,14 @@ def test_a_bucket_that_is_not_there_is_a_reason_not_a_crash(tmp_path, s3):
     assert report.failed[0].reason
 
 
-def test_sources_over_http(tmp_path):
-    import threading
-    from functools import partial
-    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-
+@pytest.mark.parametrize("options", [{}, {"client_options": {"allow_http": True}}], ids=["plain", "allowed"])
+def test_sources_over_http(tmp_path, options):
     _, values = days(tmp_path, 2)
-
-    class Ranges(SimpleHTTPRequestHandler):
-        """Python's file server, and byte ranges, which every archive's server has."""
-
-        def log_message(self, *_):
-            pass
-
-        def do_GET(self):
-            wanted = self.headers.get("Range")
-            path = Path(self.translate_path(self.path))
-            if wanted is None or not path.is_file():
-                super().do_GET()
-                return
-            content = path.read_bytes()
-            first, last = (int(n) if n else None for n in wanted.removeprefix("bytes=").split("-"))
-            stop = len(content) if last is None else min(last + 1, len(content))
-            body = content[first:stop]
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes {first}-{stop - 1}/{len(content)}")
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("Last-Modified", self.date_time_string(path.stat().st_mtime))
-            self.end_headers()
-            self.wfile.write(body)
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Ranges, directory=tmp_path))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        root = f"http://127.0.0.1:{server.server_port}"
-        options = {"client_options": {"allow_http": True}}
+    with serving(tmp_path) as root:
         urls = [f"{root}/{day:03d}.nc" for day in range(2)]
         report = intarsia.ingest(urls, tmp_path / "r", concat_dim="time", storage_options=options)
         assert report.containers == (f"{root}/",)
         assert np.array_equal(intarsia.open(report.repository, "sst")[...], np.concatenate(values))
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def test_options_of_sources_are_those_of_repositories_and_others_are_refused():
@@ -253,25 +213,10 @@ def test_options_of_sources_are_those_of_repositories_and_others_are_refused():
         Sources({"region": 3}).resolve("s3://bucket/a.nc")
 
 
-class Whole(SimpleHTTPRequestHandler):
-    """A web server that knows no ranges."""
-
-    def log_message(self, *_):
-        pass
-
-    def copyfile(self, source, outputfile):
-        with suppress(ConnectionError):
-            super().copyfile(source, outputfile)
-
-
 @pytest.mark.parametrize("limit", [locations.WHOLE_BYTES, 10], ids=["small", "large"])
 def test_a_web_server_without_ranges_is_refused_before_anything_is_committed(tmp_path, monkeypatch, limit):
     monkeypatch.setattr(locations, "WHOLE_BYTES", limit)
     netcdf(tmp_path / "0.nc", 0)
-    handler = partial(Whole, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/0.nc"
-        with pytest.raises(IngestError, match=r"0\.nc: its web server ignores the header Range"):
-            intarsia.ingest(url, "memory://", concat_dim="time")
-        server.shutdown()
+    words = r"0\.nc: its web server ignores the header Range"
+    with serving(tmp_path, whole_only=True) as root, pytest.raises(IngestError, match=words):
+        intarsia.ingest(f"{root}/0.nc", "memory://", concat_dim="time")

@@ -4,13 +4,15 @@ import re
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
 
 import intarsia
 from intarsia.archives import FileMetadata
-from intarsia.errors import IngestError
+from intarsia.errors import IngestError, ReadError
+from tests.archives.files import netcdf
 from tests.archives.test_drift import FORMATS, day, save
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
@@ -160,3 +162,26 @@ def test_nothing_is_changed_in_place(tmp_path):
     path = save(day(0), tmp_path / "0", "netcdf4")
     report = intarsia.ingest(path, "memory://", concat_dim="time", preprocess=keep)
     np.testing.assert_array_equal(intarsia.open(report.repository, "v")[...], day(0).v)
+
+
+def test_no_data_are_read_for_it(tmp_path):
+    """A chunk that nobody can decode does no harm before somebody reads it."""
+    path = tmp_path / "0.nc"
+    netcdf(path, 0, chunks=(1, 6, 8))
+    with h5py.File(path) as file:
+        chunk = file["sst"].id.get_chunk_info(0)
+    with path.open("r+b") as file:
+        file.seek(chunk.byte_offset)
+        file.write(bytes(chunk.size))
+    seen = []
+
+    def step(file):
+        seen.append(file.sizes)
+        return file.rename(sst="t").isel(lat=slice(1, 3)).transpose("lon", ...)
+
+    report = intarsia.ingest(path, "memory://", concat_dim="time", preprocess=step, copy="never")
+    assert seen == [{"time": 1, "lat": 6, "lon": 8}]
+    array = intarsia.open(report.repository, "t")
+    assert array.shape == (8, 1, 2)
+    with pytest.raises(ReadError):
+        array[...]
