@@ -8,6 +8,9 @@ import base64
 import gzip
 import json
 import struct
+import subprocess
+import sys
+from importlib.util import find_spec
 
 import numpy as np
 import polars as pl
@@ -164,6 +167,29 @@ def test_zarrs_and_tensorstore_read_the_members_of_the_example(halves, tmp_path)
         path = str(tmp_path / "store/logical" / region.name)
         spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": path}}
         np.testing.assert_array_equal(tensorstore.open(spec).result().read().result(), expected)
+
+
+GDAL = """
+import sys, numpy, rasterio
+for path, expected in zip(sys.argv[1::2], sys.argv[2::2]):
+    with rasterio.open(f'ZARR:"{path}"') as member:
+        assert numpy.array_equal(member.read(1), numpy.load(expected)), path
+print("equal")
+"""
+
+
+def test_gdal_reads_the_members_of_the_example(halves, tmp_path):
+    if find_spec("rasterio") is None:
+        pytest.skip("GDAL comes with rasterio, which is not installed")
+    array, values = halves
+    arguments = []
+    for region, expected in zip(array.regions, (values[:500], values[500:]), strict=True):
+        np.save(tmp_path / f"{region.name}.npy", expected)
+        arguments += [tmp_path / "store/logical" / region.name, tmp_path / f"{region.name}.npy"]
+    # In a process of its own: it brings libraries that others here bring, too.
+    command = [sys.executable, "-W", "ignore", "-c", GDAL, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "equal\n", done.stderr
 
 
 # -- `pad` and `offset`
