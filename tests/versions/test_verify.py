@@ -67,7 +67,7 @@ def test_metadata_that_nobody_can_read_is_listed():
     )
     with repo.transaction("main", message="damage") as store:
         sync(store.set("bad/zarr.json", default_buffer_prototype().buffer.from_bytes(document)))
-    assert [(p.kind, p.where) for p in intarsia.verify(repo)] == [("manifest", "/")]
+    assert [(p.kind, p.where) for p in intarsia.verify(repo)] == [("manifest", "bad")]
     assert "'bad'" in intarsia.verify(repo)[0].what
     (problem,) = intarsia.verify(repo, "bad")
     assert "nested too deeply" in problem.what

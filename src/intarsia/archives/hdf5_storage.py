@@ -67,8 +67,9 @@ class Storage:
         if self.reason:
             return self._copied(name, description, self.reason)
         if encoded is None:
+            manifest_array = hdf5_manifest_array()  # without VirtualiZarr, no file can be taken
             try:
-                array = hdf5_manifest_array()(url, self.dataset, self.dataset.parent.name)
+                array = manifest_array(url, self.dataset, self.dataset.parent.name)
             except Exception as error:
                 return self._copied(name, description, f"it cannot be referenced: {error}")
             found = parsed_variable(name, "data", array, description)

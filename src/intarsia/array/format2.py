@@ -84,7 +84,7 @@ def guarded_format2(array: zarr.Array[Any]) -> zarr.Array[Any]:
     spec = ArraySpec(metadata.chunks, metadata.dtype, metadata.fill_value, config, default_buffer_prototype())
     filters, compressor = _counted(metadata), metadata.compressor
     if compressor is not None and compressor.codec_id in COMPRESSORS:
-        compressor = _Bounded(compressor, spec)
+        compressor = _BoundedCompressor(compressor, spec)
     if filters is metadata.filters and compressor is metadata.compressor:
         return array
     live = replace(metadata, filters=filters, compressor=compressor)
@@ -95,7 +95,7 @@ def _counted(metadata: Any) -> Any:
     """The filters, of which the one that knows how many elements there are is not believed."""
     filters = metadata.filters
     if filters and filters[0].codec_id in ANY_LENGTH:
-        return (_Counted(filters[0], prod(metadata.chunks)), *filters[1:])
+        return (_CountedElements(filters[0], prod(metadata.chunks)), *filters[1:])
     return filters
 
 
@@ -122,7 +122,7 @@ class _Filter:
         raise TypeError("it is made around a codec, not from a configuration")
 
 
-class _Counted(_Filter):
+class _CountedElements(_Filter):
     """Elements of any length: as many as the chunk has, or none."""
 
     def __init__(self, codec: Any, elements: int) -> None:
@@ -137,7 +137,7 @@ class _Counted(_Filter):
         return super().decode(data, out)
 
 
-class _Bounded(_Filter):
+class _BoundedCompressor(_Filter):
     """A compressor whose result has a bound."""
 
     def __init__(self, codec: Any, spec: ArraySpec) -> None:
