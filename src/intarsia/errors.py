@@ -70,7 +70,8 @@ LONGEST_LINE = 500
 class IntarsiaError(Exception):
     """Root of every exception that intarsia raises on purpose.
 
-    What a message quotes of files, names among it, may be anybody's: it holds nothing that a terminal obeys.
+    Messages quote names and other texts from files, which may come from anybody: they never contain anything
+    that a terminal obeys.
 
     >>> issubclass(ChunkDecodeError, IntarsiaError)
     True
@@ -79,7 +80,7 @@ class IntarsiaError(Exception):
     """
 
     row: int | None = None
-    """The row of the region, in the manifest's table, that could not be read, where one is to blame."""
+    """The row, in the manifest's table, of the region that could not be read, if a region is to blame."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(_visible(arg) if isinstance(arg, str) else arg for arg in args))
@@ -113,7 +114,7 @@ class ChunkDecodeError(IntarsiaError, ValueError):
 
 
 class ChunkIndexUnknownError(IntarsiaError, LookupError):
-    """A function asked which chunk it works on, and nobody can tell.
+    """A function asked which chunk it works on, and this is not known.
 
     >>> from intarsia.codecs.current_chunk import current_chunk_index
     >>> current_chunk_index()
@@ -137,7 +138,7 @@ class MissingExtraError(IntarsiaError, ImportError):
 
 
 class ManifestError(IntarsiaError, ValueError):
-    """A manifest is damaged or was not written by intarsia; lists every problem that was found.
+    """A manifest is damaged or was not written by intarsia; the message lists every problem that was found.
 
     >>> print(ManifestError(["shape: -1 is less than the minimum of 0"]))
     the manifest of the logical array is not valid:
@@ -155,7 +156,7 @@ class ManifestError(IntarsiaError, ValueError):
 
 
 class ManifestVersionError(ManifestError):
-    """A manifest of a version that this intarsia does not read.
+    """A manifest has a version that this intarsia does not read.
 
     >>> ManifestVersionError(2, 1).problems
     []
@@ -202,7 +203,7 @@ class MissingArrayError(IntarsiaError, FileNotFoundError):
 
 
 class MetadataError(IntarsiaError, ValueError):
-    """What a store says of an array or a group, in its zarr.json, cannot be understood.
+    """The zarr.json of an array or a group cannot be understood.
 
     >>> issubclass(MetadataError, ValueError)
     True
@@ -210,7 +211,7 @@ class MetadataError(IntarsiaError, ValueError):
 
 
 class MemberError(IntarsiaError, ValueError):
-    """A member exists, but cannot back its regions: another data type, or too small.
+    """A member exists, but cannot back its regions: it has another data type, or is too small.
 
     >>> issubclass(MemberError, ValueError)
     True
@@ -229,7 +230,7 @@ class MissingMemberError(IntarsiaError, KeyError):
 
 
 class ReadError(IntarsiaError, RuntimeError):
-    """A chunk of a member could not be fetched or decoded; names region, member and chunk.
+    """A chunk of a member could not be fetched or decoded; the message names region, member and chunk.
 
     >>> issubclass(ReadError, RuntimeError)
     True
@@ -237,7 +238,7 @@ class ReadError(IntarsiaError, RuntimeError):
 
 
 class NotAuthorizedError(ReadError, PermissionError):
-    """A repository refers to files that nobody allowed it to read.
+    """A repository refers to files that it was not allowed to read.
 
     >>> error = NotAuthorizedError("…", "s3://archive/2002/")
     >>> error.prefix, isinstance(error, ReadError), isinstance(error, PermissionError)
@@ -254,7 +255,7 @@ class NotAuthorizedError(ReadError, PermissionError):
 
 
 class AlignmentError(IntarsiaError, ValueError):
-    """Bounds that do not lie on the logical chunk grid; the message gives the nearest that do.
+    """Bounds do not lie on the logical chunk grid; the message gives the nearest that do.
 
     >>> issubclass(AlignmentError, ValueError)
     True
@@ -270,7 +271,7 @@ class OverlapError(IntarsiaError, ValueError):
 
 
 class BoundsError(IntarsiaError, IndexError):
-    """Bounds or an index outside the array.
+    """Bounds or an index lie outside the array.
 
     >>> issubclass(BoundsError, IndexError)
     True
@@ -278,7 +279,7 @@ class BoundsError(IntarsiaError, IndexError):
 
 
 class PolicyError(IntarsiaError, ValueError):
-    """A policy that says nothing that could be done.
+    """A policy asks for nothing that could be done.
 
     >>> issubclass(PolicyError, ValueError)
     True
@@ -286,7 +287,7 @@ class PolicyError(IntarsiaError, ValueError):
 
 
 class ShapeError(IntarsiaError, ValueError):
-    """Data, chunks or bounds of the wrong shape or number of dimensions.
+    """Data, chunks or bounds have the wrong shape or number of dimensions.
 
     >>> issubclass(ShapeError, ValueError)
     True
@@ -294,7 +295,7 @@ class ShapeError(IntarsiaError, ValueError):
 
 
 class DataTypeError(IntarsiaError, TypeError):
-    """Values or a member of a data type that the logical array cannot take without loss of meaning.
+    """Values or a member have a data type that the logical array cannot take without loss.
 
     >>> issubclass(DataTypeError, TypeError)
     True
@@ -312,11 +313,11 @@ class PackingError(IntarsiaError, ValueError):
     """
 
     index: tuple[int, ...] | None = None
-    """Where the value stands among those that were to be packed."""
+    """The index of the value among those to be packed."""
 
 
 class NullsPresentError(IntarsiaError, ValueError):
-    """Something that has no null was asked of data that has some.
+    """Data with nulls was to become something that has no null.
 
     >>> import numpy as np
     >>> from intarsia.nullable import NULL
@@ -328,7 +329,7 @@ class NullsPresentError(IntarsiaError, ValueError):
 
 
 class NoRegionError(IntarsiaError, IndexError):
-    """A write, or an edit, where no region is.
+    """A write, or an edit, lies where there is no region.
 
     >>> issubclass(NoRegionError, IndexError)
     True
@@ -336,7 +337,7 @@ class NoRegionError(IntarsiaError, IndexError):
 
 
 class CrossRegionWriteError(IntarsiaError, ValueError):
-    """A write that touches more than one region, which was not allowed.
+    """A write touches more than one region, and that was not allowed.
 
     >>> issubclass(CrossRegionWriteError, ValueError)
     True
@@ -352,7 +353,7 @@ class UnsharedStorageError(IntarsiaError, RuntimeError):
 
 
 class ForkedProcessError(IntarsiaError, RuntimeError):
-    """Icechunk was to be used in a process that was forked, where it would wait for ever.
+    """Icechunk was to be used in a forked process, where it would hang.
 
     >>> issubclass(ForkedProcessError, RuntimeError)
     True
@@ -360,7 +361,7 @@ class ForkedProcessError(IntarsiaError, RuntimeError):
 
 
 class UnreachableMembersError(IntarsiaError, ValueError):
-    """Another program was to read the members by itself, and cannot: where they are, or how they are encoded.
+    """Another program cannot read the members by itself, because of where they are or how they are encoded.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(2,), chunks=(2,), dtype="u1")
@@ -381,7 +382,7 @@ class WritableSessionError(IntarsiaError, TypeError):
 
 
 class ReadOnlyError(IntarsiaError, ValueError):
-    """A change of an array that was opened for reading.
+    """An array that was opened for reading was to be changed.
 
     >>> issubclass(ReadOnlyError, ValueError)
     True
@@ -389,7 +390,7 @@ class ReadOnlyError(IntarsiaError, ValueError):
 
 
 class AdoptionError(IntarsiaError, ValueError):
-    """An array cannot become a region of a logical array as it is stored.
+    """An array cannot become a region of a logical array in the form in which it is stored.
 
     >>> issubclass(AdoptionError, ValueError)
     True
@@ -397,7 +398,7 @@ class AdoptionError(IntarsiaError, ValueError):
 
 
 class OverwriteError(IntarsiaError, FileExistsError):
-    """Something is there already, and nobody said that it may go.
+    """Something is already there, and you did not say that it may be overwritten.
 
     >>> issubclass(OverwriteError, FileExistsError)
     True
@@ -413,7 +414,7 @@ class RepositoryError(IntarsiaError, OSError):
 
 
 class RepositoryNotFoundError(IntarsiaError, FileNotFoundError):
-    """There is no Icechunk repository at that place.
+    """There is no Icechunk repository at that location.
 
     >>> import intarsia
     >>> intarsia.open_repository("memory://nowhere")
@@ -425,7 +426,7 @@ class RepositoryNotFoundError(IntarsiaError, FileNotFoundError):
 
 
 class VersionNotFoundError(IntarsiaError, LookupError):
-    """A repository has no such branch, tag or snapshot, or none as old as asked for.
+    """A repository has no such branch, tag or snapshot, or no version that old.
 
     >>> issubclass(VersionNotFoundError, LookupError)
     True
@@ -441,7 +442,7 @@ class LockTimeoutError(IntarsiaError, TimeoutError):
 
 
 class ConcurrentUpdateError(IntarsiaError, RuntimeError):
-    """Others committed something that a transaction's changes do not fit on; nothing was committed.
+    """Others committed something that the changes of a transaction do not fit; nothing was committed.
 
     >>> print(ConcurrentUpdateError("second year", "main", ["/t: layout or attributes"]))
     'second year' was not committed to branch 'main': others changed what it builds on.
@@ -453,7 +454,7 @@ class ConcurrentUpdateError(IntarsiaError, RuntimeError):
     def __init__(self, message: str, branch: str, changed: list[str]) -> None:
         super().__init__(message, branch, changed)
         self.branch = branch
-        """The branch that others moved."""
+        """The branch to which others committed."""
         self.changed = changed
         """What they changed, in words."""
 
@@ -469,7 +470,7 @@ class ConcurrentUpdateError(IntarsiaError, RuntimeError):
 
 
 class ForkError(IntarsiaError, ValueError):
-    """A worker's changes cannot be merged: not its share, overlapping, or based on something else.
+    """A worker's changes cannot be merged: not its share, overlapping, or built on another state.
 
     >>> issubclass(ForkError, ValueError)
     True
@@ -477,7 +478,7 @@ class ForkError(IntarsiaError, ValueError):
 
 
 class CutOffError(IntarsiaError, ValueError):
-    """A cut-off for collection so young that it could delete what a writer is about to commit.
+    """The cut-off of a collection is so young that it could delete what a writer is about to commit.
 
     >>> issubclass(CutOffError, ValueError)
     True
@@ -498,7 +499,7 @@ class NoSlotBoundError(IntarsiaError, ValueError):
 
 
 class SlotsGoneError(IntarsiaError, RuntimeError):
-    """A shard was written by something else and has no slots any more; nothing was written.
+    """Another program wrote a shard, which now has no slots; nothing was written.
 
     >>> import tempfile, intarsia, zarr
     >>> with tempfile.TemporaryDirectory() as directory:
@@ -523,7 +524,7 @@ class SlotsUnsupportedError(IntarsiaError, ValueError):
 
 
 class IngestError(IntarsiaError, ValueError):
-    """Files that cannot become part of a dataset; names each, and nothing was written.
+    """Files cannot become part of a dataset; the message names each of them, and nothing was written.
 
     >>> issubclass(IngestError, ValueError)
     True
@@ -531,7 +532,7 @@ class IngestError(IntarsiaError, ValueError):
 
 
 def has_panicked(error: BaseException) -> bool:
-    """Whether a codec written in Rust gave up in a panic, which in Python is no `Exception`.
+    """Whether a codec written in Rust panicked, which in Python is not an `Exception`.
 
     >>> has_panicked(KeyboardInterrupt())
     False
@@ -540,7 +541,7 @@ def has_panicked(error: BaseException) -> bool:
 
 
 def _visible(text: str) -> str:
-    """The text, in which characters that do not show are spelled out, but for line breaks and tabs."""
+    """The text, with characters that do not show spelled out, except line breaks and tabs."""
     if text.isprintable():
         return text
     return "".join(

@@ -54,13 +54,13 @@ def progress_bar(
     counted: bool = True,
     unit: Literal["steps", "bytes"] = "steps",
 ) -> Iterator[Progress]:
-    """A bar named `what` that is shown during a `with` block; give what it yields to the operation.
+    """Show a bar named `what` during a `with` block; pass what it yields to the operation.
 
-    Made by rich, on the error stream unless a `rich.console.Console` is given. Where nobody looks (the stream
-    is a file or a pipe) nothing is shown. With `patience` the bar appears only after so many seconds, and is
-    gone at the end. It shows how far the work is, how fast it goes, and the time that is left; steps that are
-    bytes (`unit="bytes"`) in MB and the like. Work that cannot count its steps (`counted=False`) gets a bar
-    without an end, and the time it takes.
+    It is drawn by rich, on the error stream unless you give a `rich.console.Console`. Nothing is shown if the
+    stream is a file or a pipe. With `patience`, the bar appears only after that many seconds, and is removed
+    at the end. It shows how far the work is, how fast it goes, and the time left; steps that are bytes
+    (`unit="bytes"`) are shown in MB and the like. Work that cannot count its steps (`counted=False`) gets a
+    bar without an end, and the time elapsed.
 
     >>> import dask.array as da, intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)

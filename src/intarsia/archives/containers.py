@@ -83,13 +83,13 @@ def authorize(
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> icechunk.Repository:
-    """A repository, open or at a path or URL, allowed to read the sources below these URL prefixes.
+    """Allow a repository, open or at a path or URL, to read the sources below these URL prefixes; returns it.
 
-    A repository names the places of its sources, but whoever opens it decides whether it may read them: a
-    repository from a stranger could otherwise read your files. Without prefixes it may read all of them.
+    A repository names the places of its sources, but you decide whether it may read them: otherwise a
+    repository from a stranger could read your files. Without prefixes it may read all of its sources.
     `storage_options` holds keys, tokens and endpoints of the sources, as for `ingest`; without them the
-    environment's are used. Sources in several places with options of their own are named in a mapping,
-    `{"s3://public/": {"anonymous": True}}`. `open_repository`, `open`, `reader` and xarray take the same as
+    environment's are used. If sources in several places need options of their own, give a mapping,
+    `{"s3://public/": {"anonymous": True}}`. `open_repository`, `open`, `reader` and xarray take the same in
     `authorize=`.
 
     Args:

@@ -70,17 +70,17 @@ def ingest(
 ) -> IngestReport:
     """Open an archive of files as one dataset: every variable one logical array, nothing copied.
 
-    Variables along the named dimensions become logical arrays, and their chunks are read where they are. A
+    Variables along the named dimensions become logical arrays, and their chunks are read from the files. A
     new region begins wherever compression, chunks, data type or packing change; packed values are unpacked
     on reading, and missing ones are NaN. Coordinates are loaded. Call it again to add what is new: files
     that are there already are recognised, and new files are inserted by coordinate, even in the middle.
 
     Thousands of files are committed in batches of bounded memory; readers see whole batches. If it is
-    interrupted, call it again: it goes on after the last commit, and parses no file of that again.
+    interrupted, call it again: it goes on after the last commit, and does not parse committed files again.
 
-    Files may make a cube. Every file goes where its coordinates say, and what no file has is missing. A
-    file that lacks a dimension is one step of it; its coordinate is a scalar variable of that name, or what
-    `dims` gives. Axes that are reversed, rolled or transposed are seen as those of the first file.
+    Files may form a cube. Every file goes where its coordinates say, and what no file has is missing. A file
+    that lacks a dimension is one step of it; its coordinate is a scalar variable of that name, or what `dims`
+    gives. Axes that are reversed, rolled or transposed are shown like those of the first file.
 
     Args:
         files: Paths, URLs (s3://, gs://, https://) or globs of NetCDF, HDF5, Zarr, N5, TIFF or kerchunk
@@ -211,13 +211,13 @@ def ingest(
 def lint(files: str | os.PathLike[str] | Iterable[Any], repo: Any = None, **options: Any) -> IngestReport:
     """Say what differs between files, and what an ingest would do about it; nothing is written.
 
-    It takes the `files` and the `options` of `ingest`, of which it is a dry run: give those that you would
-    ingest with, and it says what would come of it. Without any, the dimensions are those whose coordinates
-    differ. With a `repo` the files are compared with the dataset that is there.
+    It is a dry run of `ingest` and takes the same `files` and `options`: give those that you would ingest
+    with, and it says what would happen. Without options, the dimensions are those whose coordinates differ.
+    With a `repo`, the files are compared with the dataset that is there.
 
     `report.runs` are the runs of equal encoding, `report.drifts` what differs: how, in how many files, and
-    what is done about it. Files that would be refused are among them, with the options that would take them;
-    `report.failed` has the reason of each.
+    what is done about it. They include files that would be refused, with the options that would accept them;
+    `report.failed` has the reason for each.
 
     >>> import tempfile, h5py, numpy as np, intarsia
     >>> folder = tempfile.mkdtemp()

@@ -68,14 +68,14 @@ def to_kerchunk(
     tag: str | None = None,
     snapshot_id: str | None = None,
 ) -> tuple[KerchunkFile, ...]:
-    """Write a dataset as kerchunk references: for xarray, fsspec and others that do not have intarsia.
+    """Write a dataset as kerchunk references, for xarray, fsspec and other programs without intarsia.
 
-    `path` is the group of the dataset. A run of equal encoding becomes one set of references: if there are
-    several, their first and last index along each dimension that is cut stand in the names, before the suffix
+    `path` is the group of the dataset. Each run of equal encoding becomes one set of references. If there are
+    several, their names contain the first and last index along each dimension that is cut, before the suffix
     of `out`. Packed values keep their packing as attributes, which xarray decodes; coordinates and data that
-    were copied are written into the references. Regions that are seen reversed or transposed, and codecs
-    that Zarr format 2 does not have, are refused. `parquet=True` writes
-    directories of Parquet files, which needs pandas and pyarrow.
+    were copied are written into the references. Regions that are reversed or transposed are refused, and so
+    are codecs that Zarr format 2 does not have. `parquet=True` writes directories of Parquet files, which
+    needs pandas and pyarrow.
 
     `repo` is a repository or its path, at the tip of `branch`, a `tag` or a `snapshot_id`. `authorize` and
     `storage_options` say which sources may be read, and how, as in `intarsia.open_repository`.

@@ -164,13 +164,13 @@ def sources(
 ) -> SourceFiles:
     """Which file holds which part of what was ingested, and whether each is still what it was.
 
-    `path` is that of a dataset, or of an array in it. `at` chooses: an index, a selection as between the
-    brackets of the array, or one by dimension, `{"time": 3}`; of an array, the answer then has the chunks
-    that hold it. The axes of a dataset are those along which files follow one another.
+    `path` is that of a dataset, or of an array in it. `at` chooses a part: an index, a selection as between
+    the brackets of the array, or one by dimension, `{"time": 3}`. For an array, the answer then lists the
+    chunks that hold it. The axes of a dataset are those that grow from file to file.
 
-    A file is `present` if its size and its mark (its time of change, or its ETag on S3) are those that it was
-    ingested with, otherwise `changed`; or it is `gone`, or `unreachable`. That costs one request for each
-    file, which `check=False` saves.
+    A file is `present` if its size and its mark (its time of change, or its ETag on S3) are still those with
+    which it was ingested, and `changed` otherwise; or it is `gone`, or `unreachable`. This costs one request
+    per file, which `check=False` saves.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.

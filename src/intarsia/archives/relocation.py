@@ -81,14 +81,14 @@ def relocate(
     storage_options: Mapping[str, Any] | None = None,
     message: str | None = None,
 ) -> Relocation:
-    """Tell a repository that its sources are elsewhere now: one commit, and nothing is parsed again.
+    """Tell a repository that its sources have moved: one commit, and nothing is parsed again.
 
     `moves` gives the new place of every old one: directories, or single files, as paths or URLs. Every file
-    must be there with the size that was known of it, and hold all bytes that are referred to; otherwise
-    nothing is changed, and the error names the files. Where the store's mark of the content (the ETag on S3,
-    elsewhere the time of the last change) is not the one that was known, the size decides alone, and the
-    result says of how many files. So `relocate(repo, {"/data": "/data"})` takes files again that were
-    restored without their times. Other versions of the repository refer to the old places as before.
+    must be there with its known size, and hold all bytes that are referred to; otherwise nothing is changed,
+    and the error names the files. If the store's mark of the content (the ETag on S3, elsewhere the time of
+    the last change) is not the known one, only the size decides, and the result says for how many files. So
+    `relocate(repo, {"/data": "/data"})` accepts files that were restored without their times. Other versions
+    of the repository still refer to the old places.
 
     `repo` is a repository or its path; the commit goes to `branch`, with `message`. `storage_options` are
     those of the new places.

@@ -201,9 +201,9 @@ class Explanation:
 
 
 def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = None) -> Explanation:
-    """What reading `array[selection]` does: members, chunks, bytes, how they are fetched and copied.
+    """What reading `array[selection]` would do: members, chunks, bytes, and how these are fetched.
 
-    No chunk is read; references of chunks and indexes of shards may be. `mode` is `"orthogonal"` or
+    No chunk is read, but references of chunks and indexes of shards may be. `mode` is `"orthogonal"` or
     `"vectorized"` for what `array.oindex[selection]` or `array.vindex[selection]` would do.
 
     >>> import numpy as np, intarsia

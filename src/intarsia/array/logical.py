@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 class LogicalArray(Accessors, StoredArray):
     """One array assembled from several Zarr arrays, each with its own codecs.
 
-    Make one with `intarsia.create` or `intarsia.open`. Reading is eager and takes what zarr takes between
-    brackets and in `oindex` and `vindex`, and negative steps; `lazy` defers it. A handle keeps the layout it
-    was opened with until it changes it itself, or finds that a member is gone because somebody else did;
-    `refresh` looks at once.
+    Make one with `intarsia.create` or `intarsia.open`. Reading is eager. It takes whatever zarr takes between
+    brackets and in `oindex` and `vindex`, and also negative steps; `lazy` defers it. A handle keeps the
+    layout that it was opened with, until you change the layout through it, or until it finds that a member is
+    gone because somebody else changed it. `refresh` looks at once.
 
     >>> import numpy as np, intarsia
     >>> array = intarsia.create({}, "a", shape=(0, 3), chunks=(2, 3), dtype="int32")
@@ -70,7 +70,7 @@ class LogicalArray(Accessors, StoredArray):
 
     @property
     def generation(self) -> int:
-        """Counter of changes of the layout."""
+        """How often the layout has changed."""
         return self._logical.manifest.generation
 
     @property
@@ -101,7 +101,7 @@ class LogicalArray(Accessors, StoredArray):
 
     @property
     def replicas(self) -> tuple[Region, ...]:
-        """What is stored once more, in another layout: the regions of the other layers.
+        """What is stored a second time, in another layout: the regions of the other layers.
 
         >>> import numpy as np, intarsia
         >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(1, 4), dtype="i2")
@@ -116,7 +116,7 @@ class LogicalArray(Accessors, StoredArray):
 
     @property
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """Regions that could not be read, for which another layer stood in; see `with_config(fallback=True)`.
+        """Regions that failed and were read from another layer instead; see `with_config(fallback=True)`.
 
         Handles made with `with_config` share them.
         """
@@ -124,7 +124,7 @@ class LogicalArray(Accessors, StoredArray):
 
     @property
     def policy(self) -> dict[str, Any]:
-        """What the array is to look like, as `set_policy` and `add_replica` have said it."""
+        """What the array should look like, according to `set_policy` and `add_replica`."""
         return Policy.of(self._logical).to_json()
 
     def region_at(self, index: Sequence[int]) -> Region | None:
@@ -139,7 +139,7 @@ class LogicalArray(Accessors, StoredArray):
     # Writing
 
     def write_request(self, asked: Request, value: Any) -> None:
-        """Write `value` where `asked`, a selection that is resolved already, says."""
+        """Write `value` to `asked`, a selection that is already resolved."""
         write_request(self._logical, self._config, asked, value)
 
     def append(
@@ -157,14 +157,14 @@ class LogicalArray(Accessors, StoredArray):
         """Add data after the end of an axis (a number, or a dimension name), in a new region with its own
         codecs.
 
-        A partial last chunk is filled in its own member first. If the region before has the same codecs
-        and chunks it grows instead (`merge=False` keeps them apart). Without codecs, the data is encoded
-        like the region before it; `codecs="auto"` tries some and takes what suits the data. Values that
-        would change in the array's data type are refused, unless `casting="unsafe"` (see `with_config`).
+        A partial last chunk is filled in its own member first. If the region before has the same codecs and
+        chunks, it grows instead (`merge=False` keeps them apart). Without codecs, the data is encoded like
+        the region before it; `codecs="auto"` tries some and takes what suits the data. Values that would
+        change in the array's data type are refused, unless `casting="unsafe"` (see `with_config`).
 
-        A packed region before takes data that its packing holds, but for what floats round; other data
-        becomes a region of plain values. `packing="keep"` packs all of it as the region before is, and rounds
-        it, `packing=…` as `add_region` does; what cannot be held is refused.
+        If the region before is packed, it takes data that its packing can hold up to the rounding of floats;
+        other data becomes a region of plain values. `packing="keep"` packs all data like the region before,
+        and rounds it; `packing=…` packs it as `add_region` does. Values that cannot be held are refused.
 
         Args:
             data: What is added. A DataArray is transposed to the dimensions of the array.
@@ -202,8 +202,8 @@ class LogicalArray(Accessors, StoredArray):
         change in the array's data type is refused, unless `casting="unsafe"` (see `with_config`).
 
         With a `packing`, the member holds the packed numbers: those of the data, or those that an existing
-        array has. It is a `Packing`, or the arguments of one, whose values have the array's data type if they
-        do not say otherwise. What it cannot hold is refused.
+        array has. It is a `Packing`, or the arguments of one; its values have the array's data type unless
+        you say otherwise. Values that it cannot hold are refused.
 
         Args:
             codecs: The codecs of the new member. `"auto"` tries some and takes what suits the data; None
@@ -212,7 +212,7 @@ class LogicalArray(Accessors, StoredArray):
             chunks: The chunk shape of the new member; by default that of the lattice.
             shards: The shape of the shards, a whole number of chunks along each axis; by default there are
                 none.
-            fill_value: What chunks of the new member read as that are never written; by default the fill
+            fill_value: The value of chunks of the new member that are never written; by default the fill
                 value of the array.
 
         >>> import numpy as np, intarsia
@@ -264,8 +264,8 @@ class LogicalArray(Accessors, StoredArray):
         `bounds` holds (start, stop) in elements for every axis, or slices: `np.s_[0:500, :]`.
 
         Packed regions stay packed, each in its own way, if all of the box is packed and stores one data type;
-        otherwise values are stored. `packing=None` unpacks; `packing=…` packs, as `add_region` does, which
-        rounds values, and refuses those that cannot be held.
+        otherwise values are stored. `packing=None` unpacks them; `packing=…` packs them as `add_region` does:
+        it rounds values, and refuses those that cannot be held.
 
         Args:
             codecs: The codecs of the new member. `"auto"` tries some and takes what suits the data; None
@@ -287,7 +287,8 @@ class LogicalArray(Accessors, StoredArray):
         True
 
         With a `client` (a `dask.distributed.Client`, or an executor of `concurrent.futures` that does not
-        fork) its workers do it; in an Icechunk session through forks, which end up in this one.
+        fork), its workers do the work; in an Icechunk session they do so through forks, which are merged into
+        it.
         """
         whole: BoundsLike = [(0, n) for n in self.shape]
         asked = lattice_box(self.manifest, whole if bounds is None else bounds)
@@ -299,9 +300,9 @@ class LogicalArray(Accessors, StoredArray):
         recode(self._logical, box, encoding, client=client, progress=progress)
 
     def as_stored(self, bounds: BoundsLike) -> LogicalArray:
-        """The numbers that members store in the aligned box `bounds`, to choose codecs by; read no others.
+        """The numbers that members store in the aligned box `bounds`, to choose codecs for them.
 
-        Where not all of the box is packed, and in one data type, it is the array itself.
+        Read only from this box. If not all of the box is packed in one data type, this is the array itself.
 
         >>> import intarsia
         >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="float32")
@@ -342,13 +343,13 @@ class LogicalArray(Accessors, StoredArray):
         client: Client | None = None,
         progress: Progress = silent,
     ) -> int:
-        """Store an aligned box (by default everything) once more, in another layout; returns its layer.
+        """Store an aligned box (by default everything) a second time, in another layout; returns its layer.
 
-        Every read then takes each part of what it asks for from the layer that costs least. A replica holds
-        the same values: codecs that would change one are refused. A write cuts what it changes out of
-        replicas, unless `with_config(replicas="write")`; `refresh_replicas` makes it again. A replica of
-        everything is one of what is appended later, too, as soon as `refresh_replicas` or
-        `intarsia.maintain` runs.
+        Every read then takes each part from the layer that costs least. A replica holds the same values:
+        codecs that would change one are refused. A write cuts what it changes out of the replicas, unless
+        `with_config(replicas="write")` says otherwise; `refresh_replicas` makes it again. A replica of
+        everything also covers what is appended later, as soon as `refresh_replicas` or `intarsia.maintain`
+        runs.
 
         Args:
             bounds: The box: (start, stop) in elements for every axis. It must be aligned to the lattice. By
@@ -398,7 +399,7 @@ class LogicalArray(Accessors, StoredArray):
         replicas.drop_replica(self._logical, bounds, layer)
 
     def refresh_replicas(self, *, client: Client | None = None, progress: Progress = silent) -> int:
-        """Make again what writes have cut out of replicas, and what they lack of later appends.
+        """Make again what writes have cut out of replicas, and add what was appended since.
 
         Returns how many boxes were made. In a repository, `intarsia.maintain` does it beside other writers.
 
@@ -411,13 +412,13 @@ class LogicalArray(Accessors, StoredArray):
         return replicas.refresh_replicas(self._logical, client=client, progress=progress)
 
     def set_policy(self, **policy: Mapping[str, Any] | None) -> None:
-        """Say what the array is to look like; `intarsia.maintain` sees to it, now and whenever it has grown.
+        """Say what the array should look like; `intarsia.maintain` sees to it, now and as the array grows.
 
         The `policy` consists of one or both of these:
-        `replica={"chunks": …, "codecs": …, "after": "30 chunks"}` wants a replica of everything, or of the
-        `bounds` among the fields; what is appended is added to it when it is so many logical chunks long.
-        `recode={"codecs": …, "after": …}` wants regions in this encoding that were written in another one;
-        virtual ones stay as they are. None takes back what was said.
+        `replica={"chunks": …, "codecs": …, "after": "30 chunks"}` asks for a replica of everything, or of the
+        `bounds` among the fields; appended data is added to it once it is that many logical chunks long.
+        `recode={"codecs": …, "after": …}` asks for this encoding for regions that were written in another
+        one; virtual regions stay as they are. None takes back what was asked for.
 
         >>> import intarsia
         >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(1, 4), dtype="i2")
@@ -435,8 +436,8 @@ class LogicalArray(Accessors, StoredArray):
     def with_config(self, **settings: Any) -> LogicalArray:
         """A new handle with other run-time `settings`, the fields of `intarsia.types.LogicalConfig`.
 
-        `decision` and `padding` are for what is written through the handle, wherever a member has a codec
-        that asks for them. Codecs given to a call come first, with what they were made with.
+        `decision` and `padding` apply to what is written through the handle, if a member has a codec that
+        asks for them. Codecs given to a call take precedence, with their own options.
 
         >>> import intarsia
         >>> array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="int8")
@@ -458,7 +459,7 @@ class LogicalArray(Accessors, StoredArray):
 
     @property
     def info(self) -> ArrayInfo:
-        """What there is to know about the array, to print."""
+        """What there is to know about the array, for printing."""
         return ArrayInfo.of(self)
 
     def _slabs(self) -> Iterator[int]:

@@ -47,8 +47,8 @@ def create(
 ) -> LogicalArray:
     """Create a logical array without regions, in any zarr store or group.
 
-    `chunks` is the lattice that regions align to; members may have other chunks. Without it, zarr's own
-    choice for the shape is taken.
+    `chunks` is the lattice to which regions align; members may have other chunks. Without it, zarr chooses
+    for the shape.
 
     Args:
         store: A zarr store or group, a path or URL, or a dictionary.

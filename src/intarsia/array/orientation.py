@@ -52,7 +52,8 @@ class MemberAxis(NamedTuple):
 class View:
     """How a region looks at its member.
 
-    Built as one would work on a NumPy array: begin with the member, transpose, flip, add and drop axes.
+    Build it as you would work on a NumPy array: begin with the member, then transpose, flip, add and drop
+    axes.
 
     >>> view = View.identity(2).flip(0, length=721).expand(0)  # (lat, lon) as (time, reversed lat, lon)
     >>> view.member_box(Box((0, 0, 10), (1, 100, 20)))

@@ -28,10 +28,10 @@ CACHE_LINE = 64
 
 @dataclass(frozen=True, init=False)
 class ConditionalCodec(base.SynchronousBytesCodec):
-    """bytes -> bytes: each chunk says in a header which of the nested codecs were applied to it.
+    """bytes -> bytes: a header says for each chunk which of the nested codecs were applied to it.
 
-    The decision is taken when a chunk is written. It exists at run time only; without one, no nested
-    codec applies. Reading needs none.
+    The decision is made when a chunk is written. It exists only at run time; without one, no nested codec
+    applies. Reading needs no decision.
 
     Args:
         configuration: The configuration as in zarr.json, in place of `codecs` and `header_bits`.
@@ -123,7 +123,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
 
     @property
     def options(self) -> runtime.Options:
-        """What it was made with that zarr.json does not say."""
+        """The options that zarr.json does not hold."""
         return runtime.Options(decision=self.decision)
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Self:
@@ -131,7 +131,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         return self if evolved == self.codecs else self._with(codecs=evolved)
 
     def with_decision(self, decision: decisions.DecisionLike | None) -> Self:
-        """The same codec, deciding otherwise.
+        """The same codec with another decision.
 
         >>> from zarr.codecs import ZstdCodec
         >>> ConditionalCodec(codecs=[ZstdCodec()]).with_decision("always_apply").decision

@@ -61,18 +61,18 @@ def adopt(
     branch: str = "main",
     message: str | None = None,
 ) -> LogicalArray:
-    """Make an array that exists a region of the logical array at `path`, with its chunks as they are stored.
+    """Make an existing array a region of the logical array at `path`, with its chunks as they are stored.
 
     `source` is a Zarr array of format 3 or 2, or the path, URL, store or group that has one at `source_path`,
-    or chunks in other files as a `virtualizarr` `ManifestArray`. `bounds` is the box that it becomes; without
-    it, a source of the array's shape becomes all of an array without regions, and another one goes after the
-    end of the first axis. It must decode to the array's data type, or have a `packing` that does; a `view`
-    turns its axes (as in `LogicalArray.add_region`).
+    or chunks in other files as a `virtualizarr` `ManifestArray`. `bounds` is the box that it becomes. Without
+    `bounds`, a source of the array's shape becomes all of an array that has no regions yet; any other source
+    goes after the end of the first axis. It must decode to the array's data type, or have a `packing` that
+    does; a `view` turns its axes (as in `LogicalArray.add_region`).
 
-    In a repository, chunks in files are referred to (`how="reference"`), which is one commit; the array that
-    is returned may read them, as you named them. Chunks of anything else, and for a store without versions,
-    are copied as they are stored (`how="copy"`). In a local directory, `how="move"` renames the directory of
-    a source on the same disk.
+    In a repository, chunks in files are referred to (`how="reference"`), in one commit. The returned array
+    may read them, since you named them. Other chunks, and those for a store without versions, are copied as
+    they are stored (`how="copy"`). In a local directory, `how="move"` renames the directory of a source on
+    the same disk.
 
     Args:
         repo_or_store: A repository, or the path or URL of one; or any other zarr store.

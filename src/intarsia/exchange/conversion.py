@@ -40,16 +40,16 @@ def convert(
     message: str | None = None,
     progress: Progress = silent,
 ) -> LogicalArray | dict[str, LogicalArray]:
-    """Copy a Zarr array, of format 3 or 2, into a logical array; a group with all arrays in it.
+    """Copy a Zarr array of format 3 or 2, or a group with all arrays in it, into logical arrays.
 
     `source` is an array, or a store, group, path, URL or repository with something at `source_path`. `repo`
-    is a repository, or the path or URL of one, where all of it is one commit; or a store of zarr's. `path` is
-    the place there; an array without one keeps its name.
+    is a repository, or the path or URL of one, where everything becomes one commit; or any other zarr store.
+    `path` is the place in it; without it, an array keeps its name.
 
     `codecs="auto"` tries encodings on samples and takes the best for the `objective`, as `intarsia.advise`
-    does; `None` keeps those that the array has, where it is of format 3. Chunks stay as they are unless
-    others are given. Values are copied block by block, so that memory does not grow with the array. Of a
-    group, 1-d coordinates become plain arrays, as xarray has them. Steps of the progress are bytes of values.
+    does; `None` keeps the codecs of an array of format 3. Chunks keep their shape unless you give another.
+    Values are copied block by block, so that memory does not grow with the array. In a group, 1-d coordinates
+    become plain arrays, as xarray has them. Steps of the progress are bytes of values.
 
     Args:
         chunks: The chunk shape to store; by default that of the source.

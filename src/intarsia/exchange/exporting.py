@@ -46,13 +46,13 @@ def export(
     """Write arrays as plain Zarr v3: values, names of dimensions, attributes, fill value.
 
     `source` is an array, or a repository, store, group, path or URL with an array or a group at `path`; a
-    group is written with everything in it. Of a repository, `branch`, `tag`, `snapshot_id` or `as_of` choose
-    the version. `target` is a store of zarr's or a path, and `to` the place in it.
+    group is written with everything in it. In a repository, `branch`, `tag`, `snapshot_id` or `as_of` chooses
+    the version. `target` is a zarr store or a path, and `to` the place in it.
 
     Values are copied block by block, so that memory does not grow with the arrays; packed values are
-    unpacked, and holes are not stored. An array that is encoded alike everywhere keeps its codecs, chunks and
-    shards. Others get the chunks of their largest region and zarr's own codecs, unless `codecs`, `chunks` or
-    `shards` say otherwise. Nullable arrays stay nullable. What is at the target is kept, unless
+    unpacked, and holes are not stored. An array with the same encoding everywhere keeps its codecs, chunks
+    and shards. Others get the chunks of their largest region and zarr's own codecs, unless `codecs`, `chunks`
+    or `shards` say otherwise. Nullable arrays stay nullable. What is at the target is kept, unless
     `overwrite=True`; if anything fails, nothing is left there. Steps of the progress are bytes of values.
 
     Args:

@@ -44,7 +44,7 @@ NUMBERS = frozenset(("Regions", "Size", "Stored", "Ratio", "Chunks stored", "Sha
 def region_map(array: LogicalArray, layer: int = 0) -> str:
     """The map of an array's regions as an SVG picture: drawn to scale, coloured by codec pipeline.
 
-    With the number of a `layer`, that of the replicas in it.
+    With the number of a `layer`, the map of the replicas in it.
 
     Args:
         array: The logical array.

@@ -53,9 +53,9 @@ def write_report(
     """Write one HTML page about the logical arrays of a store or repository, or about the one at `path`.
 
     The page needs neither server nor network. It shows a picture of some of the values, the map of the
-    regions over at most `versions` versions, bytes by codec, the ratio of every chunk, masks of
-    `conditional` members, slots, and what `verify` finds; with `read_data` that reads every stored chunk. Of
-    an ingested dataset it shows first where the encoding of each variable changes.
+    regions over at most `versions` versions, bytes by codec, the ratio of every chunk, masks of `conditional`
+    members, slots, and what `verify` finds; with `read_data`, it reads every stored chunk. For an ingested
+    dataset, it first shows where the encoding of each variable changes.
 
     Args:
         store: A zarr store or group, or a repository, or the path or URL of one.

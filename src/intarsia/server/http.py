@@ -58,13 +58,14 @@ def serve(
     snapshot_id: str | None = None,
     as_of: datetime.datetime | str | None = None,
 ) -> None:
-    """Serve a fused view over HTTP, until Ctrl-C; then it returns.
+    """Serve a fused view over HTTP until Ctrl-C.
 
-    Takes what `intarsia.fused_view` takes; what is at `path` is the root of the address. There, a browser
-    finds a page to look at the arrays, their regions and, of a repository, their earlier versions.
-    `port="auto"` is 8000, or any free port if that is taken; the log says which. Needs the extra `serve`.
+    It takes what `intarsia.fused_view` takes; what is at `path` becomes the root of the address. A browser
+    finds a page there to look at the arrays, their regions and, in a repository, their earlier versions.
+    `port="auto"` is 8000, or any free port if 8000 is taken; the log says which. This needs the extra
+    `serve`.
 
-    In a browser, no page of another site may read it. `cors_origins` lists sites that may, such as
+    Browsers let no page of another site read it. `cors_origins` lists sites that may, such as
     `"https://viewer.example.org"`; `"*"` stands for all.
 
     Args:
@@ -106,10 +107,10 @@ def serving(
     snapshot_id: str | None = None,
     as_of: datetime.datetime | str | None = None,
 ) -> BackgroundServer:
-    """Serve a fused view over HTTP for the time of a `with` block, in a thread, on any free port.
+    """Serve a fused view over HTTP during a `with` block, in a thread, on any free port.
 
-    What it returns has the `url`; outside of a `with` statement, as in a notebook, `shutdown()` ends it.
-    Takes what `intarsia.serve` takes.
+    The result has the `url`. Without a `with` statement, as in a notebook, call its `shutdown()` to end it.
+    It takes what `intarsia.serve` takes.
 
     Args:
         source: A repository, session, store, group, path or URL, or a logical array.

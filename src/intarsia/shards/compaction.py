@@ -65,13 +65,13 @@ def compact(
 ) -> Compaction:
     """Rewrite the shards of `array` without slots, as zarr-python would have written them.
 
-    Processes may go on reading and writing, through `intarsia.slotted`: shard by shard they wait until the
-    new file, which is on disk by then, takes the old one's place. What was interrupted can simply be called
-    again.
+    Other processes may go on reading and writing through `intarsia.slotted`: for each shard, writers wait
+    until the new file, which is on disk by then, takes the place of the old one. If it is interrupted, call
+    it again.
 
-    With a `decision`, the chunks of a `conditional` codec follow it from now on: write fast, compress later.
-    The work of encoding is done before anybody has to wait. Chunks that are damaged stay as they are.
-    `any_filesystem` is as in `intarsia.slotted`.
+    With a `decision`, the chunks of a `conditional` codec are encoded again by it: write fast, compress
+    later. Encoding is done before anybody has to wait. Damaged chunks stay as they are. `any_filesystem` is
+    as in `intarsia.slotted`.
 
     Args:
         progress: A function that is called with the number of steps done and of all steps, see

@@ -33,19 +33,20 @@ def slotted(
     """The same `array`, but each inner chunk is written by itself, to its own slot of the shard file.
 
     Any number of processes and threads may write different chunks of one shard at once, and rewriting a chunk
-    costs no more than that chunk. The metadata stays as it is, and what is written is an ordinary shard for
-    every reader. The array must be sharded, in a local directory, and its inner codecs must bound the size of
-    an encoded chunk: none that compresses, or a `conditional` codec, whatever decides: a chunk that would not
-    fit its slot is stored raw. Inner chunks may be shards themselves, or nullable data, and `transpose` may
-    stand before the shard. Of a nullable array, give `zarr_array`.
+    costs no more than that chunk. The metadata stays as it is, and every reader sees an ordinary shard. The
+    array must be sharded and lie in a local directory, and its inner codecs must bound the size of an encoded
+    chunk: use no compressor, or put it into a `conditional` codec with any decision, because a chunk that
+    would not fit its slot is then stored raw. Inner chunks may be shards themselves, or nullable data, and
+    `transpose` may stand before the shard. For a nullable array, give its `zarr_array`.
 
     A chunk has two slots, so that other programs can read it at any time and a writer that dies leaves the
-    old value, for twice the room once it has been rewritten. `safe_readers=False` gives it one: then another
-    program that meets a rewrite fails, or reads a mixture if it does not check the chunk's checksum (zarrs
-    does not), and the value is lost if the writer dies. Shards that have two are used as they are.
+    old value. It takes twice the space once it has been rewritten. `safe_readers=False` gives it one slot:
+    then another program that reads during a rewrite fails, or reads a mixture if it does not check the
+    chunk's checksum (zarrs does not), and the value is lost if the writer dies. Shards that already have two
+    slots are used as they are.
 
-    `fsync=True` returns from a write only when it would survive a power loss. `any_filesystem=True` says that
-    no other machine writes there, on a file system that is not known to be local.
+    With `fsync=True`, a write returns only when it would survive a power loss. `any_filesystem=True` says
+    that no other machine writes there, on a file system that is not known to be local.
 
     >>> import tempfile, zarr
     >>> directory = tempfile.TemporaryDirectory()

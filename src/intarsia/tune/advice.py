@@ -141,9 +141,9 @@ def advise(
 
     `data` is anything with values: a logical array, a Zarr array, a `Reader`, a NumPy array. `objective` says
     what counts: "size" the stored bytes, "speed" the time to read from a fast disk, "balanced" the time to
-    read from object storage. `bounds` confines it to a box; `encodings` are tried
-    instead of the built-in candidates, all of which are lossless. Sizes are exact for the samples; times
-    are those of a processor of this machine, whatever else it does.
+    read from object storage. `bounds` limits it to a box; `encodings` are tried instead of the built-in
+    candidates, all of which are lossless. Sizes are exact for the samples. Times are processor times of this
+    machine, so other work on it does not count.
 
     >>> import numpy as np
     >>> noise = np.random.default_rng(0).integers(0, 256, 100_000, dtype="u1")

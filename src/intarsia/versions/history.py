@@ -96,7 +96,7 @@ def history(
     snapshot_id: str | None = None,
     limit: int | None = None,
 ) -> History:
-    """The commits that changed a logical array, or any without a path; the newest first.
+    """The commits that changed a logical array, or any logical array if no path is given; the newest first.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
@@ -195,11 +195,11 @@ def restore(
     metadata: Mapping[str, Any] | None = None,
     backoff: Backoff | None = None,
 ) -> str:
-    """Give a logical array the layout, values and attributes it had in a version; returns the new snapshot.
+    """Give a logical array the layout, values and attributes of an earlier version; returns the snapshot's id.
 
     A version is a snapshot's id, a tag, a branch, or a time on the branch `main`. Nothing of the history is
     lost: this is a new commit, and other arrays stay as they are. Chunks that are still there are used as
-    they are; only those that were removed or overwritten since are copied, encoded.
+    they are; only those that were removed or overwritten since are copied, without being decoded.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.

@@ -38,12 +38,12 @@ def verify(
 ) -> tuple[Problem, ...]:
     """Everything that is wrong with a logical array: its manifest, its members, every stored chunk.
 
-    Takes an array, or a store and a path, so that an array that does not open can be looked at too; or a
-    repository, where every logical array below the path is checked, at the tip of `main` unless a version
-    is given, and remains of interrupted writers are listed, where the storage allows it (uploads of a writer
-    at work look the same). `data=False` leaves out reading the chunks; `deep=True` also compares the values
-    of replicas with those of layer 0. An empty result means that all is well. `progress` tells how far the
-    reading is.
+    It takes an array; or a store and a path, so that it can also look at an array that does not open; or a
+    repository. In a repository, every logical array below the path is checked, at the tip of `main` unless
+    you choose a version. If the storage allows it, what interrupted writers left behind is listed, too (the
+    uploads of a writer at work look the same). `data=False` does not read the chunks; `deep=True` also
+    compares the values of replicas with those of layer 0. An empty result means that all is well. `progress`
+    is told how far the reading is.
 
     Args:
         target: A logical array, a store or group, or a repository.
@@ -98,9 +98,9 @@ def vacuum(
 ) -> tuple[str, ...]:
     """Remove members and tables inside logical arrays that no region refers to; returns their paths.
 
-    Takes an array, or a store (or group) and a path, below which every logical array is visited. Do not run
-    it on a store without transactions while somebody writes there: a member that is being written is not
-    referred to yet. In a repository, what is removed is one commit to the branch; older versions keep it
+    It takes an array, or a store (or group) and a path; then it visits every logical array below the path. Do
+    not run it on a store without transactions while somebody writes there: nothing refers yet to a member
+    that is being written. In a repository, the removal is one commit to the branch; older versions keep it
     until `intarsia.expire_and_collect` forgets them. `dry_run=True` only lists. Arrays and groups that
     intarsia did not make are left alone.
 

@@ -53,12 +53,12 @@ def add_replica(
     client: Client | None = None,
     progress: Progress = silent,
 ) -> str:
-    """Store an aligned box (by default everything) once more, in another layout; returns the snapshot's id.
+    """Store an aligned box (by default everything) in another layout, too; returns the snapshot's id.
 
-    It is what `LogicalArray.add_replica` does, beside other writers: the chunks are made and uploaded first,
-    which nobody notices. If others change the box before it is committed, it is made again; appends and
-    writes elsewhere cost another edit of the manifest only. With a client (a `dask.distributed.Client`, or
-    an executor of `concurrent.futures`) its workers make it. Virtual regions stay what they are.
+    This does what `LogicalArray.add_replica` does, while others may write. The chunks are made and uploaded
+    first, which nobody notices. If others change the box before it is committed, it is made again; appends
+    and writes elsewhere only cost another edit of the manifest. With a client (a `dask.distributed.Client`,
+    or an executor of `concurrent.futures`), its workers do the work. Virtual regions stay virtual.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
@@ -153,12 +153,12 @@ def maintain(
     client: Client | None = None,
     progress: Progress = silent,
 ) -> tuple[Upkeep, ...]:
-    """Do what the policies of logical arrays want, at a path or below it: the daily job of an archive.
+    """Do what the policies of logical arrays ask for, at a path or below it: the daily job of an archive.
 
-    Replicas get what they lack, because of writes or appends; regions that were written in haste get the
-    encoding that `LogicalArray.set_policy` asked for; neighbours that have become alike are joined. Each step
-    is a commit, made beside other writers. Run it as often as you like, and stop it when you like: it goes on
-    where it was, and where there is nothing to do it does nothing. `dry_run=True` only lists.
+    Replicas get what they lack because of writes or appends. Regions that were written in haste get the
+    encoding that `LogicalArray.set_policy` asked for. Neighbours that have become alike are joined. Each step
+    is a commit, and others may write meanwhile. Run it as often as you like, and stop it when you like: it
+    goes on where it was, and does nothing if there is nothing to do. `dry_run=True` only lists the steps.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.

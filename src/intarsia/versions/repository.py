@@ -59,14 +59,14 @@ def open_repository(
     `icechunk.Repository`. Options may be given by name or in `storage_options`. Those of `s3://` are
     `endpoint_url`, `region`, `access_key_id`, `secret_access_key`, `session_token`, `anonymous` and others;
     `gs://` takes `service_account_file`, `bearer_token` and `anonymous`, `az://` an `account` with
-    `access_key`, `sas_token` or `bearer_token`, and `http(s)://` a `bearer_token` and `headers`. A name that
-    does not exist is answered with those that do. What is not given comes from the environment variables
-    that other programs for this storage use.
+    `access_key`, `sas_token` or `bearer_token`, and `http(s)://` a `bearer_token` and `headers`. If you
+    misspell a name, the error lists the right ones. Options that you do not give are taken from the
+    environment variables that other programs for this storage use.
 
-    A repository may refer to chunks in files elsewhere, as `intarsia.ingest` makes it. `authorize` says which
-    of them it may read: `True` for all that it names, or some URL prefixes. Files in places that need keys of
-    their own are named in a mapping, `{"s3://public/": {"anonymous": True}}`; other files in the same kind
-    of storage as the repository are read with its options.
+    A repository may refer to chunks in files elsewhere, for example after `intarsia.ingest`. `authorize` says
+    which of them it may read: `True` for all that it names, or some URL prefixes. Files in places that need
+    keys of their own are named in a mapping, `{"s3://public/": {"anonymous": True}}`; other files in the same
+    kind of storage as the repository are read with its options.
 
     Args:
         config: An `icechunk.RepositoryConfig`.

@@ -180,9 +180,10 @@ def transaction(
 ) -> Transaction:
     """Begin a transaction: a `with` block whose changes are one commit on a branch.
 
-    An exception inside commits nothing. If others committed meanwhile, and neither side's writes would be
-    lost, the changes go on top of theirs; otherwise `ConcurrentUpdateError` names what changed, and nothing
-    is committed. Reads inside are of the snapshot that the transaction began with.
+    If the block raises an exception, nothing is committed. If others committed meanwhile, and neither side's
+    writes would be lost, the changes go on top of theirs; otherwise `ConcurrentUpdateError` names what
+    changed, and nothing is committed. Reads inside the block see the snapshot that the transaction began
+    with, and its own changes.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
@@ -213,10 +214,10 @@ def retry(
     metadata: Mapping[str, Any] | None = None,
     backoff: Backoff | None = None,
 ) -> str:
-    """Call `change(tx)` in a transaction, again from the start whenever others changed what it builds on.
+    """Call `change(tx)` in a transaction, and start again whenever others changed what it builds on.
 
-    Returns the id of the snapshot; that of the branch if nothing was changed. An exception of `change` ends
-    it and commits nothing.
+    Returns the id of the new snapshot, or of the branch's current one if nothing was changed. An exception in
+    `change` ends it, and nothing is committed.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
@@ -265,8 +266,8 @@ def write(
 ) -> str:
     """Write values into a logical array in a repository; returns the snapshot's id.
 
-    The values are there when it returns, whatever others do at the same time: if they moved the region to
-    another member, or wrote other parts of the same chunks, the write is made again on what is there now.
+    When it returns, the values are committed, whatever others do at the same time: if they moved the region
+    to another member, or wrote other parts of the same chunks, the write is repeated on the new state.
     `cross_region_writes`, `casting`, `decision` and `padding` are those of `LogicalArray.with_config`.
 
     Args:

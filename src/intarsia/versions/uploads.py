@@ -49,12 +49,13 @@ def append(
     metadata: Mapping[str, Any] | None = None,
     backoff: Backoff | None = None,
 ) -> str:
-    """Append to a logical array in a repository, safely beside other writers; returns the snapshot's id.
+    """Append to a logical array in a repository, safely while others write; returns the snapshot's id.
 
-    When it returns, the data is committed, once. Appends of several processes are all kept, one after the
-    other, in the order in which they commit. If nobody else writes, the last region grows when its encoding
-    is equal, so that a year of daily appends is one member; if somebody does, the data becomes a region of
-    its own (`array.consolidate()` joins them later). The other arguments are those of `LogicalArray.append`.
+    When it returns, the data has been committed exactly once. Appends by several processes are all kept, one
+    after the other, in the order in which they commit. If nobody else writes and the encoding is the same,
+    the last region grows, so that a year of daily appends is one member. If somebody else writes, the data
+    becomes a region of its own (`array.consolidate()` joins them later). The other arguments are those of
+    `LogicalArray.append`.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
@@ -274,10 +275,10 @@ def recode(
 ) -> str:
     """Encode an aligned box (by default everything) of a logical array again; returns the snapshot's id.
 
-    The new chunks are made and uploaded first, which others do not notice. If they change the box before
-    it is committed, it is encoded again, so no write of theirs is lost; appends and writes elsewhere cost
-    another edit of the manifest only. With a client (a `dask.distributed.Client`, or an executor of
-    `concurrent.futures`) its workers encode it. `packing` is that of `LogicalArray.recode`.
+    The new chunks are made and uploaded first, which others do not notice. If others change the box before it
+    is committed, it is encoded again, so none of their writes is lost; appends and writes elsewhere only cost
+    another edit of the manifest. With a client (a `dask.distributed.Client`, or an executor of
+    `concurrent.futures`), its workers encode it. `packing` is that of `LogicalArray.recode`.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.

@@ -160,9 +160,9 @@ def open(
         store: A zarr store or group, a path or URL, or an Icechunk repository or session.
         path: Where the logical array is in it.
 
-    A repository may refer to chunks in files elsewhere. `authorize` says which of them it may read, `True`
-    for all or some URL prefixes, and `storage_options` how the repository and they are reached; both as in
-    `intarsia.open_repository`.
+    A repository may refer to chunks in files elsewhere. `authorize` says which of them it may read: `True`
+    for all of them, or some URL prefixes. `storage_options` says how the repository and the files are
+    reached. Both are those of `intarsia.open_repository`.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -199,13 +199,14 @@ def reader(
     authorize: Allowed = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Reader | LogicalArray | Readers:
-    """Any Zarr array, read by the engine of logical arrays: in threads, with few steps a chunk.
+    """Any Zarr array, read by the engine of logical arrays: in threads, with few steps per chunk.
 
-    `source` is a zarr array, or a store, group, path or URL with the array at `path`; a group gives a dict of
-    all arrays in it and below, by path. Of a repository, `branch`, `tag`, `snapshot_id` or `as_of` choose the
-    version, as in `intarsia.open`; `authorize` and `storage_options` are those of `open_repository`. Formats
-    3 and 2, shards, nullable data and every store of zarr's are read; what the engine does not do itself is
-    left to zarr, and `intarsia.explain` says so. A logical array comes as what it is.
+    `source` is a zarr array, or a store, group, path or URL with the array at `path`; for a group you get a
+    dict of all arrays in it and below, by path. In a repository, `branch`, `tag`, `snapshot_id` or `as_of`
+    chooses the version, as in `intarsia.open`; `authorize` and `storage_options` are those of
+    `open_repository`. It reads formats 3 and 2, shards, nullable data and all of zarr's stores. What the
+    engine does not do itself is left to zarr, and `intarsia.explain` says so. A logical array is returned as
+    it is.
 
     >>> import numpy as np, zarr, intarsia
     >>> z = zarr.create_array({}, shape=(4, 6), chunks=(2, 3), dtype="int32", zarr_format=2)

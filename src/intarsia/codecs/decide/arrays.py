@@ -62,15 +62,15 @@ def with_decision[T: Configurable](
 
 
 def with_decision(array: Any, decision: Any, *, remember: bool = False) -> Any:
-    """The same array, whose `conditional` codec decides otherwise from now on.
+    """The same array with another decision for its `conditional` codec.
 
     Takes zarr arrays, logical and nullable ones. zarr.json stays as it is. The decision goes with the array
-    when it is pickled, appended to or resized. None takes a decision given here back. Given a
+    when it is pickled, appended to or resized. None takes back a decision that was given here. If you give a
     `ConditionalCodec`, its decision is used.
 
     `remember=True` writes the name of the decision into the attributes of the array (`intarsia_decision`).
-    Whoever opens the array then writes by it, unless he has a decision of his own. Only decisions that have
-    a name can be remembered; None forgets.
+    Everybody who opens the array then writes by it, unless they give a decision of their own. Only decisions
+    that have a name can be remembered; None forgets.
 
     >>> import numpy as np, zarr
     >>> from zarr.codecs import BytesCodec, ZstdCodec
@@ -136,12 +136,12 @@ def with_padding[T: Configurable](
 
 
 def with_padding(array: Any, padding: Any, *, verify_header: bool = False) -> Any:
-    """The same `array`, whose `pad` or `offset` codec writes other bytes around a chunk from now on.
+    """The same `array` with other bytes for its `pad` or `offset` codec to write around a chunk.
 
-    Takes zarr arrays, logical and nullable ones. `padding` is a function, as `padding_func` of `PadCodec`, or
-    the bytes themselves; None takes what was given here back. It goes with the array when that is pickled,
-    appended to or resized, but zarr.json stays as it is. With `verify_header=True` reading compares the
-    bytes around each chunk with the ones that would be written: a chunk that is another file is an error.
+    Takes zarr arrays, logical and nullable ones. `padding` is a function, like `padding_func` of `PadCodec`,
+    or the bytes themselves; None takes back what was given here. It goes with the array when that is pickled,
+    appended to or resized, but zarr.json stays as it is. With `verify_header=True`, a read compares the bytes
+    around each chunk with those that would be written: it is an error if a chunk is another file.
 
     >>> import zarr
     >>> from zarr.codecs import BytesCodec
@@ -229,16 +229,16 @@ PURPOSE = "add nested codecs"
 
 
 def extend_codecs[T](array: T, codecs: Iterable[CodecLike], *, at: str | None = None) -> T:
-    """Add nested `codecs` to the `conditional` codec of `array`; gives a handle that knows them.
+    """Add nested `codecs` to the `conditional` codec of `array`; returns a handle that knows them.
 
-    They come after those that are there. Chunks stay as they are and can be read: their bits for the new
-    codecs are 0. The header of a chunk must have bits to spare; its length cannot change any more
-    (`header_bits`, when the array is created). Only zarr.json is written, once. Handles that were opened
-    before do not know the new codecs, and cannot read chunks that these were applied to. The decision comes
-    along; where several codecs had their own, give it again.
+    They come after the existing ones. Chunks stay as they are and can still be read: their bits for the new
+    codecs are 0. The header of a chunk must have bits to spare, because its length cannot change any more
+    (set `header_bits` when you create the array). Only zarr.json is written, once. Handles that were opened
+    before do not know the new codecs, and cannot read chunks to which these were applied. The decision is
+    kept; if several codecs had their own, give it again.
 
-    Where an array has several `conditional` codecs, `at` says which one is meant: "codecs[1]", as in the
-    result of `masks`. Takes zarr arrays, nullable ones, and logical ones, of which all members with a
+    If an array has several `conditional` codecs, `at` says which one is meant: "codecs[1]", as in the result
+    of `masks`. The array may be plain, nullable or logical; in a logical array, all members with a
     `conditional` codec get the new codecs, one after the other.
 
     >>> import zarr

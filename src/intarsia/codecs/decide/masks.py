@@ -38,10 +38,10 @@ LARGEST_INTEGER_BITS = 64
 def masks(array: Any, *, names: bool = False) -> Any:
     """The bitmask of every stored chunk of `array`, which has a `conditional` codec, over its chunk grid.
 
-    Chunks that are not stored are masked. Of each stored chunk only the header is read, and of a shard
-    its index and the headers in it. (Where a codec after the conditional one compresses the header, where
-    the codec lies inside the `optional` codec of nulls, and where another one is nested in it, whole chunks
-    have to be read.) The result can be a decision.
+    Chunks that are not stored are masked. Only the header of each stored chunk is read, and for a shard its
+    index and the headers in it. (Whole chunks have to be read if a codec after the conditional one compresses
+    the header, if the codec lies inside the `optional` codec of nulls, or if another one is nested in it.)
+    The result can be used as a decision.
 
     An array with several `conditional` codecs, nested ones included, has a dict of such results, by where
     each codec stands in zarr.json (leaving out `configuration`): "codecs[1]", and "codecs[1].codecs[0]" for

@@ -82,21 +82,21 @@ def rewrite(
     progress: Progress = silent,
     client: Client | None = None,
 ) -> Rewritten:
-    """Go over all stored chunks of `array` in place, as `decision` says; the values stay the same.
+    """Encode all stored chunks of `array` again, in place, as `decision` says; the values stay the same.
 
-    Chunks whose bitmask would not change are left alone. The new bytes of a chunk are decoded and
-    compared before they replace the old ones. Each stored object is replaced as a whole, so where the
-    store does that atomically (zarr's local, memory and cloud stores, Icechunk) the process may
-    be killed at any moment and every chunk can be read; starting again goes on from there. Damaged
-    chunks are left alone too, and reported when all others are done. Nobody else should write to the
-    array meanwhile.
+    Chunks whose bitmask would not change are left alone. The new bytes of a chunk are decoded and compared
+    before they replace the old ones. Each stored object is replaced as a whole. If the store does that
+    atomically (zarr's local, memory and cloud stores and Icechunk do), the process may be killed at any
+    moment and every chunk can still be read; call it again to go on. Damaged chunks are left alone too, and
+    reported when all others are done. Nobody else should write to the array meanwhile.
 
-    Takes zarr arrays, nullable ones, and logical ones, of which all members with a `conditional` codec are
-    gone over. Several such codecs, and nested ones, are all decided again.
+    `array` may be a plain, a nullable or a logical array; of a logical array, all members with a
+    `conditional` codec are rewritten. If there are several such codecs, or nested ones, all are decided
+    again.
 
-    Without a decision, the array's own is taken. `progress` counts stored chunks or shards. With a `client`
-    (a `dask.distributed.Client`, or an executor of `concurrent.futures` that does not fork), its workers do
-    it; the array of an Icechunk session through forks, which end up in that session.
+    Without a decision, the array's own is used. `progress` counts stored chunks or shards. With a `client` (a
+    `dask.distributed.Client`, or an executor of `concurrent.futures` that does not fork), its workers do the
+    work; in an Icechunk session they do so through forks, which are merged into it.
 
     >>> import numpy as np, zarr
     >>> from intarsia import ConditionalCodec

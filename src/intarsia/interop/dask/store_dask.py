@@ -55,11 +55,11 @@ def store_dask(
     retries: int = 2,
     progress: Progress = silent,
 ) -> str | None:
-    """Compute a dask array and store it in a logical array, each block from where it is computed.
+    """Compute a dask array and store it in a logical array; each block is written where it is computed.
 
     `target` is a repository (or its path or URL): then everything becomes one commit, and its snapshot's id
-    is returned. A transaction, a writable session or any other zarr store is written to as well; the commit,
-    if any, is yours, and None is returned. Either all of the data can be seen afterwards or none of it.
+    is returned. It may also be a transaction, a writable session or any other zarr store; then the commit, if
+    any, is yours, and None is returned. Afterwards, either all of the data can be seen or none of it.
 
     What happens to the logical array at `path`:
 
@@ -72,9 +72,9 @@ def store_dask(
     - with `bounds`, the data goes into that box: into a new region where the box is free, otherwise into the
       regions that are there (`codecs` equal to theirs may bring a decision or a padding function).
 
-    The client that is current, or the one given, does the work; without one, dask's local scheduler. Blocks
-    are made to consist of whole chunks first. A worker that dies takes nothing with it that others do not do
-    again, and a block that fails is tried again `retries` times.
+    The given client does the work, or else the current one; without one, dask's local scheduler does. Blocks
+    are first made to consist of whole chunks. If a worker dies, others repeat its work, and a block that
+    fails is tried again `retries` times.
 
     Args:
         array: The dask array.

@@ -32,11 +32,11 @@ EXPORT = "Or copy the values to one plain array: intarsia.export(array, 'plain.z
 
 
 def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zarr.Array[Any]:
-    """One Zarr array with the values of a logical array, its chunks copied as they are stored.
+    """Make one Zarr array with the values of a logical array; chunks are copied as they are stored.
 
-    Without a store and a path it stands beside the logical array, as `…-fused`. Every member must have the
+    Without a store and a path, it is put beside the logical array, as `…-fused`. Every member must have the
     logical chunk shape and no shards, and all must agree on everything but their bytes -> bytes codecs.
-    Packed regions, and those that look at their members in another way, have to be recoded first.
+    Packed regions, and regions with a view, have to be recoded first.
 
     Args:
         array: The logical array.
@@ -90,9 +90,9 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
 
 
 def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) -> LogicalArray:
-    """A logical array with the values of a Zarr `array` that has a `conditional` codec: one member per mask.
+    """Make a logical array from a Zarr `array` that has a `conditional` codec: one member per mask.
 
-    It is written to `store` at `path`; without them it stands beside the array, as `…-split`. The
+    It is written to `store` at `path`, or beside the array, as `…-split`, if these are not given. The
     `conditional` codec must be the last one, and the array must not be sharded: only then is a chunk without
     its header a chunk of a plain array.
 

@@ -47,12 +47,12 @@ def fused_view(
 ) -> zarr.Group | zarr.Array[Any]:
     """What is at `path`, read-only, with every logical array as one ordinary Zarr array.
 
-    `source` is a repository (where `branch`, `tag`, `snapshot_id` and `as_of` count), a session, a store, a
-    group, a path or URL, or a logical array. The result is zarr's own: an array or a group, whose `store`
-    can be given to whatever takes a zarr store. Members do not show; groups and plain arrays are as they
-    are. A chunk is read from its members when it is asked for, and encoded with `codecs`, by default fast
-    zstd; `codecs=[]` does not compress. The chunk grid is the logical one; for one array, `chunks` may ask
-    for another, such as larger chunks where the lattice is finer than the members' chunks.
+    `source` is a repository (where `branch`, `tag`, `snapshot_id` and `as_of` choose the version), a session,
+    a store, a group, a path or URL, or a logical array. The result is zarr's own: an array or a group, whose
+    `store` can be given to whatever takes a zarr store. Members are hidden; groups and plain arrays stay as
+    they are. A chunk is read from its members when it is asked for, and encoded with `codecs`, by default
+    fast zstd; `codecs=[]` does not compress. The chunk grid is the logical one; for one array, `chunks` may
+    ask for another, such as larger chunks where the lattice is finer than the members' chunks.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "t", shape=(0,), chunks=(2,), dtype="i4")

@@ -43,13 +43,13 @@ WEB_SCHEMES = frozenset(("http", "https"))
 
 
 def tensorstore_spec(array: LogicalArray) -> dict[str, Any]:
-    """What `tensorstore.open` turns into the whole logical `array`: plain JSON, to be kept or sent.
+    """A spec that `tensorstore.open` turns into the whole logical `array`: plain JSON, to be kept or sent.
 
     TensorStore then reads the members by itself, from local files, zip files, object stores or web servers;
-    what no region covers is the fill value there too. The spec describes the layout of this moment: after
-    a change of the layout make another one. Views of members become index transforms. Members in memory or in
-    an Icechunk repository, packed regions, and codecs that TensorStore does not know, are refused;
-    `intarsia.serve` gives it those.
+    what no region covers is the fill value there, too. The spec describes the current layout: make another
+    one when the layout has changed. Views of members become index transforms. Members in memory or in an
+    Icechunk repository, packed regions, and codecs that TensorStore does not know are refused; use
+    `intarsia.serve` for those.
 
     >>> import intarsia, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

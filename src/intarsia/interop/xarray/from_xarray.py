@@ -33,16 +33,16 @@ def from_xarray(
     """Write a dataset (or a DataArray with a name, or a DataTree) into a group of a repository or store.
 
     Numeric data variables become logical arrays; coordinates, scalars and strings become plain Zarr arrays,
-    as xarray writes them (`logical` names the variables that are to be logical arrays instead). Values are
+    as xarray writes them (`logical` names the variables that become logical arrays instead). Values are
     encoded as CF says, by xarray's own encoders: `encoding` takes `dtype`, `scale_factor`, `units` and so on.
 
-    `codecs`, `chunks` and `lattice` are given by variable; a codec list alone is for all logical arrays.
-    `append_dim` puts the dataset after the end of that dimension, with codecs of its own. Variables that have
-    the dimension grow, in their stored CF encoding; the others stay, and coordinates have to be equal.
-    `unlimited_dims` are remembered, as in netCDF. `overwrite` replaces variables of the same names.
+    Give `codecs`, `chunks` and `lattice` by variable; a single codec list applies to all logical arrays.
+    `append_dim` puts the dataset after the end of that dimension, with codecs of its own. Variables with this
+    dimension grow, in their stored CF encoding. The others stay as they are, and coordinates have to be
+    equal. `unlimited_dims` are remembered, as in netCDF. `overwrite` replaces variables of the same names.
 
-    Into a repository it is one commit, whose snapshot's id is returned; others may append at the same time.
-    dask arrays are written by whoever computes them, as by `store_dask`.
+    In a repository everything becomes one commit, and its snapshot's id is returned; others may append at the
+    same time. dask arrays are written where they are computed, as with `store_dask`.
 
     Args:
         data: An `xarray.Dataset`, a DataArray with a name, or a DataTree.
