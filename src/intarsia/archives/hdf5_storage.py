@@ -67,7 +67,8 @@ class Storage:
         if self.reason:
             return self._copied(name, description, self.reason)
         if encoded is None:
-            manifest_array = hdf5_manifest_array()  # without VirtualiZarr, no file can be taken
+            extra("virtualizarr.parsers", "virtual")
+            manifest_array = hdf5_manifest_array()
             try:
                 array = manifest_array(url, self.dataset, self.dataset.parent.name)
             except Exception as error:
