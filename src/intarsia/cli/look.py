@@ -104,7 +104,7 @@ def regions(
     opened = NamedStore.find(asked).open(array)
     with waiting("measuring stored chunks", counted=False):
         layers = harmonised([survey(opened, layer=layer) for layer in opened.manifest.layers])
-    every = [(seen, i) for seen in layers for i in seen.in_order().tolist()]
+    every = [(seen, i) for seen in layers for i in seen.manifest.regions.in_order().tolist()]
     shown = every[:limit]
     rows = [seen.row(i) for seen, i in shown]
     if as_json:
