@@ -321,6 +321,7 @@ def test_numpys_functions_call_the_methods():
     assert np.mean(x, axis=1).tolist() == [1, None]
     assert np.min(x, axis=0, keepdims=True).tolist() == [[1, None]]
     assert np.std(x, ddof=1).item() is NULL
+    assert np.asarray([1, 2], like=x).tolist() == [1, 2]
 
 
 def test_fixed_width_text_and_bytes_have_extremes():

@@ -285,10 +285,10 @@ def test_every_reduction_is_arrows(layout, through, name, seed, share, ddof, ski
 
 @pytest.mark.parametrize("name", ["int16", "float32"])
 @pytest.mark.parametrize("through", ["read", "dask"])
-def test_sums_have_the_data_type_that_is_asked_for(through, name):
+def test_results_have_the_data_type_that_is_asked_for(through, name):
     memory = random_values(np.random.default_rng(1), name, SHAPE, 0.4, MODERATE)
     x = stored(memory, "sharded", through)
-    for called in ("sum", "prod", "mean"):
+    for called in ("sum", "prod", "mean", "var", "std"):
         (got,) = values([getattr(x, called)(dtype="float32")])
         assert got.values.dtype == np.float32
         arrow = to_arrow(memory.astype("float32").reshape(-1))
