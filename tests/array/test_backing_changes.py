@@ -89,7 +89,7 @@ def test_a_hole_in_a_partial_last_chunk_still_reads_as_the_fill_value():
     array = created(shape=(1,))
     array.append([3, 5, 7], packing=odd)
     assert array[...].tolist() == [0, 3, 5, 7]
-    assert packings(array) == [odd, None]
+    assert packings(array) == [None, odd]
     array = created(shape=(1,), fill_value=1)
     array.append([3, 5, 7], packing=odd)
     assert array[...].tolist() == [1, 3, 5, 7]

@@ -290,8 +290,15 @@ def test_opening_what_is_not_there_says_so(tmp_path):
     ):
         intarsia.open(store, "g")
     zarr.create_array(store, name="z", shape=3, dtype="u1")
-    with pytest.raises(intarsia.errors.NotLogicalArrayError, match="'z'"):
-        intarsia.open(store, "z")
+    zarr.create_array(store, name="g/old", shape=3, dtype="u1", zarr_format=2)
+    for path, form in (("z", 3), ("g/old", 2)):
+        words = rf"no logical array at '{path}', but a plain Zarr array of format {form}.\n.*intarsia\.reader"
+        with pytest.raises(intarsia.errors.NotLogicalArrayError, match=words):
+            intarsia.open(store, path)
+        with pytest.raises(intarsia.errors.NotLogicalArrayError, match=words):
+            intarsia.write_report(store, tmp_path / "page.html", path)
+    with pytest.raises(intarsia.errors.NotLogicalArrayError, match=r"not a logical array.\n.*there are old"):
+        intarsia.open(store, "g")
     with pytest.raises(ValueError, match="mode 'a' is not"):
         intarsia.open(store, "a", mode="a")
     with pytest.raises(intarsia.errors.NotLogicalArrayError):

@@ -232,4 +232,18 @@ def test_what_may_not_be_read_has_an_exit_code_of_its_own_and_is_said_once(tmp_p
     ran = run("verify", store)
     assert ran.code == 9
     assert ran.out.count(f"--allow {prefix}") == 1
+    assert "authorize=" not in ran.out
     assert "no problem" in succeed("verify", store, "--allow", prefix)
+
+
+def test_files_come_first_and_nothing_new_is_called_by_a_pattern(tmp_path):
+    folder = archive(tmp_path / "files", [1])
+    file = next(folder.glob("*.nc"))
+    before = sorted(tmp_path.rglob("*"))
+    assert "the store last" in failure("ingest", file, folder / "*.nc", code=2)
+    assert "is a file" in failure("ingest", tmp_path / "store", file, code=2)
+    with pytest.raises(ValueError, match=r"ingest\(files, repo\)"):
+        intarsia.ingest(file, folder / "*.nc", concat_dim="time")
+    with pytest.raises(TypeError, match=r"a list is no place for a repository(.|\n)*ingest\(files, repo\)"):
+        intarsia.ingest(tmp_path / "store", [file], concat_dim="time")
+    assert sorted(tmp_path.rglob("*")) == before

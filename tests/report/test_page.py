@@ -89,8 +89,8 @@ def test_chunks_of_packed_and_turned_members_are_drawn_where_they_show(made):
     seen = survey(array)
     starts, stops, _, stored = _boxes(seen)
     expected = []
-    for i, region in enumerate(array.regions):
-        of_member = seen.chunks[seen.manifest.regions.row(i).member]
+    for region in array.regions:
+        of_member = seen.chunks[region.row.member]
         for index, nbytes in zip(of_member.index.tolist(), of_member.nbytes.tolist(), strict=True):
             grain = region.member.shards or region.member.chunks
             start = tuple(map(mul, index, grain))

@@ -91,6 +91,31 @@ def open_node(store: Any, path: str) -> zarr.Array[Any] | zarr.Group:
         raise MetadataError(f"the metadata at {place} cannot be understood: {why}") from error
 
 
+PLAIN_ADVICE = (
+    "A plain Zarr array is read with intarsia.reader(store, path); "
+    "intarsia.convert makes a logical array of it"
+)
+"""For whoever takes a Zarr array for a logical one."""
+
+
+def plain_node(store: Any, path: str) -> str | None:
+    """What there is at `path`, in words; None if there is nothing that zarr opens.
+
+    >>> store = zarr.storage.MemoryStore()
+    >>> _ = zarr.create_array(store, name="a", shape=4, dtype="u1", zarr_format=2)
+    >>> plain_node(store, "a"), plain_node(store, "b")
+    ('a plain Zarr array of format 2', None)
+    """
+    if isinstance(store, zarr.Group):
+        store, path = store.store_path.store, "/".join(part for part in (store.path, path) if part)
+    try:
+        node = open_node(safe_store(store), path)
+    except (IntarsiaError, OSError, ValueError, TypeError):
+        return None
+    kind = "array" if isinstance(node, zarr.Array) else "group"
+    return f"a plain Zarr {kind} of format {node.metadata.zarr_format}"
+
+
 def read_key(store: Any, key: str) -> bytes | None:
     """A small value of a store; None if there is none."""
     check_store(store)
@@ -183,7 +208,12 @@ def logical_arrays(store: Any, path: str = "", *, inside_arrays: bool = False) -
     try:
         return logical_paths(open_group(store, path, "r"), inside_arrays=inside_arrays)
     except (FileNotFoundError, ValueError) as error:
-        raise NotLogicalArrayError(f"there is no Zarr group at {path or '/'}: {error}") from error
+        plain = plain_node(store, path)
+        raise NotLogicalArrayError(
+            f"there is no Zarr group at {path or '/'}: {one_line(error)}"
+            if plain is None
+            else f"there is no logical array at {path or '/'!r}, but {plain}.\n  {PLAIN_ADVICE}"
+        ) from error
 
 
 def names_below(group: zarr.Group) -> list[str]:

@@ -13,7 +13,14 @@ from intarsia._icechunk import safe_store
 from intarsia.array.attributes import RESERVED
 from intarsia.array.box import sizes_of
 from intarsia.array.document import MOST_ELEMENTS
-from intarsia.array.hierarchy import is_logical, names_below, open_group, open_node
+from intarsia.array.hierarchy import (
+    PLAIN_ADVICE,
+    is_logical,
+    names_below,
+    open_group,
+    open_node,
+    plain_node,
+)
 from intarsia.array.logical import LogicalArray
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
@@ -117,17 +124,17 @@ def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
     except (FileNotFoundError, ValueError) as error:
         if mode == "r+" and "read-only" in str(error):
             raise ReadOnlyError(f"the store of {path!r} can only be read: {one_line(error)}") from error
-        hint = ""
-        if isinstance(error, ContainsArrayError) or _is_older(store, path):
-            hint = (
-                "\n  A plain Zarr array is read with intarsia.reader(store, path); "
-                "intarsia.convert makes a logical array of it"
-            )
-        elif path:
-            hint = _others(store, path)
+        plain = plain_node(store, path)
         raise NotLogicalArrayError(
-            f"there is no logical array at {path!r}: {one_line(error)}{hint}"
+            f"there is no logical array at {path!r}: {one_line(error)}{_others(store, path)}"
+            if plain is None
+            else f"there is no logical array at {path or '/'!r}, but {plain}.\n  {PLAIN_ADVICE}"
         ) from error
+    if not is_logical(group) and (names := _names(group)):
+        raise NotLogicalArrayError(
+            f"{place_text(group.store_path)} is a Zarr group, but not a logical array.\n"
+            f"  Say which array in it you mean: {names_text('', names)}"
+        )
     return LogicalArray(LogicalGroup.load(group))
 
 
@@ -135,20 +142,15 @@ def _others(store: Any, path: str) -> str:
     """What there is in the group that a path leads to, and which of it was probably meant."""
     above, _, name = path.strip("/").rpartition("/")
     try:
-        names = names_below(open_group(store, above, "r"))
+        known = _names(open_group(store, above, "r")) if name else []
     except (OSError, ValueError, IntarsiaError):
         return ""
-    known = [other for other in names if other not in ("zarr.json", "c")]
     return f"\n  In {above or 'the root'}, {names_text(name, known)}" if known else ""
 
 
-def _is_older(store: Any, path: str) -> bool:
-    """Whether there is something of Zarr v2."""
-    try:
-        node: Any = zarr.open(safe_store(store), path=path or None, mode="r")
-    except (FileNotFoundError, ValueError, TypeError):
-        return False
-    return bool(node.metadata.zarr_format == 2)
+def _names(group: zarr.Group) -> list[str]:
+    """What stands below a group, its own metadata apart."""
+    return [name for name in names_below(group) if name not in ("zarr.json", "c") and name[:2] != ".z"]
 
 
 type Readers = dict[str, Reader | LogicalArray]

@@ -255,8 +255,8 @@ def _same(one: Any, other: Any) -> np.ndarray[Any, np.dtype[np.bool]]:
 
 def access_problem(prefix: str) -> Problem:
     """That a repository may not read its sources: one thing to say, however many chunks that concerns."""
-    advice = f"if you trust it, open it with authorize=[{prefix!r}], on the command line --allow {prefix}"
-    return Problem("access", "/", f"nobody authorised the repository to read below {prefix}", advice)
+    advice = f"if you trust it, open it with authorize=[{prefix!r}]"
+    return Problem("access", "/", f"the repository is not authorised to read below {prefix}", advice)
 
 
 def _stored_parts(

@@ -1,5 +1,6 @@
 """Commands about versions of an array: `log`, `diff`, `restore`; and to keep it whole: `verify`, `vacuum`."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import icechunk
@@ -9,7 +10,7 @@ import intarsia
 from intarsia.array.hierarchy import logical_arrays
 from intarsia.cli import arguments as args
 from intarsia.cli.stores import NamedStore
-from intarsia.cli.verb import CommandError, Exit, print_json, say, show_table, verb, waiting
+from intarsia.cli.verb import CommandError, Exit, in_options, print_json, say, show_table, verb, waiting
 from intarsia.progress import part_of
 from intarsia.versions.compare import ArrayChange
 from intarsia.versions.history import history
@@ -222,6 +223,7 @@ def verify(
             problems += [each for each in found if each.kind != "access" or each not in problems]
         if place.repo is not None and not array:
             problems += repository_leftovers(place.repo)
+        problems = [replace(each, advice=in_options(each.advice, ())) for each in problems]
     if as_json:
         print_json(
             store=asked.store,

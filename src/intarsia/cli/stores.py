@@ -195,7 +195,7 @@ class NamedStore:
         if len(known) == 1:
             return known[0].path
         raise CommandError(
-            f"{self.text} holds {len(known)} logical arrays; say which as PATH: {_listed(known)}"
+            f"{self.text} holds {len(known)} logical arrays; say which as PATH:{_listed(known)}"
         )
 
     def logical_arrays(self) -> list[Found]:
@@ -204,7 +204,7 @@ class NamedStore:
         known = [each for each in found if isinstance(each.node, LogicalArray)]
         if not known and found:
             raise NotLogicalArrayError(
-                f"{self.text} holds no logical array, but plain Zarr: {_listed(found)}\n"
+                f"{self.text} holds no logical array, only plain Zarr:{_listed(found)}\n"
                 "  To make logical arrays of it: intarsia convert STORE NEW_STORE"
             )
         if not known:
@@ -247,7 +247,7 @@ class NamedStore:
             return below[0].node
         if name or not below:
             return self.open(name)
-        raise CommandError(f"{self.text} holds {len(below)} arrays; say which as PATH: {_listed(below)}")
+        raise CommandError(f"{self.text} holds {len(below)} arrays; say which as PATH:{_listed(below)}")
 
     def array_and_selection(self, path: str, selection: str) -> tuple[str, str]:
         """A selection may stand where the path does, if there is one array alone: `read STORE '0, 0:3'`."""

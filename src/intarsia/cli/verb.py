@@ -281,13 +281,14 @@ CALLS = (
     (r"[Cc]onvert them first, if that is what you mean: values\.astype\('(\w+)'\)",
      r"Convert the file first, if that is what you mean: its values would have to be \1"),
     (r"intarsia\.relocate\(repo, \{'([^']*)': '([^']*)'\}\)", r"intarsia relocate STORE \1=\2"),
+    (r"open it with authorize=\['([^']*)'\]", r"say --allow \1"),
     (r"intarsia\.authorize\([^)]*\)", "--allow PREFIX, or --allow all"),
     (r"intarsia\.expire_and_collect(\([^)]*\))?( removes them)?", r"intarsia vacuum --forget-before TIME\2"),
     (r"(?:arr|array)\.(recode|consolidate|append|optimize)\([^)]*\)", r"intarsia \1"),
     (r"intarsia\.(verify|vacuum|convert|recode|append|ingest|lint|advise|export|adopt|compact|rewrite)\b(\([^)]*\))?",
      r"intarsia \1"),
-    (r"A plain Zarr array is read with intarsia\.reader\(store, path\)",
-     "It is a plain Zarr array: intarsia read reads it, intarsia convert makes a logical array of it"),
+    (r"A plain Zarr array is read with intarsia\.reader\(store, path\); intarsia convert makes",
+     "intarsia read reads a plain Zarr array; intarsia convert makes"),
     (r"intarsia\.reader\([^)]*\)", "intarsia read"),
 )  # fmt: skip
 """Calls that stand for a verb."""

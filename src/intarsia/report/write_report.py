@@ -16,7 +16,7 @@ import numpy as np
 
 from intarsia.array import LogicalArray
 from intarsia.array import open as open_plain
-from intarsia.array.hierarchy import logical_arrays
+from intarsia.array.hierarchy import PLAIN_ADVICE, logical_arrays
 from intarsia.array.upkeep import Problem, verify
 from intarsia.errors import IntarsiaError, NotLogicalArrayError
 from intarsia.progress import Progress, part_of, silent
@@ -82,7 +82,7 @@ def write_report(
     place, repo = resolved.store, resolved.repo
     paths = logical_arrays(place) if path is None else [path.strip("/")]
     if not paths:
-        raise NotLogicalArrayError("there is no logical array to report on")
+        raise NotLogicalArrayError(f"there is no logical array to report on.\n  {PLAIN_ADVICE}")
     reports = []
     for done, name in enumerate(paths):
         part = part_of(progress, done * STEPS, STEPS, len(paths) * STEPS)

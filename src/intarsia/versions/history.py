@@ -195,7 +195,7 @@ def restore(
     metadata: Mapping[str, Any] | None = None,
     backoff: Backoff | None = None,
 ) -> str:
-    """Give a logical array the layout, values and attributes of an earlier version; returns the snapshot id.
+    """Give a logical array the layout, values and attributes of a version; returns the new snapshot's id.
 
     A version is a snapshot's id, a tag, a branch, or a time on the branch `main`. Nothing of the history is
     lost: this is a new commit, and other arrays stay as they are. Chunks that are still there are used as

@@ -89,6 +89,11 @@ def open_repository(
                 location
             )  # the sooner it is looked for, the likelier a relative path still leads there
         return allowed(current(location), authorize, given)
+    if not isinstance(location, str | os.PathLike):
+        raise TypeError(
+            f"a {type(location).__name__} is no place for a repository: give a path, a URL or an open one.\n"
+            "  What is read comes first, where it goes comes second: ingest(files, repo)"
+        )
     if authorize:
         if authorize_virtual_chunk_access is not None:
             raise TypeError("give authorize, or authorize_virtual_chunk_access in Icechunk's words, not both")

@@ -400,7 +400,7 @@ def reason(error: Exception, store: Any, path: str, index: tuple[int, ...] | Non
     prefix = refused_prefix(error, store)
     if prefix is not None:
         return (
-            f"{place or 'its source'} may not be read: nobody authorised the repository to read below "
+            f"{place or 'its source'} may not be read: the repository is not authorised to read below "
             f"{prefix}.\n  If you trust it, say so where you open it: authorize=[{prefix!r}], or "
             f"authorize=True for all that it names; or repo = intarsia.authorize(repo, [{prefix!r}])"
         )
