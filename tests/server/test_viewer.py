@@ -434,6 +434,25 @@ def test_another_size_is_painted_at_once(browser, versions):
     assert seen == 255
 
 
+@pytest.mark.parametrize("width", [390, 1200])
+def test_buttons_and_names_cover_nothing(browser, versions, width):
+    browser.size(width, 800)
+    try:
+        show(browser, versions, "temperature")
+        covered = browser.run(
+            "(() => { const box = (e) => e.getBoundingClientRect(), stage = box(document.getElementById('stage'));"
+            "const { x, y, width, height } = viewer.plane.plot;"
+            "return [...document.querySelectorAll('.buttons button')].filter((button) => {"
+            "const b = box(button), left = b.left - stage.left, top = b.top - stage.top;"
+            "return left < x + width && left + b.width > x && top < y + height && top + b.height > y; }).length; })()"
+        )
+        assert covered == 0
+        chosen = browser.run("document.getElementById('array').getBoundingClientRect().width")
+        assert chosen > (300 if width == 390 else 150)
+    finally:
+        browser.size(1200, 900)
+
+
 def test_dark_and_on_a_phone(browser, versions):
     browser.prefer("dark")
     browser.size(390, 800)

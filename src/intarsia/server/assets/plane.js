@@ -3,7 +3,9 @@
 import { DAMAGED, HOLE, NULL, inkOn, short } from "./colours.js";
 import { SIDE, Tiles, coarsest } from "./tiles.js";
 
-const MARGIN = { left: 74, right: 14, top: 14, bottom: 40 };
+// The buttons stand beside the picture, or above it where it is narrow, as in the style sheet.
+const MARGIN = { left: 74, right: 54, top: 14, bottom: 40 };
+const NARROW = matchMedia("(max-width: 860px)");
 const CLOSEST = 120;
 const KINDS = { added: "#2e9e5b", recoded: "#e08214", written: "#c2408c", joined: "#7a6ff0", dropped: "#b3261e" };
 
@@ -26,11 +28,11 @@ export class Plane {
 
   get size() { return this.slice.axes.map((axis) => this.slice.shape[axis]); }
 
+  get margin() { return NARROW.matches ? { ...MARGIN, right: 14, top: 48 } : MARGIN; }
+
   get plot() {
-    return {
-      x: MARGIN.left, y: MARGIN.top,
-      width: Math.max(10, this.width - MARGIN.left - MARGIN.right), height: Math.max(10, this.height - MARGIN.top - MARGIN.bottom),
-    };
+    const { left, right, top, bottom } = this.margin;
+    return { x: left, y: top, width: Math.max(10, this.width - left - right), height: Math.max(10, this.height - top - bottom) };
   }
 
   resize() {
@@ -56,7 +58,7 @@ export class Plane {
   /** The stage is as high as a picture with equal scales asks for, within bounds of the style sheet. */
   shape() {
     const [rows, columns] = this.size;
-    const wanted = MARGIN.top + MARGIN.bottom + Math.max(0.3, rows / columns) * this.plot.width;
+    const wanted = this.margin.top + this.margin.bottom + Math.max(0.3, rows / columns) * this.plot.width;
     this.canvas.parentElement.style.height = `${Math.round(wanted)}px`;
   }
 
