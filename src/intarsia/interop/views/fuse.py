@@ -102,7 +102,7 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
     ...                 codecs=[zarr.codecs.BytesCodec(), codec])
     >>> z[:] = 5
     >>> [region.codec_names for region in intarsia.split(z).regions]
-    ['raw', 'gzip', 'gzip']
+    ['gzip', 'raw', 'gzip']
     """
     codecs = _codecs(array)
     codec = codecs[-1] if codecs else None
