@@ -440,11 +440,13 @@ def test_buttons_and_names_cover_nothing(browser, versions, width):
     try:
         show(browser, versions, "temperature")
         covered = browser.run(
-            "(() => { const box = (e) => e.getBoundingClientRect(), stage = box(document.getElementById('stage'));"
+            "(() => { const box = (e) => e.getBoundingClientRect();"
+            "const stage = box(document.getElementById('stage'));"
             "const { x, y, width, height } = viewer.plane.plot;"
             "return [...document.querySelectorAll('.buttons button')].filter((button) => {"
             "const b = box(button), left = b.left - stage.left, top = b.top - stage.top;"
-            "return left < x + width && left + b.width > x && top < y + height && top + b.height > y; }).length; })()"
+            "return left < x + width && left + b.width > x && top < y + height && top + b.height > y;"
+            "}).length; })()"
         )
         assert covered == 0
         chosen = browser.run("document.getElementById('array').getBoundingClientRect().width")
