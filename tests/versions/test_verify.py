@@ -99,3 +99,19 @@ def test_vacuum_of_a_repository_is_one_commit_and_older_versions_keep_what_it_re
         intarsia.vacuum(repo, "nowhere")
     with pytest.raises(TypeError, match="branch='other' needs an Icechunk repository"):
         intarsia.vacuum({}, branch="other")
+
+
+def test_progress_goes_on_inside_one_array(tmp_path):
+    repo = intarsia.open_repository("memory://", create=True)
+    with intarsia.transaction(repo, message="one") as tx:
+        tx.create("t", shape=(0,), chunks=(1,), dtype="u1").append(range(8), codecs=[])
+    told = {"verify": [], "report": []}
+    intarsia.verify(intarsia.open(repo, "t"), progress=lambda *steps: told["verify"].append(steps))
+    intarsia.write_report(
+        repo, tmp_path / "page.html", read_data=True, progress=lambda *steps: told["report"].append(steps)
+    )
+    for steps in told.values():
+        done = [step for step, _ in steps]
+        assert done == sorted(done)
+        assert len(set(done)) > 6
+        assert steps[-1][0] == steps[-1][1]
