@@ -387,7 +387,7 @@ def test_a_write_that_another_program_undoes_at_that_moment_does_not_pass_for_do
 def test_it_changes_between_one_and_two_slots_a_chunk(array):
     one, two = intarsia.slotted(array, safe_readers=False), intarsia.slotted(array, safe_readers=True)
     one[:] = 1
-    with pytest.raises(intarsia.errors.SlotsGoneError, match="2 slots of 72 bytes a chunk"):
+    with pytest.raises(intarsia.errors.SlotsGoneError, match="2 slots of 72 bytes per chunk"):
         two[0, 0] = 2
     assert intarsia.shards.reslot(array, safe_readers=True) == 4
     two[0, 0] = 2

@@ -227,7 +227,7 @@ def show_table(
 ) -> None:
     """A table: fitted to the terminal, or complete lines where there is none.
 
-    `colours` gives a column's colours, one a row.
+    `colours` gives a column's colours, one per row.
     """
     cells = [[plain(cell) for cell in row] for row in rows]
     if title:

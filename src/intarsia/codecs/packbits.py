@@ -155,7 +155,7 @@ def _pack(elements: np.ndarray[Any, Any], first: int, last: int) -> Bytes:
 
 
 def _as_bits(little: np.ndarray[Any, Any]) -> Bytes:
-    """One row an element, one uint8 a bit, least significant first."""
+    """One row per element, one uint8 per bit, least significant first."""
     octets = little.view(np.uint8).reshape(little.size, little.dtype.itemsize)
     return np.unpackbits(octets, axis=1, bitorder="little")
 

@@ -89,7 +89,7 @@ class Sample:
 
 
 def sample(array: StoredArray, spans: Sequence[Span]) -> Sample:
-    """Look at some elements of an array; `spans` has one entry an axis."""
+    """Look at some elements of an array; `spans` has one entry per axis."""
     _check(array.shape, spans)
     coarser, thinned = 1, list(spans)
     while _is_dear(array, thinned):

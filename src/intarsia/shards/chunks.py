@@ -286,7 +286,7 @@ def _mend(path: Path, settings: SlotSettings) -> None:
 
 def _gone(path: Path, settings: SlotSettings) -> str:
     wanted = (
-        f"{settings.new.copies} slot{'s' * (settings.new.copies - 1)} of {settings.new.slot} bytes a chunk"
+        f"{settings.new.copies} slot{'s' * (settings.new.copies - 1)} of {settings.new.slot} bytes per chunk"
     )
     return (
         f"the shard {path} does not have {wanted}: it was written without intarsia.slotted, or with other "

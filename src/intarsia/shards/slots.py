@@ -253,7 +253,7 @@ class SlotSettings:
     """What a slot has to hold."""
 
     safe_readers: bool
-    """Whether a chunk that is rewritten stays readable: two slots a chunk."""
+    """Whether a chunk that is rewritten stays readable: two slots per chunk."""
 
     fsync: bool = False
     """Whether a write returns only when it would survive a power loss."""
@@ -262,7 +262,7 @@ class SlotSettings:
     """Whether encoding a chunk is little more than copying it, and runs no function of a user's."""
 
     layouts: tuple[SlotLayout, SlotLayout] = field(init=False, repr=False)
-    """With one and with two slots a chunk."""
+    """With one and with two slots per chunk."""
 
     durable: dict[Path, tuple[int, int]] = field(init=False, repr=False, compare=False, default_factory=dict)
     """What `files.sync_names` has made durable."""
