@@ -57,7 +57,7 @@ def by_virtualizarr(paths: list[Path], target: Path, loaded: Sequence[str] = ("t
     registry = ObjectStoreRegistry({"file://": LocalStore()})
     datasets = [
         virtualizarr.open_virtual_dataset(
-            f"file://{path}", parser=HDFParser(), registry=registry, loadable_variables=loaded
+            f"file://{path}", parser=HDFParser(), registry=registry, loadable_variables=list(loaded)
         )
         for path in paths
     ]
