@@ -109,7 +109,8 @@ def view(
             say(f"{asked.store} {inside}".strip() + f" is at {server.url}", "Ctrl-C ends it.")
         sys.stdout.flush()
         if browser:
-            webbrowser.open(server.url)
+            # Not in this thread: a Ctrl-C while a process object is taken apart would be lost.
+            threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
         threading.Event().wait()
 
 
