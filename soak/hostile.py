@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import urllib.request
 from pathlib import Path
 
@@ -59,6 +60,27 @@ def links(folder, canary):
     """A chunk that is a link to a file of whoever opens the archive."""
     logical(folder)
     (chunk,) = folder.rglob("c/0")
+    chunk.unlink()
+    chunk.symlink_to(canary.parent / "secret" / "raw.bin")
+
+
+def linked_folders(folder, canary):
+    """The folder of an array's chunks is one of whoever opens the archive."""
+    logical(folder)
+    (chunk,) = folder.rglob("c/0")
+    chunk.rename(canary.parent / "secret" / "0")
+    (canary.parent / "secret" / "0").write_bytes(SECRET[:2])
+    shutil.rmtree(chunk.parent)
+    chunk.parent.symlink_to(canary.parent / "secret")
+
+
+def links_in_a_repository(folder, canary):
+    """The same in a repository of Icechunk's."""
+    repo = intarsia.open_repository(folder, create=True)
+    with intarsia.transaction(repo, message="x") as tx:
+        array = tx.create("a", shape=(2000,), chunks=(2000,), dtype="u1")
+        array.add_region([(0, 2000)], codecs=[], data=np.arange(2000) % 251)
+    (chunk,) = (folder / "chunks").iterdir()
     chunk.unlink()
     chunk.symlink_to(canary.parent / "secret" / "raw.bin")
 
@@ -141,19 +163,22 @@ def decisions_by_name(folder, _canary):
 ARCHIVES = (
     a_pickle, a_pickled_compressor, a_group_with_a_pickle, names_that_lead_out, absolute_names,
     a_table_elsewhere,
-    virtual_references, evil_names, decisions_by_name, links,
+    virtual_references, evil_names, decisions_by_name, links, linked_folders, links_in_a_repository,
 )  # fmt: skip
 
 
 def by_reader(folder):
     found = intarsia.reader(str(folder))
     for array in found.values() if isinstance(found, dict) else [found]:
-        str(np.asarray(array[...]))
+        if np.asarray(array[...]).tobytes()[:2] == SECRET[:2]:
+            raise Wrong("values of a file outside were read")
 
 
 def by_xarray(folder):
     with xr.open_dataset(str(folder), engine="intarsia") as dataset:
-        dataset.load()
+        for variable in dataset.load().data_vars.values():
+            if variable.values.tobytes()[:2] == SECRET[:2]:
+                raise Wrong("values of a file outside were read")
 
 
 def by_ingest(folder):

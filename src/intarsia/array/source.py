@@ -113,6 +113,8 @@ class ZarrSource(Source):
         super().__init__(name, array, is_plain=is_plain)
         self.obstacle = obstacle
         """Why the engine leaves it to zarr."""
+        self.are_links_checked = False
+        """Whether links were looked at: the engine looks while it reads, zarr follows all."""
         self.guarded = array
         """The member for reading: zarr's compressors believe everything, these do not."""
         if isinstance(self.metadata, ArrayV3Metadata):

@@ -16,6 +16,7 @@ from zarr.core.buffer import default_buffer_prototype
 
 from intarsia._compat import sync
 from intarsia.array.box import grown
+from intarsia.array.fetch import check_links
 from intarsia.array.shard_locks import held_for
 from intarsia.array.values import Values, points_of, put
 from intarsia.array.work import AxisCuts, outer_index
@@ -42,6 +43,9 @@ def read_part_by_zarr(
 ) -> None:
     """Read one part of a plan into the output, in pieces that take no more memory than the window."""
     member, out = source.guarded, part.onto(out)
+    if not source.are_links_checked:
+        check_links(member.store, member.path)
+        source.are_links_checked = True
     grain = source.stored_grain
     if grain is None or not part.source:
         pieces: Iterator[Part] = iter((part,))

@@ -20,9 +20,10 @@ from zarr.storage import LocalStore
 from intarsia.array import LogicalArray
 from intarsia.array import open as open_array
 from intarsia.array.fetch.icechunk import check_access
+from intarsia.array.fetch.links import refuse_links_out
 from intarsia.array.hierarchy import logical_arrays
 from intarsia.codecs import CodecLike
-from intarsia.errors import IntarsiaError, ReadError
+from intarsia.errors import IntarsiaError
 from intarsia.extras import extra
 from intarsia.interop.views.fused_view import ViewStore, view_store
 from intarsia.server.answers import Answers
@@ -265,30 +266,3 @@ def _check_free(host: str, port: int | Literal["auto"]) -> None:
         if error.errno == errno.EADDRINUSE:
             why = f"port {port} of {host} is taken; give another one, or none for any that is free"
         raise OSError(error.errno, why) from error
-
-
-def refuse_links_out(root: Path) -> None:
-    """Raise `ReadError` if a symbolic link below `root` leads out of it; what is inside may be linked.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     os.symlink("/etc", f"{folder}/c")
-    ...     refuse_links_out(Path(folder))
-    Traceback (most recent call last):
-    ...
-    intarsia.errors.ReadError: ... is a link to /etc, which is not part of what is to be served...
-    """
-    inside = os.path.realpath(root)
-    waiting = [inside]
-    while waiting:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.is_symlink():
-                    leads = os.path.realpath(entry.path)
-                    if os.path.commonpath([inside, leads]) != inside:
-                        raise ReadError(
-                            f"{entry.path} is a link to {leads}, which is not part of what is to be served.\n"
-                            "  Put a copy in its place if it belongs to the data, or remove it"
-                        )
-                elif entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)

@@ -8,6 +8,7 @@ from zarr.storage import LocalStore
 from intarsia._compat import store_supports_sync_io
 from intarsia._icechunk import IcechunkStore, safe_store
 from intarsia.array.fetch.icechunk import IcechunkBatch, LocalIcechunk, read_error
+from intarsia.array.fetch.links import refuse_links_out
 from intarsia.array.fetch.store import (
     CAN_READ_FILES,
     ConcurrentStore,
@@ -32,6 +33,7 @@ __all__ = [
     "LocalIcechunk",
     "Pending",
     "Spans",
+    "check_links",
     "fetcher_for",
     "is_lasting",
     "read_error",
@@ -65,3 +67,15 @@ def fetcher_for(store: Store) -> Fetcher:
     if store_supports_sync_io(store):
         return SynchronousStore(store)
     return ConcurrentStore(store)
+
+
+def check_links(store: Store, path: str) -> None:
+    """Before zarr reads an array itself: raise `ReadError` if a link in it leads out of a local store.
+
+    >>> from zarr.storage import MemoryStore
+    >>> check_links(MemoryStore(), "sst")
+    """
+    if isinstance(store, LocalStore):
+        refuse_links_out(store.root, path)
+    elif isinstance(fetcher := fetcher_for(store), LocalIcechunk):
+        fetcher.check_links()

@@ -27,6 +27,7 @@ from intarsia._compat import get_many
 from intarsia._icechunk import INLINE, NATIVE, VIRTUAL, chunk_table, session_bytes
 from intarsia.array.fetch.grants import Grants, grants_of
 from intarsia.array.fetch.joining import coalesced
+from intarsia.array.fetch.links import Folders, open_file, refuse_links_out
 from intarsia.array.fetch.origins import LocalOrigins, RemoteOrigins
 from intarsia.array.fetch.references import load, load_marks
 from intarsia.array.fetch.store import (
@@ -250,7 +251,7 @@ class _RepositoryFiles:
                     yield memoryview(table.inlined[int(rows[i])])[first : first + length]
                     continue
                 try:
-                    opened = os.open(folder + file, os.O_RDONLY)
+                    opened = open_file(folder + file, folder)
                 except OSError:
                     yield self._batch.get_now(spans, i)
                     continue
@@ -274,7 +275,9 @@ class LocalIcechunk:
 
     def __init__(self, batch: IcechunkBatch, repository: Path) -> None:
         self._batch = batch
+        Folders(os.fspath(repository)).check("chunks")
         self._folder = os.fsencode(repository / "chunks") + b"/"
+        self._is_checked = False
         self.name = "Icechunk, chunk files"
 
     @classmethod
@@ -293,7 +296,16 @@ class LocalIcechunk:
 
     def for_member(self, source: EngineSource) -> Fetcher:
         table = self._batch.references(source)
-        return self if table is not None and table.is_here else self._batch.for_member(source)
+        if table is not None and table.is_here:
+            return self
+        self.check_links()
+        return self._batch.for_member(source)
+
+    def check_links(self) -> None:
+        """Before Icechunk opens files: it follows all links. One look will do for a session."""
+        if not self._is_checked:
+            refuse_links_out(os.fsdecode(self._folder))
+            self._is_checked = True
 
     def joined(self, spans: Sequence[Spans]) -> None:
         return None

@@ -22,6 +22,7 @@ from zarr.storage import LocalStore
 
 from intarsia._compat import event_loop
 from intarsia.array.fetch.joining import FILES, coalesced, joined_in_order
+from intarsia.array.fetch.links import Folders, open_file
 from intarsia.errors import ChunkDecodeError
 
 if TYPE_CHECKING:
@@ -294,8 +295,12 @@ class _FilesLater:
 
     arrival = None
 
-    def __init__(self, root: str, spans: Sequence[Spans]) -> None:
-        self._root, self._spans = root, spans
+    def __init__(self, root: str, folders: Folders, spans: Sequence[Spans]) -> None:
+        self._root, self._folders, self._spans = root, folders, spans
+
+    def _open(self, key: str) -> int:
+        self._folders.check(key.rpartition("/")[0])
+        return open_file(self._root + key, self._root)
 
     def __iter__(self) -> Generator[Encoded | None]:
         for item in self._spans:
@@ -308,7 +313,7 @@ class _FilesLater:
             lengths = [None] * blob.size if nbytes is None else nbytes.tolist()
             for key, first, length in zip(source.keys(blob), starts, lengths, strict=True):
                 try:
-                    file = os.open(self._root + key, os.O_RDONLY)
+                    file = self._open(key)
                 except (FileNotFoundError, NotADirectoryError):
                     yield None
                     continue
@@ -334,7 +339,7 @@ class _FilesLater:
         for blob, group in groupby(zip(*columns, strict=True), key=itemgetter(0)):
             (key,) = item.source.keys(np.array([blob]))
             try:
-                file = os.open(self._root + key, os.O_RDONLY)
+                file = self._open(key)
             except (FileNotFoundError, NotADirectoryError):
                 contents += [None for _ in group]
                 continue
@@ -374,9 +379,10 @@ class LocalFiles(Plain):
 
     def __init__(self, store: LocalStore) -> None:
         self._root = f"{os.fspath(store.root)}/"
+        self._folders = Folders(self._root)
 
     def cost(self, spans: Sequence[Spans]) -> Cost:
         return cost_of([_joined_in_files(item) for item in spans])
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
-        return _FilesLater(self._root, spans)
+        return _FilesLater(self._root, self._folders, spans)

@@ -1,0 +1,94 @@
+"""Symbolic links in a local store: one that leads out of it is refused, unless whoever reads trusts it.
+
+An archive of a stranger could show any file of this machine as its data. Links within a store are followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from intarsia.errors import ReadError
+
+FOLLOW = "INTARSIA_FOLLOW_LINKS"
+"""The environment variable that says: links may lead anywhere."""
+
+MOST_FOLDERS = 10_000
+"""So many directories are remembered at a time."""
+
+
+def refuse_link_out(path: str, root: str) -> None:
+    """Raise `ReadError` if a link leads out of `root`."""
+    inside, leads = os.path.realpath(root), os.path.realpath(path)
+    if os.path.commonpath([inside, leads]) != inside and not os.environ.get(FOLLOW):
+        raise ReadError(
+            f"{path} is a link to {leads}, which is outside of {inside}.\n"
+            f"  If you trust whoever made the link, set {FOLLOW}=1 in the environment; "
+            "otherwise put a copy in its place, or remove it"
+        )
+
+
+def refuse_links_out(root: str | os.PathLike[str], below: str = "") -> None:
+    """Raise `ReadError` if any link at or below a path in `root` leads out of `root`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     os.symlink("/etc", f"{folder}/c")
+    ...     refuse_links_out(folder)
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.ReadError: ... is a link to /etc, which is outside of ...
+    """
+    root = os.fspath(root)
+    Folders(root).check(below)
+    waiting = [os.path.join(root, below)]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    refuse_link_out(entry.path, root)
+                elif entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+
+
+def open_file(path: bytes | str, root: bytes | str) -> int:
+    """Open a file of a store for reading; its directories are checked by `Folders`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     os.symlink("/etc/hosts", f"{folder}/0")
+    ...     open_file(f"{folder}/0", folder)
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.ReadError: ... is a link to /etc/hosts, which is outside of ...
+    """
+    try:
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+    refuse_link_out(os.fsdecode(path), os.fsdecode(root))
+    return os.open(path, os.O_RDONLY)
+
+
+class Folders:
+    """The directories of a local store, each looked at once."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._inside = {""}
+
+    def check(self, folder: str) -> None:
+        """Raise `ReadError` if a directory of the store is a link, or lies behind one, that leads out of it.
+
+        >>> Folders("/").check("proc/self")
+        """
+        if folder in self._inside:
+            return
+        self.check(folder.rpartition("/")[0])
+        path = os.path.join(self._root, folder)
+        if os.path.islink(path):
+            refuse_link_out(path, self._root)
+        if len(self._inside) > MOST_FOLDERS:
+            self._inside = {""}
+        self._inside.add(folder)
