@@ -82,5 +82,7 @@ def test_real_files_are_read_as_others_read_them_or_refused_in_words(tmp_path, c
         LIST.write_text("".join(f"{found[name].kind:8}{name}\n" for name in sorted(found)))
     assert not [outcome for outcome in found.values() if outcome.kind in ("bare", "wrong", "crash")]
     listed = dict(line.split(maxsplit=1)[::-1] for line in LIST.read_text().splitlines())
-    assert {name: kind for name in found if (kind := listed.get(name)) not in (None, found[name].kind)} == {}
+    kinds = {name: {listed.get(name, "alone"), outcome.kind} for name, outcome in found.items()}
+    # Whether a library of others survives a file depends on what it read before.
+    assert {name: both for name, both in kinds.items() if len(both - {"alone"}) > 1} == {}
     assert counts["equal"] > 3
