@@ -57,6 +57,19 @@ def cut(works: list[Work], threads: int, window: int) -> tuple[Iterator[Batch], 
     return chain(*ahead), chain(*here)
 
 
+def whole_batch(works: list[Work], threads: int, window: int) -> tuple[Batch, Pending] | None:
+    """A read that is one batch, as most small ones are; None if it is more, or is fetched ahead."""
+    if threads > 1 or len(works) > 1:
+        return None
+    (work,) = works
+    if work.fetcher is None or not work.fetcher.in_threads:
+        return None
+    if int(work.nbytes[work.present].sum()) > window // 2:
+        return None
+    batch = [(work, work.present)]
+    return batch, _begin(batch)
+
+
 def by_fetcher(works: Iterable[Work]) -> list[tuple[Fetcher, list[Work]]]:
     """Parts that one fetcher can fetch together."""
     found: dict[int, tuple[Fetcher, list[Work]]] = {}

@@ -104,8 +104,7 @@ class Chooser:
         return (
             len(near) == 1 == touched.rows.size
             and self._choice == CHEAPEST
-            and asked.axes is not None
-            and all(axis.indices is None for axis in asked.axes)
+            and asked.is_slices
         )
 
     def _chosen_simply(self, asked: Request, touched: Touched, near: int) -> Touched:

@@ -112,6 +112,17 @@ class Manifest:
         """Regions, and the replicas after them; a row of a plan counts in this table."""
         return self.regions.joined(self.replicas) if len(self.replicas) else self.regions
 
+    @cached_property
+    def has_only_one_region(self) -> bool:
+        """Whether one region, as it lies in its member, is all that backs anything."""
+        return len(self.backings) == 1 and not self.views
+
+    @cached_property
+    def only_region(self) -> tuple[Box, tuple[int, ...]]:
+        """The elements of that region, and what to add to one of them to get its place in the member."""
+        row = self.regions.row(0)
+        return self.elements(row.box), self.member_shift(row)
+
     @property
     def layers(self) -> tuple[int, ...]:
         """The numbers of the layers that back anything; 0 always counts.

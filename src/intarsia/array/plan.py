@@ -132,6 +132,9 @@ def plan(
         )
     if not len(manifest.regions):
         return SelectionPlan(asked, (), 0)
+    if choose is None and asked.is_slices and manifest.has_only_one_region:
+        parts = tuple(_part_of_only(manifest, asked))
+        return SelectionPlan(asked, parts, sum(part.size for part in parts))
     divide = _outer_parts if asked.axes is not None else _point_parts
     cells = manifest.cells(Box.of(bounds))
     touched = Touched.of(manifest, manifest.regions.touching(cells))
@@ -230,22 +233,46 @@ def _outer_parts(manifest: Manifest, asked: Request, touched: Touched) -> Iterat
                 places = order[i:j]
                 target.append(places)
                 source.append(axis.indices[places] + offset)
-            elif axis.step > 0:
-                at = axis.start + i * axis.step + offset
-                source.append(slice(at, at + (j - 1 - i) * axis.step + 1, axis.step))
-                target.append(slice(i, j, 1))
-            else:  # members are read upwards, so the output is filled downwards
-                at = axis.start + (j - 1) * axis.step + offset
-                source.append(slice(at, at + (j - 1 - i) * -axis.step + 1, -axis.step))
-                target.append(slice(j - 1, i - 1 if i else None, -1))
+            else:
+                inside, goes = _slices(axis, i, j, offset)
+                source.append(inside)
+                target.append(goes)
         view = _view(manifest, row) if manifest.views else None
         if view is None:
             yield Part(row, tuple(source), tuple(target), size, strip=strip)
         else:
             ways = list(turned(view, source, target))
             strip = None if strip is None else strip.turned(view)
-            for at, inside, goes in ways:
-                yield Part(row, inside, goes, size // len(ways), view, at, strip)
+            for at, taken_there, put_there in ways:
+                yield Part(row, taken_there, put_there, size // len(ways), view, at, strip)
+
+
+def _slices(axis: Axis, i: int, j: int, offset: int) -> tuple[slice, slice]:
+    """Where the indices `i` to `j` of an evenly spaced axis lie in a member, and where they go."""
+    if axis.step > 0:
+        at = axis.start + i * axis.step + offset
+        return slice(at, at + (j - 1 - i) * axis.step + 1, axis.step), slice(i, j, 1)
+    # members are read upwards, so the output is filled downwards
+    at = axis.start + (j - 1) * axis.step + offset
+    return slice(at, at + (j - 1 - i) * -axis.step + 1, -axis.step), slice(j - 1, i - 1 if i else None, -1)
+
+
+def _part_of_only(manifest: Manifest, asked: Request) -> Iterator[Part]:
+    """What the only region contributes to a request of slices: numbers, where columns of one take longer."""
+    box, shift = manifest.only_region
+    source: list[slice] = []
+    target: list[slice] = []
+    size = 1
+    for axis, start, stop, offset in zip(asked.axes or (), *box, shift, strict=True):
+        first, last = _between(axis, start, stop)
+        i, j = max(first, 0), min(last, axis.count)
+        if i >= j:
+            return
+        size *= j - i
+        inside, goes = _slices(axis, i, j, offset)
+        source.append(inside)
+        target.append(goes)
+    yield Part(0, tuple(source), tuple(target), size)
 
 
 def _view(manifest: Manifest, row: int) -> View | None:
@@ -258,15 +285,19 @@ def _span(axis: Axis, order: Ints | None, start: Ints, stop: Ints) -> tuple[Ints
     if order is not None and axis.indices is not None:
         ordered = axis.indices[order]
         return np.searchsorted(ordered, start), np.searchsorted(ordered, stop)
+    first, last = _between(axis, start, stop)
+    return np.maximum(first, 0), np.minimum(last, axis.count)
+
+
+def _between[N: (int, Ints)](axis: Axis, start: N, stop: N) -> tuple[N, N]:
+    """First and last (excluded) of the indices of an evenly spaced axis in each of the ranges, if it had no
+    ends."""
     # Index k lies at start + k * step. It is in [a, b) from the first k with start + k * step >= a, which is
     # ceil((a - start) / step); -(x // n) is ceil(-x / n) in whole numbers.
     if axis.step > 0:
-        first = -((axis.start - start) // axis.step)
-        last = -((axis.start - stop) // axis.step)
-    else:  # downwards: from the first k at or below b - 1, to the last one at or above a
-        first = -((stop - 1 - axis.start) // -axis.step)
-        last = (axis.start - start) // -axis.step + 1
-    return np.maximum(first, 0), np.minimum(last, axis.count)
+        return -((axis.start - start) // axis.step), -((axis.start - stop) // axis.step)
+    # Downwards: from the first k at or below b - 1, to the last one at or above a.
+    return -((stop - 1 - axis.start) // -axis.step), (axis.start - start) // -axis.step + 1
 
 
 def selected(axis: Axis, start: Ints, stop: Ints) -> tuple[Ints, Ints, Ints]:

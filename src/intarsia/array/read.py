@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import icechunk
 import numpy as np
 
-from intarsia.array.chunk_batches import Queue, by_fetcher, threads_for
+from intarsia.array.chunk_batches import Queue, by_fetcher, threads_for, whole_batch
 from intarsia.array.config import LogicalConfig
 from intarsia.array.decode import Scratch
 from intarsia.array.fetch import read_error
@@ -216,6 +216,8 @@ def _locate(ground: Ground[Any], layout: Layout, works: list[Work]) -> None:
 
 def _join(works: list[Work]) -> None:
     """Settle which chunks come with one request."""
+    if len(works) == 1 and works[0].present.size < 2:  # as of most small reads
+        return
     for via, those in by_fetcher(work for work in works if work.present.size):
         joined = via.joined([work.spans(work.present) for work in those])
         if joined is not None:
@@ -246,6 +248,10 @@ def _read_chunks(ground: Ground[Any], layout: Layout, begun: BegunRead, config: 
     if not works:
         return
     threads = threads_for(works, config)
+    at_once = whole_batch(works, threads, config.window)
+    if at_once is not None:
+        decode_batch(ground, layout, *at_once, Scratch(), begun.cache)
+        return
     queue = Queue(works, threads, config.window)
     scratches = threading.local()
 

@@ -156,6 +156,12 @@ class EngineSource(Source):
         self.decoder = _decoder(codecs, spec, "a codec")
         self.encoder = Encoder(codecs, spec, self.decoder)
         self._separator = _separator(self.metadata)
+        self._prefix = f"{self.path}/" if self.path else ""
+        """What keys begin with, up to the numbers where there is a separator."""
+        if self._separator is not None and self.grid:
+            zeros = (0,) * len(self.grid)
+            first = self.metadata.encode_chunk_key(zeros)
+            self._prefix += first.removesuffix(self._separator.join(map(str, zeros)))
 
     @property
     def is_written_by_engine(self) -> bool:
@@ -184,14 +190,12 @@ class EngineSource(Source):
 
     def keys(self, blob: Ints) -> list[str]:
         """Keys in the store of the chunks, or shards, at these positions in C order."""
-        prefix = f"{self.path}/" if self.path else ""
-        encode, separator = self.metadata.encode_chunk_key, self._separator
+        encode, separator, prefix = self.metadata.encode_chunk_key, self._separator, self._prefix
         if not self.blob_grid:
             return [prefix + encode(())] * blob.size
         columns = [axis.tolist() for axis in np.unravel_index(blob, self.blob_grid)]
         if separator is None:
             return [prefix + encode(index) for index in zip(*columns, strict=True)]
-        prefix += encode((0,) * len(columns)).removesuffix(separator.join("0" * len(columns)))
         texts = [map(str, column) for column in columns]
         return [prefix + separator.join(index) for index in zip(*texts, strict=True)]
 

@@ -279,6 +279,8 @@ class Work:
         decoder, shape = self.source.decoder, self.source.chunk_shape
         if not (decoder.is_raw and decoder.nbytes >= WORTH_A_PIECE and self.source.grid):
             return
+        if self._points is None and all(all(axis.whole) for axis in self._axes):
+            return
         if self._points is not None:
             each = [[bounds(selector) for selector in inside] for _, inside in self._points]
             ends = np.array(each, dtype=np.int64).reshape(-1, len(shape), 2)
