@@ -2,12 +2,12 @@
 
 The engine writes to a region of a logical array, the others to a plain array of the same chunks and codecs,
 each to a store of its own of the same kind. Ratios are times of theirs over ours, by the clock, and in
-brackets by processor time; above 1 we are ahead. zarr-python is there in both of its pipelines. TensorStore
-waits until files are on the disk, which the others do not, so that only its processor time can be compared.
-Where a chunk has a megabyte, compressing it is most of the work for all of them. zarrista writes into the
-file that is there, so that a reader may meet half a chunk, and a crash leaves one; all others write beside
-it, and move the new file to its place. The last table has what that costs, in one thread and without any
-codec: a part of the distance to zarrista.
+brackets by processor time; above 1 we are ahead. zarr-python is there in both of its pipelines, and in that
+of zarrs, which takes plain files alone. TensorStore waits until files are on the disk, which the others do
+not, so that only its processor time can be compared. Where a chunk has a megabyte, compressing it is most of
+the work for all of them. zarrista and zarrs write into the file that is there, so that a reader may meet half
+a chunk, and a crash leaves one; all others write beside it, and move the new file to its place. The last
+table has what that costs, in one thread and without any codec: a part of the distance to those two.
 """
 
 import os
@@ -23,11 +23,11 @@ from zarrista.store import FilesystemStore
 
 import intarsia
 from benchmarks.measure import against, best_costs, headed, table, times_ours
-from benchmarks.mosaic import DEFAULT, FUSED, KINDS, field, folder
+from benchmarks.mosaic import DEFAULT, FUSED, KINDS, ZARRS, field, folder
 from intarsia.codecs import parse_codecs
 
 ROWS, SHARD = 1024, 1024
-RIVALS = ("zarr-python, fused", "zarr-python", "TensorStore", "zarrista")
+RIVALS = ("zarr-python, fused", "zarr-python", "TensorStore", "zarrista", "zarrs")
 ROUNDS = 10
 
 
@@ -64,6 +64,8 @@ def writers(where, place, data, *what):
         "zarr-python, fused": theirs(new("fused"), data, *what, FUSED),
         "zarr-python": theirs(new("batched"), data, *what, DEFAULT),
     }
+    if where == "files":
+        arrays["zarrs"] = theirs(new("zarrs"), data, *what, ZARRS)
     jobs = {name: (lambda a=array: a.__setitem__(..., data)) for name, array in arrays.items()}
     if where == "files":
         theirs(new("tensorstore"), data, *what, FUSED)

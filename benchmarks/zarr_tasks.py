@@ -3,7 +3,7 @@
 The arrays are those of that suite, scaled to this machine: numbers of 16 bits in three dimensions, raw,
 compressed by blosc, and compressed in shards; all on plain files. Ratios are times of theirs over ours, by
 the clock, and in brackets by processor time; above 1 we are ahead. TensorStore waits until files are on the
-disk when it writes.
+disk when it writes. zarrs is zarr-python with that pipeline.
 """
 
 import shutil
@@ -17,7 +17,7 @@ from zarrista.store import FilesystemStore
 
 import intarsia
 from benchmarks.measure import against, best_costs, headed, table, times_ours
-from benchmarks.mosaic import FUSED, folder
+from benchmarks.mosaic import FUSED, ZARRS, folder
 
 SHAPE, CHUNK, INNER = (256, 256, 512), (128, 128, 128), (32, 32, 32)
 BLOSC = BloscCodec(cname="blosclz", clevel=9, shuffle="bitshuffle", typesize=2)
@@ -26,7 +26,7 @@ KINDS = {
     "compressed": [BytesCodec(), BLOSC],
     "compressed, in shards": [ShardingCodec(chunk_shape=INNER, codecs=[BytesCodec(), BLOSC])],
 }
-RIVALS = ("zarr-python, fused", "TensorStore", "zarrista")
+RIVALS = ("zarr-python, fused", "TensorStore", "zarrista", "zarrs")
 ROUNDS = 6
 
 
@@ -59,9 +59,11 @@ class Ours:
 
 
 class Zarr:
+    pipeline = FUSED
+
     def __init__(self, place, codecs):
         sharded = isinstance(codecs[0], ShardingCodec)
-        with zarr.config.set({"codec_pipeline.path": FUSED}):
+        with zarr.config.set({"codec_pipeline.path": self.pipeline}):
             self.array = zarr.create_array(
                 place, shape=SHAPE, chunks=INNER if sharded else CHUNK, shards=CHUNK if sharded else None,
                 dtype="u2", compressors=BLOSC if codecs[-1] is BLOSC or sharded else None,
@@ -72,6 +74,12 @@ class Zarr:
 
     def read(self, selection):
         return self.array[selection]
+
+
+class Zarrs(Zarr):
+    """zarr-python with the pipeline of zarrs."""
+
+    pipeline = ZARRS
 
 
 class TensorStore:
@@ -106,6 +114,7 @@ def tasks(place, codecs, data):
         "zarr-python, fused": Zarr,
         "TensorStore": TensorStore,
         "zarrista": Zarrista,
+        "zarrs": Zarrs,
     }
     both = {name: make(place / name, codecs) for name, make in made.items()}
     others = {name: make(place / f"{name} again", codecs) for name, make in made.items()}
