@@ -26,12 +26,17 @@ type Batch = list[tuple[Work, Ints]]
 BATCHES_PER_THREAD = 8
 """Work is cut so that no thread waits long for another's last piece."""
 
+WORTH_A_BATCH = 1 << 20
+"""Decoded bytes that make up for opening files and asking for places once more: a tenth of their time."""
+
 BATCHES_AHEAD = 4
 """Fetches that run at a time, where the store does not answer in the decoding thread."""
 
 
 def threads_for(works: list[Work], config: LogicalConfig) -> int:
     """How many threads decode: as many as are allowed, have something to do, and fit into half the window."""
+    if len(works) == 1 and works[0].present.size == 1:
+        return 1
     chunks = total = largest = 0
     for work in works:
         decoder = work.source.decoder
@@ -46,7 +51,9 @@ def threads_for(works: list[Work], config: LogicalConfig) -> int:
 def cut(works: list[Work], threads: int, window: int) -> tuple[Iterator[Batch], Iterator[Batch]]:
     """The batches of a read: those that are fetched ahead, and those that the decoding threads read."""
     chunks = sum(work.present.size for work in works)
-    each = max(1, chunks // (threads * BATCHES_PER_THREAD))
+    decoded = sum(work.present.size * work.source.decoder.nbytes for work in works)
+    count = min(threads * BATCHES_PER_THREAD, max(threads, decoded // WORTH_A_BATCH))
+    each = max(1, chunks // max(1, count))
     ahead: list[Iterator[Batch]] = []
     here: list[Iterator[Batch]] = []
     for fetcher, those in by_fetcher(works):

@@ -101,11 +101,7 @@ class Chooser:
 
     def _is_simple(self, asked: Request, touched: Touched, near: list[int]) -> bool:
         """Whether slices of one region meet one replica: then numbers are faster than columns of them."""
-        return (
-            len(near) == 1 == touched.rows.size
-            and self._choice == CHEAPEST
-            and asked.is_slices
-        )
+        return len(near) == 1 == touched.rows.size and self._choice == CHEAPEST and asked.is_slices
 
     def _chosen_simply(self, asked: Request, touched: Touched, near: int) -> Touched:
         """The same choice for a replica that has all that the region has; small reads take no longer."""

@@ -27,7 +27,7 @@ from intarsia.array.document import (
 from intarsia.array.packings import NO_PACKINGS, Packings
 from intarsia.array.routing import surviving
 from intarsia.array.table import NONE, Ints, RegionTable, Row
-from intarsia.array.values import data_type_of, fill_value_of
+from intarsia.array.values import data_type_of, fill_value_of, values_dtype
 from intarsia.errors import ManifestError
 from intarsia.words import one_line
 
@@ -111,6 +111,11 @@ class Manifest:
     def backings(self) -> RegionTable:
         """Regions, and the replicas after them; a row of a plan counts in this table."""
         return self.regions.joined(self.replicas) if len(self.replicas) else self.regions
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy data type of the values; of nullable ones, without their nulls."""
+        return values_dtype(self.data_type)
 
     @cached_property
     def has_only_one_region(self) -> bool:

@@ -133,8 +133,8 @@ def plan(
     if not len(manifest.regions):
         return SelectionPlan(asked, (), 0)
     if choose is None and asked.is_slices and manifest.has_only_one_region:
-        parts = tuple(_part_of_only(manifest, asked))
-        return SelectionPlan(asked, parts, sum(part.size for part in parts))
+        only = _part_of_only(manifest, asked)
+        return SelectionPlan(asked, (), 0) if only is None else SelectionPlan(asked, (only,), only.size)
     divide = _outer_parts if asked.axes is not None else _point_parts
     cells = manifest.cells(Box.of(bounds))
     touched = Touched.of(manifest, manifest.regions.touching(cells))
@@ -257,7 +257,7 @@ def _slices(axis: Axis, i: int, j: int, offset: int) -> tuple[slice, slice]:
     return slice(at, at + (j - 1 - i) * -axis.step + 1, -axis.step), slice(j - 1, i - 1 if i else None, -1)
 
 
-def _part_of_only(manifest: Manifest, asked: Request) -> Iterator[Part]:
+def _part_of_only(manifest: Manifest, asked: Request) -> Part | None:
     """What the only region contributes to a request of slices: numbers, where columns of one take longer."""
     box, shift = manifest.only_region
     source: list[slice] = []
@@ -267,12 +267,12 @@ def _part_of_only(manifest: Manifest, asked: Request) -> Iterator[Part]:
         first, last = _between(axis, start, stop)
         i, j = max(first, 0), min(last, axis.count)
         if i >= j:
-            return
+            return None
         size *= j - i
         inside, goes = _slices(axis, i, j, offset)
         source.append(inside)
         target.append(goes)
-    yield Part(0, tuple(source), tuple(target), size)
+    return Part(0, tuple(source), tuple(target), size)
 
 
 def _view(manifest: Manifest, row: int) -> View | None:

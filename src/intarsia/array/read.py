@@ -16,7 +16,7 @@ from intarsia.array.layers import CHEAPEST, LayerChoice
 from intarsia.array.packings import Packings
 from intarsia.array.plan import plan
 from intarsia.array.pool import run
-from intarsia.array.shards import ShardIndexError, locate
+from intarsia.array.shards import ShardIndexError, locate, whereabouts
 from intarsia.array.source import EngineSource
 from intarsia.array.values import Values, allocated
 from intarsia.array.work import Work
@@ -29,7 +29,7 @@ from intarsia.parallel import check_store
 if TYPE_CHECKING:
     from intarsia.array.chunk_batches import Batch
     from intarsia.array.chunk_cache import ChunkCache
-    from intarsia.array.fetch import Pending
+    from intarsia.array.fetch import Fetcher, Pending
     from intarsia.array.layout import Ground, Layout
     from intarsia.array.plan import Part, SelectionPlan
     from intarsia.array.request import Request
@@ -111,11 +111,12 @@ def begin(
 ) -> BegunRead:
     """Find all chunks, and make room for the values; chunks that are kept are put there at once."""
     options = config.options if config.verify_header else NO_OPTIONS
-    if not ground.fetcher().lasting:
+    if cache is not None and not ground.fetcher().lasting:
         cache = None  # somebody may write
     prepared = prepare(
-        ground, layout, asked, options, by_strips=True, whole_chunks=cache is not None, layers=layers
-    )
+        ground, layout, asked, options,
+        by_strips=True, whole_chunks=cache is not None, layers=layers, now=False,
+    )  # fmt: skip
     out = _output(layout, prepared.plan)
     for work in prepared.works:
         work.out = work.part.onto(out)
@@ -154,12 +155,15 @@ def prepare(
     by_strips: bool = False,
     whole_chunks: bool = False,
     layers: LayerChoice = CHEAPEST,
+    now: bool = True,
 ) -> PreparedRead:
     """Find every chunk that a request needs, and where its bytes are; in parts as `plan` makes them.
 
-    Unless whole chunks are asked for, pieces of them will do where they can be fetched.
+    Unless whole chunks are asked for, pieces of them will do where they can be fetched. What is in shards is
+    found now, or when it is read, by fetchers that can.
     """
-    chosen = layers.among(layout, near=ground.fetcher().in_threads)
+    fetcher = ground.fetcher()
+    chosen = layers.among(layout, near=fetcher.in_threads)
     planned = plan(layout.manifest, asked, by_strips=by_strips, choose=chosen)
     works: list[Work] = []
     by_zarr: list[tuple[Part, ZarrSource]] = []
@@ -175,11 +179,11 @@ def prepare(
             packing = layout.packings_of(part)
             works.append(Work(part, source, asked.axes is None, asked.working_shape, packing))
         elif part.strip is not None:  # zarr reads for one packing at a time
-            return prepare(ground, layout, asked, options, whole_chunks=whole_chunks, layers=layers)
+            return prepare(ground, layout, asked, options, whole_chunks=whole_chunks, layers=layers, now=now)
         else:
             by_zarr.append((part, source))
     if works:
-        _locate(ground, layout, works)
+        _locate(ground, fetcher, layout, works, now=now)
         if not whole_chunks:
             for work in works:
                 work.narrow()
@@ -187,8 +191,7 @@ def prepare(
     return PreparedRead(planned, works, by_zarr)
 
 
-def _locate(ground: Ground[Any], layout: Layout, works: list[Work]) -> None:
-    fetcher = ground.fetcher()
+def _locate(ground: Ground[Any], fetcher: Fetcher, layout: Layout, works: list[Work], *, now: bool) -> None:
     whole = [work for work in works if work.source.shards is None]
     try:
         sized = fetcher.sizes([(work.source, work.chunks) for work in whole])
@@ -198,8 +201,11 @@ def _locate(ground: Ground[Any], layout: Layout, works: list[Work]) -> None:
     for work, sizes in zip(whole, sized, strict=True):
         if sizes is not None:
             work.set_sizes(sizes)
-    if len(whole) < len(works):
-        sharded = [(work, shards) for work in works if (shards := work.source.shards) is not None]
+    sharded = [(work, shards) for work in works if (shards := work.source.shards) is not None]
+    if fetcher.looks_into_shards and not now:
+        for work, shards in sharded:
+            work.look_up_later(*whereabouts(work.source, shards, work.chunks))
+    elif sharded:
         try:
             places = locate(fetcher, [(work.source, shards, work.chunks) for work, shards in sharded])
         except ShardIndexError as failure:

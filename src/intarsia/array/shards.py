@@ -10,8 +10,7 @@ import numpy as np
 from zarr.codecs import ShardingCodec
 
 from intarsia.array.fetch import FileSpan, Spans
-from intarsia.codecs.shard_index import ABSENT, ShardIndex
-from intarsia.errors import ChunkDecodeError
+from intarsia.codecs.shard_index import ABSENT, LONGEST, ShardIndex, points_outside
 
 if TYPE_CHECKING:
     from intarsia.array.fetch import Encoded, Fetcher
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 
 MOST_ENTRIES_KEPT = 1 << 20
 """Index entries that one member keeps; 16 bytes each."""
-
-LONGEST = 1 << 62
-"""No offset and no length of a chunk is larger."""
 
 
 class Shards:
@@ -35,17 +31,18 @@ class Shards:
         """Inner chunks of a shard, along each axis."""
         self.form = ShardIndex(per_shard, codec.index_location == "start", tuple(codec.index_codecs))
         """How the index of a shard is stored."""
-        self._kept: dict[int, Any] = {}
+        self._kept: dict[int, tuple[Any, Any]] = {}
 
-    def kept(self, blob: int) -> Any:
-        """Offset and length of every inner chunk of a shard, if they were kept."""
-        return self._kept.get(blob)
+    def kept(self, blob: int, stamp: Any = None) -> Any:
+        """Offset and length of every inner chunk of a shard, if they were kept with the same stamp."""
+        known = self._kept.get(blob)
+        return None if known is None or known[0] != stamp else known[1]
 
-    def keep(self, blob: int, entries: Any) -> None:
-        """Remember the index of a shard that will not change any more."""
+    def keep(self, blob: int, entries: Any, stamp: Any = None) -> None:
+        """Remember the index of a shard while its stamp is the same; without one it never changes."""
         if len(self._kept) * len(entries) > MOST_ENTRIES_KEPT:
             self._kept.clear()
-        self._kept[blob] = entries
+        self._kept[blob] = stamp, entries
 
 
 class Located(NamedTuple):
@@ -121,8 +118,7 @@ def _located(i: int, part: _Touched, indexes: list[Any]) -> Located:
     stored = entry[:, 0] != ABSENT
     bad = stored & ((entry[:, 0] > LONGEST) | (entry[:, 1] > LONGEST))
     if bad.any():
-        outside = ChunkDecodeError("the index of its shard points outside it")
-        raise ShardIndexError(i, int(np.argmax(bad)), outside)
+        raise ShardIndexError(i, int(np.argmax(bad)), points_outside())
     start, nbytes = (np.where(stored, column, 0).astype(np.int64) for column in entry.T)
     return Located(part.blob, start, np.where(stored, nbytes, -1))
 

@@ -16,7 +16,7 @@ from intarsia.array.config import LogicalConfig
 from intarsia.array.read import read_request
 from intarsia.array.read_async import read_request_async
 from intarsia.array.request import Mode, Request, lazy_view, request
-from intarsia.array.values import shown, type_text, values_dtype
+from intarsia.array.values import shown, type_text
 from intarsia.array.zarr_selections import ZarrSelections
 from intarsia.parallel import snapshot_of
 from intarsia.words import place_text
@@ -66,7 +66,7 @@ class StoredArray(ZarrSelections, LazyComputing):
     @property
     def dtype(self) -> np.dtype[Any]:
         """NumPy data type of what a read returns; of nullable arrays, that of the values."""
-        return values_dtype(self.data_type)
+        return self.manifest.dtype
 
     @property
     def data_type(self) -> ZDType[Any, Any]:

@@ -121,6 +121,7 @@ class Work:
         "_regions",
         "chunks",
         "fetcher",
+        "inner",
         "located",
         "missing",
         "nbytes",
@@ -148,6 +149,8 @@ class Work:
         self.out: Values = None
         """What is read into, with the axes of the member; set when there is memory for it."""
         self.located: Located | None = None
+        self.inner: tuple[Ints, Ints] | None = None
+        """The shard of each chunk, and its place there, where the fetcher looks it up."""
         self.fetcher: Fetcher | None = None
         self._points: list[Placement] | None = None
         self._regions: Ints = _NOWHERE
@@ -183,10 +186,14 @@ class Work:
         if points:
             self._points = [(part.target, ())]
         # Positions in C order, by Horner's rule: what the axes before it gave, times the size of each axis.
-        position: Any = np.zeros((), dtype=np.int64)
+        position: Any = 0
         for axis, size in zip(self._axes, source.grid, strict=True):
-            position = position[..., None] * size + np.array(axis.chunk, dtype=np.int64)
-        self.chunks: Ints = position.reshape(-1)
+            if len(axis.chunk) == 1:
+                position = position * size + axis.chunk[0]
+            else:
+                along = np.array(axis.chunk, dtype=np.int64)
+                position = np.asarray(position, dtype=np.int64)[..., None] * size + along
+        self.chunks: Ints = np.array(position, dtype=np.int64).reshape(-1)
 
     def _cut_points(self) -> None:
         part, source = self.part, self.source
@@ -224,10 +231,22 @@ class Work:
     def spans(self, positions: Ints) -> Spans:
         """The bytes of these chunks."""
         request = None if self.request is None else self.request[positions]
+        within = None if self.inner is None else self.inner[1][positions]
         if self.located is None:
-            return Spans(self.source, self.chunks[positions], request=request)
+            return Spans(self.source, self.blob[positions], request=request, within=within)
         blob, start, nbytes = (column[positions] for column in self.located)
-        return Spans(self.source, blob, start, nbytes, request)
+        return Spans(self.source, blob, start, nbytes, request, within)
+
+    @property
+    def blob(self) -> Ints:
+        """What is stored as one object: each chunk, or the shard that the fetcher finds it in."""
+        return self.chunks if self.inner is None else self.inner[0]
+
+    def look_up_later(self, shard: Ints, within: Ints) -> None:
+        """Leave it to the fetcher to find chunks in their shards; those of a shard are fetched together."""
+        self.inner = shard, within
+        if shard.size > 1:
+            self.present = np.argsort(shard, kind="stable")
 
     def region_of(self, position: int) -> int:
         """The row of the region that a chunk belongs to."""
@@ -293,7 +312,7 @@ class Work:
         part = (count * itemsize < decoder.nbytes) & (self.nbytes == decoder.nbytes)
         if not part.any():
             return
-        blob, start, nbytes = self.located or Located(self.chunks, np.zeros_like(self.chunks), self.nbytes)
+        blob, start, nbytes = self.located or Located(self.blob, np.zeros_like(self.chunks), self.nbytes)
         nbytes = np.where(part, count * itemsize, nbytes)
         self.located = Located(blob, np.where(part, start + first * itemsize, start), nbytes)
         self.nbytes = nbytes
@@ -306,17 +325,22 @@ class Work:
         if not self._axes:
             yield from ((..., None) for _ in positions)
             return
+        if len(self.chunks) == 1 and not self._gather:  # as of most small reads
+            axes = self._axes
+            target, inside = tuple(axis.target[0] for axis in axes), tuple(axis.inside[0] for axis in axes)
+            yield from [(target, None if all(axis.whole[0] for axis in axes) else inside)] * positions.size
+            return
         columns = [column.tolist() for column in np.unravel_index(positions, self._counts)]
-        axes = list(zip(self._axes, columns, strict=True))
+        cut = list(zip(self._axes, columns, strict=True))
         # One loop for each axis, and none in Python for each chunk: of small chunks there are many.
-        targets = zip(*([axis.target[k] for k in column] for axis, column in axes), strict=True)
-        insides = zip(*([axis.inside[k] for k in column] for axis, column in axes), strict=True)
+        targets = zip(*([axis.target[k] for k in column] for axis, column in cut), strict=True)
+        insides = zip(*([axis.inside[k] for k in column] for axis, column in cut), strict=True)
         if self._gather:
             shape, onto = self.source.chunk_shape, self._shape_onto
             for target, inside in zip(targets, insides, strict=True):
                 yield outer_index(target, onto), outer_index(inside, shape)
             return
-        wholes = map(all, zip(*([axis.whole[k] for k in column] for axis, column in axes), strict=True))
+        wholes = map(all, zip(*([axis.whole[k] for k in column] for axis, column in cut), strict=True))
         for target, inside, whole in zip(targets, insides, wholes, strict=True):
             yield target, None if whole else inside
 

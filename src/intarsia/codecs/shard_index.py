@@ -30,6 +30,9 @@ ABSENT = np.uint64(2**64 - 1)
 NO_ENTRY = (int(ABSENT), int(ABSENT))
 """The entry of such a chunk."""
 
+LONGEST = 1 << 62
+"""No offset and no length of a chunk is larger."""
+
 ENTRY = 16
 """Bytes of one chunk in the index: its offset and its length."""
 
@@ -45,6 +48,11 @@ def checksum_of(data: BytesLike) -> bytes:
     """
     # It takes an array, whatever that is a view of, but no memoryview.
     return int(google_crc32c.value(np.frombuffer(data, np.uint8))).to_bytes(CHECKSUM, "little")
+
+
+def points_outside() -> ChunkDecodeError:
+    """The error of an index whose numbers are larger than `LONGEST`."""
+    return ChunkDecodeError("the index of its shard points outside it")
 
 
 def absent(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:

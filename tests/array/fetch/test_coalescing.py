@@ -45,7 +45,7 @@ def test_the_pieces_are_what_was_asked_for(asked):
 def test_neighbours_are_asked_for_together_and_far_ones_alone(monkeypatch):
     monkeypatch.setattr(joining, "MOST_GAP_BYTES", 10)
     asked = Spans(None, np.array([0, 0, 0, 1]), np.array([20, 0, 100, 25]), np.array([5, 15, 5, 5]))
-    ((_, blob, start, nbytes, _),), _ = joining.coalesced([asked])
+    ((_, blob, start, nbytes, *_),), _ = joining.coalesced([asked])
     assert (blob.tolist(), start.tolist(), nbytes.tolist()) == ([0, 0, 1], [0, 100, 25], [25, 5, 5])
 
 
@@ -58,7 +58,7 @@ def test_a_gap_is_never_larger_than_what_is_wanted_before_it():
 def test_a_joined_range_stays_small(monkeypatch):
     monkeypatch.setattr(joining, "MOST_JOINED_BYTES", 25)
     asked = Spans(None, np.zeros(5, dtype=int), np.arange(5) * 10, np.full(5, 10))
-    ((_, _, start, nbytes, _),), _ = joining.coalesced([asked])
+    ((_, _, start, nbytes, *_),), _ = joining.coalesced([asked])
     assert (start.tolist(), nbytes.tolist()) == ([0, 20, 40], [20, 20, 10])
 
 

@@ -8,7 +8,8 @@ from zarr.storage import LocalStore, LoggingStore
 
 import intarsia
 from intarsia.array.fetch import fetcher_for
-from intarsia.array.fetch.store import FileSpan, LocalFiles
+from intarsia.array.fetch.local_files import LocalFiles
+from intarsia.array.fetch.store import FileSpan
 from intarsia.errors import ChunkDecodeError
 
 

@@ -9,6 +9,7 @@ from intarsia._compat import store_supports_sync_io
 from intarsia._icechunk import IcechunkStore, safe_store
 from intarsia.array.fetch.icechunk import IcechunkBatch, LocalIcechunk, read_error
 from intarsia.array.fetch.links import refuse_links_out
+from intarsia.array.fetch.local_files import LocalFiles
 from intarsia.array.fetch.store import (
     CAN_READ_FILES,
     ConcurrentStore,
@@ -16,7 +17,6 @@ from intarsia.array.fetch.store import (
     Encoded,
     Fetcher,
     FileSpan,
-    LocalFiles,
     Pending,
     Spans,
     SynchronousStore,

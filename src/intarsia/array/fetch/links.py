@@ -75,8 +75,13 @@ class Folders:
     """The directories of a local store, each looked at once."""
 
     def __init__(self, root: str) -> None:
-        self._root = root
+        self._root = root.rstrip("/") + "/"
         self._inside = {""}
+
+    def open(self, key: str) -> int:
+        """Open a file of the store for reading."""
+        self.check(key.rpartition("/")[0])
+        return open_file(self._root + key, self._root)
 
     def check(self, folder: str) -> None:
         """Raise `ReadError` if a directory of the store is a link, or lies behind one, that leads out of it.
@@ -86,7 +91,7 @@ class Folders:
         if folder in self._inside:
             return
         self.check(folder.rpartition("/")[0])
-        path = os.path.join(self._root, folder)
+        path = self._root + folder
         if os.path.islink(path):
             refuse_link_out(path, self._root)
         if len(self._inside) > MOST_FOLDERS:

@@ -1,7 +1,7 @@
 """Fetching encoded chunks: what the read engine asks of a store, and how any store of zarr's answers.
 
-Files of this machine are opened and read in the thread that decodes them; memory is asked there, too; all
-else goes through zarr's event loop, many requests at a time.
+Memory is asked in the thread that decodes what comes; all else goes through zarr's event loop, many requests
+at a time. Files of this machine have ways of their own, see `local_files.py`.
 """
 
 from __future__ import annotations
@@ -10,19 +10,14 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
-import numpy as np
 import zarr
 from zarr.abc.store import ByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
-from zarr.storage import LocalStore
 
 from intarsia._compat import event_loop
-from intarsia.array.fetch.joining import FILES, coalesced, joined_in_order
-from intarsia.array.fetch.links import Folders, open_file
+from intarsia.array.fetch.joining import coalesced
 from intarsia.errors import ChunkDecodeError
 
 if TYPE_CHECKING:
@@ -51,12 +46,15 @@ class Spans(NamedTuple):
     request: Ints | None = None
     """The number of the request that each comes with, where `Fetcher.joined` has told; else None."""
 
+    within: Ints | None = None
+    """Which inner chunk of each shard is meant, in C order, where the fetcher looks them up: `start` counts
+    from its first byte. None where bytes of the object itself are meant."""
+
     def some(self, which: Any) -> Spans:
         """Some of them."""
-        start, nbytes, request = (
-            None if column is None else column[which] for column in (self.start, self.nbytes, self.request)
-        )
-        return Spans(self.source, self.blob[which], start, nbytes, request)
+        columns = self.start, self.nbytes, self.request, self.within
+        others = (None if column is None else column[which] for column in columns)
+        return Spans(self.source, self.blob[which], *others)
 
 
 class Cost(NamedTuple):
@@ -96,6 +94,9 @@ class Fetcher(Protocol):
     lasting: bool
     """Whether what it says stays true, as in a read-only snapshot; then sizes and indexes may be kept."""
 
+    looks_into_shards: bool
+    """Whether it finds inner chunks in their shards itself, while it reads; see `Spans.within`."""
+
     def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
         """Stored bytes of these objects of each member, -1 for what is not stored; None where that is
         not known without reading them."""
@@ -119,7 +120,7 @@ type KeyRange = tuple[str, ByteRequest | None]
 
 def requests_of(spans: Sequence[Spans]) -> Iterator[KeyRange]:
     """Key and byte range of everything that is wanted, in order."""
-    for source, blob, starts, nbytes, _ in spans:
+    for source, blob, starts, nbytes, *_ in spans:
         keys = source.keys(blob)
         if starts is None or nbytes is None:
             yield from ((key, None) for key in keys)
@@ -139,6 +140,7 @@ class Plain:
     """A store that says nothing of an object before it is read, and is asked for all members alike."""
 
     lasting = False
+    looks_into_shards = False
 
     def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
         return [None] * len(sources)
@@ -244,9 +246,6 @@ class ConcurrentStore(Plain):
         return parts(await asyncio.gather(*tasks, return_exceptions=True))
 
 
-SMALL_PIECE = 128 << 10
-"""Of a file here: finding it takes longer than copying it once more."""
-
 CAN_READ_FILES = hasattr(os, "preadv")
 """Whether the system reads from a place in a file into memory; Windows does not."""
 
@@ -290,99 +289,9 @@ def _read_rest(file: int, offset: int, destination: memoryview, count: int, nbyt
         count += more
 
 
-class _FilesLater:
-    """Opens and reads files when it is iterated over."""
-
-    arrival = None
-
-    def __init__(self, root: str, folders: Folders, spans: Sequence[Spans]) -> None:
-        self._root, self._folders, self._spans = root, folders, spans
-
-    def _open(self, key: str) -> int:
-        self._folders.check(key.rpartition("/")[0])
-        return open_file(self._root + key, self._root)
-
-    def __iter__(self) -> Generator[Encoded | None]:
-        for item in self._spans:
-            source, blob, start, nbytes, _ = item
-            compressed = not source.decoder.is_raw
-            if nbytes is not None and start is not None and _is_worth_joining(start, nbytes):
-                yield from self._joined_pieces(item)
-                continue
-            starts = [0] * blob.size if start is None else start.tolist()
-            lengths = [None] * blob.size if nbytes is None else nbytes.tolist()
-            for key, first, length in zip(source.keys(blob), starts, lengths, strict=True):
-                try:
-                    file = self._open(key)
-                except (FileNotFoundError, NotADirectoryError):
-                    yield None
-                    continue
-                try:
-                    size = os.lseek(file, 0, os.SEEK_END)  # half the time of fstat
-                    offset = first if first >= 0 else max(0, size + first)
-                    count = size - offset if length is None else length
-                    content = file_bytes(file, offset, count) if compressed else None
-                    if content is None:
-                        yield FileSpan(file, offset, count)
-                finally:
-                    os.close(file)
-                if content is not None:
-                    yield content
-
-    def _joined_pieces(self, item: Spans) -> Iterator[bytes | None]:
-        """Small pieces of files: each file opened once, neighbours read in one go."""
-        ranges, cuts = joined_in_order(item, 0, FILES.most_gap)
-        assert ranges.start is not None
-        assert ranges.nbytes is not None
-        columns = ranges.blob.tolist(), ranges.start.tolist(), ranges.nbytes.tolist()
-        contents: list[bytes | None] = []
-        for blob, group in groupby(zip(*columns, strict=True), key=itemgetter(0)):
-            (key,) = item.source.keys(np.array([blob]))
-            try:
-                file = self._open(key)
-            except (FileNotFoundError, NotADirectoryError):
-                contents += [None for _ in group]
-                continue
-            try:
-                contents += [os.pread(file, length, first) for _, first, length in group]
-            finally:
-                os.close(file)
-        for request, first, last in cuts:
-            content = contents[request]
-            piece = None if content is None else content[first:last]
-            if piece is not None and last is not None and len(piece) < last - first:
-                there = f"{len(piece)} bytes are there of {last - first}"
-                raise ChunkDecodeError(f"its file is cut off: {there}")
-            yield piece
-
-    def cancel(self) -> None:
-        """Nothing runs."""
-
-
-def _is_worth_joining(start: Ints, nbytes: Ints) -> bool:
-    """Whether pieces of files are so small that finding them takes longer than copying them once more."""
-    return bool(start.size > 1 and (start >= 0).all() and nbytes.max() <= SMALL_PIECE)
-
-
-def _joined_in_files(item: Spans) -> Spans:
-    """What is read of files in one go."""
-    if item.start is None or item.nbytes is None or not _is_worth_joining(item.start, item.nbytes):
-        return item
-    return joined_in_order(item, 0, FILES.most_gap)[0]
-
-
-class LocalFiles(Plain):
-    """A zarr store of plain files."""
-
-    in_threads = True
-    name = "local files"
-
-    def __init__(self, store: LocalStore) -> None:
-        self._root = f"{os.fspath(store.root)}/"
-        self._folders = Folders(self._root)
-
-    def cost(self, spans: Sequence[Spans]) -> Cost:
-        return cost_of([_joined_in_files(item) for item in spans])
-
-    def begin(self, spans: Sequence[Spans]) -> Pending:
-        return _FilesLater(self._root, self._folders, spans)
+def cut_out(content: bytes, first: int, last: int | None) -> bytes:
+    """A piece of what was read of a file; an error if the file ends before it does."""
+    piece = content[first:last]
+    if last is not None and len(piece) < last - first:
+        raise ChunkDecodeError(f"its file is cut off: {len(piece)} bytes are there of {last - first}")
+    return piece
