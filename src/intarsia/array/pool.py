@@ -107,16 +107,25 @@ def run[T](
         raise next((f for f in failures if not isinstance(f, Exception)), failures[0])
 
 
-class _Helper(threading.Thread):
-    """A thread that works in the context of its maker."""
+class _Helper:
+    """A thread that works in the context of its maker.
+
+    It has a thread, and is none: every version of Python gives threads other private names.
+    """
 
     def __init__(self, loop: Callable[[], None]) -> None:
-        super().__init__(name="intarsia", daemon=True)
-        self._work, self._context, self._runs = loop, copy_context(), threading.Event()
+        self._loop, self._context, self._runs = loop, copy_context(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="intarsia", daemon=True)
 
-    def run(self) -> None:
+    def _run(self) -> None:
         self._runs.set()
-        self._context.run(self._work)
+        self._context.run(self._loop)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self) -> None:
+        self._thread.join()
 
     def join_if_it_runs(self) -> None:
         """Wait for its end; the thread may have been interrupted in the middle of being started."""
