@@ -1,6 +1,7 @@
 """Replicas: made, dropped, cut by writes and made again; whichever layer is read, the values are NumPy's."""
 
 import tempfile
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from zarr.codecs import numcodecs as zarr_numcodecs
 import intarsia
 from intarsia.array.policy import Policy
 from intarsia.array.replicas import gaps
+from intarsia.array.write import write_box
 from intarsia.errors import (
     AlignmentError,
     BoundsError,
@@ -258,6 +260,23 @@ def test_a_read_takes_the_layer_that_costs_least(array, values):
     np.testing.assert_array_equal(array[:, 3], values[:, 3])
 
 
+def test_a_replica_takes_no_more_memory_where_an_array_is_longer(tmp_path, monkeypatch):
+    monkeypatch.setattr("intarsia.array.recode.BLOCK_BYTES", 256 << 10)
+    taken = []
+    for days in (64, 256):
+        array = intarsia.create(tmp_path / str(days), shape=(0, 64, 64), chunks=(16, 64, 64), dtype="float32")
+        array.append(np.arange(days * 64 * 64, dtype="float32").reshape(days, 64, 64))
+        array.add_replica(((0, 16), (0, 64), (0, 64)), chunks=(16, 32, 32))  # all is imported by now
+        tracemalloc.start()
+        try:
+            array.add_replica(chunks=(64, 16, 16))
+            taken.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert taken[1] < 1.3 * taken[0]
+    assert taken[1] < array.nbytes / 2
+
+
 def test_one_read_mixes_layers(array, values):
     array.add_replica(((0, 6), (0, 8)), chunks=(6, 1))
     explained = intarsia.explain(array, np.s_[:, 2])
@@ -366,7 +385,9 @@ def test_a_recode_that_rounds_drops_the_replica(array):
     assert array.replicas == ()
 
 
-def test_a_replica_of_packed_numbers_holds_numbers():
+def test_a_replica_of_packed_numbers_holds_numbers(monkeypatch):
+    written = []
+    monkeypatch.setattr("intarsia.array.recode.write_box", lambda *box: written.append(write_box(*box)))
     array = intarsia.create({}, "a", shape=(4, 2), chunks=(1, 2), dtype="float64")
     for i in range(4):
         data, packing = np.full((1, 2), i), {"stored": "int16", "scale": 1 / (i + 1)}
@@ -374,6 +395,7 @@ def test_a_replica_of_packed_numbers_holds_numbers():
     array.add_replica(chunks=(4, 1))
     assert {replica.name for replica in array.replicas} == {array.replicas[0].name}
     assert array.replicas[0].member.dtype == np.int16
+    assert len(written) == 1  # no chunk is stored again for every packing in it
     assert array.with_config(layer=1)[:, 0].tolist() == [0, 1, 2, 3]
     assert intarsia.explain(array, np.s_[:, 0]).chunks == 1 * len(array.replicas)
     assert array[:, 1].tolist() == [0, 1, 2, 3]

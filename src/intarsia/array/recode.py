@@ -88,8 +88,7 @@ def reserve_recode(
     parts, packings, encoding, copied = copied_parts(manifest, box, encoding)
     room = Room(logical)
     if ready is None:
-        elements = [manifest.elements(part) for part, _ in parts]
-        room.in_new_member(manifest.elements(box), encoding, *elements, packing=packing)
+        room.in_new_member(manifest.elements(box), encoding, *to_copy(manifest, box, parts), packing=packing)
     member, origin = len(manifest.members), box.start
     rows = [Row(member, part, part.seen_from(origin).start, number) for part, number in parts]
     table = manifest.regions.without(box).joined(RegionTable.from_rows(rows, manifest.ndim))
@@ -118,9 +117,22 @@ def copied_parts(
         packings, number = packings.numbered(encoding.packing)
         parts = [(part, number) for part, _ in parts]
     numbers = {number for _, number in parts}
-    if len(numbers) == 1 and sum(prod(part.shape) for part, _ in parts) == prod(box.shape):
+    if len(numbers) == 1 and _is_covered(box, parts):
         parts = [(box, numbers.pop())]  # no hole is to be kept
     return parts, packings, encoding, copied
+
+
+def to_copy(manifest: Manifest, box: Box, parts: list[tuple[Box, int]]) -> list[Box]:
+    """The elements that are copied of a box: all in one go, or each part by itself if there are holes.
+
+    Chunks of the new member may hold what many parts have, and would be written again for each of them.
+    """
+    boxes = [box] if _is_covered(box, parts) else [part for part, _ in parts]
+    return [manifest.elements(each) for each in boxes]
+
+
+def _is_covered(box: Box, parts: list[tuple[Box, int]]) -> bool:
+    return sum(prod(part.shape) for part, _ in parts) == prod(box.shape)
 
 
 def is_exact(codecs: Iterable[Any]) -> bool:

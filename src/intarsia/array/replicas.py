@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from intarsia.array.box import Box, blocks
 from intarsia.array.policy import EncodingPolicy, Policy, ReplicaPolicy, growing
-from intarsia.array.recode import copied_parts, copy_values
+from intarsia.array.recode import copied_parts, copy_values, to_copy
 from intarsia.array.reserve import Room, lattice_box
 from intarsia.array.table import MOST_LAYERS, RegionTable, Row
 from intarsia.errors import BoundsError, NoRegionError, PolicyError
@@ -81,8 +81,7 @@ def reserve_replica(
     parts, packings, encoding, copied = copied_parts(manifest, box, encoding)
     room = Room(logical)
     if ready is None:
-        elements = [manifest.elements(part) for part, _ in parts]
-        room.in_new_member(manifest.elements(box), encoding, *elements)
+        room.in_new_member(manifest.elements(box), encoding, *to_copy(manifest, box, parts))
     member, layer = len(manifest.members), replica.layer
     rows = [Row(member, part, part.seen_from(box.start).start, number, layer=layer) for part, number in parts]
     table = RegionTable.from_rows(rows, manifest.ndim)
