@@ -39,10 +39,12 @@ BLOCKS = [
 ]
 
 
+# xarray takes layer 0's blocks for axes that are not named: one block, which is read from the better layer.
+ONE = ({"time": -1}, SHAPE, {0: 0, 1: 12})
 HALVES = ({"time": 20, "lat": 4, "lon": 4}, (20, 4, 4), {0: 0, 1: 24})
 
 
-@pytest.mark.parametrize(("chunks", "blocks", "read"), [HALVES, *BLOCKS])
+@pytest.mark.parametrize(("chunks", "blocks", "read"), [ONE, HALVES, *BLOCKS])
 def test_datasets_that_xarray_cuts_into_blocks(store, chunks, blocks, read):
     lazy = xr.open_dataset(store, engine="intarsia", chunks=chunks)["t"]
     assert lazy.data.chunksize == blocks
@@ -73,6 +75,8 @@ def test_one_place_and_one_day_of_a_dataset_without_dask(store):
 def test_a_dataset_takes_the_blocks_of_a_layer_that_is_named(store):
     lazy = xr.open_dataset(store, engine="intarsia", chunks={"time": -1}, layer=1)["t"]
     assert lazy.data.chunksize == SERIES
+    np.testing.assert_array_equal(lazy.compute(scheduler="synchronous"), VALUES)
+    assert layers_read(store) == {0: 0, 1: 12}
 
 
 def test_blocks_that_no_layer_has_are_warned_of_where_there_is_one_layer(store):
