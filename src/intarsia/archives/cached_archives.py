@@ -31,6 +31,7 @@ from intarsia.archives.dataset import Dataset
 from intarsia.archives.ingestion import ingest
 from intarsia.archives.locations import WILDCARDS, Sources, url_of
 from intarsia.archives.removal import remove
+from intarsia.archives.source_states import marked
 from intarsia.array.hierarchy import open_group
 from intarsia.errors import IngestError, IntarsiaError, RepositoryError, RepositoryNotFoundError
 from intarsia.versions.access import FILE, SECRETS
@@ -213,7 +214,7 @@ class Entry:
     def up_to_date(self, archive: CachedArchive) -> Note:
         """List the files and bring the dataset up to date, if anything about them changed."""
         sources = Sources(archive.storage_options)
-        found = sources.marked(archive.names())
+        found = marked(sources, archive.names())
         if not found:
             raise IngestError(f"no file matches {', '.join(archive.names()[:3])}")
         lost = [name for name in archive.names() if not WILDCARDS.search(name) and name not in found]

@@ -7,6 +7,7 @@ from typing import Any
 
 import icechunk
 
+from intarsia.archives import source_states
 from intarsia.archives.dataset import Dataset, unopened
 from intarsia.archives.draft import Draft, make_draft
 from intarsia.archives.drifts import drifts_of
@@ -91,10 +92,10 @@ class DatasetIngestion:
         if repo is None:
             return
         known = Dataset.entries(repo.readonly_session(self.branch).store, self.group, self.urls)
-        states = self.sources.states({url: content for url, (_, content) in known.items()})
+        states = source_states.states(self.sources, {url: content for url, (_, content) in known.items()})
         self.unchanged = {url for url, state in states.items() if state == "present"}
         changed = {url: known[url][1] for url, state in states.items() if state == "changed"}
-        self.restored = self.sources.restored(changed)
+        self.restored = source_states.restored(self.sources, changed)
         self.unchanged |= self.restored.keys()
         self.changed = set(states) - self.unchanged
 

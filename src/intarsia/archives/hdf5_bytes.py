@@ -4,11 +4,11 @@ Object headers tell whether partial chunks skip all filters. Global heaps are lo
 one damage of them it goes round for ever.
 """
 
-import io
 from collections.abc import Iterator
 from struct import Struct
 from typing import Any
 
+from intarsia.archives.locations import ReaderAround
 from intarsia.extras import extra
 
 LAYOUT, CONTINUATION = 8, 16
@@ -63,25 +63,8 @@ HEAD, OBJECT = Struct("<8sQ"), Struct("<H6xQ")
 MOST_HEAP_BYTES = 1 << 24
 
 
-class HeapReader(io.RawIOBase):
+class HeapReader(ReaderAround):
     """Reads for HDF5, and refuses a global heap in which free space has no length."""
-
-    def __init__(self, reader: Any) -> None:
-        self._reader = reader
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        at: int = self._reader.seek(offset, whence)
-        return at
-
-    def tell(self) -> int:
-        at: int = self._reader.tell()
-        return at
 
     def readinto(self, buffer: Any, /) -> int:
         start = self.tell()

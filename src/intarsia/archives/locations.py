@@ -1,19 +1,17 @@
-"""Where source files are: names and globs as URLs, the stores behind them, what identifies their content."""
+"""Where source files are: names and globs as URLs, the stores behind them, what identifies each content."""
 
 import io
 import math
 import os
 import re
-import stat
 import threading
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from glob import glob
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from intarsia.errors import IngestError
@@ -21,26 +19,11 @@ from intarsia.extras import extra
 from intarsia.versions.access import FILE, scheme_of
 from intarsia.versions.storage_options import for_obstore, source_options
 
-type State = Literal["present", "changed", "gone", "unreachable"]
-"""What has become of a source since it was ingested."""
-
 SCHEMES = ("file", "s3", "gs", "az", "http", "https")
 """What virtual references may point to: the stores that Icechunk reads chunks from."""
 
 WHOLE_BYTES = 4 << 20
 """Remote objects up to this size are fetched whole: a second request would cost more than the bytes."""
-
-HEADS_AT_ONCE = 16
-"""Sources of which the identity is asked together."""
-
-LISTED_SCHEMES = ("s3", "gs", "az")
-"""Stores whose listings tell sizes and marks."""
-
-LEAST_LISTED = 20
-"""Fewer sources than this are asked for one by one."""
-
-LISTED_BESIDE, LISTED_PAGES = 4, 10_000
-"""A listing is given up that has so many times as many objects as were asked for, and some pages more."""
 
 DIGEST = " blake2b:"
 """Stands in ledgers before the digest of a content."""
@@ -64,6 +47,15 @@ def url_of(name: str | os.PathLike[str]) -> str:
             f"  Sources are at {', '.join(s + '://' for s in SCHEMES)}, and paths of local files"
         )
     return text
+
+
+def is_glob(name: str) -> bool:
+    """Whether a name stands for many: it has wildcards, and is no file that has them in its own name.
+
+    >>> is_glob("s3://bucket/*.nc"), is_glob("2002.nc")
+    (True, False)
+    """
+    return bool(WILDCARDS.search(name)) and ("://" in name or not os.path.exists(name))
 
 
 def local_path(url: str) -> Path | None:
@@ -121,18 +113,40 @@ def split_entry(entry: str) -> tuple[str, str]:
     return text, digest
 
 
-class _Shared(io.RawIOBase):
-    """A reader of remote blocks that several users read one after the other: closing it closes nothing."""
+def identity_in(url: str, meta: Any) -> Identity:
+    """What identifies an object, by what a store says of it."""
+    # Icechunk strips the quotes of a mark: only S3 takes it back that way
+    etag = (meta["e_tag"] or "").strip('"') if scheme_of(url) == "s3" else ""
+    return Identity(meta["size"], meta["last_modified"], etag or None)
+
+
+class ReaderAround(io.RawIOBase):
+    """Reads what another reader reads."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
-        reader.seek(0)
 
     def readable(self) -> bool:
         return True
 
     def seekable(self) -> bool:
         return True
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        at: int = self._reader.seek(offset, whence)
+        return at
+
+    def tell(self) -> int:
+        at: int = self._reader.tell()
+        return at
+
+
+class _Shared(ReaderAround):
+    """A reader of remote blocks that several users read one after the other: closing it closes nothing."""
+
+    def __init__(self, reader: Any) -> None:
+        super().__init__(reader)
+        self.seek(0)
 
     def read(self, size: int = -1, /) -> bytes:
         data: bytes = self._reader.read(size)
@@ -145,14 +159,6 @@ class _Shared(io.RawIOBase):
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        at: int = self._reader.seek(offset, whence)
-        return at
-
-    def tell(self) -> int:
-        at: int = self._reader.tell()
-        return at
 
 
 class Sources:
@@ -198,7 +204,7 @@ class Sources:
         urls: dict[str, None] = {}
         for name in named:
             text = os.fspath(name)
-            if WILDCARDS.search(text) and not ("://" not in text and os.path.exists(text)):
+            if is_glob(text):
                 urls.update(dict.fromkeys(self._matching(text)))
             else:
                 urls[url_of(text)] = None
@@ -207,9 +213,9 @@ class Sources:
     def _matching(self, pattern: str) -> list[str]:
         if "://" not in pattern:
             return [url_of(path) for path in sorted(glob(pattern, recursive=True))]
-        return list(self._objects(pattern))
+        return list(self.objects(pattern))
 
-    def _objects(self, pattern: str) -> dict[str, str]:
+    def objects(self, pattern: str) -> dict[str, str]:
         """URLs of objects that match a pattern, in order, with a mark of the content of each."""
         url_of(pattern)
         scheme, _, rest = pattern.partition("://")
@@ -222,56 +228,7 @@ class Sources:
             raise IngestError(f"{root} cannot be listed: {error}") from error
         found.sort(key=lambda meta: str(meta["path"]))
         urls = [f"{root}/{quote(meta['path'])}" for meta in found]
-        return {url: self._identity_in(url, meta).text for url, meta in zip(urls, found, strict=True)}
-
-    def marked(self, files: Iterable[str]) -> dict[str, str]:
-        """Everything that was named, in order, with a mark of its content; in as few requests as possible.
-
-        Local files by their paths, others by their URLs. Of files that are gone there is no mark, and of many
-        in one place of a bucket the marks come with a list of it.
-        """
-        marks: dict[str, str] = {}
-        alone: list[str] = []
-        for name in files:
-            is_glob = WILDCARDS.search(name) and not ("://" not in name and os.path.exists(name))
-            if "://" in name:
-                marks |= self._objects(name) if is_glob else {name: ""}
-                alone += [] if is_glob else [name]
-                continue
-            for path in sorted(glob(name, recursive=True)) if is_glob else [name]:
-                mark = self._local_mark(path)
-                if mark is not None:
-                    marks[path] = mark
-        marks |= self._marks_of(alone)
-        return {name: mark for name, mark in marks.items() if mark}
-
-    def _local_mark(self, path: str) -> str | None:
-        try:
-            status = os.stat(path)
-        except FileNotFoundError:
-            return None
-        if stat.S_ISDIR(status.st_mode):
-            return self.identity(url_of(path)).text
-        return f"{status.st_size} {status.st_mtime_ns}"
-
-    def _marks_of(self, urls: list[str]) -> dict[str, str]:
-        """Marks of single objects; of those that lie together, with a list of the place."""
-        marks = self._listed(urls) if urls else {}
-        left = [url for url in urls if url not in marks]
-        failures = extra("obstore.exceptions", "virtual").BaseError
-
-        def asked(url: str) -> str:
-            try:
-                return self.identity(url).text
-            except FileNotFoundError:
-                return ""
-            except failures as error:
-                raise IngestError(f"{url} cannot be reached: {error}") from error
-
-        if left:
-            with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE) as pool:
-                marks |= dict(zip(left, pool.map(asked, left), strict=True))
-        return marks
+        return {url: identity_in(url, meta).text for url, meta in zip(urls, found, strict=True)}
 
     def reader(self, url: str) -> Any:
         """A file-like reader of one source."""
@@ -320,13 +277,7 @@ class Sources:
             meta = extra("obstore", "virtual").head(store, inside)
         except FileNotFoundError:
             return self._identity_of_tree(url)
-        return self._identity_in(url, meta)
-
-    @staticmethod
-    def _identity_in(url: str, meta: Any) -> Identity:
-        # Icechunk strips the quotes of a mark: only S3 takes it back that way
-        etag = (meta["e_tag"] or "").strip('"') if scheme_of(url) == "s3" else ""
-        return Identity(meta["size"], meta["last_modified"], etag or None)
+        return identity_in(url, meta)
 
     def _identity_of_tree(self, url: str) -> Identity:
         store, inside = self.resolve(url)
@@ -338,32 +289,6 @@ class Sources:
             raise FileNotFoundError(f"there is nothing at {url}")
         return Identity(sizes, max(moments))
 
-    def states(self, known: Mapping[str, str]) -> dict[str, State]:
-        """Whether sources still have the content that was known of them, by URL."""
-        failures = extra("obstore.exceptions", "virtual").BaseError
-        known = {url: split_entry(entry)[0] for url, entry in known.items()}
-
-        def state(url: str) -> State:
-            try:
-                return "present" if self.identity(url).text == known[url] else "changed"
-            except FileNotFoundError:
-                return "gone"
-            except (OSError, failures):
-                return "unreachable"
-
-        listed = self._listed(known)
-        found: dict[str, State] = {url: "present" for url in known if listed.get(url) == known[url]}
-        left = [url for url in known if url not in found]
-        if not left:
-            return found
-        shares = [left[i::HEADS_AT_ONCE] for i in range(min(HEADS_AT_ONCE, len(left)))]
-        with ThreadPoolExecutor(max_workers=len(shares)) as pool:
-            for share, states in zip(
-                shares, pool.map(lambda urls: list(map(state, urls)), shares), strict=True
-            ):
-                found |= dict(zip(share, states, strict=True))
-        return {url: found[url] for url in known}
-
     def digest(self, url: str, identity: Identity) -> str:
         """Of all bytes of a small file that nothing but its time tells from another one; otherwise empty."""
         path = local_path(url)
@@ -373,57 +298,6 @@ class Sources:
             return blake2b(self.get(url), digest_size=8).hexdigest()
         except FileNotFoundError:  # a directory of an object store: it has no bytes of its own
             return ""
-
-    def restored(self, known: Mapping[str, str]) -> dict[str, Identity]:
-        """Of sources that changed those that hold the same bytes as before, with what identifies them now."""
-        failures = extra("obstore.exceptions", "virtual").BaseError
-
-        def same(url: str) -> Identity | None:
-            text, digest = split_entry(known[url])
-            try:
-                identity = self.identity(url)
-                if not digest or text.split(" ")[0] != str(identity.size):
-                    return None
-                found = self.digest(url, identity)
-                return identity if found == digest and self.identity(url) == identity else None
-            except (OSError, failures):
-                return None
-
-        with ThreadPoolExecutor(max_workers=HEADS_AT_ONCE) as pool:
-            found = zip(known, pool.map(same, known), strict=True)
-            return {url: identity for url, identity in found if identity is not None}
-
-    def _listed(self, known: Iterable[str]) -> dict[str, str]:
-        """What listings say identifies the content of sources: a thousand in one request.
-
-        Empty where a store has no listing or does not give it, or where most of it would be of other things:
-        then every source is asked for by itself.
-        """
-        by_root: dict[str, list[str]] = {}
-        for url in known:
-            if scheme_of(url) in LISTED_SCHEMES:
-                by_root.setdefault("/".join(url.split("/", 3)[:3]), []).append(url)
-        failures = extra("obstore.exceptions", "virtual").BaseError
-        found: dict[str, str] = {}
-        for urls in by_root.values():
-            if len(urls) < LEAST_LISTED:
-                continue
-            store, _ = self.resolve(urls[0])
-            places = {self.resolve(url)[1]: url for url in urls}
-            folder = os.path.commonpath([path.rpartition("/")[0] for path in places])
-            seen, most = 0, LISTED_BESIDE * len(urls) + LISTED_PAGES
-            try:
-                for batch in extra("obstore", "virtual").list(store, folder):
-                    for meta in batch:
-                        path = meta["path"]
-                        if path in places:
-                            found[places[path]] = self._identity_in(places[path], meta).text
-                    seen += len(batch)
-                    if seen > most:
-                        break
-            except (OSError, failures):
-                continue
-        return found
 
     def names_in(self, url: str) -> list[str]:
         """Names of what a directory holds; empty for a file."""

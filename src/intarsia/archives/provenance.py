@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia._icechunk import VIRTUAL, chunk_table
+from intarsia.archives import source_states
 from intarsia.archives.dataset import Dataset
-from intarsia.archives.locations import Sources, State
+from intarsia.archives.locations import Sources
+from intarsia.archives.source_states import State
 from intarsia.array import LogicalArray
 from intarsia.array import open as open_array
 from intarsia.array.box import Box
@@ -209,7 +211,7 @@ def sources(
     states: Mapping[str, State] = {}
     if check:
         known = {ledger.locations[i]: ledger.contents[i] for i in numbers}
-        states = Sources(storage_options).states(known)
+        states = source_states.states(Sources(storage_options), known)
     return SourceFiles(
         tuple(
             SourceFile(url, states.get(url), tuple(parts.get(i, ())), tuple(held.get(i, ())))

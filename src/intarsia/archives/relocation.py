@@ -24,7 +24,8 @@ from intarsia._icechunk import VIRTUAL, chunk_table, safe_store
 from intarsia.archives.containers import with_containers
 from intarsia.archives.ledger import Ledger
 from intarsia.archives.ledger_form import read_ledger, write_ledger
-from intarsia.archives.locations import HEADS_AT_ONCE, Identity, Sources, split_entry, url_of
+from intarsia.archives.locations import Identity, Sources, split_entry, url_of
+from intarsia.archives.source_states import HEADS_AT_ONCE
 from intarsia.archives.writer import Written
 from intarsia.array.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.array.logical_group import LogicalGroup
