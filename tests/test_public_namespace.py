@@ -42,20 +42,27 @@ def test_a_name_has_one_home():
     assert sorted(set(below)) == sorted(below)
 
 
-MADE_ELSEWHERE = (intarsia.LogicalArray, intarsia.Reader, intarsia.Region, intarsia.nullable.NullableArray)
+MADE_ELSEWHERE = (
+    intarsia.LogicalArray,
+    intarsia.Region,
+    intarsia.nullable.NullableArray,
+    intarsia.types.Reader,
+)
 """Classes that nobody calls: functions make them."""
 
 
 def public_callables():
     """Every public function and class, and the public methods of arrays, by name."""
+    for made in MADE_ELSEWHERE:
+        for method, function in inspect.getmembers(made, inspect.isroutine):
+            if not method.startswith("_"):
+                yield f"{made.__name__}.{method}", function
     for space in (intarsia, intarsia.codecs, intarsia.nullable, intarsia.shards):
         for name in space.__all__:
             thing = getattr(space, name)
             if thing in MADE_ELSEWHERE:
-                for method, function in inspect.getmembers(thing, inspect.isroutine):
-                    if not method.startswith("_"):
-                        yield f"{name}.{method}", function
-            elif inspect.isclass(thing) or inspect.isroutine(thing):
+                continue
+            if inspect.isclass(thing) or inspect.isroutine(thing):
                 yield f"{space.__name__}.{name}", thing
 
 

@@ -1,6 +1,6 @@
 from . import codecs, errors, nullable, shards, types
 from .archives import authorize, containers, ingest, lint, relocate, sources, to_kerchunk
-from .array import LogicalArray, Reader, Region, create
+from .array import LogicalArray, Region, create
 from .array.explain import explain
 from .array.orientation import View
 from .codecs import (
@@ -49,7 +49,6 @@ __all__ = [
     "PackBitsCodec",
     "Packing",
     "PadCodec",
-    "Reader",
     "Region",
     "View",
     "add_replica",

@@ -13,7 +13,7 @@ from intarsia.archives import (
     SourceFiles,
     SourcePart,
 )
-from intarsia.array import LogicalConfig, Manifest
+from intarsia.array import LogicalConfig, Manifest, Reader
 from intarsia.array.explain import Explanation, PartExplanation
 from intarsia.array.upkeep import Problem
 from intarsia.codecs.decide.rewrite import Rewritten
@@ -31,7 +31,7 @@ from intarsia.versions.transaction import Transaction
 __all__ = [
     "Advice", "ArrayChange", "Backoff", "Change", "Collected", "Compaction", "Drift", "Explanation",
     "FileReport", "HistoryEntry", "IngestReport", "KerchunkFile", "LogicalConfig", "Manifest",
-    "PartExplanation", "Problem", "Progress", "RegionChange", "Relocation", "Rewritten", "Run", "Runs",
-    "ShardProblem", "Share", "SlotStats", "SourceChunk", "SourceFile", "SourceFiles", "SourcePart",
+    "PartExplanation", "Problem", "Progress", "Reader", "RegionChange", "Relocation", "Rewritten", "Run",
+    "Runs", "ShardProblem", "Share", "SlotStats", "SourceChunk", "SourceFile", "SourceFiles", "SourcePart",
     "Transaction",
 ]  # fmt: skip

@@ -401,6 +401,23 @@ def test_a_replica_of_packed_numbers_holds_numbers(monkeypatch):
     assert array[:, 1].tolist() == [0, 1, 2, 3]
 
 
+def test_bounds_may_be_slices(array):
+    array.add_replica(np.s_[4:8], chunks=(4, 1))
+    assert [replica.bounds for replica in array.replicas] == [((4, 8), (0, 8))]
+    array.drop_replica(np.s_[4:6])
+    assert [replica.bounds for replica in array.replicas] == [((6, 8), (0, 8))]
+
+
+def test_codecs_are_chosen_for_the_numbers_that_are_stored(monkeypatch):
+    tried = []
+    monkeypatch.setattr("intarsia.array.logical.chosen_codecs", lambda _, data, *_1, **_2: tried.append(data))
+    array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="float64")
+    array.add_region([(0, 4)], packing={"stored": "int16", "scale": 0.5}, codecs=["zstd"])
+    tried.clear()
+    array.add_replica(np.s_[:2], chunks=(1,), codecs="auto")
+    assert [data.dtype for data in tried] == [np.int16]
+
+
 def test_replicas_of_one_encoding_share_a_layer(array):
     assert array.add_replica(((0, 4), (0, 8)), chunks=(4, 1)) == 1
     assert array.add_replica(((4, 12), (0, 8)), chunks=(4, 1)) == 1

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any
 
 import zarr
@@ -133,6 +134,11 @@ def is_logical(node: Any) -> bool:
     return isinstance(node, zarr.Group) and MANIFEST_KEY in node.metadata.attributes
 
 
+def is_any_array(node: zarr.Array[Any] | zarr.Group) -> bool:
+    """Whether a node of a hierarchy is an array, plain or logical."""
+    return isinstance(node, zarr.Array) or is_logical(node)
+
+
 type Damaged = dict[str, list[str]]
 """Paths of nodes that cannot be opened, and what is wrong with each."""
 
@@ -154,6 +160,24 @@ def groups_below(
             if not OURS.match(name) and node_type(group, name) == "group":
                 child = open_group(group, name, "r" if group.store.read_only else "r+")
                 yield from groups_below(child, inside_arrays=True, damaged=damaged)
+
+
+def nodes_below(group: zarr.Group) -> Iterator[tuple[str, zarr.Array[Any] | zarr.Group]]:
+    """Every array and group below a group, by path; groups come before what they hold.
+
+    Logical arrays are not looked into, and what belongs to intarsia itself is left out.
+
+    >>> group = zarr.create_group({})
+    >>> _ = group.create_array("a/x", shape=4, dtype="u1")
+    >>> [path for path, _ in nodes_below(group)]
+    ['a', 'a/x']
+    """
+    for name, node in sorted(group.members(), key=itemgetter(0)):
+        if name == LEDGER or OURS.match(name):
+            continue
+        yield name, node
+        if isinstance(node, zarr.Group) and not is_logical(node):
+            yield from ((f"{name}/{below}", child) for below, child in nodes_below(node))
 
 
 def _child_groups(group: zarr.Group) -> list[zarr.Group]:

@@ -333,7 +333,7 @@ class LogicalArray(Accessors, StoredArray):
 
     def add_replica(
         self,
-        bounds: Sequence[tuple[int, int]] | None = None,
+        bounds: BoundsLike | None = None,
         *,
         chunks: tuple[int, ...] | None = None,
         codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
@@ -352,8 +352,8 @@ class LogicalArray(Accessors, StoredArray):
         runs.
 
         Args:
-            bounds: The box: (start, stop) in elements for every axis. It must be aligned to the lattice. By
-                default it is the whole array.
+            bounds: The box: (start, stop) in elements for every axis, or slices such as `np.s_[0:500, :]`. It
+                must be aligned to the lattice. By default it is the whole array.
             chunks: The chunk shape of the new member; by default that of the lattice.
             codecs: The codecs of the new member. `"auto"` tries some and takes what suits the data; None
                 leaves the choice to zarr.
@@ -380,20 +380,20 @@ class LogicalArray(Accessors, StoredArray):
         >>> array.refresh_replicas()
         1
         """
-        box = [(0, n) for n in self.shape] if bounds is None else bounds
-        chosen = chosen_codecs(codecs, self, tuple(box)) if self.size else codecs
-        asked = {"chunks": chunks, "codecs": chosen, "shards": shards, "packing": packing}
+        if codecs == "auto" and self.size:
+            box: BoundsLike = [(0, n) for n in self.shape] if bounds is None else bounds
+            codecs = chosen_codecs(codecs, self.as_stored(box) if packing == "keep" else self, box)
+        asked = {"chunks": chunks, "codecs": codecs, "shards": shards, "packing": packing}
         return replicas.add_replica(
             self._logical, bounds, asked, layer=layer, client=client, progress=progress
         )
 
-    def drop_replica(
-        self, bounds: Sequence[tuple[int, int]] | None = None, *, layer: int | None = None
-    ) -> None:
+    def drop_replica(self, bounds: BoundsLike | None = None, *, layer: int | None = None) -> None:
         """Drop a replica, by default all of them, or an aligned box of it; layer 0 stays as it is.
 
         Args:
-            bounds: The box to drop, as (start, stop) in elements for every axis, aligned to the lattice.
+            bounds: The box to drop, as (start, stop) in elements for every axis or as slices, aligned to the
+                lattice.
             layer: The number of the layer to drop it from.
         """
         replicas.drop_replica(self._logical, bounds, layer)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import zarr
@@ -15,8 +14,10 @@ from intarsia.array.box import sizes_of
 from intarsia.array.document import MOST_ELEMENTS
 from intarsia.array.hierarchy import (
     PLAIN_ADVICE,
+    is_any_array,
     is_logical,
     names_below,
+    nodes_below,
     open_group,
     open_node,
     plain_node,
@@ -181,21 +182,17 @@ def reader(source: Any, path: str = "") -> Reader | LogicalArray | Readers:
 
 
 def _read_by_engine(node: zarr.Array[Any] | zarr.Group) -> Reader | LogicalArray | Readers:
+    if is_any_array(node):
+        return _array_of(node)
+    assert isinstance(node, zarr.Group)
+    return {path: _array_of(below) for path, below in nodes_below(node) if is_any_array(below)}
+
+
+def _array_of(node: zarr.Array[Any] | zarr.Group) -> Reader | LogicalArray:
     if isinstance(node, zarr.Array):
         longest = max(node.shape, default=0)
         if longest >= MOST_ELEMENTS:
             place = place_text(node.store_path)
             raise MetadataError(f"the metadata of {place} cannot be right: an axis has {longest} elements")
         return Reader.of(node)
-    if is_logical(node):
-        return LogicalArray(LogicalGroup.load(node))
-    return dict(_readers(node))
-
-
-def _readers(group: zarr.Group) -> Iterator[tuple[str, Reader | LogicalArray]]:
-    for name, node in sorted(group.members(), key=itemgetter(0)):
-        found = _read_by_engine(node)
-        if isinstance(found, dict):
-            yield from ((f"{name}/{below}", array) for below, array in found.items())
-        else:
-            yield name, found
+    return LogicalArray(LogicalGroup.load(node))

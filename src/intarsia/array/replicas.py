@@ -6,7 +6,7 @@ then shows both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -22,18 +22,16 @@ from intarsia.progress import Progress, silent
 if TYPE_CHECKING:
     from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
-    from intarsia.array.reserve import Reservation
+    from intarsia.array.reserve import BoundsLike, Reservation
     from intarsia.parallel import Client
 
-
-type Bounds = Sequence[tuple[int, int]]
 
 PIECE_BYTES = 1 << 30
 """A replica is made in pieces of about this size, where each is a commit: what is done stays done."""
 
 
 def planned_replica(
-    logical: LogicalGroup, bounds: Bounds | None, asked: dict[str, Any], layer: int | None = None
+    logical: LogicalGroup, bounds: BoundsLike | None, asked: dict[str, Any], layer: int | None = None
 ) -> tuple[ReplicaPolicy, Box]:
     """The layer that a replica will be in, all that it is to hold, and the logical chunks to begin with.
 
@@ -99,7 +97,7 @@ def reserve_replica(
 
 def add_replica(
     logical: LogicalGroup,
-    bounds: Bounds | None,
+    bounds: BoundsLike | None,
     asked: dict[str, Any],
     *,
     layer: int | None = None,
@@ -121,7 +119,7 @@ def _fill(
         copy_values(logical, room, client=client, progress=progress)
 
 
-def drop_replica(logical: LogicalGroup, bounds: Bounds | None, layer: int | None) -> None:
+def drop_replica(logical: LogicalGroup, bounds: BoundsLike | None, layer: int | None) -> None:
     """Cut a box out of one replica, or out of all, and out of what they are to hold."""
     logical.begin_edit()
     manifest, policy = logical.manifest, Policy.of(logical)

@@ -11,7 +11,7 @@ import zarr
 
 from intarsia.array import LogicalArray, Reader, reader
 from intarsia.array.box import Box, blocks
-from intarsia.array.hierarchy import LEDGER, OURS, is_logical
+from intarsia.array.hierarchy import is_any_array, is_logical, nodes_below
 from intarsia.array.manifest import Manifest
 from intarsia.array.member import Encoding, encoding_of, grain
 from intarsia.array.read import read_request
@@ -69,12 +69,9 @@ def walked(node: AnyStored | zarr.Group, path: str = "") -> Iterator[Found]:
     """A node and all below it, groups before what they hold; what belongs to intarsia itself is left out."""
     yield Found(path, node)
     if isinstance(node, zarr.Group):
-        for name, child in sorted(node.members(), key=lambda pair: pair[0]):
-            if name != LEDGER and not OURS.match(name):
-                below: Any = child
-                if isinstance(child, zarr.Array) or is_logical(child):
-                    below = reader(child)
-                yield from walked(below, f"{path}/{name}".lstrip("/"))
+        for below, child in nodes_below(node):
+            found: Any = reader(child) if is_any_array(child) else child
+            yield Found(f"{path}/{below}".lstrip("/"), found)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ uploaded first; if others change what it was made from, it is made again. What i
 is ended early, or killed, is continued by the next one, and a run that finds nothing to do commits nothing.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from intarsia.array.member import create_member, encoding_of
 from intarsia.array.policy import EncodingPolicy, Policy, ReplicaPolicy
 from intarsia.array.recode import reserve_recode
 from intarsia.array.replicas import gaps, piece_of, planned_replica, reserve_replica
-from intarsia.array.reserve import Reservation
+from intarsia.array.reserve import BoundsLike, Reservation
 from intarsia.codecs import CodecLike
 from intarsia.errors import NotLogicalArrayError
 from intarsia.parallel import Client
@@ -39,7 +39,7 @@ from intarsia.words import bounds_text
 def add_replica(
     repo: RepositoryLike,
     path: str,
-    bounds: Sequence[tuple[int, int]] | None = None,
+    bounds: BoundsLike | None = None,
     *,
     chunks: tuple[int, ...] | None = None,
     codecs: Iterable[CodecLike] | Literal["auto"] | None = None,
@@ -63,8 +63,8 @@ def add_replica(
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
         path: Where the logical array is in the repository.
-        bounds: The box: (start, stop) in elements for every axis. It must be aligned to the lattice. By
-            default it is the whole array.
+        bounds: The box: (start, stop) in elements for every axis, or slices such as `np.s_[0:500, :]`. It
+            must be aligned to the lattice. By default it is the whole array.
         chunks: The chunk shape of the new member; by default that of the lattice.
         codecs: The codecs of the new member. `"auto"` tries some and takes what suits the data; None leaves
             the choice to zarr.
@@ -97,8 +97,10 @@ def add_replica(
         session = opened.writable_session(branch)
         logical = group_to_edit(session, path)
         array = LogicalArray(logical)
-        box = Box.sized(array.shape).bounds if bounds is None else tuple(bounds)
-        chosen = chosen_codecs(codecs, array, box) if array.size else codecs
+        chosen: Any = codecs
+        if codecs == "auto" and array.size:
+            box: BoundsLike = Box.sized(array.shape).bounds if bounds is None else bounds
+            chosen = chosen_codecs(codecs, array.as_stored(box) if packing == "keep" else array, box)
         asked = {"chunks": chunks, "codecs": chosen, "shards": shards, "packing": packing}
         replica, cells = planned_replica(logical, bounds, asked, layer)
         return Recoded.of(commit, session, logical, cells, _replica(cells, replica), client, progress)
