@@ -195,6 +195,22 @@ def test_regions_are_laid_over_the_picture_on_request(browser, versions):
     assert colour(browser, 30, 40) == before
 
 
+def test_the_regions_are_those_of_the_layer_that_is_chosen(browser, kinds):
+    show(browser, kinds, "plain")
+    assert browser.run("document.getElementById('layers').checkVisibility()") is False
+    array = intarsia.create({}, "twice", shape=(20, 30), chunks=(10, 10), dtype="f4")
+    array.add_region([(0, 20), (0, 30)], data=np.ones((20, 30)), codecs=["gzip"])
+    array.add_replica([(0, 10), (0, 30)], chunks=(10, 5), codecs=["zstd"])
+    with intarsia.serving(array.store) as server:
+        show(browser, server.url, "twice")
+        assert browser.run("document.getElementById('layers').checkVisibility()")
+        for layer, codec, rows in (("1", "zstd", 10), ("0", "gzip", 20)):
+            change(browser, "layer", layer)
+            browser.until(f"document.querySelector('#legend .how').textContent === '{codec}'")
+            assert browser.run("viewer.plane.rectangles.map(r => r.slice(0, 4))") == [[0, 0, rows, 30]]
+        assert_quiet(browser, server.url)
+
+
 def test_the_version_slider_shows_what_each_commit_changed(browser, versions):
     show(browser, versions, "temperature", f"{IDLE} && !document.getElementById('versions').hidden")
     assert "a corner recoded" in text(browser, "version-label")
