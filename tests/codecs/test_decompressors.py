@@ -1,4 +1,4 @@
-"""zstd and gzip through contexts that are kept give what others make of them, and refuse what they refuse."""
+"""zstd and gzip by the libraries themselves give what others make of them, and refuse what they refuse."""
 
 import gzip
 import sys
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numcodecs import zstd
 from zarr.codecs import GzipCodec, ZstdCodec
 
-from intarsia.codecs import kept_contexts
+from intarsia.codecs import decompressors
 from intarsia.codecs.bounded import unpacker
 
 
@@ -20,7 +20,7 @@ from intarsia.codecs.bounded import unpacker
 )
 def test_frames_come_out_as_they_went_in(content, level, kind):
     memory = np.zeros(len(content), dtype="u1")
-    kept_contexts.decompress(kind(zstd.compress(content, level)), memory)
+    decompressors.decompress_zstd(kind(zstd.compress(content, level)), memory)
     assert memory.tobytes() == content
 
 
@@ -30,9 +30,9 @@ def test_what_is_damaged_or_of_another_size_is_refused_and_the_next_frame_is_rea
     cut = data.draw(st.integers(0, len(frame) - 1))
     for bad, size in ((frame[:cut], len(content)), (frame, len(content) + 1), (frame, len(content) - 1)):
         with pytest.raises((RuntimeError, ValueError)):
-            kept_contexts.decompress(bad, np.empty(size, dtype="u1"))
+            decompressors.decompress_zstd(bad, np.empty(size, dtype="u1"))
     memory = np.empty(len(content), dtype="u1")
-    kept_contexts.decompress(frame, memory)
+    decompressors.decompress_zstd(frame, memory)
     assert memory.tobytes() == content
 
 
@@ -41,7 +41,7 @@ def test_threads_have_contexts_of_their_own():
 
     def first(i):
         memory = np.empty(10_000, dtype="u1")
-        kept_contexts.decompress(frames[i], memory)
+        decompressors.decompress_zstd(frames[i], memory)
         return int(memory[0]), bytes(memory[5000:]) == np.random.default_rng(i).bytes(5000)
 
     with ThreadPoolExecutor(8) as pool:
@@ -50,13 +50,13 @@ def test_threads_have_contexts_of_their_own():
 
 def test_without_the_library_numcodecs_does_it(monkeypatch):
     monkeypatch.setattr(sys, "platform", "elsewhere")
-    unzstd, inflate = kept_contexts._found()
+    unzstd, inflate, *_ = decompressors._found()
     assert unzstd is zstd.decompress
     assert not inflate(gzip.compress(b"x"), np.empty(1, dtype="u1"))
 
 
 needs_libdeflate = pytest.mark.skipif(
-    kept_contexts.inflate is kept_contexts._nobody, reason="there is no libdeflate on this system"
+    decompressors.inflate is decompressors._nobody, reason="there is no libdeflate on this system"
 )
 
 
@@ -64,7 +64,7 @@ needs_libdeflate = pytest.mark.skipif(
 @given(st.binary(min_size=1, max_size=3000), st.sampled_from([bytes, bytearray, memoryview]))
 def test_one_member_of_gzip_is_inflated_where_it_belongs(content, kind):
     memory = np.zeros(len(content) + 2, dtype="u1")
-    assert kept_contexts.inflate(kind(gzip.compress(content)), memory[1:-1])
+    assert decompressors.inflate(kind(gzip.compress(content)), memory[1:-1])
     assert memory.tobytes() == b"\0" + content + b"\0"
 
 
@@ -79,7 +79,7 @@ def test_all_but_one_whole_member_is_left_to_others_and_nothing_is_written_besid
     bomb = gzip.compress(bytes(10**6))
     for doubtful in (member[:cut], bytes(flipped), halves, member + b"\0", member + member, bomb):
         room = np.full(len(content) + 2, 7, dtype="u1")
-        assert not kept_contexts.inflate(doubtful, room[1:-1])
+        assert not decompressors.inflate(doubtful, room[1:-1])
         assert room[0] == room[-1] == 7
     unpack = unpacker(GzipCodec(), len(content))
     assert bytes(unpack(halves, np.empty(len(content), dtype="u1"))) == content
