@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.archives.cf import FILE_MATTERS
 from intarsia.archives.hdf5_bytes import HeapReader
+from intarsia.archives.hdf5_headers import Header, attributes_of, library, objects_in, opened_file, text
 from intarsia.archives.hdf5_storage import Storage
 from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, lacking, renamed, roles
 from intarsia.archives.texts import loaded, with_texts
@@ -29,8 +29,6 @@ NOT_A_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 NON_COORDINATE = "_nc4_non_coord_"
 """Before the name of a NetCDF variable that is called like a dimension, and is not its coordinate."""
 
-HIDDEN = FILE_MATTERS | {"_Netcdf4Coordinates", "_nc3_strict"}
-
 
 class HDF5:
     """Parses HDF5 and NetCDF4 files, from one group of them."""
@@ -44,37 +42,41 @@ class HDF5:
     def parse(self, url: str, sources: Sources, want: Want) -> ParsedFile:
         """The wanted variables of a file."""
         sources.resolve(url)
-        with sources.reader(url) as reader, extra("h5py", "virtual").File(HeapReader(reader), "r") as file:
-            group = self._group(file)
-            datasets = {
-                name: item for name, item in group.items() if name not in self.drop and _is_variable(item)
+        with sources.reader(url) as reader, opened_file(reader) as file:
+            group, above = self._group(file), "" if self.group == "/" else self.group
+            objects = objects_in(group)
+            headers = {
+                name: Header(item, f"{above}/{name}")
+                for name, item in objects.items()
+                if name not in self.drop and _is_variable(item)
             }
-            scales = {name: _scales(item) for name, item in datasets.items()}
-            more = _inherited(datasets, scales, group.name)
-            datasets, scales = datasets | more, scales | dict.fromkeys(more, ())
-            unread = {name: why for name, item in datasets.items() if (why := _untyped(item))}
-            full = {name: item for name, item in datasets.items() if name not in unread}
-            axes = {name: _axes(item, scales[name], group.name) for name, item in full.items()}
-            phony = PhonyDimensions(_bare_sizes(item, axes[name]) for name, item in full.items())
-            described = {name: _described(item, axes[name], phony) for name, item in full.items()}
+            axes = _Axes(group, self.group, objects)
+            scales = {name: axes.scales(header) for name, header in headers.items()}
+            more = axes.inherited(headers, scales)
+            headers, scales = headers | more, scales | dict.fromkeys(more, ())
+            unread = {name: why for name, header in headers.items() if (why := _untyped(header))}
+            full = {name: header for name, header in headers.items() if name not in unread}
+            named = {name: axes.named(header, scales[name]) for name, header in full.items()}
+            phony = PhonyDimensions(_bare_sizes(header, named[name]) for name, header in full.items())
+            described = {name: _described(header, named[name], phony) for name, header in full.items()}
             described = with_texts(described, want)
             taken, left_out = roles(described, want)
             left_out |= unread
             variables = {}
             for name, role in taken.items():
                 if role == "data":
-                    storage = Storage(datasets[name], reader)
+                    storage = Storage(headers[name], reader)
                     variables[name] = storage.variable(name, url, described[name])
                     continue
                 try:
-                    variables[name] = _loaded(name, role, datasets[name], described[name])
+                    variables[name] = _loaded(name, role, headers[name], described[name])
                 except OSError as error:
                     if name in want.in_file(described).dims:
                         raise
                     left_out[name] = f"it cannot be read: {error}"
             data = [name for name, role in taken.items() if role == "data"]
             groups = () if data else tuple(_groups_with_variables(group))
-            attrs = _attributes(group)
+            attrs = attributes_of(group)
         for name in data:
             variable = variables[name]
             problem = self._unreadable(url, sources, variable) if variable.ranges is None else ""
@@ -98,8 +100,11 @@ class HDF5:
 
     def _group(self, file: Any) -> Any:
         h5py = extra("h5py", "virtual")
-        group = file.get(self.group)
-        if not isinstance(group, h5py.Group):
+        try:
+            group = h5py.h5o.open(file, self.group.encode("utf-8", "surrogateescape"))
+        except KeyError:
+            group = None
+        if not isinstance(group, h5py.h5g.GroupID):
             raise IngestError(f"it has no group {self.group.strip('/')!r}")
         return group
 
@@ -121,12 +126,12 @@ class HDF5:
             yield file[self.group][name]
 
 
-def _untyped(dataset: Any) -> str:
+def _untyped(header: Header) -> str:
     """Why nothing can be read of a dataset: it has no elements, or of a type that h5py does not know."""
-    if dataset.shape is None:
+    if header.shape is None:
         return "it has no data space: nothing can be read from it"
     try:
-        dataset.dtype  # noqa: B018 - it is made when it is asked for
+        header.dtype  # noqa: B018 - it is made when it is asked for
     except (TypeError, ValueError) as error:  # ValueError of floats that are longer than this machine's
         return f"h5py cannot read its type: {error}"
     return ""
@@ -135,42 +140,73 @@ def _untyped(dataset: Any) -> str:
 def _groups_with_variables(group: Any) -> list[str]:
     """Paths of the groups below that hold variables."""
     found: dict[str, None] = {}
+    whole = library().Group(group)
 
     def note(name: str, item: Any) -> None:
         above = name.rpartition("/")[0]
-        if above and _is_variable(item):
-            found[f"{group.name}/{above}".lstrip("/")] = None
+        if above and _is_variable(item.id):
+            found[f"{whole.name}/{above}".lstrip("/")] = None
 
-    group.visititems(note)
+    whole.visititems(note)
     return sorted(found)
 
 
-def _scales(dataset: Any) -> tuple[Any, ...]:
-    """The dimension scale of every axis, the first of several; None where there is none."""
-    h5py = extra("h5py", "virtual")
-    if dataset.shape is None or h5py.h5ds.is_scale(dataset.id):  # a scale has none
-        return ()
-    found = []
-    for axis in range(len(dataset.shape)):
-        known: list[Any] = []
-        if h5py.h5ds.get_num_scales(dataset.id, axis):
-            h5py.h5ds.iterate(dataset.id, axis, known.append, 0)
-        found.append(h5py.Dataset(known[0]) if known else None)
-    return tuple(found)
+class _Axes:
+    """What dimension scales call the axes of the datasets in a group."""
+
+    def __init__(self, group: Any, path: str, objects: Mapping[str, Any]) -> None:
+        self._group, self._path = group, path
+        self._scales = {
+            _place(item): f"{path.rstrip('/')}/{name}" for name, item in objects.items() if _is_scale(item)
+        }
+
+    def scales(self, header: Header) -> tuple[Any, ...]:
+        """The dimension scale of every axis with its path, or None; nothing of what is a scale itself."""
+        if header.shape is None or header.is_scale:
+            return ()
+        return tuple(None if scale is None else (self._name(scale), scale) for scale in header.scales())
+
+    def _name(self, scale: Any) -> str:
+        known = self._scales.get(_place(scale))
+        return known or text(library().h5i.get_name(scale))
+
+    def inherited(
+        self, headers: Mapping[str, Header], scales: Mapping[str, tuple[Any, ...]]
+    ) -> dict[str, Header]:
+        """Coordinates of axes that stand in groups above: as in NetCDF, they hold for those below."""
+        named = {_short(each[0], self._path): each for own in scales.values() for each in own if each}
+        return {
+            name: Header(scale, path) for name, (path, scale) in named.items()
+            if name not in headers and "/" not in name and scale.rank == 1 and _is_variable(scale)
+        }  # fmt: skip
+
+    def named(self, header: Header, scales: Sequence[Any]) -> list[str]:
+        """The names of its axes; empty where they have none."""
+        if len(header.shape) == 1 and header.is_scale:
+            return [_short(header.path, self._path)]
+        named = self._netcdf_dims(header)
+        if named:
+            return named
+        known = scales or (None,) * len(header.shape)
+        return ["" if scale is None else _short(scale[0], self._path) for scale in known]
+
+    def _netcdf_dims(self, header: Header) -> list[str]:
+        """Dimensions of a NetCDF variable of several axes that is a scale itself, and so has none: by ids."""
+        if len(header.shape) < 2 or b"CLASS" not in header.names:
+            return []
+        ids = header.dataset.attrs.get("_Netcdf4Coordinates")
+        if ids is None or len(ids) != len(header.shape):
+            return []
+        group = library().Group(self._group)
+        scales = ((name, item.attrs) for name, item in group.items() if "CLASS" in item.attrs)
+        names = {int(attrs["_Netcdf4Dimid"]): name for name, attrs in scales if "_Netcdf4Dimid" in attrs}
+        return [names[i] for i in ids.tolist()] if names.keys() >= set(ids.tolist()) else []
 
 
-def _inherited(
-    datasets: Mapping[str, Any], scales: Mapping[str, tuple[Any, ...]], group: str
-) -> dict[str, Any]:
-    """Coordinates of axes that stand in groups above, by name: as in NetCDF, they hold for those below."""
-    named = {
-        _short(str(scale.name), group): scale
-        for own in scales.values() for scale in own if scale is not None
-    }  # fmt: skip
-    return {
-        name: scale for name, scale in named.items()
-        if name not in datasets and "/" not in name and scale.ndim == 1 and _is_variable(scale)
-    }  # fmt: skip
+def _place(item: Any) -> tuple[int, int]:
+    """Where the header of an object lies: no two have the same."""
+    info = library().h5o.get_info(item)
+    return info.fileno, info.addr
 
 
 def _short(scale: str, group: str) -> str:
@@ -180,11 +216,16 @@ def _short(scale: str, group: str) -> str:
     return name if stands_above else scale.removeprefix(group).removeprefix("/")
 
 
+def _is_scale(item: Any) -> bool:
+    h5py = library()
+    return isinstance(item, h5py.h5d.DatasetID) and bool(h5py.h5ds.is_scale(item))
+
+
 def _is_variable(item: Any) -> bool:
-    h5py = extra("h5py", "virtual")
-    if not isinstance(item, h5py.Dataset):
+    h5py = library()
+    if not isinstance(item, h5py.h5d.DatasetID):
         return False
-    label = h5py.h5ds.get_scale_name(item.id) if h5py.h5ds.is_scale(item.id) else b""
+    label = h5py.h5ds.get_scale_name(item) if h5py.h5ds.is_scale(item) else b""
     return not bytes(label or b"").startswith(NOT_A_VARIABLE)
 
 
@@ -216,77 +257,26 @@ class PhonyDimensions:
         return names
 
 
-def _described(dataset: Any, axes: list[str], phony: PhonyDimensions) -> Description:
-    h5py = extra("h5py", "virtual")
-    string = h5py.check_string_dtype(dataset.dtype)
-    dtype = dataset.dtype.newbyteorder("=")
-    if string is not None and string.length is None:
-        dtype = np.dtypes.StringDType()
-    spare = iter(phony.names(_bare_sizes(dataset, axes)))
+def _described(header: Header, axes: list[str], phony: PhonyDimensions) -> Description:
+    dtype = header.dtype.newbyteorder("=")
+    if dtype.kind == "O":
+        string = library().check_string_dtype(header.dtype)
+        if string is not None and string.length is None:
+            dtype = np.dtypes.StringDType()
+    spare = iter(phony.names(_bare_sizes(header, axes)))
     dims = tuple(axis or next(spare) for axis in axes)
-    return Description(dims, dataset.shape, _attributes(dataset), dtype)
+    return Description(dims, header.shape, header.attributes(), dtype)
 
 
-def _axes(dataset: Any, scales: Sequence[Any], group: str) -> list[str]:
-    """What dimension scales call the axes of a dataset; empty where they have none."""
-    if len(dataset.shape) == 1 and extra("h5py", "virtual").h5ds.is_scale(dataset.id):
-        return [_short(str(dataset.name), group)]
-    named = _netcdf_dims(dataset)
-    if named:
-        return named
-    known = scales or (None,) * len(dataset.shape)
-    return [_short(str(scale.name), group) if scale is not None else "" for scale in known]
-
-
-def _netcdf_dims(dataset: Any) -> list[str]:
-    """Dimensions of a NetCDF variable of several axes that is a scale itself, and so has none: it has ids."""
-    if len(dataset.shape) < 2 or "CLASS" not in dataset.attrs:
-        return []
-    ids = dataset.attrs.get("_Netcdf4Coordinates")
-    if ids is None or len(ids) != len(dataset.shape):
-        return []
-    scales = ((name, item.attrs) for name, item in dataset.parent.items() if "CLASS" in item.attrs)
-    names = {int(attrs["_Netcdf4Dimid"]): name for name, attrs in scales if "_Netcdf4Dimid" in attrs}
-    return [names[i] for i in ids.tolist()] if names.keys() >= set(ids.tolist()) else []
-
-
-def _bare_sizes(dataset: Any, axes: Sequence[str]) -> tuple[int, ...]:
+def _bare_sizes(header: Header, axes: Sequence[str]) -> tuple[int, ...]:
     """Lengths of the axes that no dimension scale names."""
-    return tuple(size for size, axis in zip(dataset.shape, axes, strict=True) if not axis)
+    return tuple(size for size, axis in zip(header.shape, axes, strict=True) if not axis)
 
 
-def _attributes(item: Any) -> dict[str, Any]:
-    """Attributes with the types that they have in the file; texts as text."""
-    h5py = extra("h5py", "virtual")
-    attributes: dict[str, Any] = {}
-    stored = item.attrs
-    for name in stored:
-        if name in HIDDEN:
-            continue
-        try:
-            value = stored[name]
-        except (OSError, TypeError):  # a type that h5py does not know
-            continue
-        if isinstance(value, h5py.Empty):
-            value = ""
-        elif isinstance(value, bytes):
-            value = value.decode("utf-8", "replace")
-        elif isinstance(value, np.ndarray):
-            if value.dtype.kind == "S":
-                value = np.strings.decode(value, "utf-8", "replace")
-            if value.dtype.kind == "O" and not all(isinstance(each, str) for each in value.flat):
-                continue  # object references
-            value = value.reshape(-1)[0] if value.size == 1 else value
-        attributes[name] = str(value) if isinstance(value, str) else value
-    return attributes
-
-
-def _loaded(name: str, role: Any, dataset: Any, description: Description) -> ParsedVariable:
+def _loaded(name: str, role: Any, header: Header, description: Description) -> ParsedVariable:
     """A variable with its stored values, in memory."""
-    if dataset.dtype.kind in "iuf" and dataset.size and not description.is_text:
-        values = np.empty(dataset.shape, dtype=description.dtype)
-        everything = extra("h5py", "virtual").h5s.ALL
-        dataset.id.read(everything, everything, values)  # a third of the time of dataset[...]
+    if header.dtype.kind in "iuf" and 0 not in header.shape and not description.is_text:
+        values = header.read(description.dtype)
     else:
-        values = loaded(dataset, description)
+        values = loaded(header.dataset, description)
     return replace(description, dtype=values.dtype).parsed(name, role, values=values)

@@ -16,9 +16,11 @@ LAYOUT, CONTINUATION = 8, 16
 
 
 def leaves_edges_bare(dataset: Any, reader: Any) -> bool:
-    """Whether the layout of a dataset says H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS."""
-    address = extra("h5py", "virtual").h5o.get_info(dataset.id).addr
-    for kind, content in _messages(reader, dataset.file.userblock_size, address):
+    """Whether the layout of a dataset, by its identifier, says H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS."""
+    h5py = extra("h5py", "virtual")
+    address = h5py.h5o.get_info(dataset).addr
+    user_block = h5py.h5i.get_file_id(dataset).get_create_plist().get_userblock()
+    for kind, content in _messages(reader, user_block, address):
         if kind == LAYOUT:  # its version, the class of the layout, flags; older versions have none
             return content[0] >= 4 and content[1] == 2 and bool(content[2] & 1)
     return False
@@ -84,6 +86,21 @@ class HeapReader(ReaderAround):
         heap = head + self._reader.read(max(0, min(size, MOST_HEAP_BYTES) - HEAD.size))
         if is_endless(heap):
             raise OSError(f"the global heap at byte {start} is damaged: free space in it has no length")
+
+
+def has_endless_heap(content: bytes) -> bool:
+    """Whether anything in a file that looks like a global heap has free space without a length.
+
+    >>> has_endless_heap(b"data" + HEAD.pack(SIGNATURE, 64) + OBJECT.pack(1, 8) + bytes(32))
+    True
+    """
+    start = content.find(SIGNATURE)
+    while start >= 0:
+        size = HEAD.unpack_from(content, start)[1] if start + HEAD.size <= len(content) else 0
+        if is_endless(content[start : start + min(size, MOST_HEAP_BYTES)]):
+            return True
+        start = content.find(SIGNATURE, start + 1)
+    return False
 
 
 def is_endless(heap: bytes) -> bool:

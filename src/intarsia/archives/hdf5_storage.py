@@ -12,6 +12,7 @@ import numpy as np
 
 from intarsia._compat import hdf5_manifest_array
 from intarsia.archives.hdf5_bytes import leaves_edges_bare
+from intarsia.archives.hdf5_headers import Header, library
 from intarsia.archives.parsed import ChunkRanges
 from intarsia.archives.virtual import parsed_variable
 from intarsia.array.box import chunk_grid
@@ -38,13 +39,13 @@ _known: dict[Any, Encoded] = {}
 class Storage:
     """How a dataset is stored: what decides whether it can be referred to."""
 
-    def __init__(self, dataset: Any, reader: Any) -> None:
-        h5d = extra("h5py", "virtual").h5d
-        plist = dataset.id.get_create_plist()
+    def __init__(self, header: Header, reader: Any) -> None:
+        h5d = library().h5d
+        plist = header.plist
         layout = plist.get_layout()
         self.filters = plist.get_nfilters()
-        self.chunks = dataset.chunks
-        self.dataset = dataset
+        self.chunks = plist.get_chunk() if layout == h5d.CHUNKED else None
+        self.header = header
         self.reason = ""
         if layout == h5d.COMPACT:
             self.reason = "its data lie in the header of the dataset (compact layout)"
@@ -55,9 +56,9 @@ class Storage:
         self.places: list[Any] = []
         """Of every chunk that is stored: its first element, the filters that it skipped, first byte, size."""
         if self.chunks is not None and not self.reason:
-            dataset.id.chunk_iter(self.places.append)
-        cut = self.chunks is not None and self.filters and _is_cut(dataset.shape, self.chunks)
-        self.bare_edges = bool(cut) and leaves_edges_bare(dataset, reader)
+            header.id.chunk_iter(self.places.append)
+        cut = self.chunks is not None and self.filters and _is_cut(header.shape, self.chunks)
+        self.bare_edges = bool(cut) and leaves_edges_bare(header.id, reader)
         """Whether chunks that the end of an axis cuts off skip all filters."""
 
     def variable(self, name: str, url: str, description: Description) -> ParsedVariable:
@@ -70,7 +71,8 @@ class Storage:
             extra("virtualizarr.parsers", "virtual")
             manifest_array = hdf5_manifest_array()
             try:
-                array = manifest_array(url, self.dataset, self.dataset.parent.name)
+                dataset = self.header.dataset
+                array = manifest_array(url, dataset, dataset.parent.name)
             except Exception as error:
                 return self._copied(name, description, f"it cannot be referenced: {error}")
             found = parsed_variable(name, "data", array, description)
@@ -88,16 +90,17 @@ class Storage:
 
     def _kind(self, description: Description) -> Any:
         """Everything that the encoding of its chunks depends on; None where there is more to it."""
-        if self.dataset.dtype.kind not in "biufc":
+        dtype = self.header.dtype
+        if dtype.kind not in "biufc":
             return None
-        plist = self.dataset.id.get_create_plist()
+        plist = self.header.plist
         filters = tuple(plist.get_filter(i) for i in range(self.filters))
+        fill = np.zeros(1, dtype=dtype)
         try:
-            fill = self.dataset.fillvalue
+            plist.get_fill_value(fill)
         except RuntimeError:  # it has none
-            fill = None
-        fill = None if fill is None else np.asarray(fill).tobytes()
-        return description.shape, self.chunks, self.dataset.dtype.str, filters, fill
+            return description.shape, self.chunks, dtype.str, filters, None
+        return description.shape, self.chunks, dtype.str, filters, fill.tobytes()
 
     def _copied(self, name: str, description: Description, reason: str) -> ParsedVariable:
         """A variable that cannot be referred to."""
@@ -109,9 +112,9 @@ class Storage:
         grid = chunk_grid(description.shape, chunks)
         offsets, lengths = np.zeros(grid, dtype=np.uint64), np.zeros(grid, dtype=np.uint64)
         if self.chunks is None:
-            at = self.dataset.id.get_offset()
+            at = self.header.id.get_offset()
             if at is not None and offsets.size:
-                offsets[...], lengths[...] = at, self.dataset.id.get_storage_size()
+                offsets[...], lengths[...] = at, self.header.id.get_storage_size()
         elif self.places:
             first, _, at, size = zip(*self.places, strict=True)
             index = tuple((np.array(first, dtype=np.int64) // np.array(chunks)).T)
@@ -119,7 +122,7 @@ class Storage:
             # of a chunk that the end of its array cuts off, VirtualiZarr takes what is inside if that is the
             # beginning of its bytes
             trimmed = chunks != self.chunks
-            lengths[index] = int(np.prod(chunks)) * self.dataset.dtype.itemsize if trimmed else size
+            lengths[index] = int(np.prod(chunks)) * self.header.dtype.itemsize if trimmed else size
         return ChunkRanges(url if lengths.any() else "", offsets, lengths)
 
     def _with_masks(self, variable: ParsedVariable, ranges: ChunkRanges) -> ParsedVariable:

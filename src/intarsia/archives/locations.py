@@ -4,10 +4,13 @@ import io
 import math
 import os
 import re
+import stat
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from glob import glob
 from hashlib import blake2b
 from pathlib import Path
@@ -58,6 +61,7 @@ def is_glob(name: str) -> bool:
     return bool(WILDCARDS.search(name)) and ("://" in name or not os.path.exists(name))
 
 
+@lru_cache(maxsize=64)  # asked for several times while a file is parsed
 def local_path(url: str) -> Path | None:
     """The path behind a file URL, None for any other."""
     return Path(unquote(url.removeprefix(FILE))) if url.startswith(FILE) else None
@@ -232,14 +236,26 @@ class Sources:
 
     def reader(self, url: str) -> Any:
         """A file-like reader of one source."""
-        path = local_path(url)
-        if path is not None:
-            return path.open("rb")
         kept = getattr(self._kept, "reader", None)
         if kept is None or kept[0] != url:
+            path = local_path(url)
+            if path is not None:
+                return path.open("rb")
             kept = self._kept.reader = url, self._remote(url)
         content = kept[1]
         return io.BytesIO(content) if isinstance(content, bytes) else _Shared(content)
+
+    @contextmanager
+    def held(self, url: str, size: int) -> Iterator[None]:
+        """Read a small local file once: whatever asks for it here reads the same bytes, in memory."""
+        path = local_path(url) if size <= WHOLE_BYTES else None
+        if path is not None and path.is_file():
+            self._kept.reader = url, path.read_bytes()
+        try:
+            yield
+        finally:
+            if path is not None:
+                self._kept.reader = None
 
     def _remote(self, url: str) -> Any:
         """The whole of a small object, in one request; of a large one a reader that fetches blocks."""
@@ -265,10 +281,10 @@ class Sources:
     def identity(self, url: str) -> Identity:
         """What identifies the content of a file, or of everything under a directory."""
         path = local_path(url)
-        if path is not None and path.is_dir():
-            return self._identity_of_tree(url)
         if path is not None:
-            status = path.stat()
+            status = os.stat(path)
+            if stat.S_ISDIR(status.st_mode):
+                return self._identity_of_tree(url)
             moment = datetime.fromtimestamp(status.st_mtime_ns // 10**9, tz=UTC)
             moment += timedelta(microseconds=status.st_mtime_ns % 10**9 // 1000)
             return Identity(status.st_size, moment)

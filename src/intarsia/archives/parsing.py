@@ -4,6 +4,7 @@ A bad file never stops the rest: what is wrong with it is an answer.
 """
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -140,16 +141,17 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
         before = sources.identity(url)
         if before.size == 0:
             return Failure(url, "the file is empty")
-        format = format_of(url, sources, parser, want.group)
-        digest = sources.digest(url, before) if parser is None else ""
+        with sources.held(url, before.size if parser is None else sys.maxsize):
+            format = format_of(url, sources, parser, want.group)
+            digest = sources.digest(url, before) if parser is None else ""
 
-        def parse(want: Want) -> ParsedFile:
-            found = format.parse(url, sources, want)
-            if found.groups:
-                raise IngestError(_words_of_groups(found, want))
-            return renamed(found, want.rename)
+            def parse(want: Want) -> ParsedFile:
+                found = format.parse(url, sources, want)
+                if found.groups:
+                    raise IngestError(_words_of_groups(found, want))
+                return renamed(found, want.rename)
 
-        parsed = parse(want) if want.preprocess is None else preprocessed(parse, want)
+            parsed = parse(want) if want.preprocess is None else preprocessed(parse, want)
         if parsed.identity != before:
             return Failure(url, "the file changed while it was read")
         problem = _beyond_the_end(parsed) or _unwritable_names(parsed)
