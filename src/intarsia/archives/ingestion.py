@@ -132,7 +132,8 @@ def ingest(
         storage_options: Keys and endpoints for the bucket or server that the files are in, by the names that
             `open_repository` takes, such as `region` or `anonymous`.
         client: Who parses: a number of threads, a `dask.distributed.Client`, or an executor of
-            `concurrent.futures` that does not fork.
+            `concurrent.futures` that does not fork. By default, remote files are parsed in threads, and
+            local ones in processes if there are very many; `1` parses them one by one.
         workers: The old name of `client`.
         batch: The largest number of files per commit. Memory limits it, too.
         progress: A function that is called with the number of steps done and of all steps, see

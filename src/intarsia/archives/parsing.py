@@ -211,11 +211,11 @@ def parse_all(
 ) -> Iterator[ParsedFile | Failure]:
     """Every file, in the order of `urls`.
 
-    Threads help with remote files; for many local ones take processes, of an executor or a cluster. By
-    default remote files are parsed in threads and local ones in turn.
+    Threads help with remote files, and processes with many local ones: that is the default. What a caller
+    wrote himself, a parser or a function, is called in this process.
     """
     remote = any(scheme_of(url) != "file" for url in urls)
-    if engine is None:
+    if engine is None and (remote or parser is not None or want.preprocess is not None):
         engine = REMOTE_THREADS if remote else 1
     parse = partial(_parse_some, sources=sources, want=want, parser=parser)
     known: dict[bytes, Any] = {}

@@ -1,11 +1,14 @@
-"""Who parses files: this thread, threads of its own, an executor or a cluster. In order, and never far ahead.
+"""Who parses files: this thread, threads or processes of its own, an executor or a cluster.
 
-Results wait only for a bounded number of tasks, so that whoever takes them decides how much is in memory.
+They do it in order, and never far ahead: results wait only for a bounded number of tasks, so that whoever
+takes them decides how much is in memory.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +16,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecu
 from itertools import batched, islice
 from typing import TYPE_CHECKING, Any
 
+from intarsia.archives.parse_workers import ParseWorkers, can_be_started
 from intarsia.errors import IngestError
 from intarsia.parallel import Client, check_client, result_of
 
@@ -27,6 +31,15 @@ FILES_A_TASK = 16
 
 TASKS_AHEAD = 3
 """Tasks that are given out for every worker, so that none waits for the next."""
+
+TRIED = 100
+"""Files that are parsed here before it is known whether processes of their own would be worth their start."""
+
+PAYING = 4.0
+"""Seconds of parsing that are: a process takes one or two of them to start."""
+
+MOST_PROCESSES = 8
+"""What one process can give work to, and take results from."""
 
 USUAL_WORKERS = 8
 """Where nobody says how many there are."""
@@ -61,7 +74,21 @@ type Parse = Callable[[Sequence[str]], list[ParsedFile | Failure]]
 
 
 def parsed_by(engine: Engine, parse: Parse, urls: Sequence[str], *, remote: bool) -> Iterator[Any]:
-    """What `parse` makes of all URLs, some at a time, in their order."""
+    """What `parse` makes of all URLs, some at a time, in their order.
+
+    If nobody is named, that is this thread, and processes of its own where there is enough left for them.
+    """
+    if engine is None:
+        first, rest = urls[:TRIED], urls[TRIED:]
+        began = time.perf_counter()
+        yield from parsed_by(1, parse, first, remote=remote)
+        seconds = (time.perf_counter() - began) / max(1, len(first)) * len(rest)
+        count = min(_processors(), MOST_PROCESSES)
+        if seconds < PAYING or count < 2 or not can_be_started():
+            yield from parsed_by(1, parse, rest, remote=remote)
+        else:
+            yield from _in_processes(parse, rest, count)
+        return
     if isinstance(engine, int):
         if engine <= 1 or len(urls) < 2:
             for url in urls:
@@ -73,12 +100,27 @@ def parsed_by(engine: Engine, parse: Parse, urls: Sequence[str], *, remote: bool
         finally:
             pool.shutdown(cancel_futures=True)  # after Ctrl-C nobody wants the files that are left
         return
-    assert engine is not None
     if remote and isinstance(engine, Executor):
         check_client(engine)
     workers = _workers_of(engine)
     files = max(1, min(FILES_A_TASK, len(urls) // (TASKS_AHEAD * workers)))
     yield from _given_out(engine, parse, batched(urls, files, strict=False), TASKS_AHEAD * workers)
+
+
+def _processors() -> int:
+    """How many processors this process may use; before Python 3.13, how many there are."""
+    return getattr(os, "process_cpu_count", os.cpu_count)() or 1
+
+
+def _in_processes(parse: Parse, urls: Sequence[str], count: int) -> Iterator[Any]:
+    workers = ParseWorkers(parse, count)
+    pool = ThreadPoolExecutor(max_workers=count)
+    try:
+        tasks = batched(urls, FILES_A_TASK, strict=False)
+        yield from _given_out(pool, workers.parse, tasks, TASKS_AHEAD * count)
+    finally:
+        workers.close()  # whoever waits for one of them gets no answer
+        pool.shutdown(cancel_futures=True)
 
 
 def _workers_of(engine: Any) -> int:
