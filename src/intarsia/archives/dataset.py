@@ -74,7 +74,7 @@ class Dataset:
     def read_end(cls, store: Any, path: str, urls: Sequence[str]) -> Dataset | None:
         """The end of the dataset: all that files need which go behind it, whatever lies before.
 
-        None if files do not go there by a coordinate along one dimension, or some of these are known.
+        None if files do not go there by a coordinate along one dimension, or some of these `urls` are known.
         """
         group = _group(store, path)
         ledger = Ledger() if group is None else read_ledger(group, rows=False)

@@ -83,6 +83,9 @@ class DatasetIngestion:
     restored: dict[str, Identity] = field(init=False, default_factory=dict)
     """Files that have another time and the bytes that it holds, and what identifies them now."""
 
+    compared: str = field(init=False, default="")
+    """The snapshot that the files were compared with."""
+
     before: int = field(init=False, default=0)
     """How many files the batches before this one added."""
 
@@ -91,7 +94,9 @@ class DatasetIngestion:
         repo = self.opened()
         if repo is None:
             return
-        known = Dataset.entries(repo.readonly_session(self.branch).store, self.group, self.urls)
+        session = repo.readonly_session(self.branch)
+        self.compared = session.snapshot_id
+        known = Dataset.entries(session.store, self.group, self.urls)
         states = source_states.states(self.sources, {url: content for url, (_, content) in known.items()})
         self.unchanged = {url for url, state in states.items() if state == "present"}
         changed = {url: known[url][1] for url, state in states.items() if state == "changed"}
@@ -164,13 +169,13 @@ class DatasetIngestion:
         self.parsed, self.again, self.failures = [], [], {}
 
     def opened(self, *, create: bool = False) -> icechunk.Repository | None:
-        """The repository; None if it does not exist yet and is not to be made."""
-        if self.target is None or isinstance(self.target, icechunk.Repository):
-            return self.target
-        try:
-            return open_repository(self.target, create=create)
-        except RepositoryNotFoundError:
-            return None
+        """The repository, opened once; None if it does not exist yet and is not to be made."""
+        if self.target is not None and not isinstance(self.target, icechunk.Repository):
+            try:
+                self.target = open_repository(self.target, create=create)
+            except RepositoryNotFoundError:
+                return None
+        return self.target
 
     def read(self, session: icechunk.Session) -> Dataset:
         """The dataset as it is in a session."""
@@ -178,7 +183,10 @@ class DatasetIngestion:
 
     def read_end(self, session: icechunk.Session) -> Dataset | None:
         """The end of it, if the files of this batch need no more; otherwise None."""
-        return Dataset.read_end(session.store, self.group, [file.url for file in self.parsed])
+        urls = [file.url for file in self.parsed]
+        if self.compared == session.snapshot_id and self.changed.isdisjoint(urls):
+            urls = []  # it was looked whether the dataset knows them
+        return Dataset.read_end(session.store, self.group, urls)
 
     def drafted(self, dataset: Dataset) -> tuple[Draft, set[str]]:
         """The draft, and the files that another process added meanwhile or that were there before."""

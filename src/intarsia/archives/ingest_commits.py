@@ -26,6 +26,7 @@ from intarsia.archives.splitting import with_splitting
 from intarsia.archives.writer import Written
 from intarsia.errors import IngestError
 from intarsia.progress import Progress
+from intarsia.versions.access import opened_anew
 from intarsia.versions.commit import Commit, settle
 
 
@@ -117,7 +118,9 @@ class Ingestion:
         """Commit every batch; returns one report of all."""
         progressed = Progressed()
         with closing(batches):  # whatever happens, nobody goes on parsing
-            for _ in batches:
+            for number, _ in enumerate(batches):
+                if number:
+                    self._open_anew()
                 self._accept_restored()
                 report = self._committed(message)
                 progressed.add(report, self.grown)
@@ -125,6 +128,13 @@ class Ingestion:
                     part.begin_batch(report.repository, progressed.added)
         unchanged = {url for part in self.parts for url in part.unchanged}
         return progressed.report(report, urls, unchanged)
+
+    def _open_anew(self) -> None:
+        """Let go of the references of earlier batches, which Icechunk would keep in memory."""
+        repo = self.first.opened()
+        anew = None if repo is None else opened_anew(repo)
+        for part in self.parts if anew is not None else ():
+            part.target = anew
 
     def _accept_restored(self) -> None:
         """Before anything else, have files read again that were restored without their times."""

@@ -43,7 +43,7 @@ INDEX_CHUNK = 1 << 17
 MOST_HITS = 64
 """So many sources are looked up one by one."""
 
-INDEX_LAG = 1 << 12
+INDEX_LAG = 1 << 11
 """The index is brought up to date when so many files are not in it; these are looked up by their names."""
 
 VERSION = 3
@@ -200,7 +200,7 @@ def entries_of(group: zarr.Group, urls: Sequence[str]) -> dict[str, tuple[int, s
 
     A few are looked up in the index, which costs the same whatever the ledger holds.
     """
-    node: Any = group.get(LEDGER, None)
+    node: Any = group.get(LEDGER, None) if urls else None
     if node is None:
         return {}
     wanted, hits, marks = set(urls), [0], np.empty(0, dtype=np.uint64)

@@ -37,8 +37,8 @@ ARRAYS = 4
 MOST_REFERENCES = 100_000
 """Of a manifest that is full: two megabytes, which a reader of one chunk has to read."""
 
-TABLE_CHUNKS = 256
-"""Chunks of a table of rows, of which the last is written again by every append."""
+TABLE_CHUNKS = 64
+"""Chunks of a table of rows in a manifest, of which the last is written again by every append."""
 
 TABLES = rf"^/(.*/)?(t-[0-9a-f]+|{LEDGER}/(sources|claims))$"
 """Paths of tables that grow by rows."""

@@ -8,7 +8,7 @@ opened before its repository had containers finds the one that knows them.
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
@@ -211,6 +211,25 @@ def current(repo: icechunk.Repository) -> icechunk.Repository:
             grants.successor = allowed(repo, True, grants.everything)
         repo = grants.successor
     return repo
+
+
+def opened_anew(repo: icechunk.Repository) -> icechunk.Repository:
+    """Another handle that may read the same: what Icechunk keeps in memory for the old one goes with it.
+
+    That is every manifest that was read or written, up to fifteen million references. `reopen` would keep
+    them. A handle whose credentials are not known here is returned as it is.
+
+    >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
+    >>> opened_anew(repo) is repo
+    True
+    """
+    grants = _grants.get(repo)
+    if grants is None:
+        return repo
+    access = {prefix: credentials(prefix, own) for prefix, own in sorted(grants.options.items())}
+    opened = icechunk.Repository.open(repo.storage, config=repo.config, authorize_virtual_chunk_access=access)
+    _grants[opened] = replace(grants, successor=None)
+    return opened
 
 
 MOST_TRIES = 20

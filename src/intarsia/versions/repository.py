@@ -19,7 +19,7 @@ from intarsia.versions.locking import directory_of, lock_file, locked
 from intarsia.versions.storage_options import check_options, headers_of
 from intarsia.words import storage_hint
 
-LOG_ENTRIES = 100
+LOG_ENTRIES = 20
 """Entries of Icechunk's log of operations in the file that every commit writes anew; it would keep 1,000."""
 
 SCHEMES = ("file", "memory", "s3", "gs", "az", "http", "https")
