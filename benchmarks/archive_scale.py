@@ -46,6 +46,9 @@ CHUNKS = 10
 MORE = 7
 """Files that are added one by one, of which the middle cost is shown."""
 
+BETWEEN = 131
+"""Files that are added together after each of them, so that tables are met as full as they happen to be."""
+
 GRID = (6, 8)
 TEMPLATES = 70
 """Real files differ in their time; the rest of them is one of so many."""
@@ -179,15 +182,16 @@ def measured(kind: str, count: int) -> Measured:
     """Ingest so many files, and then one more several times."""
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
-        options: dict[str, Any] = {"concat_dim": "time", "copy": "never"}
+        options: dict[str, Any] = {"concat_dim": "time", "copy": "never", "client": 1}
+        total = count + MORE * (1 + BETWEEN)
         files: list[Any]
         if kind == "invented":
             Sources.identity = invented_identity  # type: ignore[method-assign]
             options["parser"] = Inventor()
-            files = [f"{folder}/none/{day:08d}.nc" for day in range(count + MORE)]
+            files = [f"{folder}/none/{day:08d}.nc" for day in range(total)]
         else:
             (folder / "files").mkdir()
-            files = list(real_files(folder / "files", count + MORE))
+            files = list(real_files(folder / "files", total))
         target: Any = folder / "repository"
         clock, processor = time.perf_counter(), time.process_time()
         if kind == "VirtualiZarr":
@@ -199,16 +203,17 @@ def measured(kind: str, count: int) -> Measured:
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         references = count * (CHUNKS if kind == "invented" else 1)
         found = Measured(count, references, *took, memory, f"{datetime.now(UTC):%Y-%m-%d}")
-        for file in files[count:] if kind != "VirtualiZarr" else ():
+        for at in range(count, total, 1 + BETWEEN) if kind != "VirtualiZarr" else ():
             before = written(target)
             with counted_opens(target) as requests:
                 clock, processor = time.perf_counter(), time.process_time()
-                intarsia.ingest([file], target, **options)
+                intarsia.ingest(files[at : at + 1], target, **options)
                 took = time.perf_counter() - clock, time.process_time() - processor
                 opened = requests()
             after = written(target)
             fresh = [size for path, size in after.items() if before.get(path) != size]
             found.more.append((*took, opened, len(fresh), sum(fresh)))
+            intarsia.ingest(files[at + 1 : at + 1 + BETWEEN], target, **options)
     return found
 
 

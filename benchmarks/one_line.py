@@ -2,8 +2,8 @@
 
 `xr.open_dataset("*.nc", engine="intarsia")` ingests the files when they are opened first, and later looks
 whether any of them changed. Every job has a process of its own, which opened two files before, so that only
-opening is measured. Jobs take turns; the best of three counts. `python -m benchmarks.one_line 5000` takes as
-many files.
+opening is measured. Jobs take turns; the best of three counts. Many files are parsed in processes, one per
+processor. `python -m benchmarks.one_line 5000` takes as many files.
 """
 
 import json
@@ -35,17 +35,22 @@ def opened(kind: str, files: list[str]) -> Any:
     return xr.open_dataset(files, engine="intarsia", concat_dim="time")
 
 
+def used() -> float:
+    """Seconds of the processor so far, of this process and of those that it started and that have ended."""
+    return sum(os.times()[:4])
+
+
 def measure(kind: str, folder: Path) -> tuple[float, float]:
-    """Seconds of the clock and of the processor that one opening takes."""
+    """Seconds of the clock that one opening takes, and of the processor, here and in processes it starts."""
     files = sorted(map(str, folder.glob("*.nc")))
     with tempfile.TemporaryDirectory() as kept:
         os.environ["INTARSIA_CACHE"] = kept
         opened(kind, files[:2]).close()
         if kind == "later":
             os.environ["INTARSIA_CACHE"] = str(folder / "cache")
-        clock, processor = time.perf_counter(), time.process_time()
+        clock, processor = time.perf_counter(), used()
         with opened(kind, files) as dataset:
-            took = time.perf_counter() - clock, time.process_time() - processor
+            took = time.perf_counter() - clock, used() - processor
             assert dataset.sizes["time"] == len(files)
     return took
 
@@ -72,8 +77,8 @@ def run(count: int = FILES) -> str:
     header = ("", "clock", "processor", "of xarray's clock", "of xarray's processor time")
     first, later = best["intarsia, first"], best["intarsia, later"]
     heading = (
-        f"an archive opened in one line takes {first[1] / theirs[1]:.2f} of the processor time of "
-        f"`open_mfdataset`, and {later[0] * 1e3:,.0f} ms from then on"
+        f"an archive opened in one line takes {first[0] / theirs[0]:.2f} of the time of `open_mfdataset`, "
+        f"{first[1] / theirs[1]:.2f} of its processor time, and {later[0] * 1e3:,.0f} ms from then on"
     )
     return headed(heading, table(f"Opening {count:,} NetCDF files of two variables", rows, header))
 

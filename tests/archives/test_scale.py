@@ -1,10 +1,14 @@
 """Archives of thousands of files, each packed in its own way; benchmarks/packed_archive.py measures them."""
 
+import icechunk
 import numpy as np
 import pytest
 from benchmarks.packed_archive import NAMES, Parser, series
 
 import intarsia
+from intarsia.archives import dataset
+from intarsia.versions.access import opened_anew
+from tests.archives.files import netcdf
 
 FILES = [30, pytest.param(12_000, marks=pytest.mark.torture)]
 MOST_MANIFESTS = 60
@@ -31,3 +35,32 @@ def test_every_file_has_a_packing_and_every_variable_one_member(tmp_path, count)
         # one point of every file: its number is 28, and xarray multiplies first
         own = np.array(scales).reshape(count, len(NAMES))[days, i]
         np.testing.assert_array_equal(array.oindex[days, 3, 4], 28.0 * own + 273.15)
+
+
+def test_one_more_file_opens_the_repository_once_and_is_looked_up_once(tmp_path, monkeypatch):
+    for day in range(4):
+        netcdf(tmp_path / f"{day}.nc", day)
+    files = sorted(tmp_path.glob("*.nc"))
+    intarsia.ingest(files[:3], tmp_path / "repository", concat_dim="time")
+    asked, entries_of, opened, open_one = [], dataset.entries_of, [], icechunk.Repository.open
+    monkeypatch.setattr(
+        dataset, "entries_of", lambda group, urls: asked.extend(urls) or entries_of(group, urls)
+    )
+    monkeypatch.setattr(
+        icechunk.Repository, "open", lambda *args, **more: opened.append(args) or open_one(*args, **more)
+    )
+    report = intarsia.ingest(files[3:], tmp_path / "repository", concat_dim="time")
+    assert report.summary == "1 added"
+    assert (len(asked), len(opened)) == (1, 1)
+
+
+def test_later_batches_have_a_handle_that_keeps_nothing_and_reads_the_same(tmp_path):
+    values = [netcdf(tmp_path / f"{day}.nc", day) for day in range(3)]
+    first = intarsia.ingest(tmp_path / "0.nc", tmp_path / "repository", concat_dim="time").repository
+    anew = opened_anew(first)
+    assert anew is not first
+    assert anew.authorized_virtual_container_prefixes == first.authorized_virtual_container_prefixes
+    report = intarsia.ingest(sorted(tmp_path.glob("*.nc")), anew, concat_dim="time", batch=1)
+    assert report.repository is not anew
+    assert np.array_equal(intarsia.open(report.repository, "sst")[...], np.concatenate(values))
+    assert np.array_equal(intarsia.open(anew, "sst")[...], np.concatenate(values))
