@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from sys import intern
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from intarsia.archives.coordinates import labels
@@ -264,7 +265,13 @@ def runs_of(draft: Draft) -> Runs:
     named = zip(rows, texts[::2], texts[1::2], strict=True)
     return Runs(
         tuple(
-            replace(run, start=origin + run.start, stop=origin + run.stop, first=first, last=last)
+            replace(
+                run,
+                start=origin + run.start,
+                stop=origin + run.stop,
+                first=first,
+                last=first if last == first else last,
+            )
             for run, first, last in named
         )
     )
@@ -275,7 +282,8 @@ def _run(contribution: Contribution, start: int, stop: int, files: int) -> Run:
     codecs, decoding = main.short_codecs, contribution.decoding
     if others:
         codecs += f" (some chunks: {', '.join(sorted({other.short_codecs for other in others}))})"
+    codecs, stored = map(intern, (codecs, str(decoding.numbers)))  # of a million runs most are alike
     return Run(
-        contribution.variable.name, start, stop, "", "", files, main.chunks, codecs, str(decoding.numbers),
+        contribution.variable.name, start, stop, "", "", files, main.chunks, codecs, stored,
         str(decoding), main.copy_reason, contribution.file.url,
     )  # fmt: skip

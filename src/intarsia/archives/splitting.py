@@ -2,7 +2,9 @@
 
 A commit writes the manifest that it adds to, and the list of all manifests. With parts of `n` references and
 `N` references in all, that is about `11 n / 2 + 36 N / n` bytes, as measured: least where `n` is the root of
-`6.5 N`. Icechunk compiles every rule for every array again, so rules are few whatever the number of arrays.
+`6.5 N`. So they grow with the root of `N`, and no choice of parts prevents it: Icechunk gives all parts of an
+array one length, and where that changes, the next write to the array splits larger ones again. It compiles
+every rule for every array again, so rules are few whatever the number of arrays.
 """
 
 from __future__ import annotations
