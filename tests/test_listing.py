@@ -28,6 +28,22 @@ def test_every_word_is_whole_and_every_line_fits(width):
     assert (ROW[3] in text) == (width in (120, None))
 
 
+def test_a_row_that_would_take_many_lines_is_a_list_of_names_and_values():
+    row = (
+        "ABCDEFGHJKMNPQRSTVWX",
+        "2026-11-17 13:09:38",
+        "the first of many years",
+        "added [0:40, 0:60, 0:120]",
+    )
+    text = table_text(("Snapshot", "Time (UTC)", "Message", "What changed"), [row], 48)
+    assert text.splitlines() == [
+        "Snapshot      ABCDEFGHJKMNPQRSTVWX",
+        "Time (UTC)    2026-11-17 13:09:38",
+        "Message       the first of many years",
+        "What changed  added [0:40, 0:60, 0:120]",
+    ]
+
+
 words = st.text("abcdefgh", min_size=1, max_size=12)
 texts = st.lists(words, min_size=1, max_size=6).map(" ".join)
 

@@ -71,3 +71,5 @@ def test_codecs_have_one_spelling_whoever_registered_them():
     assert codecs_text([{"name": "bytes"}, shuffle, zlib]) == "shuffle+zlib"
     assert codecs_text([{"name": "bytes"}, shuffle, zlib], settings=True) == "shuffle+zlib-7"
     assert codecs_text([transpose, big, blosc], settings=True) == "transpose(order=[1, 0])+bytes+blosc-lz4-5"
+    blosc["configuration"]["shuffle"] = "bitshuffle"
+    assert codecs_text([blosc], settings=True) == "blosc-lz4-5-bitshuffle"

@@ -19,6 +19,12 @@ IDS = frozenset(("Member", "Parent", "Snapshot"))
 SHORTEST_ID = 9
 """Characters that are left of an identifier, with the ellipsis: enough to tell it from the others."""
 
+WHOLE = NUMBERS | {"Region", "Time (UTC)"}
+"""Columns whose cells stay in one line: a number and its unit, bounds, a time."""
+
+MOST_LINES = 3
+"""A row that would take more lines than this is easier to read as names and values."""
+
 GAP = "  "
 SHOWN_ROWS = 60
 """A table in Python shows so many rows; the rest are counted."""
@@ -43,7 +49,7 @@ def lay_out(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | 
     """The lines of a table, as narrow as `width` if that is possible.
 
     Identifiers are shortened first, then texts go on in the next line, between words. Words are never cut:
-    where they do not fit, every row becomes a list of names and values.
+    where they do not fit, or a row would take many lines, every row becomes a list of names and values.
 
     >>> rows = [("m-0123456789abcdef", "first year"), ("m-fedcba9876543210", "a year with a long name")]
     >>> for line in lay_out(("Member", "Message"), rows, width=24):
@@ -57,13 +63,14 @@ def lay_out(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | 
     widths = [max(len(row[i]) for row in table) for i in range(len(columns))]
     room = None if width is None else width - len(GAP) * (len(columns) - 1)
     if room is not None and sum(widths) > room:
-        table = [_shortened(columns, row, widths, room) if i else row for i, row in enumerate(table)]
-        widths = _narrowed(columns, table, room)
-        if sum(widths) > room:
+        short = [_shortened(columns, row, widths, room) if i else row for i, row in enumerate(table)]
+        widths = _narrowed(columns, short, room)
+        if sum(widths) > room or any(_height(row, widths) > MOST_LINES for row in short):
             return _records(columns, table[1:], width or 0)
+        table = short
     lines: list[Line] = []
     for number, row in enumerate(table, -1):
-        broken = [wrapped(cell, size) for cell, size in zip(row, widths, strict=True)]
+        broken = _broken(row, widths)
         for i in range(max(map(len, broken), default=0)):
             cells = (parts[i] if i < len(parts) else "" for parts in broken)
             lines.append(
@@ -93,7 +100,7 @@ def _narrowed(columns: Sequence[str], table: Sequence[Sequence[str]], room: int)
     widths = [max(map(len, column)) for column in cells]
     least = [max(max(map(len, cell.split(" "))) for cell in column) for column in cells]
     for i, name in enumerate(columns):
-        if name in NUMBERS:  # a number and its unit stay together
+        if name in WHOLE:
             least[i] = widths[i]
     while sum(widths) > room:
         loose = [i for i in range(len(widths)) if widths[i] > least[i]]
@@ -102,6 +109,14 @@ def _narrowed(columns: Sequence[str], table: Sequence[Sequence[str]], room: int)
         widest = max(loose, key=widths.__getitem__)
         widths[widest] = max(least[widest], widths[widest] - (sum(widths) - room))
     return widths
+
+
+def _broken(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
+    return [wrapped(cell, size) for cell, size in zip(row, widths, strict=True)]
+
+
+def _height(row: Sequence[str], widths: Sequence[int]) -> int:
+    return max(map(len, _broken(row, widths)), default=0)
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
@@ -127,7 +142,9 @@ def _records(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) 
     lines: list[Line] = []
     for number, row in enumerate(rows):
         for name, cell in zip(columns, row, strict=True):
-            parts = wrapped(cell, max(width - names - len(GAP), SHORTEST_ID)) if cell else []
+            room = max(width - names - len(GAP), SHORTEST_ID)
+            shown = cell[: room - 1] + "…" if name in IDS and len(cell) > room else cell
+            parts = wrapped(shown, room) if cell else []
             lines += [
                 Line(number, [(name if i == 0 else "").ljust(names), part]) for i, part in enumerate(parts)
             ]

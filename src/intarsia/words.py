@@ -24,6 +24,9 @@ UNKNOWN = "?"
 LEVELS = ("cname", "level", "clevel")
 """Settings that follow a codec's name: `zstd-9`, `blosc-lz4-5`."""
 
+UNUSUAL_SHUFFLES = ("bitshuffle", "noshuffle")
+"""They follow, too: `blosc-lz4-5-bitshuffle`. The usual one goes without saying."""
+
 TOLD = ("offset", "scale", "order")
 """Other settings that tell one codec of a name from another, as far as a label has room."""
 
@@ -112,7 +115,8 @@ def _codec_text(codec: Mapping[str, Any], settings: bool) -> str:
     if not inside and isinstance(nested, list) and nested:
         inside = [codecs_text(nested, settings=True)]
     inside += [f"{key}={given[key]}" for key in TOLD if isinstance(given.get(key), str | int | float | list)]
-    levels = (str(given[key]) for key in LEVELS if isinstance(given.get(key), str | int))
+    levels = [str(given[key]) for key in LEVELS if isinstance(given.get(key), str | int)]
+    levels += [kind for kind in UNUSUAL_SHUFFLES if given.get("shuffle") == kind]
     return "-".join([name, *levels]) + (f"({', '.join(inside)})" if inside else "")
 
 

@@ -1,7 +1,10 @@
 """Encodings are advised, taken and joined from the shell."""
 
+import shlex
+
 import numpy as np
 import pytest
+import zarr
 
 import intarsia
 from tests.cli.program import document, failure, succeed
@@ -15,9 +18,26 @@ def test_advise_lists_the_best_first_and_says_how_to_take_it(store, tmp_path):
     text = succeed("advise", store, "temperature", "-o", "size", "--bounds", "0:20, :, :")
     assert "best first for size" in text
     assert "→" in text
-    options = [part for option in best["options"] for part in option.split(" ", 1)]
-    succeed("recode", store, *(option.strip("'") for option in options))
+    program, *command = shlex.split(text.partition("To take it: ")[2])
+    assert program == "intarsia"
+    succeed(*command)
+    assert intarsia.open(intarsia.open_repository(store), "temperature").regions[0].bounds[0] == (0, 20)
+    assert all(option.startswith("-c ") for option in best["options"])
     assert "did you mean 'speed'" in failure("advise", store, "-o", "spede", code=2)
+
+
+def test_a_plain_array_takes_what_was_advised_by_a_conversion(tmp_path):
+    zarr.create_array(tmp_path / "old.zarr", name="a", data=np.zeros((20, 20), "f4"))
+    said = succeed("advise", tmp_path / "old.zarr", "a", "--bounds", "0:10, :")
+    _, *command = shlex.split(said.partition("To take it: ")[2].replace("NEW_STORE", str(tmp_path / "new")))
+    assert "converted a" in succeed(*command)
+
+
+def test_the_command_that_takes_it_fits_a_narrow_terminal(store, monkeypatch):
+    monkeypatch.setattr("intarsia.cli.choose.terminal_width", lambda: 60)
+    taken = succeed("advise", store, "-o", "size").partition("To take it:\n")[2]
+    assert all("-c" in line for line in taken.splitlines()[1:])
+    assert all(line.endswith("\\") for line in taken.splitlines()[:-1])
 
 
 @pytest.mark.parametrize("where", ["store", "plain"])

@@ -53,3 +53,14 @@ def test_no_python_is_advised(arguments, store, tmp_path, monkeypatch):
 
 def test_what_is_no_option_of_the_command_stays():
     assert in_options("combine_attrs='drop' or level=3", ["units"]) == "combine_attrs='drop' or level=3"
+
+
+def test_help_breaks_lines_where_the_terminal_does_and_nowhere_else(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "76")
+    said = [line.strip() for line in run("serve", "--help").out.splitlines()]
+    start = said.index("")
+    text = said[said.index("", start + 1) + 1 :]
+    paragraph = text[text.index("") + 1 :]
+    lines = paragraph[: paragraph.index("")]
+    assert len(lines) > 3
+    assert all(len(line) > 60 for line in lines[:-1])

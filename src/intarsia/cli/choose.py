@@ -1,5 +1,6 @@
 """Commands that choose encodings and tidy regions: `advise`, `optimize`, `consolidate`."""
 
+import shlex
 from typing import Annotated, Any
 
 import typer
@@ -73,7 +74,22 @@ def advise(
         return
     say(*wrapped(advice.summary, terminal_width()))
     show_table(ADVICE_COLUMNS, advice.rows(), colours={1: ["bold", *[""] * (len(advice.trials) - 1)]})
-    say(f"To take it: intarsia recode … {' '.join(spelling.codec_options(advice.codecs))}")
+    say(*_how_to_take(asked.store, opened, bounds, spelling.codec_options(advice.codecs)))
+
+
+def _how_to_take(store: str, opened: Any, bounds: str | None, codecs: list[str]) -> list[str]:
+    """The command that takes the best encoding, in one line where there is room for it."""
+    path = [shlex.quote(opened.path)] if opened.path else []
+    command = ["intarsia recode", shlex.quote(store), *path]
+    options = codecs if bounds is None else [f"--bounds {shlex.quote(bounds)}", *codecs]
+    if not isinstance(opened, LogicalArray):
+        options = codecs
+        inside = ["--source-path", *path] if path else []
+        command = ["intarsia convert", shlex.quote(store), "NEW_STORE", *inside]
+    line, width = " ".join(["To take it:", *command, *options]), terminal_width()
+    if width is None or len(line) <= width:
+        return [line]
+    return ["To take it:", *" \\\n    ".join(["  " + " ".join(command), *options]).split("\n")]
 
 
 @verb

@@ -133,24 +133,41 @@ def parse_codec_list(texts: Sequence[str] | None) -> list[Any] | str | None:
 
 
 def codec_options(codecs: Iterable[CodecLike]) -> list[str]:
-    """Codecs as options of a command line, the other way round.
+    """Codecs as options of a command line, the other way round; settings that go without saying are left out.
 
-    >>> codec_options(["crc32c", {"name": "zstd", "configuration": {"level": 19}}])
-    ['-c crc32c', '-c zstd:level=19,checksum=false']
+    >>> codec_options(["crc32c", {"name": "zstd", "configuration": {"level": 19, "checksum": False}}])
+    ['-c crc32c', '-c zstd:level=19']
     >>> codec_options([])
     ['-c raw']
     """
     options = []
     for codec in parse_codecs(codecs):
         document: Any = codec.to_dict()
-        settings = document.get("configuration") or {}
         if document["name"] == "bytes":
             continue
+        settings = _needed(document["name"], document.get("configuration") or {})
         plain = all(isinstance(value, str | int | float) for value in settings.values())
         pairs = ",".join(f"{key}={v if isinstance(v, str) else json.dumps(v)}" for key, v in settings.items())
         text = json.dumps(document) if not plain else document["name"] + (f":{pairs}" if pairs else "")
         options.append(f"-c {shlex.quote(text)}")
     return options or ["-c raw"]
+
+
+def _needed(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a codec that it would not have by itself."""
+
+    def meant(given: dict[str, Any]) -> Any:
+        return parse_codecs([{"name": name, "configuration": given}])
+
+    needed = settings
+    for key in settings:
+        fewer = {other: value for other, value in needed.items() if other != key}
+        try:
+            if meant(fewer) == meant(settings):
+                needed = fewer
+        except (KeyError, TypeError, ValueError):  # it cannot be left out
+            continue
+    return needed
 
 
 def parse_packing(text: str | None) -> dict[str, Any]:

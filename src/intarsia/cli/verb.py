@@ -174,6 +174,9 @@ def verb(function: Callable[..., int | None]) -> Callable[..., None]:
 
     spread = [each for p in parameters.values() for each in _arguments(p)]
     command.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]  # where typer looks
+    # Typer would break its lines where the source does, too, in a terminal of any width.
+    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    command.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     return command
 
 

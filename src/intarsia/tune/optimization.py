@@ -1,11 +1,12 @@
 """`optimize`: every region in the encoding that suits it best."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import zarr
 from zarr.abc.codec import ArrayArrayCodec
-from zarr.codecs import ShardingCodec
+from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
 
 from intarsia.array import LogicalArray, Region
 from intarsia.array.member import Encoding, short_codecs
@@ -20,6 +21,10 @@ CHANGE_COLUMNS = ("Region", "Codecs before", "Codecs after", "Stored before", "S
 
 LEAST_GAIN = 0.05
 """A region is left alone unless it gets cheaper by this share: rewriting has a price too."""
+
+
+ZSTD_DEFAULT = 3
+"""The level that zstd takes if it is given 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,8 @@ def _optimized(
     now = {"now": _inner(region)}
     current = advise_in_chunks(stored, objective, bounds=region.bounds, encodings=now, chunks=chunks).best
     best = advise_in_chunks(stored, objective, bounds=region.bounds, chunks=chunks).best
-    if best.cost(objective) >= (1 - LEAST_GAIN) * current.cost(objective):
+    gain = 1 - best.cost(objective) / max(current.cost(objective), 1e-12)
+    if gain <= LEAST_GAIN or is_same(_inner(region), best.codecs):
         return None
     after, stored_after = before, size
 
@@ -116,6 +122,25 @@ def _optimized(
     if not recode(array._logical, region.bounds, encoding, progress=progress, accept=is_better):
         return None
     return Change(region.bounds, before, after, size, stored_after)
+
+
+def is_same(now: Iterable[Any], other: Iterable[Any]) -> bool:
+    """Whether two lists of codecs store the same bytes; level 0 of zstd is its level 3.
+
+    >>> is_same([BytesCodec(), ZstdCodec(level=0)], [ZstdCodec(level=3)])
+    True
+    >>> is_same([BytesCodec(), ZstdCodec(level=1)], [ZstdCodec(level=3)])
+    False
+    """
+
+    def told(codecs: Iterable[Any]) -> list[Any]:
+        listed = [codec for codec in codecs if codec not in (BytesCodec(), BytesCodec(endian=None))]
+        return [
+            replace(codec, level=ZSTD_DEFAULT) if isinstance(codec, ZstdCodec) and codec.level == 0 else codec
+            for codec in listed
+        ]
+
+    return told(now) == told(other)
 
 
 def _inner(region: Region) -> list[Any]:
