@@ -218,6 +218,38 @@ def test_a_narrow_window_needs_no_sideways_scrolling(browser, report):
     browser.size(380, 800)
     browser.open(report.as_uri())
     browser.picture("report-narrow")
+    browser.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     wide = browser.run("document.documentElement.scrollWidth")
+    scrolling = browser.run(
+        "[...document.querySelectorAll('.map, figure, .w:has(.legend, .regions, .overview, .bytes)')]"
+        ".filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.innerText)"
+    )
+    smallest = browser.run(
+        "Math.min(...[...document.querySelectorAll('svg')].filter((s) => s.getClientRects().length)"
+        ".map((s) => s.getBoundingClientRect().width / s.viewBox.baseVal.width))"
+    )
+    browser.run("document.querySelector('#array-1 .moment:not([hidden]) .map').focus()")
+    browser.press("End")
+    told = browser.run("document.querySelector('#array-1 .moment:not([hidden]) .readout').textContent")
     browser.size(1000, 900)
     assert wide <= 380
+    assert scrolling == []
+    assert smallest > 0.9  # letters are as large as they were drawn
+    assert "Codecs" in told
+
+
+def test_a_replica_unfolds_with_a_map_of_its_own_in_the_colours_of_the_page(browser, tmp_path):
+    array = intarsia.create(tmp_path / "a.zarr", "a", shape=(0, 40), chunks=(10, 40), dtype="f4")
+    array.append(np.zeros((40, 40)), codecs=["gzip"])
+    array.add_replica([(0, 40), (0, 40)], chunks=(40, 10), codecs=["zstd"])
+    page = intarsia.write_report(tmp_path / "a.zarr", tmp_path / "report.html")
+    browser.open(page.as_uri())
+    maps = "[...document.querySelectorAll('details.layer svg')].filter((s) => s.checkVisibility())"
+    assert browser.run(f"{maps}.length") == 0
+    assert browser.run("document.querySelector('details.layer summary').textContent").startswith("Layer 1")
+    browser.run("document.querySelector('details.layer summary').click()")
+    assert browser.run(f"{maps}.length") == 1
+    assert "zstd" in browser.run(f"{maps}[0].querySelector('.region title').textContent")
+    fill = "getComputedStyle(document.querySelector('{} .region rect')).fill"
+    assert browser.run(fill.format("details.layer")) != browser.run(fill.format(".moment"))
+    assert_quiet(browser)

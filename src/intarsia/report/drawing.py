@@ -3,7 +3,7 @@
 The colours are told apart by people with colour-blindness, on light and on dark ground; letters help.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
@@ -43,6 +43,9 @@ font:13px/1.45 system-ui,sans-serif;max-width:860px}
 
 LEFT, TOP, RIGHT = 84.0, 14.0, 34.0
 PLANE_WIDTH, PLANE_HEIGHT = 640.0, 400.0
+PHONE_WIDTH = 248.0
+"""Of a plane that a phone shows without scrolling sideways, with letters as large as those of the text."""
+
 FLATTEST, NARROWEST = 56.0, 120.0
 """A plane flatter or narrower than this shows nothing; its axes then differ in scale, and it says so."""
 
@@ -113,15 +116,20 @@ def cell_bounds(survey: Survey, cell: Rectangle, axes: tuple[int, ...]) -> str:
     return "[" + ", ".join(where.get(axis, ":") for axis in range(survey.manifest.ndim)) + "]"
 
 
-def panes(shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> list[Pane]:
-    """The plane of two axes, by default of the two longest, and a strip for every other one."""
+def panes(
+    shape: tuple[int, ...], axes: tuple[int, ...] | None = None, room: float = PLANE_WIDTH
+) -> list[Pane]:
+    """The plane of two axes, by default of the two longest, and a strip for every other one.
+
+    None of them is wider than `room`.
+    """
     axes = plane_axes(shape) if axes is None else axes
     placed = []
     y = TOP
     if len(axes) == 2:
         rows, columns = shape[axes[0]], shape[axes[1]]
-        scale = min(PLANE_WIDTH / columns, PLANE_HEIGHT / rows)
-        width = min(PLANE_WIDTH, max(NARROWEST, columns * scale))
+        scale = min(room / columns, PLANE_HEIGHT / rows)
+        width = min(room, max(NARROWEST, columns * scale))
         height = min(PLANE_HEIGHT, max(FLATTEST, rows * scale))
         placed.append(Pane(LEFT, y, width, height, axes, shape))
         y += height + 46
@@ -131,9 +139,14 @@ def panes(shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> list[P
     else:
         return [Pane(LEFT, y, STRIP_HEIGHT * 2, STRIP_HEIGHT * 2, (), shape)]
     for axis in strips:
-        placed.append(Pane(LEFT, y, PLANE_WIDTH, STRIP_HEIGHT, (axis,), shape))
+        placed.append(Pane(LEFT, y, room, STRIP_HEIGHT, (axis,), shape))
         y += STRIP_HEIGHT + 40
     return placed
+
+
+def for_both_sizes(draw: Callable[[float], str]) -> str:
+    """A drawing for desks, and one for phones; the style sheet shows one of them."""
+    return f'<div class="desk">{draw(PLANE_WIDTH)}</div><div class="phone">{draw(PHONE_WIDTH)}</div>'
 
 
 def draw_axes(survey: Survey, pane: Pane, cells: Sequence[Rectangle]) -> list[str]:
@@ -161,7 +174,7 @@ def draw_axes(survey: Survey, pane: Pane, cells: Sequence[Rectangle]) -> list[st
         )
         across, along = pane.width / pane.shape[pane.axes[1]], pane.height / pane.shape[pane.axes[0]]
         if not 0.99 < across / along < 1.01:
-            parts.append(text(pane.x, below + 29, "axes at different scales", "soft", size=11))
+            parts.append(text(pane.x, pane.y - 4, "axes at different scales", "soft", size=11))
     return parts
 
 
@@ -217,6 +230,9 @@ def swatch(place: int, words: str) -> str:
 
 
 type Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+FEW_CELLS = 4
+"""Along an axis: so few that a picture of many regions keeps their edges."""
 
 SMALLEST_SHARE = 1e-9
 """What is left by rounding is no share."""
@@ -290,7 +306,7 @@ def project(
             return _outlined(boxes_low, boxes_high, low, high, depth, group)
     edges = [own_edges(low[:, i], high[:, i], shape[axis]) for i, axis in enumerate(chosen)]
     if prod(len(edge) - 1 for edge in edges) > most_cells:
-        edges = _equal_edges([shape[axis] for axis in chosen], most_cells)
+        edges = _fewer_edges(edges, [shape[axis] for axis in chosen], most_cells)
     return _gridded(edges, low, high, depth, group)
 
 
@@ -306,6 +322,16 @@ def own_edges(low: Ints, high: Ints, size: int) -> Ints:
     """Where boxes begin and end on an axis, and the ends of the axis."""
     edges: Ints = np.unique(np.concatenate([low, high, [0, size]]))
     return edges
+
+
+def _fewer_edges(edges: Sequence[Ints], sizes: Sequence[int], most_cells: int) -> list[Ints]:
+    """Edges of no more than about `most_cells`; an axis that boxes hardly divide keeps its own."""
+    few = next((i for i, edge in enumerate(edges) if len(edge) - 1 <= FEW_CELLS), None)
+    if few is None or len(edges) == 1:
+        return _equal_edges(sizes, most_cells)
+    other = 1 - few
+    cut = _equal_edges([sizes[other]], most_cells // (len(edges[few]) - 1))[0]
+    return [edges[few], cut] if few == 0 else [cut, edges[few]]
 
 
 def _equal_edges(sizes: Sequence[int], most_cells: int) -> list[Ints]:

@@ -172,9 +172,9 @@ def heat_colour(ratio: float) -> int:
     return sum(ratio >= edge for edge in HEAT_EDGES)
 
 
-def draw_heat(survey: Survey, cells: list[HeatCell]) -> str:
+def draw_heat(survey: Survey, cells: list[HeatCell], room: float = drawing.PLANE_WIDTH) -> str:
     """The heat map as one `<svg>` element; every cell carries its place in the list."""
-    pane = drawing.panes(survey.manifest.shape)[0]
+    pane = drawing.panes(survey.manifest.shape, room=room)[0]
     parts = [
         f'<rect x="{pane.x:g}" y="{pane.y:g}" width="{pane.width:g}" height="{pane.height:g}" '
         'fill="var(--hole)" stroke="var(--line)"/>'
@@ -189,7 +189,7 @@ def draw_heat(survey: Survey, cells: list[HeatCell]) -> str:
     best = max((cell.ratio for cell in cells), default=1.0)
     worst = min((cell.ratio for cell in cells), default=1.0)
     about = markup(f"Heat map of compression ratios per stored chunk, from {worst:.3g} to {best:.3g}")
-    width, height = drawing.LEFT + drawing.PLANE_WIDTH + drawing.RIGHT, pane.y + pane.height + 36
+    width, height = drawing.LEFT + room + drawing.RIGHT, pane.y + pane.height + 36
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
         f'height="{height:g}" role="img" aria-label="{about}" font-size="12">{"".join(parts)}</svg>'

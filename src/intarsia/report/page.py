@@ -4,12 +4,12 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
 from intarsia.array.upkeep import Problem
-from intarsia.report.drawing import COLOURS
+from intarsia.report.drawing import COLOURS, for_both_sizes
 from intarsia.report.heat_map import cell_text, draw_heat, heat_cells, heat_scale
 from intarsia.report.region_map import draw_map, html_table, layers_html, legend_table, region_table
 from intarsia.report.sections import MaskUse, SlotUse
@@ -219,7 +219,7 @@ def _timeline(number: int, report: ArrayReport) -> str:
         for i, moment in enumerate(report.moments)
     )
     heading = "Regions over time" if last else "Regions"
-    replicas = f"<h3>Replicas</h3>{layers_html(report.replicas)}" if report.replicas else ""
+    replicas = f"<h3>Replicas</h3>{layers_html(report.replicas, _map)}" if report.replicas else ""
     return (
         f'<h3>{heading}</h3><div class="timeline" data-array="{number}">{controls}{left_out}{moments}</div>'
         f"{replicas}"
@@ -238,14 +238,20 @@ def _moment(moment: Moment) -> str:
             f"<ul>{changes}</ul>" if changes else "",
             '<div class="map intarsia" tabindex="0" role="group" '
             'aria-label="Map of the regions; arrow keys go from one to the next">',
-            draw_map(seen, standalone=False),
+            _map(seen),
             '<p class="readout" aria-live="polite"></p></div>',
             legend_table(seen),
             _bars(seen),
             f"<details><summary>{count_text(len(seen), 'region')}</summary>{region_table(seen, MOST_ROWS)}"
-            "</details>",
+            "</details>"
+            if len(seen)
+            else "",
         ]
     )
+
+
+def _map(seen: Survey) -> str:
+    return for_both_sizes(partial(draw_map, seen, standalone=False))
 
 
 def _bars(seen: Survey) -> str:
@@ -258,8 +264,8 @@ def _bars(seen: Survey) -> str:
     for pipeline in pipelines:
         assert pipeline.stored is not None
         bars = "".join(
-            f'<div><span class="bar" style="width:{round(nbytes / largest * 220)}px;background:{colour}">'
-            f"</span> {size_text(nbytes)} {what}</div>"
+            f'<div><span class="bar" style="background:{colour};width:calc(var(--bar)*{nbytes / largest:.3f})'
+            f'"></span> {size_text(nbytes)} {what}</div>'
             for nbytes, colour, what in (
                 (pipeline.nbytes, "var(--line)", "in memory"),
                 (pipeline.stored, COLOURS[pipeline.place], "stored"),
@@ -287,7 +293,7 @@ def _heat(number: int, report: ArrayReport, cells: list[Any]) -> str:
             "many or lie behind one another.</p>",
             f'<div class="map" data-heat="{number}" tabindex="0" role="group" '
             'aria-label="Ratio per chunk; arrow keys go from one to the next">',
-            draw_heat(report.now, cells),
+            for_both_sizes(partial(draw_heat, report.now, cells)),
             '<p class="readout" aria-live="polite"></p></div>',
             f'<ul class="scale">{scale}</ul>',
             "<details><summary>Smallest and largest ratios</summary>",

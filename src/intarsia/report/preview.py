@@ -5,6 +5,7 @@ It looks at a bounded number of elements, in a bounded number of chunks.
 
 import base64
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -86,8 +87,8 @@ def _caption(array: LogicalArray, fixed: dict[int, int]) -> str:
     return "Values at " + ", ".join(words) if words else "Values"
 
 
-def preview_html(array: LogicalArray, seen: Survey) -> str:
-    """The picture with its caption; empty where there are no elements.
+def preview_html(array: LogicalArray, seen: Survey, *, phones: bool = False) -> str:
+    """The picture with its caption, for `phones` in their size, too; empty where there are no elements.
 
     >>> import intarsia
     >>> from intarsia.report.survey import survey
@@ -110,16 +111,17 @@ def preview_html(array: LogicalArray, seen: Survey) -> str:
         notes.append(f"one of {count_text(preview.seen.coarser, 'place')} on each axis")
     if damaged:
         notes.append("red: cannot be read")
-    picture = _text(preview) if not preview.axes else _draw(seen, preview)
+    draw = partial(_draw, seen, preview) if preview.axes else partial(_text, preview)
+    picture = drawing.for_both_sizes(draw) if phones else draw(drawing.PLANE_WIDTH)
     return f'<figure class="preview">{picture}<figcaption>{markup("; ".join(notes))}</figcaption></figure>'
 
 
-def _text(preview: Preview) -> str:
+def _text(preview: Preview, _room: float) -> str:
     return f"<p><strong>{markup(preview.text)}</strong></p>"
 
 
-def _draw(seen: Survey, preview: Preview) -> str:
-    pane = drawing.panes(seen.manifest.shape)[0]
+def _draw(seen: Survey, preview: Preview, room: float) -> str:
+    pane = drawing.panes(seen.manifest.shape, room=room)[0]
     if len(preview.axes) == 1:
         pane = drawing.Pane(pane.x, pane.y, pane.width, LINE_HEIGHT, pane.axes, pane.shape)
     low, high = preview.seen.limits()
@@ -133,7 +135,7 @@ def _draw(seen: Survey, preview: Preview) -> str:
     if len(preview.axes) == 2:
         parts += _bar(pane, bottom, low, high)
         bottom += 30
-    width = drawing.LEFT + drawing.PLANE_WIDTH + drawing.RIGHT
+    width = drawing.LEFT + room + drawing.RIGHT
     about = markup(f"Values of an array of shape {seen.manifest.shape}, from {low:.6g} to {high:.6g}")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {bottom:g}" width="{width:g}" '

@@ -4,10 +4,12 @@ A notebook shows it with its legend and the table of regions.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from math import prod
 
 from intarsia.array import LogicalArray
+from intarsia.listing import wrapped
 from intarsia.report import drawing
 from intarsia.report.preview import preview_html
 from intarsia.report.survey import Survey, harmonised, survey
@@ -29,7 +31,14 @@ LINE = 18.0
 LETTER_WIDTH = 7.0
 """Of a letter in a block, on average and a little more, so that names stay inside."""
 
+SMALL_LETTER_WIDTH = 5.7
+"""Of one in a note below a map."""
+
 MIXED = "Striped: several pipelines lie behind one another, or side by side too small to draw."
+MIXED_THIN = "In a line of several colours, each pipeline has its share of what lies there."
+THIN = 6.0
+"""Cells below this show no stripes that one could tell apart."""
+
 STRIPES = 24
 """Width of one repeat of the stripes that show a mixture."""
 
@@ -87,7 +96,7 @@ def notebook_html(array: LogicalArray) -> str:
             preview_html(array, seen) if array.config.preview else "",
             unmeasured,
             f"<details><summary>{count_text(len(seen), 'region')}</summary>{region_table(seen)}</details>",
-            layers_html(layers[1:]),
+            layers_html(layers[1:], partial(draw_map, standalone=False)),
             "<details><summary>Info</summary>",
             html_table(("", ""), ((markup(name), markup(value)) for name, value in array.info.fields)),
             "</details></div>",
@@ -95,7 +104,7 @@ def notebook_html(array: LogicalArray) -> str:
     )
 
 
-def layers_html(replicas: Sequence[Survey]) -> str:
+def layers_html(replicas: Sequence[Survey], draw: Callable[[Survey], str]) -> str:
     """The maps and tables of replicas, one to unfold for each layer."""
     parts = []
     for seen in replicas:
@@ -105,7 +114,7 @@ def layers_html(replicas: Sequence[Survey]) -> str:
         head = f"Layer {layer}: {count_text(len(seen), 'replica')} in chunks of {chunks}, {stored}"
         parts.append(
             f'<details class="layer"><summary>{markup(head)}</summary>'
-            f"{draw_map(seen, standalone=False)}{legend_table(seen)}{region_table(seen)}</details>"
+            f"{draw(seen)}{legend_table(seen)}{region_table(seen)}</details>"
         )
     return "".join(parts)
 
@@ -139,32 +148,30 @@ def hover_lines(survey: Survey, cell: drawing.Cell, axes: tuple[int, ...]) -> li
     ]
 
 
-def draw_map(survey: Survey, *, standalone: bool = True) -> str:
+def draw_map(survey: Survey, room: float = drawing.PLANE_WIDTH, *, standalone: bool = True) -> str:
     """The map as one `<svg>` element; a standalone one carries its own colours and legend."""
     shape = survey.manifest.shape
     parts: list[str] = []
-    mixtures = _Mixtures(f"{shape} {survey.manifest.generation} {survey.manifest.members[:1]}")
+    mixtures = _Mixtures(f"{shape} {survey.manifest.generation} {survey.manifest.members[:1]} {room}")
     bottom = drawing.TOP
     if prod(shape):
         axes = drawing.map_axes(shape, survey.start, survey.stop)
-        for pane in drawing.panes(shape, axes):
+        for pane in drawing.panes(shape, axes, room):
             drawn, bottom = _draw_pane(survey, pane, mixtures)
             parts.extend(drawn)
             bottom += 12
     else:
-        parts.append(
-            drawing.text(
-                drawing.LEFT, bottom + LINE, f"The shape is {shape}: there are no elements yet.", "soft"
-            )
-        )
+        empty = f"The shape is {shape}: there are no elements yet."
+        parts.append(drawing.text(0, bottom + LINE, empty, "soft"))
         bottom += 2 * LINE
-    if mixtures:
-        parts.append(drawing.text(drawing.LEFT, bottom + 4, MIXED, "soft", size=11, longest=120))
-        bottom += LINE
+    if note := mixtures.note():
+        for words in wrapped(note, int(room / SMALL_LETTER_WIDTH)):
+            parts.append(drawing.text(drawing.LEFT, bottom + 4, words, "soft", size=11, longest=120))
+            bottom += LINE
     if standalone:
         drawn, bottom = _draw_legend(survey, bottom)
         parts.extend(drawn)
-    width = drawing.LEFT + drawing.PLANE_WIDTH + drawing.RIGHT
+    width = drawing.LEFT + room + drawing.RIGHT
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {bottom:g}" width="{width:g}" '
     head += f'height="{bottom:g}" role="img" class="intarsia" '
     head += f'aria-label="{markup(_description(survey))}" font-family="system-ui,sans-serif" font-size="12">'
@@ -212,14 +219,28 @@ def _draw_cell(survey: Survey, pane: drawing.Pane, cell: drawing.Cell, mixtures:
     parts = [f'<g class="region"><title>{words}</title>']
     if len(pane.axes) != 1:
         pure = len(cell.shares) == 1 and cell.shares[0][1] > 1 - 1e-6
-        fill = drawing.COLOURS[cell.shares[0][0]] if pure else mixtures.fill(cell.shares)
-        parts.append(_block(x, y, width, height, fill, _names(survey, cell.shares[0][0]) if pure else ()))
+        if not pure and min(width, height) < THIN:
+            parts.extend(_side_by_side(x, y, width, height, cell.shares))
+            mixtures.thin = True
+        else:
+            fill = drawing.COLOURS[cell.shares[0][0]] if pure else mixtures.fill(cell.shares)
+            parts.append(_block(x, y, width, height, fill, _names(survey, cell.shares[0][0]) if pure else ()))
     else:
         for group, share in cell.shares:
             colour, names = drawing.COLOURS[group], _names(survey, group)
             parts.append(_block(x, y, width, height * share, colour, names))
             y += height * share
     return "".join([*parts, "</g>"])
+
+
+def _side_by_side(
+    x: float, y: float, width: float, height: float, shares: Sequence[tuple[int, float]]
+) -> Iterator[str]:
+    """The pipelines of a cell that is too thin for stripes, each with its share of the longer side."""
+    for group, share in shares:
+        across, down = (width * share, height) if width >= height else (width, height * share)
+        yield _block(x, y, across, down, drawing.COLOURS[group], ())
+        x, y = (x + across, y) if width >= height else (x, y + down)
 
 
 def _names(survey: Survey, group: int) -> tuple[str, str]:
@@ -234,7 +255,7 @@ def _block(x: float, y: float, width: float, height: float, fill: str, names: Se
         f'<rect x="{x:.5g}" y="{y:.5g}" width="{width:.4g}" height="{height:.4g}" fill="{fill}" '
         f'stroke="var(--page,#fff)" stroke-width="{line}"/>'
     )
-    words = next((name for name in names if len(name) * LETTER_WIDTH + 8 <= width and height >= 12), "")
+    words = next((name for name in names if len(name) * LETTER_WIDTH + 8 <= width and height >= 15), "")
     if words:
         block += (
             f'<text x="{x + width / 2:.5g}" y="{y + height / 2 + 4:.5g}" text-anchor="middle" '
@@ -249,9 +270,12 @@ class _Mixtures:
     def __init__(self, key: str) -> None:
         self._prefix = "mix-" + hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:8]
         self._known: dict[tuple[tuple[int, int], ...], str] = {}
+        self.thin = False
+        """Whether some cells are too thin for stripes."""
 
-    def __bool__(self) -> bool:
-        return bool(self._known)
+    def note(self) -> str:
+        """What mixtures on the map mean, if there are any."""
+        return " ".join([MIXED] * bool(self._known) + [MIXED_THIN] * self.thin)
 
     def fill(self, shares: Sequence[tuple[int, float]]) -> str:
         parts = tuple((group, round(share * STRIPES)) for group, share in shares)

@@ -10,7 +10,7 @@ from intarsia.archives.dataset import Dataset
 from intarsia.archives.encodings import source_codecs_text
 from intarsia.array.hierarchy import open_group
 from intarsia.array.table import NONE, Ints
-from intarsia.report.drawing import COLOURS, PLANE_WIDTH, RIGHT, Cell, project, swatch, text
+from intarsia.report.drawing import COLOURS, LEFT, RIGHT, Cell, for_both_sizes, project, swatch, text
 from intarsia.report.members import MemberFacts
 from intarsia.report.region_map import html_table
 from intarsia.report.survey import Survey
@@ -24,6 +24,9 @@ MOST_ENTRIES = 12
 
 BAR, GAP, TOP, NAMES = 18.0, 8.0, 6.0, 130.0
 """Height of a bar, space between two, above all, and for the names at the left."""
+
+LETTER = 6.0
+"""Width of one, on average."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +62,33 @@ class Timeline:
         for name, seen in rows.items():
             colours |= dict(zip(encodings[name], seen.group.tolist(), strict=True))
         places = list(colours.values())
-        drawn = [
-            part
-            for i, (name, seen) in enumerate(rows.items())
-            for part in self._bar(i, name, seen, np.array([rank[each] for each in encodings[name]]), places)
-        ]
-        height = TOP + len(rows) * (BAR + GAP) + 18
-        width = NAMES + PLANE_WIDTH + RIGHT
-        below = height - 6
-        drawn += [text(NAMES, below, self.ends[0] if self.ends else "0", "soft", size=11)]
-        drawn += [text(NAMES + PLANE_WIDTH / 2, below, self.dim, "ink", "middle")]
-        drawn += [text(NAMES + PLANE_WIDTH, below, self.ends[-1] if self.ends else "", "soft", "end", 11)]
-        about = markup(f"Encodings along {self.dim}, a bar for each of {count_text(len(rows), 'variable')}")
+
+        def draw(plane: float) -> str:
+            room = plane - (NAMES - LEFT)  # as wide as the maps, whose labels need less
+            drawn = [
+                part
+                for i, (name, seen) in enumerate(rows.items())
+                for part in self._bar(
+                    i, name, seen, np.array([rank[each] for each in encodings[name]]), places, room
+                )
+            ]
+            below = TOP + len(rows) * (BAR + GAP) + 12
+            width = NAMES + room + RIGHT
+            first, last = (self.ends[0], self.ends[-1]) if self.ends else ("0", "")
+            # Times that have no room beside one another begin at the edge, and the name goes below them.
+            spare = room - LETTER * (len(first) + len(last))
+            drawn += [text(NAMES if spare > 0 else 0, below, first, "soft", size=11)]
+            drawn += [text(NAMES + room, below, last, "soft", "end", 11)]
+            below += 0 if spare > LETTER * (len(self.dim) + 6) else 16
+            drawn += [text(NAMES + room / 2, below, self.dim, "ink", "middle")]
+            height = below + 6
+            about = f"Encodings along {self.dim}, a bar for each of {count_text(len(rows), 'variable')}"
+            return (
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
+                f'width="{width:g}" height="{height:g}" role="img" aria-label="{markup(about)}">'
+                f"{''.join(drawn)}</svg>"
+            )
+
         title = f" of <code>{markup(self.path)}</code>" if self.path else ""
         legend = [(swatch(colours[words], words), f"{count:,}") for words, count in names.items()]
         if len(legend) > MOST_ENTRIES:
@@ -83,10 +101,7 @@ class Timeline:
                 "place, each has its share of the bar.</p>",
                 '<div class="map" tabindex="0" role="group" '
                 'aria-label="Encodings by variable; arrow keys go from one to the next">',
-                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
-                f'width="{width:g}" height="{height:g}" role="img" aria-label="{about}">',
-                *drawn,
-                "</svg>",
+                for_both_sizes(draw),
                 '<p class="readout" aria-live="polite"></p></div>',
                 html_table(("Encoding", "Regions"), legend, "encodings"),
                 "</section>",
@@ -94,7 +109,7 @@ class Timeline:
         )
 
     def _bar(
-        self, number: int, name: str, seen: Survey, group: Ints, colours: Sequence[int]
+        self, number: int, name: str, seen: Survey, group: Ints, colours: Sequence[int], room: float
     ) -> Iterator[str]:
         """One variable: its name, and what it is made of from left to right."""
         top = TOP + number * (BAR + GAP)
@@ -102,8 +117,8 @@ class Timeline:
         axis = (seen.manifest.dimension_names or ()).index(self.dim)
         shape = seen.manifest.shape
         for cell in project(shape, seen.start, seen.stop, group, (axis,), MOST_CELLS):
-            x = NAMES + cell.start[0] / shape[axis] * PLANE_WIDTH
-            width = max(0.8, (cell.stop[0] - cell.start[0]) / shape[axis] * PLANE_WIDTH - 0.5)
+            x = NAMES + cell.start[0] / shape[axis] * room
+            width = max(0.8, (cell.stop[0] - cell.start[0]) / shape[axis] * room - 0.5)
             y, whole = top, sum(share for _, share in cell.shares)
             title = markup(self._words(name, seen, cell), 1000)
             for encoding, share in cell.shares:

@@ -110,11 +110,13 @@ def write_report(
 
 def _in_common_colours(reports: Sequence[ArrayReport]) -> list[ArrayReport]:
     """The same reports, with one colour for each codec throughout the page."""
-    seen = iter(harmonised([moment.seen for report in reports for moment in report.moments]))
-    return [
+    versions = [moment.seen for report in reports for moment in report.moments]
+    seen = iter(harmonised([*versions, *(layer for report in reports for layer in report.replicas)]))
+    reports = [
         replace(report, moments=tuple(replace(moment, seen=next(seen)) for moment in report.moments))
         for report in reports
     ]
+    return [replace(report, replicas=tuple(next(seen) for _ in report.replicas)) for report in reports]
 
 
 def report_of(
@@ -162,7 +164,7 @@ def report_of(
         masks,
         slots,
         left_out,
-        preview_html(array, shown[-1].seen),
+        preview_html(array, shown[-1].seen, phones=True),
         tuple(survey(array, layer=layer) for layer in array.manifest.layers[1:]),
     )
 

@@ -27,27 +27,29 @@
 
   // A map tells about the piece under the pointer, or the one that the arrow keys are on.
   for (const map of document.querySelectorAll(".map")) {
-    const pieces = [...map.querySelectorAll(".region")];
+    // There is a drawing for desks and one for phones: only what is shown can be pointed at.
+    const shown = () => [...map.querySelectorAll(".region")].filter((piece) => piece.getClientRects().length);
     const readout = map.querySelector(".readout");
     const cells = map.dataset.heat === undefined ? null : data.arrays[Number(map.dataset.heat)].heat;
-    let current = -1;
+    let current = null;
     const words = (piece) => (cells ? cells[Number(piece.dataset.cell)] : piece.querySelector("title").textContent);
-    const choose = (i) => {
-      if (current >= 0) { pieces[current].classList.remove("current"); }
-      current = i;
-      pieces[i].classList.add("current");
-      readout.textContent = words(pieces[i]).split("\n").join(" · ");
+    const choose = (piece) => {
+      if (current) { current.classList.remove("current"); }
+      current = piece;
+      piece.classList.add("current");
+      readout.textContent = words(piece).split("\n").join(" · ");
     };
     map.addEventListener("mouseover", (event) => {
       const piece = event.target.closest(".region");
-      if (piece) { choose(pieces.indexOf(piece)); }
+      if (piece) { choose(piece); }
     });
     map.addEventListener("keydown", (event) => {
+      const pieces = shown();
       if (!pieces.length) { return; }
       const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-      if (event.key === "Home") { choose(0); }
-      else if (event.key === "End") { choose(pieces.length - 1); }
-      else if (step) { choose((current + step + pieces.length) % pieces.length); }
+      if (event.key === "Home") { choose(pieces[0]); }
+      else if (event.key === "End") { choose(pieces.at(-1)); }
+      else if (step) { choose(pieces[(pieces.indexOf(current) + step + pieces.length) % pieces.length]); }
       else { return; }
       event.preventDefault();
     });
