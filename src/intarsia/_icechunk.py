@@ -162,6 +162,7 @@ class IcechunkStore(icechunk.IcechunkStore):
 
     def __init__(self, store: Any, read_only: bool | None = None) -> None:
         super().__init__(store, read_only)
+        self._fate: dict[str, bool] = {}  # of the session: its other stores share it
         self._meet()
 
     def _meet(self) -> None:
@@ -177,6 +178,15 @@ class IcechunkStore(icechunk.IcechunkStore):
         if not self._is_lasting:
             self._is_lasting = self._store.session.read_only
         return self._is_lasting
+
+    def give_up(self) -> None:
+        """Say that nobody will commit this session any more: handles on its arrays refuse writes then."""
+        self._fate["given up"] = True
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether what is written here would be lost."""
+        return bool(self._fate)
 
     def __str__(self) -> str:
         return f"icechunk:{self._place}"

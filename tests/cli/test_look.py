@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
+import intarsia
 from intarsia.words import EXPLAIN_COLUMNS, PIPELINE_COLUMNS, REGION_COLUMNS
 from tests.cli.program import document, failure, run, succeed
 
 
 def test_info_says_what_the_array_says_in_its_order(made):
-    import intarsia
-
     text = succeed("info", made[0], "temperature")
     lines = repr(intarsia.open(made[0], "temperature").info).split("\n")
     shown = [line.split(":")[0].strip() for line in text.split("\n")]
@@ -43,8 +42,6 @@ def test_regions(made):
 
 
 def test_regions_and_explain_tell_of_packings_and_views(tmp_path):
-    import intarsia
-
     array = intarsia.create(tmp_path / "s", "a", shape=(8, 3), chunks=(4, 3), dtype="f8")
     array.add_region([(0, 4), (0, 3)], data=np.ones((4, 3)), codecs=["gzip"])
     array.group.create_array("m", shape=(3, 4), chunks=(3, 2), dtype="int16")[...] = 1
@@ -106,11 +103,31 @@ def test_read_saves_npy_and_csv(made, data, tmp_path):
 
 
 def test_read_values_that_json_has_no_word_for(tmp_path):
-    import intarsia
-
     array = intarsia.create(tmp_path / "s", "a", shape=(0,), chunks=(4,), dtype="float64")
     array.append([1.5, np.nan, np.inf])
     assert document("read", tmp_path / "s", "a")["values"] == [1.5, "nan", "inf"]
+
+
+def test_a_null_is_no_number(tmp_path):
+    array = intarsia.create(tmp_path / "s", "a", shape=(0,), chunks=(4,), dtype="optional[int32]")
+    array.append([1, None, 3])
+    assert succeed("read", tmp_path / "s").strip() == "[1 -- 3]"
+    assert document("read", tmp_path / "s")["values"] == [1, None, 3]
+    succeed("read", tmp_path / "s", "-o", tmp_path / "a.csv")
+    assert (tmp_path / "a.csv").read_text() == "1\n\n3\n"
+    assert "1 of 3 values are null" in failure("read", tmp_path / "s", "-o", tmp_path / "a.npy", code=2)
+    times = intarsia.create(tmp_path / "t", "a", shape=(0,), chunks=(4,), dtype="optional[float64]")
+    times.append([1.5, None, np.nan])
+    assert document("read", tmp_path / "t")["values"] == [1.5, None, "nan"]
+
+
+def test_an_empty_repository_is_called_one(tmp_path):
+    intarsia.open_repository(tmp_path / "empty", create=True)
+    for verb in ("ls", "info", "read", "log", "verify", "report"):
+        said = run(verb, tmp_path / "empty")
+        assert said.code == 3
+        assert "nothing was" in said.err
+        assert "IcechunkStore" not in said.err
 
 
 def test_read_refuses_what_it_cannot_do(made, tmp_path):
@@ -118,6 +135,7 @@ def test_read_refuses_what_it_cannot_do(made, tmp_path):
     assert ".npy or .csv" in failure("read", made[0], "temperature", "-o", tmp_path / "x.txt", code=2)
     assert "two dimensions" in failure("read", made[0], "temperature", "-o", tmp_path / "x.csv", code=2)
     assert "directory" in failure("read", made[0], "temperature", "-o", tmp_path / "no" / "x.npy", code=3)
+    assert "did you mean 'temperature'" in failure("read", made[0], "temprature", "0", code=3)
     failure("read", made[0], "temperature", "99, 0, 0", code=4)
     failure("read", made[0], "temperature", "0, 0, 0, 0", code=4)
     assert list(tmp_path.iterdir()) == []
@@ -171,8 +189,6 @@ def test_versions_that_exclude_one_another_are_refused(made):
 
 
 def test_several_arrays_have_to_be_told_apart(tmp_path):
-    import intarsia
-
     for name in ("a", "b/c"):
         intarsia.create(tmp_path / "s", name, shape=(4,), chunks=(2,), dtype="f4")
     assert "b/c" in failure("info", tmp_path / "s", code=2)

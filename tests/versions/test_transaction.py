@@ -43,6 +43,31 @@ def test_changes_of_three_arrays_are_one_commit():
     assert intarsia.history(repo)[0].metadata == {"station": 7}
 
 
+def test_a_handle_outlives_its_transaction_for_reading_only(repo):
+    with intarsia.transaction(repo, message="nothing") as tx:
+        unchanged = tx.open("t")
+    with intarsia.transaction(repo, message="something") as tx:
+        changed = tx.open("t")
+        changed[0] = 9
+    handles = []
+
+    def fail():
+        with intarsia.transaction(repo, message="no") as tx:
+            handles.append(tx.open("t"))
+            handles[0][1] = 9
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    for late in (unchanged, changed, *handles):
+        assert late[2] == 2
+        with pytest.raises(intarsia.errors.ReadOnlyError, match="has ended"):
+            late[0] = 7
+        with pytest.raises(intarsia.errors.ReadOnlyError, match="has ended"):
+            late.append([8], codecs=["gzip"])
+    assert values(repo) == [9, 1, 2, 3, 4, 5, 6, 7]
+
+
 def test_an_exception_commits_nothing(repo):
     before = repo.lookup_branch("main")
     tx = intarsia.transaction(repo, message="no")

@@ -27,6 +27,7 @@ from intarsia.archives.stacking import stacks_of
 from intarsia.archives.workforce import Engine, checked_engine
 from intarsia.errors import IngestError
 from intarsia.progress import Progress, silent
+from intarsia.versions.repository import check_name
 
 
 def ingest(
@@ -182,6 +183,8 @@ def ingest(
     dtypes, stacks = named_dtypes(dtype, want), stacks_of(stack)
     if repo is None and not dry_run:
         raise IngestError("say where to: a repository or its path is needed (a dry run can do without)")
+    if isinstance(repo, str | os.PathLike):
+        check_name(repo)
     engine = checked_engine(client, workers)
     if batch is not None and batch < 1:
         raise IngestError(f"batch={batch}: a batch has one file or more")

@@ -92,6 +92,9 @@ def open_node(store: Any, path: str) -> zarr.Array[Any] | zarr.Group:
         raise MetadataError(f"the metadata at {place} cannot be understood: {why}") from error
 
 
+EMPTY = "the store is empty: nothing was written to it yet, not even a Zarr group"
+"""Of a place without a root."""
+
 PLAIN_ADVICE = (
     "A plain Zarr array is read with intarsia.reader(store, path); "
     "intarsia.convert makes a logical array of it"
@@ -234,7 +237,7 @@ def logical_arrays(store: Any, path: str = "", *, inside_arrays: bool = False) -
     except (FileNotFoundError, ValueError) as error:
         plain = plain_node(store, path)
         raise NotLogicalArrayError(
-            f"there is no Zarr group at {path or '/'}: {one_line(error)}"
+            (f"there is no Zarr group at {path}: {one_line(error)}" if path else EMPTY)
             if plain is None
             else f"there is no logical array at {path or '/'!r}, but {plain}.\n  {PLAIN_ADVICE}"
         ) from error

@@ -188,7 +188,8 @@ class Ground[L: Layout](ABC):
 
     @property
     def read_only(self) -> bool:
-        return bool(self.store.read_only) or is_lasting(self.store)
+        given_up = getattr(self.store, "is_given_up", False)
+        return bool(self.store.read_only) or is_lasting(self.store) or given_up
 
     def fetcher(self) -> Fetcher:
         """The way to read from the store, as it is now."""

@@ -216,7 +216,7 @@ class LogicalGroup(Ground[GroupLayout]):
         if not self.read_only:
             return
         where, store = place_text(self.group.store_path), self.group.store
-        if not store.read_only:  # it could be written to until its session was committed
+        if not store.read_only:  # it could be written to until its session was committed, or given up
             raise ReadOnlyError(
                 f"the transaction that the handle on {where} belongs to has ended: it is read-only now.\n"
                 "  Open the array again, in a new transaction: tx.open(path)"

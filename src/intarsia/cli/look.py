@@ -153,7 +153,7 @@ def read(
     with waiting("reading", counted=False):
         outer = any(isinstance(entry, list) for entry in chosen)
         try:
-            values = np.asarray(opened.oindex[chosen] if outer else opened[chosen])
+            values = np.ma.asanyarray(opened.oindex[chosen] if outer else opened[chosen])
         except IndexError as error:
             raise BoundsError(f"selection {selection!r} of shape {opened.shape}: {error}") from error
     if output is not None:
@@ -171,7 +171,8 @@ def read(
     elif output is not None:
         say(f"{output}: {values.dtype} of shape {values.shape}, {size_text(values.nbytes)}")
     else:
-        say(*np.array2string(values, separator=" ", threshold=1000).split("\n"))
+        with np.printoptions(threshold=1000):
+            say(*str(values if np.ma.is_masked(values) else values.data).split("\n"))
 
 
 @verb
@@ -245,11 +246,12 @@ def report(
     say(f"{file} ({size_text(size)}): open it in a browser")
 
 
-def _jsonable(values: np.ndarray[Any, Any]) -> object:
+def _jsonable(values: np.ma.MaskedArray[Any, Any]) -> object:
     """Values for JSON, in which NaN, times and complex numbers have no place: those become text."""
-    if values.dtype.kind in "biu" or (values.dtype.kind == "f" and bool(np.isfinite(values).all())):
+    if values.dtype.kind in "biu" or (values.dtype.kind == "f" and bool(np.isfinite(values.data).all())):
         return values.tolist()
-    return np.vectorize(_number, otypes=[object])(values).tolist() if values.size else []
+    told = np.vectorize(_number, otypes=[object])(values.data) if values.size else values.data
+    return np.ma.masked_array(told, values.mask).tolist()
 
 
 def _number(value: object) -> object:
@@ -258,10 +260,10 @@ def _number(value: object) -> object:
     return str(value)
 
 
-def save(file: Path, values: np.ndarray[Any, Any]) -> None:
-    """Write an array, whole or not at all; .csv takes one or two dimensions.
+def save(file: Path, values: np.ma.MaskedArray[Any, Any]) -> None:
+    """Write an array, whole or not at all; .csv takes one or two dimensions, and nulls as empty cells.
 
-    >>> save(Path("cube.csv"), np.zeros((2, 2, 2)))
+    >>> save(Path("cube.csv"), np.ma.zeros((2, 2, 2)))
     Traceback (most recent call last):
     ...
     intarsia.cli.verb.CommandError: cube.csv: a table has at most two dimensions, and the selection has 3...
@@ -273,10 +275,16 @@ def save(file: Path, values: np.ndarray[Any, Any]) -> None:
             f"{file}: a table has at most two dimensions, and the selection has {values.ndim}; "
             "select less, or write .npy"
         )
+    nulls = int(np.ma.count_masked(values))
+    if file.suffix == ".npy" and nulls:
+        raise CommandError(
+            f"{file}: {nulls:,} of {values.size:,} values are null, and .npy files have no null; write .csv"
+        )
     with whole_file(file) as stream:
         if file.suffix == ".npy":
-            np.save(stream, values, allow_pickle=False)
+            np.save(stream, values.data, allow_pickle=False)
         else:
             table = values.reshape(-1, 1) if values.ndim < 2 else values
-            lines = (",".join(map(str, row)) + "\n" for row in table.tolist())
+            rows = (("" if cell is None else str(cell) for cell in row) for row in table.tolist())
+            lines = (",".join(row) + "\n" for row in rows)
             stream.writelines(line.encode() for line in lines)

@@ -33,6 +33,9 @@ LS_COLUMNS = ("Array", "Shape", "Data type", "Size", "Regions")
 SELECTION = re.compile(r"[-+\d\s:,.…\[\]]+")
 """What is made of numbers, colons and brackets is hardly the name of an array."""
 
+EMPTY = "1CECHNKREP0F1RSTCMT0"
+"""The snapshot with which Icechunk begins every repository."""
+
 SEVERAL = 20
 """This many arrays are named when one has to be chosen."""
 
@@ -161,7 +164,13 @@ class NamedStore:
     def store(self) -> Any:
         """The zarr store of the version, for reading."""
         if self.repo is not None:
-            return safe_store(self.session().store)
+            session = self.session()
+            if session.snapshot_id == EMPTY:
+                raise NotLogicalArrayError(
+                    f"{self.text} is an empty repository: nothing was committed to it yet.\n"
+                    "  intarsia create, ingest and convert put something there"
+                )
+            return safe_store(session.store)
         if self.version.is_given:
             raise CommandError(
                 f"{self.text} is a plain Zarr store, which has no versions: "
@@ -239,7 +248,15 @@ class NamedStore:
     def readable(self, path: str) -> LogicalArray | Reader:
         """Any array for reading; where there is one alone, it needs no path."""
         name = path.strip("/")
-        found = node_of(self.store(), name)
+        try:
+            found = node_of(self.store(), name)
+        except NotLogicalArrayError as error:
+            known = [each.path for each in self.found()] if name else []
+            if not known:
+                raise
+            raise NotLogicalArrayError(
+                f"there is no array {name!r} in {self.text}: {names_text(name, known)}"
+            ) from error
         if not isinstance(found, zarr.Group):
             return found
         below = self.found(name)

@@ -22,13 +22,16 @@ from rich.console import Console
 from rich.text import Text
 
 from intarsia import errors
-from intarsia.listing import GAP, lay_out, table_text
+from intarsia.listing import GAP, lay_out, table_text, wrapped
 from intarsia.progress import Progress, progress_bar, silent
 from intarsia.versions.repository import translated
 from intarsia.words import plain
 
 TRACEBACK = "INTARSIA_TRACEBACK"
 """Set this variable to see where an unexpected error comes from."""
+
+NAME = "intarsia: "
+"""What an error message begins with."""
 
 PATIENCE = 0.5
 """Seconds before a bar appears: what is over sooner needs none."""
@@ -138,10 +141,15 @@ def complain(error: BaseException, *, as_json: bool, options: Iterable[str] = ()
         sys.stderr.write(json.dumps({"error": document}) + "\n")
         return code
     console = stderr()
-    first, *rest = [line for text in (message, *notes) for line in text.split("\n")]
-    console.print(Text.assemble(("intarsia: ", "bold red"), plain(first, 2000)))
-    for line in rest:
-        console.print(Text(plain(line, 2000)))
+    width = console.width if console.is_terminal else None
+    lines = [
+        part
+        for line in "\n".join([f"{NAME}{message}", *notes]).split("\n")
+        for part in wrapped(plain(line, 2000), width)
+    ]
+    console.print(Text.assemble((NAME, "bold red"), lines[0].removeprefix(NAME)))
+    for line in lines[1:]:
+        console.print(Text(line))
     return code
 
 

@@ -163,11 +163,18 @@ class Transaction:
         if error is not None:
             # Nothing was committed, and the session is given up. It is asked nothing any more: after Ctrl-C
             # its writes are still on their way, and discard_changes may wait for them for ever.
+            self._give_up()
             if isinstance(error, icechunk.IcechunkError) and not isinstance(error, icechunk.ConflictError):
                 raise translated(error, self._commit.where) from error
             return
         if self.session.read_only or self.session.has_uncommitted_changes:
             self._snapshot_id = settle(self._commit, self.prepared, again=False)
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Let no handle write to a session that is not committed any more."""
+        if self._store is not None:
+            self._store.give_up()
 
 
 def transaction(
