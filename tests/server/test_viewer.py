@@ -217,6 +217,7 @@ def test_the_version_slider_shows_what_each_commit_changed(browser, versions):
     browser.run("document.getElementById('overlay').click()")
     set_slider(browser, "#sliders input[type=range]", 12)
     browser.until("viewer.plane.rectangles.length === 3")
+    assert browser.run("viewer.plane.boxes") == [["recoded", 20, 30, 40, 60]]  # before any is chosen
     browser.run("document.getElementById('version').focus()")
     browser.press("ArrowLeft")
     browser.until("document.getElementById('version-label').innerText.includes('ten more')")

@@ -314,9 +314,15 @@ async function history() {
   version();
 }
 
+/** Which version is shown: the newest one, until another one is chosen. */
+function shownVersion() {
+  const found = versions.findIndex(({ id }) => id === state.at);
+  return found < 0 ? versions.length - 1 : found;
+}
+
 function version() {
   if (versions.length < 2) return;
-  const found = versions.findIndex(({ id }) => id === state.at), at = found < 0 ? versions.length - 1 : found;
+  const at = shownVersion();
   const { message, when, lines } = versions[at];
   $("version").value = String(at);
   $("version").setAttribute("aria-valuetext", `${message}, ${when}`);
@@ -329,8 +335,8 @@ function version() {
 /** What the version changed, as far as the slice meets it. */
 function outline() {
   plane.boxes = [];
-  const chosen = versions.find(({ id }) => id === state.at);
-  if ($("changed").checked && chosen && about.shape.length >= 2) {
+  const chosen = versions[shownVersion()];
+  if ($("changed").checked && versions.length > 1 && about?.shape.length >= 2) {
     const [y, x] = state.axes;
     plane.boxes = chosen.boxes
       .filter(([, bounds]) => bounds.every(([a, b], axis) => state.axes.includes(axis) || (a <= state.index[axis] && state.index[axis] < b)))
