@@ -79,9 +79,8 @@ def cli_page() -> str:
     group: Any = get_command(app)
     parts = ["# Command line\n", f"```console\n{_help(group, None)}\n```\n"]
     for heading, verbs in VERBS.items():
-        names = [verb.__name__ for verb in verbs]
         parts.append(f"## {heading}\n")
-        parts.extend(f"### intarsia {verb}\n\n```console\n{_help(group, verb)}\n```\n" for verb in names)
+        parts.extend(f"### intarsia {verb}\n\n```console\n{_help(group, verb)}\n```\n" for verb in verbs)
     codes = "\n".join(f"| {code.value} | {code.meaning} |" for code in Exit)
     parts.append(f"## Exit codes {{ #exit-codes }}\n\n| code | meaning |\n|---|---|\n{codes}\n")
     parts.append(

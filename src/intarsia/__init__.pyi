@@ -1,5 +1,6 @@
 from . import codecs, errors, nullable, shards, types
-from .archives import authorize, containers, ingest, lint, relocate, sources, to_kerchunk
+from .archives import authorize, ingest, lint, relocate, sources, to_kerchunk
+from .archives.containers import containers
 from .array import LogicalArray, Region, create
 from .array.explain import explain
 from .array.orientation import View

@@ -45,7 +45,7 @@ CHANGE = {
     "branch": (),
 }
 EVERY = LOOK | CHANGE
-NAMES = [verb.__name__ for verbs in VERBS.values() for verb in verbs]
+NAMES = [verb for verbs in VERBS.values() for verb in verbs]
 
 
 @pytest.fixture(autouse=True)

@@ -1,39 +1,8 @@
-"""Archives of files as logical arrays, without copying."""
+"""Archives of files as logical arrays, without copying.
 
-from intarsia.archives.containers import authorize, containers
-from intarsia.archives.drifts import Drift
-from intarsia.archives.given import from_attribute, from_name, from_variable
-from intarsia.archives.ingest_report import FileReport, IngestReport, Run, Runs
-from intarsia.archives.ingestion import ingest, lint
-from intarsia.archives.kerchunk_references import KerchunkFile, to_kerchunk
-from intarsia.archives.metadata import FileMetadata, VariableMetadata
-from intarsia.archives.provenance import SourceChunk, SourceFile, SourceFiles, SourcePart, sources
-from intarsia.archives.relocation import Relocation, relocate
-from intarsia.archives.removal import remove
+Every name is imported when it is first used: `__init__.pyi` says where it lives.
+"""
 
-__all__ = [
-    "Drift",
-    "FileMetadata",
-    "FileReport",
-    "IngestReport",
-    "KerchunkFile",
-    "Relocation",
-    "Run",
-    "Runs",
-    "SourceChunk",
-    "SourceFile",
-    "SourceFiles",
-    "SourcePart",
-    "VariableMetadata",
-    "authorize",
-    "containers",
-    "from_attribute",
-    "from_name",
-    "from_variable",
-    "ingest",
-    "lint",
-    "relocate",
-    "remove",
-    "sources",
-    "to_kerchunk",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,50 +1,94 @@
-"""The program: all verbs together."""
+"""The program: all verbs together. It imports the module of the verb that is asked for, and no other."""
 
+import functools
 import os
 import sys
-from typing import Annotated, NoReturn
+from importlib import import_module
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
 import intarsia
-from intarsia.cli.archive import cache, ingest, lint, relocate, sources
-from intarsia.cli.choose import advise, consolidate, optimize
-from intarsia.cli.demo import demo
-from intarsia.cli.fill import append, create
-from intarsia.cli.keep import diff, log, restore, vacuum, verify
-from intarsia.cli.look import explain, info, read, regions, report
-from intarsia.cli.overview import branch, ls, tag
-from intarsia.cli.reencode import compact, recode, rewrite
-from intarsia.cli.replication import maintain, replicate
-from intarsia.cli.serving import serve, view
-from intarsia.cli.transfer import adopt, convert, export, fuse, split
 from intarsia.cli.verb import Exit, complain
 
 VERBS = {
-    "Look": (ls, info, regions, read, explain, advise, sources, log, diff, report, serve, view),
-    "Change": (
-        create,
-        append,
-        ingest,
-        convert,
-        adopt,
-        relocate,
-        recode,
-        optimize,
-        rewrite,
-        consolidate,
-        compact,
-        restore,
-        replicate,
-    ),
-    "Hand over": (export, fuse, split),
-    "Keep": (lint, maintain, verify, vacuum, tag, branch, cache),
-    "Try": (demo,),
+    "Look": {
+        "ls": "overview",
+        "info": "look",
+        "regions": "look",
+        "read": "look",
+        "explain": "look",
+        "advise": "choose",
+        "sources": "archive",
+        "log": "keep",
+        "diff": "keep",
+        "report": "look",
+        "serve": "serving",
+        "view": "serving",
+    },
+    "Change": {
+        "create": "fill",
+        "append": "fill",
+        "ingest": "archive",
+        "convert": "transfer",
+        "adopt": "transfer",
+        "relocate": "archive",
+        "recode": "reencode",
+        "optimize": "choose",
+        "rewrite": "reencode",
+        "consolidate": "choose",
+        "compact": "reencode",
+        "restore": "keep",
+        "replicate": "replication",
+    },
+    "Hand over": {"export": "transfer", "fuse": "transfer", "split": "transfer"},
+    "Keep": {
+        "lint": "archive",
+        "maintain": "replication",
+        "verify": "keep",
+        "vacuum": "keep",
+        "tag": "overview",
+        "branch": "overview",
+        "cache": "archive",
+    },
+    "Try": {"demo": "demo"},
 }
-"""Under the headings of the help."""
+"""Under the headings of the help: each verb, and the module of this room that it lives in."""
+
+HEADINGS = {name: heading for heading, verbs in VERBS.items() for name in verbs}
+
+
+class Verbs(TyperGroup):
+    """All verbs; what one needs is imported when somebody asks for it, or for the help on all."""
+
+    def __init__(self, **settings: Any) -> None:
+        """Know the verbs by their names."""
+        super().__init__(**settings)
+        self.commands = {name: TyperCommand(name) for name in HEADINGS}  # what is offered after a mistake
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The verb of this name, with its options, or None."""
+        return _command(cmd_name) if cmd_name in HEADINGS else None
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """All names, in the order of the help."""
+        return list(HEADINGS)
+
+
+@functools.cache
+def _command(name: str) -> Any:
+    heading = HEADINGS[name]
+    home = import_module(f"intarsia.cli.{VERBS[heading][name]}")
+    alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    alone.command(rich_help_panel=heading)(getattr(home, name))
+    return get_command(alone)
+
 
 app = typer.Typer(
     name="intarsia",
+    cls=Verbs,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -67,11 +111,6 @@ def options(
     ] = False,
 ) -> None:
     """One Zarr array, many encodings: look at logical arrays, change them, keep them whole."""
-
-
-for _heading, _verbs in VERBS.items():
-    for _verb in _verbs:
-        app.command(rich_help_panel=_heading)(_verb)
 
 
 def run() -> NoReturn:

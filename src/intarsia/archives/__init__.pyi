@@ -1,0 +1,36 @@
+from .containers import authorize
+from .drifts import Drift
+from .given import from_attribute, from_name, from_variable
+from .ingest_report import FileReport, IngestReport, Run, Runs
+from .ingestion import ingest, lint
+from .kerchunk_references import KerchunkFile, to_kerchunk
+from .metadata import FileMetadata, VariableMetadata
+from .provenance import SourceChunk, SourceFile, SourceFiles, SourcePart, sources
+from .relocation import Relocation, relocate
+from .removal import remove
+
+__all__ = [
+    "Drift",
+    "FileMetadata",
+    "FileReport",
+    "IngestReport",
+    "KerchunkFile",
+    "Relocation",
+    "Run",
+    "Runs",
+    "SourceChunk",
+    "SourceFile",
+    "SourceFiles",
+    "SourcePart",
+    "VariableMetadata",
+    "authorize",
+    "from_attribute",
+    "from_name",
+    "from_variable",
+    "ingest",
+    "lint",
+    "relocate",
+    "remove",
+    "sources",
+    "to_kerchunk",
+]
