@@ -7,6 +7,7 @@ import xarray as xr
 import intarsia
 from intarsia.errors import IngestError
 from tests.archives.test_drift import FORMATS, save
+from tests.grids import spread
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 
@@ -65,8 +66,9 @@ def joined(listed, context=None):
     return {"title": "".join(each.get("title", "") for each in listed)}
 
 
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("word", ["override", "drop", "drop_conflicts", joined])
+@pytest.mark.parametrize(
+    ("word", "form"), spread(["override", "drop", "drop_conflicts", joined], FORMATS, times=2)
+)
 def test_attributes_are_what_xarray_makes_of_them_in_one_ingest_or_many(tmp_path, word, form):
     paths = written(tmp_path, form)
     expected = by_xarray(ATTRS, word)

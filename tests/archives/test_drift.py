@@ -13,6 +13,7 @@ import intarsia
 from intarsia.archives.drift import brought, close, difference, located
 from intarsia.errors import IngestError
 from tests.archives.test_parsing import kerchunk_of
+from tests.grids import spread
 
 FORMATS = {
     "netcdf4": "NetCDF 4", "netcdf3": "NetCDF 3", "zarr2": "Zarr 2", "zarr3": "Zarr 3", "kerchunk": "kerchunk"
@@ -139,8 +140,7 @@ def ingested(tmp_path, form, drift, **options):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("kind", TAKEN)
+@pytest.mark.parametrize(("kind", "form"), spread(TAKEN, FORMATS, times=2))
 def test_drift_is_taken_without_a_copy(tmp_path, kind, form):
     drift, options = TAKEN[kind]
     report = ingested(tmp_path, form, drift, **options)

@@ -17,6 +17,7 @@ from intarsia.archives import hdf5, ingest_batches, ingest_commits
 from intarsia.errors import IngestError
 from tests.archives.files import netcdf
 from tests.archives.test_machine import files, write
+from tests.grids import spread
 
 
 def opened(repo):
@@ -32,8 +33,7 @@ def series(tmp_path):
     return paths
 
 
-@pytest.mark.parametrize("size", [1, 2, 4, 100])
-@pytest.mark.parametrize("inline", [0, 5_000], ids=["table", "inline"])
+@pytest.mark.parametrize(("size", "inline"), spread([1, 2, 4, 100], [0, 5_000]))
 def test_batches_of_any_size_are_as_one_go(series, tmp_path, monkeypatch, size, inline):
     monkeypatch.setattr("intarsia.array.logical_group.INLINE_REGIONS", inline)
     whole = intarsia.ingest(series, tmp_path / "whole", concat_dim="time")
@@ -144,7 +144,7 @@ def test_anybody_may_parse(series, tmp_path, kind):
     if kind == "number":
         report = intarsia.ingest(series, tmp_path / "r", concat_dim="time", client=3, batch=4)
     else:
-        spawned = ProcessPoolExecutor(2, mp_context=get_context("spawn"))
+        spawned = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
         with ThreadPoolExecutor(2) if kind == "threads" else spawned as pool:
             report = intarsia.ingest(series, tmp_path / "r", concat_dim="time", client=pool, batch=4)
     assert report.files == expected.files

@@ -10,7 +10,15 @@ import intarsia
 from intarsia.errors import IngestError
 
 
-@pytest.mark.parametrize("kinds", [["u1", "i2", "i4"], ["i2", "f4", "f8"], ["i4", "f4", "u1"], ["f8", "i8"]])
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(["u1", "i2", "i4"], marks=pytest.mark.torture),
+        pytest.param(["i2", "f4", "f8"], marks=pytest.mark.torture),
+        ["i4", "f4", "u1"],
+        ["f8", "i8"],
+    ],
+)
 def test_numbers_of_any_type_go_together_in_any_order_as_in_xarray(tmp_path, kinds):
     paths = [tmp_path / f"{i}.nc" for i in range(len(kinds))]
     for i, (path, kind) in enumerate(zip(paths, kinds, strict=True)):

@@ -15,6 +15,7 @@ import intarsia
 from intarsia import OffsetCodec, PadCodec, with_padding
 from intarsia.codecs import fits_header, npy_header, tiff_header
 from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurationError, ReadError
+from tests.grids import spread
 
 
 def endian(dtype):
@@ -44,9 +45,10 @@ TIFF_TYPES = [
 ] + ["bool"]
 
 
-@pytest.mark.parametrize("bigtiff", [False, True])
-@pytest.mark.parametrize("samples", [(), (1,), (2,), (3,), (4,), (7,)])
-@pytest.mark.parametrize("dtype", TIFF_TYPES)
+@pytest.mark.parametrize(
+    ("dtype", "samples", "bigtiff"),
+    spread(TIFF_TYPES, [(), (1,), (2,), (3,), (4,), (7,)], [False, True], times=4),
+)
 def test_tifffile_and_libtiff_read_every_type_and_number_of_samples(dtype, samples, bigtiff, tmp_path):
     shape = (16, 32, *samples)
     header = tiff_header(shape, dtype, bigtiff=bigtiff, tiled=len(samples) == 1 and samples[0] % 2 == 0)

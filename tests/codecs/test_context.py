@@ -20,6 +20,7 @@ from intarsia.codecs.current_chunk import Grid, InnerPlace, StoredPlace, current
 from intarsia.codecs.decide.routes import find_routes
 from intarsia.errors import ChunkDecodeError, ChunkIndexUnknownError
 from tests.codecs.stores import AsyncOnly
+from tests.grids import spread
 
 LITTLE = BytesCodec(endian="little")
 
@@ -130,8 +131,7 @@ def layouts():
 
 
 @pytest.mark.filterwarnings("ignore:Combining a `sharding_indexed` codec")
-@pytest.mark.parametrize("layout", layouts())
-@pytest.mark.parametrize("store_class", [MemoryStore, AsyncOnly])
+@pytest.mark.parametrize(("layout", "store_class"), spread(layouts(), [MemoryStore, AsyncOnly]))
 def test_inside_shards_the_index_counts_inner_chunks(layout, store_class, our_pipeline):
     seen = []
     codec = ConditionalCodec(codecs=[ZstdCodec()], decision=recorded(seen))

@@ -7,6 +7,7 @@ import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.grids import spread
 
 from intarsia import nullable
 from intarsia.errors import DataTypeError, NullsPresentError
@@ -189,8 +190,7 @@ OPERATIONS = [
 
 
 @warned
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "layout"), spread(DTYPES, LAYOUTS, times=2))
 @settings(
     max_examples=max(4, settings().max_examples // 10),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.lib.mixins import NDArrayOperatorsMixin
+from tests.grids import spread
 from tests.nullable.test_computing import (
     ARITHMETIC,
     BITS,
@@ -200,9 +201,7 @@ def values(results):
     return dask.compute(*results, scheduler="synchronous")
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("through", ["read", "dask"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("name", "layout", "through"), spread(NAMES, LAYOUTS, ["read", "dask"], times=2))
 @settings(max_examples=MAX_EXAMPLES)
 @given(seed=st.integers(0, 2**32), share=SHARES)
 def test_every_operation_is_arrows(layout, through, name, seed, share):
@@ -248,9 +247,10 @@ def reduced(x, called, *, skipna=True, min_count=1, **options):
     return da.where(unknown, nullable.as_nullable(None, result.dtype), result)
 
 
-@pytest.mark.parametrize("name", ["int32", "float64", "bool", "datetime64[ms]", "string"])
-@pytest.mark.parametrize("through", ["read", "dask"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("name", "layout", "through"),
+    spread(["int32", "float64", "bool", "datetime64[ms]", "string"], LAYOUTS, ["read", "dask"], times=2),
+)
 @settings(max_examples=MAX_EXAMPLES)
 @given(
     seed=st.integers(0, 2**32),

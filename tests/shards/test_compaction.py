@@ -12,6 +12,7 @@ from zarr.codecs import BytesCodec, ZstdCodec
 import intarsia
 from intarsia.shards import swap
 from intarsia.shards.compaction import Recoding
+from tests.grids import spread
 from tests.shards import fleet
 
 GEOMETRIES = {
@@ -35,9 +36,9 @@ def files_of(directory):
     }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("geometry", GEOMETRIES)
-@pytest.mark.parametrize("safe_readers", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "geometry", "safe_readers"), spread(KINDS, GEOMETRIES, [True, False], times=2)
+)
 def test_compacted_shards_are_byte_for_byte_what_zarr_writes(
     tmp_path, monkeypatch, kind, geometry, safe_readers
 ):

@@ -1,0 +1,26 @@
+"""Grids of parameters: all of them in `make torture`, a spread of them in `make test`."""
+
+from itertools import product
+
+import pytest
+
+
+def spread(*axes, times=1):
+    """Every combination of one value per axis, for `parametrize`.
+
+    `make test` tries those on a diagonal of the grid, and so every value of every axis; with `times`, on so
+    many diagonals beside each other. The others are marked `torture`.
+    """
+    axes = [list(axis) for axis in axes]
+    kept = {
+        tuple((i + turn * j) % len(axis) for j, axis in enumerate(axes))
+        for turn in range(times)
+        for i in range(max(map(len, axes)))
+    }
+    return [
+        pytest.param(
+            *(axis[i] for axis, i in zip(axes, place, strict=True)),
+            marks=() if place in kept else pytest.mark.torture,
+        )
+        for place in product(*(range(len(axis)) for axis in axes))
+    ]
