@@ -1,6 +1,7 @@
 """The generated archives: what other tools make of them, and what we do."""
 
 import datetime
+import shutil
 import time
 
 import icechunk
@@ -177,7 +178,13 @@ def test_four_hundred_days_one_by_one(tmp_path):
     assert np.array_equal(sst[...], theirs["analysed_sst"], equal_nan=True)
 
 
-def test_the_demonstration_can_be_repeated(tmp_path, capsys):
-    for _ in range(2):
-        open_mur(tmp_path, times=1)
-        assert "0 bytes of it copied data" in capsys.readouterr().out
+def test_the_demonstration_can_be_repeated(mur, tmp_path, capsys):
+    """Where there is a repository of the last time, and files that this time does not write."""
+    shutil.copytree(mur[0][0].parent / "repository", tmp_path / "repository")
+    for old in ("mur/older.nc", "copy.zarr/older"):
+        (tmp_path / old).parent.mkdir(parents=True)
+        (tmp_path / old).write_bytes(b"old")
+    open_mur(tmp_path, times=1)
+    assert "0 bytes of it copied data" in capsys.readouterr().out
+    assert not (tmp_path / "mur/older.nc").exists()
+    assert not (tmp_path / "copy.zarr/older").exists()

@@ -349,10 +349,10 @@ def test_parallel_parsing_changes_nothing(tmp_path, workers):
     assert np.array_equal(intarsia.open(report.repository, "sst")[...], np.concatenate(values))
 
 
-def test_parsing_in_other_processes(tmp_path):
+def test_parsing_in_another_process(tmp_path):
     _, values = series(tmp_path, range(4))
     (tmp_path / "bad.nc").write_bytes(b"bad")
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         report = intarsia.ingest(
             tmp_path / "*.nc", tmp_path / "r", concat_dim="time", workers=pool, errors="skip"
         )

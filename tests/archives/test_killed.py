@@ -49,7 +49,7 @@ def committed(repository):
     return [file.url for file in sources]
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("kills", [1, pytest.param(50, marks=pytest.mark.torture)])
 def test_a_killed_ingest_goes_on_where_it_was(tmp_path, kills):
     folder = tmp_path / "files"
     folder.mkdir()

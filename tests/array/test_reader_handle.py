@@ -7,6 +7,7 @@ import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
+import dask
 import numpy as np
 import obstore.store
 import pytest
@@ -163,8 +164,9 @@ def test_dask(tmp_path, scheduler):
     reader = intarsia.reader(written(LocalStore(tmp_path)))
     lazy = reader.to_dask()
     assert lazy.chunks == ((8,) * 5, (8,) * 6 + (2,))
-    assert int(lazy.sum().compute(scheduler=scheduler)) == VALUES.sum()
-    assert float((reader * 2).mean().compute(scheduler=scheduler)) == VALUES.mean() * 2
+    total, mean = dask.compute(lazy.sum(), (reader * 2).mean(), scheduler=scheduler, num_workers=1)
+    assert int(total) == VALUES.sum()
+    assert float(mean) == VALUES.mean() * 2
 
 
 def test_dask_of_shards_of_nulls_and_of_chunks_of_different_shapes():

@@ -126,7 +126,7 @@ def site(folder):
     return serving_files(folder, Lasting)
 
 
-SHARES = 4
+SHARES = 2
 """Thousands of requests take a busy machine minutes: in parts, none comes near the limit of a test."""
 
 VECTORS = """(async (share, shares) => {
