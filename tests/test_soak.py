@@ -13,7 +13,7 @@ from soak.run import run_all
 from soak.target import Target, choice_of, targets
 
 ALL = targets()
-CASES = {"damage": 60, "histories": 1, "threads": 3, "disk": 12, "hostile": 10, "upgrades": 8}
+CASES = {"damage": 25, "histories": 1, "threads": 3, "disk": 12, "hostile": 10, "upgrades": 8}
 QUICK = (
     "damage decoders of every chain of codecs",
     "damage chunks of logical arrays",
