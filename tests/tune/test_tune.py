@@ -13,12 +13,12 @@ from intarsia.tune.advice import SAMPLE_BYTES, sample
 from tests.array.stores import memory
 
 
-def smooth(shape=(400, 500)):
+def smooth(shape=(100, 500)):
     y, x = np.mgrid[0 : shape[0], 0 : shape[1]]
     return (np.sin(x / 50) * 1000 + y).astype("int32")
 
 
-def noise(shape=(400, 500)):
+def noise(shape=(100, 500)):
     return np.random.default_rng(0).integers(-(2**31), 2**31, shape).astype("int32")
 
 
@@ -71,10 +71,10 @@ def test_samples_are_bounded_contiguous_and_the_same_every_time():
 
 
 def test_optimize_recodes_what_pays_and_keeps_every_value():
-    array = intarsia.create({}, "a", shape=(0, 500), chunks=(100, 500), dtype="int32")
+    array = intarsia.create({}, "a", shape=(0, 500), chunks=(50, 500), dtype="int32")
     data = np.concatenate([smooth(), noise()])
-    array.append(data[:400], codecs=[])
-    array.append(data[400:], codecs=[{"name": "zstd", "configuration": {"level": 19}}])
+    array.append(data[:100], codecs=[])
+    array.append(data[100:], codecs=[{"name": "zstd", "configuration": {"level": 19}}])
     changes = array.optimize("size")
     np.testing.assert_array_equal(array[...], data)
     assert changes[0].saved > 0.5 * changes[0].bytes_before
@@ -93,11 +93,11 @@ def test_changes_are_told_by_the_codecs_that_are_stored():
 
 
 def test_codecs_auto_chooses_by_the_data():
-    array = intarsia.create({}, "a", shape=(0, 500), chunks=(100, 500), dtype="int32")
+    array = intarsia.create({}, "a", shape=(0, 500), chunks=(50, 500), dtype="int32")
     array.append(smooth(), codecs="auto")
     assert array.regions[0].nbytes_stored < 0.5 * array.regions[0].nbytes
     array.append(noise(), codecs=["gzip"])
-    array.recode(((0, 400), (0, 500)), codecs="auto")
+    array.recode(((0, 100), (0, 500)), codecs="auto")
     np.testing.assert_array_equal(array[...], np.concatenate([smooth(), noise()]))
 
 
