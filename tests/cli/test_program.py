@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -99,16 +100,26 @@ def test_interrupting_leaves_the_data_whole(tmp_path):
     assert intarsia.open(store, "t").shape == (3, 1000)
 
 
-@pytest.mark.parametrize("runs", [3, pytest.param(2000, marks=pytest.mark.torture)])
-def test_it_ends_with_its_exit_code_every_time(runs, made):
+@pytest.mark.parametrize("runs", [2, pytest.param(2000, marks=pytest.mark.torture)])
+def test_it_ends_with_its_exit_code_every_time(runs, made, capfd):
     """Threads of Icechunk used to trip over the end of the interpreter: 9 of 170 times."""
 
     def ran(_):
         command = [*PROGRAM, "info", str(made[0]), "nothing"]
         return subprocess.run(command, capture_output=True, check=False).returncode
 
+    codes = Counter()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        assert set(pool.map(ran, range(runs))) == {3}
+        for code in pool.map(ran, range(runs)):
+            codes[code] += 1
+            if codes.total() % 100 == 0:  # it takes most of an hour: somebody may want to know how far it is
+                with capfd.disabled():
+                    print(
+                        f"{codes.total()} of {runs} runs, exit codes {dict(codes)}",
+                        file=sys.stderr,
+                        flush=True,
+                    )
+    assert codes == {3: runs}
 
 
 WATCHED = """
