@@ -59,9 +59,10 @@ demo: $(STAMP)
 test: lint layers
 	@$(MAKE) --no-print-directory -j 2 types tests
 
-# More processes than cores: many tests wait for processes and servers of their own.
+# More processes than cores: many tests wait for processes and servers of their own. But each process takes ten
+# seconds or more to collect all tests, and has servers of its own.
 tests: $(STAMP) browser
-	$(BIN)/python -m pytest -n 6
+	$(BIN)/python -m pytest -n 4
 
 torture: $(STAMP)
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 -m torture -o faulthandler_timeout=3600
