@@ -123,10 +123,14 @@ def test_it_ends_with_its_exit_code_every_time(runs, made, capfd):
 
 
 WATCHED = """
-import atexit
-from intarsia.cli.app import run
+import atexit, sys
+from intarsia.cli import app
 atexit.register(print, "the interpreter is being taken apart")
-run()
+def end(code, end=app._end):
+    print("imported:", *(name for name in sys.modules if name.startswith("intarsia.")))
+    end(code)
+app._end = end
+app.run()
 """
 
 
@@ -137,6 +141,9 @@ def test_everything_is_said_but_the_interpreter_is_not_taken_apart(array, code, 
     assert done.returncode == code
     assert ("temperature" in done.stdout) == (code == 0)
     assert "taken apart" not in done.stdout
+    imported = done.stdout.split("imported:")[1].split()
+    assert "intarsia.cli.look" in imported
+    assert not {"intarsia.cli.archive", "intarsia.archives.ingestion", "intarsia.server"} & {*imported}
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])
