@@ -53,11 +53,17 @@ def store(made, tmp_path):
     return place
 
 
-@pytest.fixture
-def plain(tmp_path, data):
+@pytest.fixture(scope="session")
+def plain_made(tmp_path_factory, data):
     """The same array in a store without versions."""
-    place = tmp_path / "plain.zarr"
+    place = tmp_path_factory.mktemp("cli") / "plain.zarr"
     array = intarsia.create(place, "temperature", shape=(0, 6, 8), chunks=(10, 3, 4), dtype="float32")
     array.append(data[:20], codecs=["gzip"])
     array.append(data[20:], codecs=["zstd"])
     return place
+
+
+@pytest.fixture
+def plain(plain_made, tmp_path):
+    """A copy of it to change."""
+    return shutil.copytree(plain_made, tmp_path / "plain.zarr")

@@ -1,6 +1,7 @@
 """What goes wrong for every verb alike: nothing there, something else there, damage, the past."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -48,11 +49,19 @@ EVERY = LOOK | CHANGE
 NAMES = [verb for verbs in VERBS.values() for verb in verbs]
 
 
+@pytest.fixture(scope="module")
+def around(tmp_path_factory):
+    """What verbs are given beside a store."""
+    folder = tmp_path_factory.mktemp("around")
+    np.save(folder / "one.npy", np.ones((10, 6, 8), dtype="f4"))
+    zarr.create_array(folder / "there.zarr", data=np.ones((10, 6, 8), dtype="f4"))
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
+def here(around, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    np.save("one.npy", np.ones((10, 6, 8), dtype="f4"))
-    zarr.create_array("there.zarr", data=np.ones((10, 6, 8), dtype="f4"))
+    shutil.copytree(around, tmp_path, dirs_exist_ok=True)
 
 
 def test_every_verb_is_tested_here():
