@@ -114,9 +114,9 @@ def test_a_replacement_may_have_another_length(tmp_path):
 
 
 def test_daily_ingest_ends_with_as_few_members_as_encodings(tmp_path):
-    days, values = 40, []
+    days, values = 20, []
     for day in range(days):
-        era = {"level": 4 if day < 20 else 7, "chunks": (1, 6, 8) if day % 10 else (1, 3, 8)}
+        era = {"level": 4 if day < 10 else 7, "chunks": (1, 6, 8) if day % 5 else (1, 3, 8)}
         path = tmp_path / f"{day:03d}.nc"
         values.append(netcdf(path, day, kind="i2", fill=-1, attrs=PACKED, **era))
         report = intarsia.ingest(path, tmp_path / "repository", concat_dim="time")

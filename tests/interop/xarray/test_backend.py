@@ -260,11 +260,19 @@ def test_an_opened_dataset_travels_to_another_process(repo, dataset, tmp_path):
     expected = float(dataset["t"].sum())
     (tmp_path / "lazy.pickle").write_bytes(pickle.dumps(open_dataset(repo)))
     (tmp_path / "dask.pickle").write_bytes(pickle.dumps(open_dataset(repo, chunks={})))
-    program = "import pickle, sys; print(float(pickle.load(open(sys.argv[1], 'rb'))['t'].sum()))"
-    for name in ("lazy", "dask"):
-        command = [sys.executable, "-c", program, str(tmp_path / f"{name}.pickle")]
-        answer = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert float(answer.stdout) == pytest.approx(expected)
+    program = """
+import pickle, sys
+for name in sys.argv[1:]:
+    print(float(pickle.load(open(name, "rb"))["t"].sum()))
+"""
+    command = [
+        sys.executable,
+        "-c",
+        program,
+        *(str(tmp_path / f"{name}.pickle") for name in ("lazy", "dask")),
+    ]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert [float(line) for line in answer.stdout.split()] == pytest.approx([expected] * 2)
 
 
 def test_the_dataset_of_a_writable_session_does_not_travel_and_says_what_to_use(repo, dataset):
