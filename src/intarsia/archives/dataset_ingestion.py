@@ -175,7 +175,8 @@ class DatasetIngestion:
                 self.target = open_repository(self.target, create=create)
             except RepositoryNotFoundError:
                 return None
-        return self.target
+        repo: icechunk.Repository | None = self.target
+        return repo
 
     def read(self, session: icechunk.Session) -> Dataset:
         """The dataset as it is in a session."""

@@ -78,8 +78,8 @@ class Header:
         self.id = found
         self.path = path
         """From the root of its file."""
-        self.shape: tuple[int, ...] = found.shape
-        """None where it has no data space."""
+        self.shape: Any = found.shape
+        """Its length along every axis; None where it has no data space."""
         self.is_scale: bool = library().h5ds.is_scale(found)
 
     @cached_property
@@ -194,13 +194,14 @@ def _type_of(stored: Any) -> tuple[np.dtype[Any], Any]:
     """NumPy's type of a dataset or an attribute, and HDF5's for memory."""
     h5t = library().h5t
     kind = stored.get_type()
+    if kind.get_class() not in (h5t.INTEGER, h5t.FLOAT, h5t.STRING, h5t.ENUM):
+        dtype = kind.dtype  # others may refer to their file
+        return dtype, h5t.py_create(dtype)
     code = kind.encode()
     found = _types.get(code)
     if found is None:
+        if len(_types) >= MOST_TYPES:
+            _types.clear()
         dtype = kind.dtype
-        found = dtype, h5t.py_create(dtype)
-        if dtype.kind in "iufS":  # others may refer to their file
-            if len(_types) >= MOST_TYPES:
-                _types.clear()
-            _types[code] = found
+        found = _types[code] = dtype, h5t.py_create(dtype)
     return found
