@@ -104,7 +104,7 @@ def parsed_by(engine: Engine, parse: Parse, urls: Sequence[str], *, remote: bool
         check_client(engine)
     workers = _workers_of(engine)
     files = max(1, min(FILES_A_TASK, len(urls) // (TASKS_AHEAD * workers)))
-    yield from _given_out(engine, parse, batched(urls, files, strict=False), TASKS_AHEAD * workers)
+    yield from _given_out(engine, parse, batched(urls, files), TASKS_AHEAD * workers)
 
 
 def _processors() -> int:
@@ -116,7 +116,7 @@ def _in_processes(parse: Parse, urls: Sequence[str], count: int) -> Iterator[Any
     workers = ParseWorkers(parse, count)
     pool = ThreadPoolExecutor(max_workers=count)
     try:
-        tasks = batched(urls, FILES_A_TASK, strict=False)
+        tasks = batched(urls, FILES_A_TASK)
         yield from _given_out(pool, workers.parse, tasks, TASKS_AHEAD * count)
     finally:
         workers.close()  # whoever waits for one of them gets no answer
