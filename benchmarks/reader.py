@@ -162,7 +162,7 @@ def one_array_of_the_issue():
     spec = {"driver": "zarr3", "kvstore": {"driver": "memory"}, "metadata": metadata, "create": True}
     theirs = tensorstore.open(spec).result()
     theirs.write(values).result()
-    rust = zarrista.Array.from_metadata(MemoryStore(), "/", metadata)
+    rust = zarrista.Array.from_metadata(metadata, MemoryStore(), "/")
     rust[tuple(slice(0, n) for n in values.shape)] = values
     reader, step = intarsia.reader(array), len(values) // 10
     asked = {

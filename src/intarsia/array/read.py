@@ -184,7 +184,7 @@ def prepare(
             by_zarr.append((part, source))
     if works:
         _locate(ground, fetcher, layout, works, now=now)
-        if not whole_chunks:
+        if not whole_chunks and fetcher.gains_by_pieces:
             for work in works:
                 work.narrow()
         _join(works)

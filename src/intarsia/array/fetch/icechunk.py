@@ -81,7 +81,7 @@ NO_CONTAINER = re.compile(r"no virtual chunk container can handle the chunk loca
 class IcechunkBatch:
     """A session of Icechunk; what a read-only one says about its chunks is asked for once and kept."""
 
-    in_threads, looks_into_shards = False, False
+    in_threads, looks_into_shards, gains_by_pieces = False, False, True
 
     def __init__(
         self, store: IcechunkStore, *, read_only: bool, listed_at_a_time: int = MEMBERS_LISTED_AT_A_TIME
@@ -271,7 +271,7 @@ class _RepositoryFiles:
 class LocalIcechunk:
     """A read-only session of a repository on the local file system."""
 
-    in_threads, lasting, looks_into_shards = True, True, False
+    in_threads, lasting, looks_into_shards, gains_by_pieces = True, True, False, True
 
     def __init__(self, batch: IcechunkBatch, repository: Path) -> None:
         self._batch = batch

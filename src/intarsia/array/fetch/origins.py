@@ -72,7 +72,7 @@ class Wanted(NamedTuple):
 class _Origins(ABC):
     """What the two fetchers share: where everything lies, and what comes with what."""
 
-    lasting, looks_into_shards = True, False
+    lasting, looks_into_shards, gains_by_pieces = True, False, True
     limits: Limits
 
     def __init__(self, batch: IcechunkBatch) -> None:

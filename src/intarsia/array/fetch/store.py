@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 import zarr
 from zarr.abc.store import ByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
+from zarr.storage import MemoryStore
 
 from intarsia._compat import event_loop
 from intarsia.array.fetch.joining import coalesced
@@ -97,6 +98,9 @@ class Fetcher(Protocol):
     looks_into_shards: bool
     """Whether it finds inner chunks in their shards itself, while it reads; see `Spans.within`."""
 
+    gains_by_pieces: bool
+    """Whether a piece of an object takes less than all of it; not where both are views of memory."""
+
     def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
         """Stored bytes of these objects of each member, -1 for what is not stored; None where that is
         not known without reading them."""
@@ -141,6 +145,7 @@ class Plain:
 
     lasting = False
     looks_into_shards = False
+    gains_by_pieces = True
 
     def sizes(self, sources: Sequence[tuple[EngineSource, Ints]]) -> list[Ints | None]:
         return [None] * len(sources)
@@ -177,6 +182,7 @@ class SynchronousStore(Plain):
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.gains_by_pieces = type(store) is not MemoryStore
         self.name = f"{type(store).__name__}, in threads"
 
     def cost(self, spans: Sequence[Spans]) -> Cost:
