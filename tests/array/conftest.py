@@ -2,6 +2,7 @@
 
 import pytest
 
+from intarsia.array import chunk_batches
 from tests.array import places
 
 
@@ -9,6 +10,12 @@ from tests.array import places
 def _servers_stop():
     yield
     places.s3.stop()
+
+
+@pytest.fixture(autouse=True)
+def _threads_for_little(monkeypatch):
+    """Reads of a quarter of a megabyte are divided among threads, so that small data show what these do."""
+    monkeypatch.setattr(chunk_batches, "WORTH_A_READING_THREAD", chunk_batches.WORTH_A_THREAD)
 
 
 @pytest.fixture(params=sorted(places.PLACES))

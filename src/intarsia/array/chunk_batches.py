@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 
 WORTH_A_THREAD = 256 << 10
-"""Decoded bytes that make up for starting a thread."""
+"""Decoded bytes that make up for starting a thread that encodes them."""
+
+WORTH_A_READING_THREAD = 3 << 20
+"""The same of one that decodes zstd; of slower codecs less will do. Starting it, and handing the interpreter
+lock to and fro, takes as long as decoding a megabyte."""
 
 type Batch = list[tuple[Work, Ints]]
 """Chunks of some parts: each part with positions among its chunks."""
@@ -33,19 +37,23 @@ BATCHES_AHEAD = 4
 """Fetches that run at a time, where the store does not answer in the decoding thread."""
 
 
-def threads_for(works: list[Work], config: LogicalConfig) -> int:
-    """How many threads decode: as many as are allowed, have something to do, and fit into half the window."""
+def threads_for(works: list[Work], config: LogicalConfig, *, writing: bool = False) -> int:
+    """How many threads work: as many as are allowed, have something to do, and fit into half the window."""
     if len(works) == 1 and works[0].present.size == 1:
         return 1
-    chunks = total = largest = 0
+    chunks = largest = 0
+    total = 0.0
     for work in works:
         decoder = work.source.decoder
         chunks += work.present.size
         decoded = work.present.size * decoder.nbytes
-        total += min(decoded, work.part.size * decoder.stored_dtype.itemsize) if decoder.is_raw else decoded
+        if decoder.is_raw:
+            decoded = min(decoded, work.part.size * decoder.stored_dtype.itemsize)
+        total += decoded * (1 if writing else work.source.decoding_work)
         largest = max(largest, decoder.nbytes * decoder.copies)
     fitting = config.window // 2 // max(largest, 1)
-    return max(1, min(config.most_threads, chunks, fitting, total // WORTH_A_THREAD))
+    worth = WORTH_A_THREAD if writing else WORTH_A_READING_THREAD
+    return max(1, min(config.most_threads, chunks, fitting, int(total / worth)))
 
 
 def cut(works: list[Work], threads: int, window: int) -> tuple[Iterator[Batch], Iterator[Batch]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from intarsia.array.decode import Decoder
 from intarsia.array.encode import Encoder
 from intarsia.array.format2 import codecs_of, guarded_format2
 from intarsia.array.member import grain
+from intarsia.array.prices import decoding_work
 from intarsia.array.shards import Shards
 from intarsia.array.values import is_nullable, values_dtype
 from intarsia.codecs.guarded import guarded
@@ -172,6 +174,11 @@ class EngineSource(Source):
         """
         zarrs = self.shards is None or type(self.shards.codec) is ShardingCodec
         return self.is_plain and zarrs and self.encoder.tells_the_index
+
+    @cached_property
+    def decoding_work(self) -> float:
+        """What it takes to decode a byte, compared with zstd; files are read whatever the codec."""
+        return max(1.0, decoding_work(self.array))
 
     @property
     def blobs(self) -> int:

@@ -247,7 +247,7 @@ def write_part(
         return None
     config = config or LogicalConfig()
     work = Work(part, source, points, values.shape)
-    threads = threads_for([work], config)
+    threads = threads_for([work], config, writing=True)
     if source.shards is None:
         return _written(ChunkWriter(work, values, threads, config.window, look), threads)
     check_store(source.array.store)
