@@ -78,6 +78,7 @@ def test_a_listing_is_a_tuple_that_shows_a_table():
     names = Names(["a", "b"])
     assert names == ("a", "b")
     assert names[0] == "a"
+    assert repr(names[1:]) == "Name\nb"
     assert repr(names) == "Name\na\nb"
     assert repr(Names()) == "no names"
     assert "no names" in Names()._repr_html_()

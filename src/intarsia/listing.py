@@ -3,7 +3,7 @@
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, SupportsIndex, overload
 
 from intarsia.words import count_text, markup, plain
 
@@ -219,6 +219,18 @@ class Listing[T](tuple[T, ...]):
 
     def __new__(cls, items: Iterable[T] = ()) -> Self:
         return super().__new__(cls, items)
+
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> T: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> Self: ...
+
+    def __getitem__(self, key: SupportsIndex | slice) -> T | Self:
+        """An item, or some of them, as a table again."""
+        if not isinstance(key, slice):
+            return super().__getitem__(key)
+        return type(self)(super().__getitem__(key))
 
     def cells(self, item: T) -> Sequence[str]:
         """A row of the table."""

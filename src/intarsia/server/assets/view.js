@@ -199,7 +199,7 @@ async function turnOver() {
   state.flipped = plane.flipped = false;
   if (!labelled || !/^(lat|latitude|y)$/i.test(name) || size < 2) return;
   const { labels: ends } = await ask("labels", { path: state.path, at: state.at, axis, places: `0,${size - 1}` });
-  if (axis === state.axes[0] && Number(ends[0]) < Number(ends[size - 1])) { state.flipped = plane.flipped = true; plane.moved(); }
+  if (axis === state.axes[0] && Number(ends[0]) < Number(ends[size - 1])) { state.flipped = plane.flipped = true; if (plane.view) plane.moved(); }
 }
 
 // Regions
