@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SHOWN_WORDS = 3
 """Of one kind of drift in one variable, so many are spelled out."""
 
-COLUMNS = ("drift", "in", "files", "first", "what", "what is done")
+COLUMNS = ("Drift", "In", "Files", "First", "What", "What is done")
 VIEW = "seen through a view of the region"
 
 
@@ -74,7 +74,7 @@ def drifts_text(drifts: Iterable[Drift]) -> str:
     """A table for people.
 
     >>> print(drifts_text([Drift("units", "t", "degC instead of K", "taken as they are", 1, "file:///a.nc")]))
-    drift  in  files  first  what               what is done
+    Drift  In  Files  First  What               What is done
     units  t       1  a.nc   degC instead of K  taken as they are
     """
     return table_text(COLUMNS, [drift.cells for drift in drifts], terminal_width())

@@ -107,8 +107,8 @@ class Runs:
     >>> days = ("2002-06-01", "2002-06-02")
     >>> run = Run("sst", 0, 2, *days, 2, (1, 9), "shuffle+zlib", "int16", "* 0.01 + 273.15")
     >>> print(Runs((run,)))
-    variable  from        to          files  chunks  codecs        stored  packing          data
-    sst       2002-06-01  2002-06-02      2  1x9     shuffle+zlib  int16   * 0.01 + 273.15  referenced
+    Variable  From        To          Files  Chunks  Codecs        Stored  Packing          Data
+    sst       2002-06-01  2002-06-02      2     1x9  shuffle+zlib   int16  * 0.01 + 273.15  referenced
     """
 
     rows: tuple[Run, ...]
@@ -125,7 +125,7 @@ class Runs:
 
     def table(self) -> Sequence[tuple[str, ...]]:
         """Header and rows as texts, for any way of printing them."""
-        header = ("variable", "from", "to", "files", "chunks", "codecs", "stored", "packing", "data")
+        header = ("Variable", "From", "To", "Files", "Chunks", "Codecs", "Stored", "Packing", "Data")
         return [header] + [
             (
                 run.variable, run.first, run.last, str(run.files), "x".join(map(str, run.chunks)), run.codecs,
@@ -210,8 +210,14 @@ class IngestReport:
             parts.append(f"left out: {', '.join(names)}" + (f" and {more} more" if more > 0 else ""))
         return "; ".join(parts)
 
+    @property
+    def _headline(self) -> str:
+        """The summary; of a dry run, what would become of the files."""
+        is_dry = self.snapshot_id is None and any(map(self.of, CHANGES))
+        return f"would be: {self.summary}" if is_dry else self.summary
+
     def __str__(self) -> str:
-        lines = [self.summary]
+        lines = [self._headline]
         if self.runs.rows:
             lines += ["", str(self.runs)]
         taken = [drift for drift in self.drifts if not drift.refused]
@@ -225,7 +231,7 @@ class IngestReport:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        parts = [f"<p>{markup(self.summary)}</p>"]
+        parts = [f"<p>{markup(self._headline)}</p>"]
         if self.runs.rows:
             parts.append(self.runs._repr_html_())
         taken = [drift.cells for drift in self.drifts if not drift.refused]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from intarsia.array.table import Ints
 
 SHOWN_SOURCES = 40
-COLUMNS = ("state", "file", "shows", "of")
+COLUMNS = ("State", "File", "Shows", "Of")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class SourceFiles:
     """The files of a dataset, in the order in which they came.
 
     >>> print(SourceFiles((SourceFile("file:///a.nc", "present", (SourcePart(("sst",), ((0, 1),)),)),)))
-    state    file          shows  of
+    State    File          Shows  Of
     present  file:///a.nc  [0:1]  sst
     """
 

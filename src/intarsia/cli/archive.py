@@ -123,7 +123,7 @@ def _show(report: IngestReport) -> None:
     """The runs, what differs, and what was left out."""
     if report.runs.rows:
         header, *rows = report.runs.table()
-        show_table([name.capitalize() for name in header], rows)
+        show_table(header, rows)
     taken = [drift.cells for drift in report.drifts if not drift.refused and drift.kind != "left out"]
     if taken:
         say("")

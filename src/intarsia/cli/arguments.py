@@ -80,8 +80,8 @@ Codec = Annotated[
         "--codec",
         "-c",
         metavar="CODEC",
-        help="One codec, in order, repeated: a name, NAME:KEY=VALUE,… or a JSON object; 'raw' for none, "
-        "'auto' for what suits the data.",
+        help="A codec: a name, NAME:KEY=VALUE,… or a JSON object. Repeat it for several, in their order; "
+        "'raw' for none, 'auto' for what suits the data.",
     ),
 ]
 Chunks = Annotated[
