@@ -8,7 +8,7 @@ from typing import Any, Self
 import icechunk
 
 from intarsia import array
-from intarsia._icechunk import safe_store, writing
+from intarsia._icechunk import IcechunkStore, safe_store, writing
 from intarsia.array import LogicalArray
 from intarsia.casting import Casting
 from intarsia.codecs.decide.decisions import DecisionLike
@@ -82,7 +82,7 @@ class Transaction:
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
         self._session: icechunk.Session | None = None
-        self._store: icechunk.IcechunkStore | None = None
+        self._store: IcechunkStore | None = None
         self._base = ""
         self._snapshot_id: str | None = None
         self._merged: dict[str, set[tuple[int, ...]]] = {}
@@ -109,7 +109,8 @@ class Transaction:
     def store(self) -> icechunk.IcechunkStore:
         """The zarr store to write to; threads may share it, unlike `session.store`."""
         if self._store is None:
-            self._store = safe_store(self.session.store)
+            shared: IcechunkStore = safe_store(self.session.store)
+            self._store = shared
         return self._store
 
     @property
