@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 WORTH_A_THREAD = 256 << 10
 """Decoded bytes that make up for starting a thread that encodes them."""
 
-WORTH_A_READING_THREAD = 3 << 20
-"""The same of one that decodes zstd; of slower codecs less will do. Starting it, and handing the interpreter
-lock to and fro, takes as long as decoding a megabyte."""
+WORTH_A_READING_THREAD = 1 << 20
+"""The same of one that decodes zstd; of slower codecs less will do, and without a codec it takes far more.
+Starting a thread, and handing the interpreter lock to and fro, takes as long as decoding half a megabyte."""
 
 type Batch = list[tuple[Work, Ints]]
 """Chunks of some parts: each part with positions among its chunks."""
