@@ -8,8 +8,7 @@ asking for the size of a file first saves little, and takes a read that an error
 file. Rows of chunks that are copied together save part of the copying, and need memory for all of them. zarrs
 gets the chunks of a whole read in one call and does the rest without Python; it believes the headers of what
 it decodes, so bombs and chunks that are cut off would have to be found by reading every file twice. Python
-3.14 without its lock reads small chunks in two threads in 0.6 to 0.8 of the time of 3.13; one thread takes as
-long. Chunks of more than 16 KiB in shards are read one by one: read together, they took 1.1 times as long.
+3.14 without its lock was tried, too: [Without the GIL](how-to/read-any-zarr-array.md#without-the-gil).
 """
 
 import os
