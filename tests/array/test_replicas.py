@@ -273,7 +273,7 @@ def test_a_replica_takes_no_more_memory_where_an_array_is_longer(tmp_path, monke
             taken.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
-    assert taken[1] < 1.3 * taken[0]
+    assert taken[1] < 2 * taken[0]  # of four times the values
     assert taken[1] < array.nbytes / 2
 
 

@@ -190,8 +190,8 @@ def test_old_copies_of_the_list_of_snapshots_go(local, tmp_path, monkeypatch):
 def test_what_every_commit_writes_anew_stays_small(tmp_path):
     """The list of snapshots holds a short mark for each of them, and a log of bounded length."""
     repo = intarsia.open_repository(tmp_path / "r", create=True)
-    assert repo.config.num_updates_per_repo_info_file == 100
-    assert intarsia.open_repository(tmp_path / "r").config.num_updates_per_repo_info_file == 100
+    assert repo.config.num_updates_per_repo_info_file == 20
+    assert intarsia.open_repository(tmp_path / "r").config.num_updates_per_repo_info_file == 20
     own = icechunk.RepositoryConfig(num_updates_per_repo_info_file=7)
     other = intarsia.open_repository(tmp_path / "other", create=True, config=own)
     assert other.config.num_updates_per_repo_info_file == 7
