@@ -2,11 +2,20 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+import intarsia
 from intarsia.report.drawing import map_axes, plane_axes, project
 from tests.array.strategies import arrays
+
+
+def small():
+    """Two regions that do not fit into one cell."""
+    array = intarsia.create({}, shape=(3, 1, 1), chunks=(2, 1, 1), dtype="u1")
+    array.add_region([(0, 2), (0, 1), (0, 1)], codecs=[])
+    array.add_region([(2, 3), (0, 1), (0, 1)], codecs=[])
+    return array, None
 
 
 def cells_of(manifest, axes, most):
@@ -14,6 +23,7 @@ def cells_of(manifest, axes, most):
     return project(manifest.shape, start, stop, np.arange(len(start)) % 3, axes, most)
 
 
+@example(made=small(), most=1)
 @given(made=arrays(), most=st.integers(1, 40))
 def test_shares_add_up_to_what_regions_cover(made, most):
     manifest = made[0].manifest

@@ -93,12 +93,12 @@ def test_changes_are_told_by_the_codecs_that_are_stored():
 
 
 def test_codecs_auto_chooses_by_the_data():
-    array = intarsia.create({}, "a", shape=(0, 500), chunks=(50, 500), dtype="int32")
-    array.append(smooth(), codecs="auto")
+    array = intarsia.create({}, "a", shape=(0, 500), chunks=(100, 500), dtype="int32")
+    array.append(smooth((400, 500)), codecs="auto")
     assert array.regions[0].nbytes_stored < 0.5 * array.regions[0].nbytes
-    array.append(noise(), codecs=["gzip"])
-    array.recode(((0, 100), (0, 500)), codecs="auto")
-    np.testing.assert_array_equal(array[...], np.concatenate([smooth(), noise()]))
+    array.append(noise((400, 500)), codecs=["gzip"])
+    array.recode(((0, 400), (0, 500)), codecs="auto")
+    np.testing.assert_array_equal(array[...], np.concatenate([smooth((400, 500)), noise((400, 500))]))
 
 
 def test_nothing_to_try_is_an_error_that_says_so():

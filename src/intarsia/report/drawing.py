@@ -330,7 +330,7 @@ def _fewer_edges(edges: Sequence[Ints], sizes: Sequence[int], most_cells: int) -
     if few is None or len(edges) == 1:
         return _equal_edges(sizes, most_cells)
     other = 1 - few
-    cut = _equal_edges([sizes[other]], most_cells // (len(edges[few]) - 1))[0]
+    cut = _equal_edges([sizes[other]], max(1, most_cells // (len(edges[few]) - 1)))[0]
     return [edges[few], cut] if few == 0 else [cut, edges[few]]
 
 

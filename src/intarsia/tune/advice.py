@@ -33,7 +33,7 @@ BANDWIDTH: Mapping[str, float] = {"size": 1e5, "balanced": 1e8, "speed": 1e9}
 READS_PER_WRITE = 10
 """Data is read more often than it is written."""
 
-ROUNDS = 2
+ROUNDS = 4
 LONG = 0.02
 """Seconds; what takes longer is run once."""
 
