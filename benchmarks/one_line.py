@@ -3,7 +3,7 @@
 `xr.open_dataset("*.nc", engine="intarsia")` ingests the files when they are opened first, and later looks
 whether any of them changed. Every job has a process of its own, which opened two files before, so that only
 opening is measured. Jobs take turns; the best of three counts. Many files are parsed in processes, one per
-processor. `python -m benchmarks.one_line 5000` takes as many files.
+processor. `python -m benchmarks.one_line 300` takes another number of files.
 """
 
 import json
@@ -20,7 +20,7 @@ import xarray as xr
 from benchmarks.ingest import series
 from benchmarks.measure import headed, table
 
-FILES, ROUNDS = 1_000, 3
+FILES, ROUNDS = 5_000, 3
 JOBS = {
     "open_mfdataset(parallel=False)": "xarray",
     "intarsia, first": "first",
