@@ -79,6 +79,7 @@ class ZarrV2Parser:
             try:
                 arrays[name] = self._array(f"{root}/{quote(path)}", f"{path}/", documents)
             except (IngestError, ValueError, TypeError, KeyError, NotImplementedError) as error:
+                # of zarr and VirtualiZarr, for metadata that makes no sense or that they do not know
                 self.unread[path] = f"it cannot be referenced: {' '.join(str(error).split())}"
         attributes = documents.get(f"{prefix}{ATTRIBUTES}", {})
         return manifests.ManifestGroup(arrays=arrays, groups=groups, attributes=attributes)

@@ -179,7 +179,7 @@ class Reader(StoredArray):
         axis, as dask has it."""
         try:
             return self.zarr_array.chunks
-        except NotImplementedError:
+        except NotImplementedError:  # zarr's answer where chunks have different shapes
             return self.read_chunk_sizes
 
     @property
