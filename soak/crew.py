@@ -50,8 +50,9 @@ GONE = (
     intarsia.errors.BoundsError,
     intarsia.errors.AlignmentError,
     intarsia.errors.VersionNotFoundError,
+    IndexError,
 )
-"""What is said of rows that others dropped, or of versions that are no more."""
+"""What is said of rows that others dropped or restored away, or of versions that are no more."""
 
 DAY = datetime.timedelta(days=1)
 DATASET = "files"
