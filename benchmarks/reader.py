@@ -26,8 +26,8 @@ import intarsia
 from benchmarks.measure import against, best_costs, headed, table, times_ours
 from benchmarks.mosaic import FUSED, KINDS, ZARRS, field, folder
 from intarsia.array import pool
+from intarsia.array.chunk_codecs import Scratch
 from intarsia.array.config import cores
-from intarsia.array.decode import Scratch
 from intarsia.array.source import Source
 from intarsia.codecs import parse_codecs
 

@@ -17,8 +17,7 @@ from .codecs import (
 )
 from .errors import IntarsiaError
 from .exchange.adoption import adopt
-from .exchange.conversion import convert
-from .exchange.exporting import export
+from .exchange.conversion import convert, export
 from .interop.dask.store_dask import store_dask
 from .interop.views.fuse import fuse, split
 from .interop.views.fused_view import fused_view

@@ -17,7 +17,7 @@ from zarr.codecs import (
 )
 from zarr.storage import MemoryStore
 
-from intarsia.array.decode import Scratch
+from intarsia.array.chunk_codecs import Scratch
 from intarsia.array.source import EngineSource, Source
 from intarsia.codecs import PackBitsCodec, PadCodec, ShuffleCodec
 

@@ -13,7 +13,7 @@ from zarr.core.buffer import cpu
 from zarr.storage import LocalStore, MemoryStore
 
 import intarsia
-from intarsia.array import pieces
+from intarsia.array import shards
 from intarsia.codecs import bounded
 from tests.array import strategies as s
 from tests.array.test_shards import Watched
@@ -31,9 +31,9 @@ def test_a_piece_holds_the_selection_and_is_small(data):
         if not any(isinstance(x, np.ndarray) for x in inside) and data.draw(st.booleans()):
             chosen = np.arange(start, stop)[:: data.draw(st.sampled_from([1, -1]))]
         inside.append(chosen)
-    piece = pieces.piece_of(tuple(inside), shape)
-    ends = np.array([[pieces.bounds(x) for x in inside]])
-    first, count = pieces.stretches(ends[..., 0], ends[..., 1] - ends[..., 0], shape)
+    piece = shards.piece_of(tuple(inside), shape)
+    ends = np.array([[shards.bounds(x) for x in inside]])
+    first, count = shards.stretches(ends[..., 0], ends[..., 1] - ends[..., 0], shape)
     if piece is None:
         assert (first[0], count[0]) == (0, model.size)
         return

@@ -15,7 +15,7 @@ from zarr.core.buffer import cpu
 from zarr.storage import MemoryStore
 
 import intarsia
-from intarsia.array import shard_locks, source
+from intarsia.array import put, source
 from intarsia.array.box import Box
 from intarsia.array.source import Source
 from intarsia.array.write import write_box
@@ -209,7 +209,7 @@ def test_threads_write_different_chunks_of_one_shard_and_none_is_lost(place, tmp
         for thread in threads:
             thread.join()
         assert array[::4].tolist() == list(range(1, 17))
-    assert len(shard_locks.locks) == 0
+    assert len(put.locks) == 0
 
 
 def test_threads_that_hold_several_shards_do_not_wait_in_a_circle():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.cli.spelling import (
+from intarsia.cli.arguments import (
     parse_bounds,
     parse_codec_list,
     parse_names,

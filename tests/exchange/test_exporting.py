@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.exchange import exporting
+from intarsia.exchange import conversion
 from tests.array.stores import memory
 
 
@@ -196,4 +196,4 @@ def test_any_shape_and_chunks(shape, data):
         array.add_region(..., data=values) if shape else array.add_region((), data=values)
     z = intarsia.export(array, memory())
     np.testing.assert_array_equal(z[...], array[...])
-    assert exporting.export(z, memory(), to="x/y").shape == tuple(shape)
+    assert conversion.export(z, memory(), to="x/y").shape == tuple(shape)

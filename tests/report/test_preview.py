@@ -10,7 +10,7 @@ from PIL import Image
 
 import intarsia
 from intarsia.report import sample as module
-from intarsia.report.colour_maps import COLOUR_MAPS, colour_table, png
+from intarsia.report.preview import COLOUR_MAPS, colour_table, png
 from intarsia.report.write_report import report_of
 from tests.report import samples
 

@@ -8,8 +8,8 @@ import xarray as xr
 from examples.archives import ERAS, aodn_like, mur_like
 
 import intarsia
+from intarsia.report.sections import timelines
 from intarsia.report.survey import survey
-from intarsia.report.timeline import timelines
 from tests.archives.files import netcdf
 from tests.report import samples
 

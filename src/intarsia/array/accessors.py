@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 PROVIDERS = {
-    "apply_ufunc": "intarsia.interop.dask.namespace:apply_ufunc",
-    "array_namespace": "intarsia.interop.dask.namespace:array_namespace",
+    "apply_ufunc": "intarsia.interop.dask.to_dask:apply_ufunc",
+    "array_namespace": "intarsia.interop.dask.to_dask:array_namespace",
     "advise": "intarsia.tune:advise",
     "fork_for": "intarsia.versions.forks:fork_for",
     "notebook_html": "intarsia.report.region_map:notebook_html",

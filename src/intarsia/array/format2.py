@@ -1,25 +1,39 @@
-"""Arrays of Zarr format 2 as they are read: by the engine with codecs of format 3 that decode the same bytes,
-by zarr with codecs that do not believe all that a chunk says."""
+"""Codecs for where zarr itself decodes, which do not believe all that a chunk says; arrays of Zarr format 2.
+
+zarr's compressors become copies whose class is a subclass of their own: they encode as before, and decode by
+`bounded`. Arrays of format 2 are read by the engine with codecs of format 3 that decode the same bytes.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import copy
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
-from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec, ZstdCodec
+from zarr.abc.codec import Codec
+from zarr.codecs import (
+    BloscCodec,
+    BytesCodec,
+    GzipCodec,
+    ShardingCodec,
+    TransposeCodec,
+    VLenBytesCodec,
+    VLenUTF8Codec,
+    ZstdCodec,
+)
 from zarr.codecs import numcodecs as zarr_numcodecs
-from zarr.core.array_spec import ArraySpec
-from zarr.core.buffer import default_buffer_prototype
+from zarr.core.buffer import Buffer, NDBuffer, default_buffer_prototype
 
-from intarsia._compat import V2Codec
-from intarsia.codecs.bounded import COUNT, likely_bound, undone
+from intarsia._compat import ArraySpec, V2Codec
+from intarsia.codecs.bounded import COUNT, check_count, is_known, likely_bound, undone
 
 if TYPE_CHECKING:
-    from zarr.abc.codec import Codec
-
     from intarsia._compat import ArrayV2Metadata
 
 PLAIN_KINDS = "biufc"
@@ -150,3 +164,60 @@ class _BoundedCompressor(_Filter):
         given = self.spec.prototype.buffer.from_array_like(np.frombuffer(data, dtype=np.uint8))
         made = undone(type(self.known), self.known, given, self.spec, likely_bound(self.spec))
         return made.as_numpy_array()
+
+
+def guarded(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
+    """The chain, in which zarr's compressors and its codecs for texts check what they decode.
+
+    >>> from zarr.codecs import BytesCodec, GzipCodec
+    >>> [type(codec).__mro__[1].__name__ for codec in guarded([BytesCodec(), GzipCodec()])]
+    ['ArrayBytesCodec', 'GzipCodec']
+    """
+    return tuple(map(_guarded, codecs))
+
+
+def _guarded(codec: Codec) -> Codec:
+    if type(codec) is ShardingCodec:
+        return replace(codec, codecs=guarded(codec.codecs))
+    own: Any = type(codec)
+    kind = _guard(own)
+    if kind is None:
+        return codec
+    made = copy.copy(codec)
+    object.__setattr__(made, "__class__", kind)
+    return made
+
+
+@cache
+def _guard(kind: type) -> type | None:
+    """The subclass of a codec's class that checks; None for those that need none."""
+    name = kind.__name__  # by which zarr knows its codecs for texts
+    if kind in (VLenUTF8Codec, VLenBytesCodec):
+        return type(name, (kind,), {"_decode_sync": _counting(kind), "_decode_single": _at_once})
+    if is_known(kind):
+        return type(name, (kind,), {"_decode_sync": _bounded(kind), "_decode_single": _in_thread})
+    return None
+
+
+def _counting(kind: Any) -> Any:
+    def decode(self: Any, data: Buffer, spec: ArraySpec) -> NDBuffer:
+        check_count(self, data, prod(spec.shape))
+        decoded: NDBuffer = kind._decode_sync(self, data, spec)
+        return decoded
+
+    return decode
+
+
+def _bounded(kind: type) -> Any:
+    def decode(self: Any, data: Buffer, spec: ArraySpec) -> Buffer:
+        return undone(kind, self, data, spec, likely_bound(spec))
+
+    return decode
+
+
+async def _at_once(self: Any, data: Buffer, spec: ArraySpec) -> Any:
+    return self._decode_sync(data, spec)
+
+
+async def _in_thread(self: Any, data: Buffer, spec: ArraySpec) -> Any:
+    return await asyncio.to_thread(self._decode_sync, data, spec)

@@ -23,14 +23,12 @@ from intarsia._compat import (
     evolve_codecs,
 )
 from intarsia.array.box import chunk_grid
-from intarsia.array.decode import Decoder
-from intarsia.array.encode import Encoder
-from intarsia.array.format2 import codecs_of, guarded_format2
+from intarsia.array.chunk_codecs import Decoder, Encoder
+from intarsia.array.format2 import codecs_of, guarded, guarded_format2
 from intarsia.array.member import grain
 from intarsia.array.prices import decoding_work
 from intarsia.array.shards import Shards
 from intarsia.array.values import is_nullable, values_dtype
-from intarsia.codecs.guarded import guarded
 from intarsia.codecs.runtime import Options, config_of, options_in, options_of, with_codecs
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ import numpy as np
 
 from intarsia.array.fetch import Spans
 from intarsia.array.packings import Packings
-from intarsia.array.pieces import WORTH_A_PIECE, bounds, stretches
-from intarsia.array.shards import Located
+from intarsia.array.shards import WORTH_A_PIECE, Located, bounds, stretches
 from intarsia.array.values import put
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from intarsia.array.config import LogicalConfig
 from intarsia.array.layers import LayerChoice
 from intarsia.array.plan import Part, plan
 from intarsia.array.pool import run
+from intarsia.array.put import held_for
 from intarsia.array.read import read_layout
-from intarsia.array.shard_locks import held_for
 from intarsia.array.source import EngineSource
 from intarsia.array.values import Values, as_values, broadcast, for_member, holds_nulls, is_nullable
 from intarsia.array.work import Work, outer_index

@@ -20,7 +20,7 @@ import numpy as np
 
 from intarsia._compat import morton_order_coords
 from intarsia.array.chunk_batches import BATCHES_PER_THREAD, batches
-from intarsia.array.decode import Scratch
+from intarsia.array.chunk_codecs import Scratch
 from intarsia.array.fetch import FileSpan, Spans, fetcher_for, read_error
 from intarsia.array.put import BATCHES_STORED_AT_A_TIME, Storing, as_bytes, put_here
 from intarsia.array.shards import Shards, whereabouts

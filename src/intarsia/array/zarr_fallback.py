@@ -17,7 +17,7 @@ from zarr.core.buffer import default_buffer_prototype
 from intarsia._compat import sync
 from intarsia.array.box import grown
 from intarsia.array.fetch import check_links
-from intarsia.array.shard_locks import held_for
+from intarsia.array.put import held_for
 from intarsia.array.values import Values, points_of, put
 from intarsia.array.work import AxisCuts, outer_index
 from intarsia.parallel import check_store

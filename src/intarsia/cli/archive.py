@@ -9,9 +9,8 @@ import intarsia
 from intarsia.archives import IngestReport
 from intarsia.archives.cached_archives import Entry, cache_directory, cached_archives, clear_cache
 from intarsia.cli import arguments as args
-from intarsia.cli import spelling
 from intarsia.cli.archive_options import Archive, SourceOption
-from intarsia.cli.spelling import parse_options, parse_pairs
+from intarsia.cli.arguments import parse_options, parse_pairs
 from intarsia.cli.stores import NamedStore, expect_place
 from intarsia.cli.verb import CommandError, Exit, print_json, say, show_table, verb, waiting
 from intarsia.words import bounds_text, count_text, size_text
@@ -108,7 +107,7 @@ def lint(
 def _repository(store: str, storage_option: Sequence[str] | None, *, create: bool) -> Any:
     """The repository to add to; None if it is not there and not to be made."""
     expect_place(store)
-    given = spelling.parse_options(storage_option or (), "storage option")
+    given = args.parse_options(storage_option or (), "storage option")
     try:
         return intarsia.open_repository(store, create=create, **given)
     except intarsia.errors.RepositoryNotFoundError:
@@ -192,9 +191,9 @@ def sources(
 
     Example: intarsia sources data/store sst '100, 20, 30'
     """
-    at = spelling.parse_selection(selection) if selection else None
+    at = args.parse_selection(selection) if selection else None
     place = NamedStore.find(asked)
-    options = spelling.parse_options(source_option or (), "source option") or None
+    options = args.parse_options(source_option or (), "source option") or None
     with waiting("asking for files", counted=False):
         found = intarsia.sources(place.store(), path, at=at, check=check, storage_options=options)
     if as_json:

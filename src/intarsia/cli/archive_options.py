@@ -9,7 +9,7 @@ import typer
 
 from intarsia.archives import from_attribute, from_name, from_variable
 from intarsia.archives.parsed import ParsedFile
-from intarsia.cli import spelling
+from intarsia.cli import arguments as args
 from intarsia.cli.verb import CommandError
 
 TELLERS = "name:REGEX, date:FORMAT:REGEX, attribute:NAME or variable:NAME"
@@ -188,10 +188,10 @@ class Archive:
             "group": self.group,
             "source_group": self.source_group,
             "variables": self.variable or None,
-            "rename": spelling.parse_pairs(self.rename or (), "rename") or None,
+            "rename": args.parse_pairs(self.rename or (), "rename") or None,
             "stack": parse_stacks(self.stack or ()) or None,
             "load": self.load or (),
-            "dtype": spelling.parse_pairs(self.dtype or (), "dtype") or None,
+            "dtype": args.parse_pairs(self.dtype or (), "dtype") or None,
             "nulls": self.nulls,
             "units": self.units,
             "convert_units": self.convert_units,
@@ -202,7 +202,7 @@ class Archive:
             "copy": self.copy,
             "replace": self.replace,
             "workers": self.workers,
-            "storage_options": spelling.parse_options(self.source_option or (), "source option") or None,
+            "storage_options": args.parse_options(self.source_option or (), "source option") or None,
         }
 
 
@@ -222,7 +222,7 @@ def parse_dims(texts: Sequence[str]) -> dict[str, Callable[[ParsedFile], Any]] |
     {'start': from_name(pattern='\\d{8}', date='%Y%m%d')}
     """
     return {
-        name: parse_teller(where, "dim") for name, where in spelling.parse_pairs(texts, "dim").items()
+        name: parse_teller(where, "dim") for name, where in args.parse_pairs(texts, "dim").items()
     } or None
 
 
@@ -247,13 +247,13 @@ def parse_stacks(texts: Sequence[str]) -> dict[str, tuple[str, Any]]:
     {'CMI': ('band', {1: 'CMI_C01', 2: 'CMI_C02'}), 'D': ('kind', ['a', 'b'])}
     """
     stacks: dict[str, tuple[str, Any]] = {}
-    for array, text in spelling.parse_pairs(texts, "stack").items():
+    for array, text in args.parse_pairs(texts, "stack").items():
         dim, colon, listed = text.partition(":")
         names = [name.strip() for name in listed.split(",") if name.strip()]
         if not colon or not dim or not names:
             raise CommandError(f"stack: {array}={text} is not of the form ARRAY=DIM:NAME,NAME…")
         if any("=" in name for name in names):
-            numbered = spelling.parse_pairs(names, "stack")
+            numbered = args.parse_pairs(names, "stack")
             stacks[array] = dim, {_label(label): name for label, name in numbered.items()}
         else:
             stacks[array] = dim, names

@@ -1,9 +1,262 @@
-"""Arguments and options that commands share."""
+"""Arguments and options that commands share, and how texts become sizes, selections, codecs and the like."""
 
+import json
+import re
+import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from types import EllipsisType
+from typing import Annotated, Any
 
 import typer
+
+from intarsia.cli.verb import CommandError
+from intarsia.codecs import CodecLike, parse_codecs
+
+INTEGER = re.compile(r"[+-]?\d+\Z")
+
+
+def _integer(text: str, what: str) -> int:
+    if not INTEGER.match(text):
+        raise CommandError(f"{what}: {text!r} is not an integer")
+    return int(text)
+
+
+def parse_sizes(text: str | None, what: str = "sizes") -> tuple[int, ...] | None:
+    """A shape or chunk shape; an empty text is the shape without axes.
+
+    >>> parse_sizes("0, 720,1440"), parse_sizes(""), parse_sizes(None)
+    ((0, 720, 1440), (), None)
+    """
+    if text is None:
+        return None
+    stripped = text.strip().strip("()[]").strip().rstrip(",")
+    return tuple(_integer(part.strip(), what) for part in stripped.split(",")) if stripped else ()
+
+
+def parse_selection(text: str | None) -> tuple[int | slice | EllipsisType | list[int], ...]:
+    """A selection as between brackets: integers, slices, an ellipsis, lists of indices.
+
+    >>> parse_selection("0:10, -1, ::2, [3, 5], ...")
+    (slice(0, 10, None), -1, slice(None, None, 2), [3, 5], Ellipsis)
+    """
+    stripped = (text or "").strip()
+    if stripped.startswith("[") and stripped.endswith("]") and _closes(stripped):
+        inner = stripped[1:-1]
+        # [3, 5] by itself is a list of indices; [0:3, 5] is a subscript written with its brackets.
+        if ":" in inner or "..." in inner or "[" in inner:
+            stripped = inner.strip()
+    if not stripped:
+        return ()
+    return tuple(_entry(part.strip()) for part in _split(stripped))
+
+
+def _closes(text: str) -> bool:
+    """Whether the first bracket closes with the last."""
+    depth = 0
+    for i, character in enumerate(text):
+        depth += (character == "[") - (character == "]")
+        if depth == 0:
+            return i == len(text) - 1
+    return False
+
+
+def _split(text: str) -> list[str]:
+    """At the commas that are not inside brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character == "[") - (character == "]")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    if depth:
+        raise CommandError(f"selection {text!r}: a bracket is not closed")
+    if len(parts) > 1 and not parts[-1].strip():
+        parts.pop()
+    return parts
+
+
+def _entry(text: str) -> int | slice | EllipsisType | list[int]:
+    if text in ("...", "…"):
+        return Ellipsis
+    if text.startswith("[") and text.endswith("]"):
+        inner = text[1:-1].strip()
+        return [_integer(part.strip(), "selection") for part in inner.split(",")] if inner else []
+    if ":" in text:
+        parts = [part.strip() for part in text.split(":")]
+        if len(parts) > 3:
+            raise CommandError(f"selection: {text!r} has more than two colons")
+        return slice(*(_integer(part, "selection") if part else None for part in parts))
+    return _integer(text, "selection")
+
+
+def parse_bounds(text: str | None, shape: Sequence[int]) -> tuple[tuple[int, int], ...] | None:
+    """A box: start and stop on every axis, as in a subscript; what is left out reaches to the end.
+
+    >>> parse_bounds("0:500, :", (1000, 80))
+    ((0, 500), (0, 80))
+    """
+    if text is None:
+        return None
+    entries = list(parse_selection(text))
+    if Ellipsis in entries:
+        at = entries.index(Ellipsis)
+        entries[at : at + 1] = [slice(None)] * (len(shape) - len(entries) + 1)
+    entries += [slice(None)] * (len(shape) - len(entries))
+    if len(entries) != len(shape) or not all(isinstance(e, slice) and e.step is None for e in entries):
+        raise CommandError(
+            f"bounds {text!r}: give start:stop for each of the {len(shape)} axes, such as '0:500, :'"
+        )
+    box = []
+    for entry, size in zip(entries, shape, strict=True):
+        assert isinstance(entry, slice)
+        box.append((0 if entry.start is None else entry.start, size if entry.stop is None else entry.stop))
+    return tuple(box)
+
+
+def parse_codec_list(texts: Sequence[str] | None) -> list[Any] | str | None:
+    """Codecs: names, names with settings, or JSON objects; `raw` for none at all, `auto` for the advised.
+
+    >>> parse_codec_list(["crc32c", "zstd:level=19"])
+    [{'name': 'crc32c'}, {'name': 'zstd', 'configuration': {'level': 19}}]
+    >>> parse_codec_list(["raw"]), parse_codec_list(["auto"]), parse_codec_list(None)
+    ([], 'auto', None)
+    """
+    if not texts:
+        return None
+    if list(texts) in (["auto"], ["raw"]):
+        return "auto" if texts[0] == "auto" else []
+    codecs = [_codec(text) for text in texts]
+    try:
+        parse_codecs(codecs)
+    except Exception as error:  # whatever a codec says about its settings
+        raise CommandError(f"codec {' '.join(texts)}: {error}") from error
+    return codecs
+
+
+def codec_options(codecs: Iterable[CodecLike]) -> list[str]:
+    """Codecs as options of a command line, the other way round; settings that go without saying are left out.
+
+    >>> codec_options(["crc32c", {"name": "zstd", "configuration": {"level": 19, "checksum": False}}])
+    ['-c crc32c', '-c zstd:level=19']
+    >>> codec_options([])
+    ['-c raw']
+    """
+    options = []
+    for codec in parse_codecs(codecs):
+        document: Any = codec.to_dict()
+        if document["name"] == "bytes":
+            continue
+        settings = _needed(document["name"], document.get("configuration") or {})
+        plain = all(isinstance(value, str | int | float) for value in settings.values())
+        pairs = ",".join(f"{key}={v if isinstance(v, str) else json.dumps(v)}" for key, v in settings.items())
+        text = json.dumps(document) if not plain else document["name"] + (f":{pairs}" if pairs else "")
+        options.append(f"-c {shlex.quote(text)}")
+    return options or ["-c raw"]
+
+
+def _needed(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a codec that it would not have by itself."""
+
+    def meant(given: dict[str, Any]) -> Any:
+        return parse_codecs([{"name": name, "configuration": given}])
+
+    needed = settings
+    for key in settings:
+        fewer = {other: value for other, value in needed.items() if other != key}
+        try:
+            if meant(fewer) == meant(settings):
+                needed = fewer
+        except (KeyError, TypeError, ValueError):  # it cannot be left out
+            continue
+    return needed
+
+
+def parse_packing(text: str | None) -> dict[str, Any]:
+    """What `--packing` says, as an argument of `append` and `recode`; nothing if it was left out.
+
+    >>> parse_packing("int16:scale=0.01,missing=-1")
+    {'packing': {'stored': 'int16', 'scale': 0.01, 'missing': -1}}
+    >>> parse_packing("keep"), parse_packing("none"), parse_packing(None)
+    ({'packing': 'keep'}, {'packing': None}, {})
+    """
+    if text is None:
+        return {}
+    if text in ("keep", "none"):
+        return {"packing": "keep" if text == "keep" else None}
+    if text.lstrip().startswith("{"):
+        return {"packing": _json_object(text, "packing")}
+    stored, _, settings = text.partition(":")
+    options = parse_options(settings.split(","), "packing") if settings else {}
+    return {"packing": {"stored": stored, **options}}
+
+
+def _json_object(text: str, what: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text))
+    except ValueError as error:
+        raise CommandError(f"{what} {text!r} is not valid JSON: {error}") from None
+
+
+def _codec(text: str) -> dict[str, Any]:
+    if text.lstrip().startswith("{"):
+        document = _json_object(text, "codec")
+        if not isinstance(document.get("name"), str):
+            raise CommandError(f"codec {text!r} has no name")
+        return document
+    name, _, settings = text.partition(":")
+    if name in ("raw", "auto"):
+        raise CommandError(f"codec {name!r} stands alone, without other codecs")
+    if not name:
+        raise CommandError(f"codec {text!r} has no name")
+    codec: dict[str, Any] = {"name": name}
+    if settings:
+        codec["configuration"] = parse_options(settings.split(","), "codec")
+    return codec
+
+
+def parse_options(texts: Sequence[str], what: str) -> dict[str, Any]:
+    """KEY=VALUE pairs; a value is JSON where it can be, else text.
+
+    >>> parse_options(["level=3", "cname=zstd", "anonymous=true"], "codec")
+    {'level': 3, 'cname': 'zstd', 'anonymous': True}
+    """
+    options: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise CommandError(f"{what}: {text!r} is not KEY=VALUE")
+        try:
+            options[key.strip()] = json.loads(value)
+        except ValueError:
+            options[key.strip()] = value
+    return options
+
+
+def parse_names(text: str | None) -> tuple[str | None, ...] | None:
+    """Names of axes; an empty one means none.
+
+    >>> parse_names("time,lat,"), parse_names(None)
+    (('time', 'lat', None), None)
+    """
+    return None if text is None else tuple(part.strip() or None for part in text.split(","))
+
+
+def parse_pairs(texts: Sequence[str], what: str) -> dict[str, str]:
+    """Pairs of texts on both sides of an equals sign.
+
+    >>> parse_pairs(["latitude=lat"], "rename")
+    {'latitude': 'lat'}
+    """
+    pairs = {}
+    for text in texts:
+        key, _, value = (part.strip() for part in text.partition("="))
+        if not key or not value:
+            raise CommandError(f"{what}: {text!r} is not of the form NAME=…")
+        pairs[key] = value
+    return pairs
+
 
 VERSION = "Store and version"
 """Heading of the options that say how the store is reached, and which version is meant."""

@@ -9,7 +9,6 @@ import typer
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli import spelling
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, print_json, say, verb, waiting
 from intarsia.words import count_text, size_text
@@ -45,12 +44,12 @@ def create(
     Example: intarsia create data/store temperature --shape 0,720,1440 --chunks 24,90,180 --dtype float32
     """
     fields: dict[str, Any] = {
-        "shape": spelling.parse_sizes(shape, "shape"),
-        "chunks": spelling.parse_sizes(chunks, "chunks"),
+        "shape": args.parse_sizes(shape, "shape"),
+        "chunks": args.parse_sizes(chunks, "chunks"),
         "dtype": dtype,
         "fill_value": _fill_value(fill_value),
-        "dimension_names": spelling.parse_names(dimension_names),
-        "attributes": spelling.parse_options(attribute or (), "attribute"),
+        "dimension_names": args.parse_names(dimension_names),
+        "attributes": args.parse_options(attribute or (), "attribute"),
     }
     place = NamedStore.make(asked)
     commit = None
@@ -108,11 +107,11 @@ def append(
     """
     place = NamedStore.find(asked)
     options: dict[str, Any] = {
-        "codecs": spelling.parse_codec_list(codec),
-        "chunks": spelling.parse_sizes(chunks, "chunks"),
-        "shards": spelling.parse_sizes(shards, "shards"),
+        "codecs": args.parse_codec_list(codec),
+        "chunks": args.parse_sizes(chunks, "chunks"),
+        "shards": args.parse_sizes(shards, "shards"),
         "merge": merge,
-        **spelling.parse_packing(packing),
+        **args.parse_packing(packing),
     }
     values, commit = load(data), None
     along = int(axis) if axis.lstrip("-").isdecimal() else axis

@@ -8,7 +8,6 @@ import typer
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli import spelling
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, print_json, say, show_facts, show_table, verb, waiting
 from intarsia.errors import BoundsError
@@ -148,7 +147,7 @@ def read(
     """
     place = NamedStore.find(asked)
     array, selection = place.array_and_selection(array, selection)
-    chosen = spelling.parse_selection(selection)
+    chosen = args.parse_selection(selection)
     opened = place.readable(array)
     with waiting("reading", counted=False):
         outer = any(isinstance(entry, list) for entry in chosen)
@@ -185,7 +184,7 @@ def explain(
     """
     place = NamedStore.find(asked)
     array, selection = place.array_and_selection(array, selection)
-    chosen = spelling.parse_selection(selection)
+    chosen = args.parse_selection(selection)
     opened = place.readable(array)
     outer = any(isinstance(entry, list) for entry in chosen)
     with waiting("planning", counted=False):

@@ -9,7 +9,6 @@ import zarr
 
 import intarsia
 from intarsia.cli import arguments as args
-from intarsia.cli import spelling
 from intarsia.cli.stores import NamedStore
 from intarsia.cli.verb import CommandError, print_json, say, show_table, verb, waiting
 from intarsia.errors import NotLogicalArrayError
@@ -40,27 +39,27 @@ def recode(
 
     Example: intarsia recode data/store temperature --bounds '0:365, :, :' -c zstd:level=19
     """
-    codecs = spelling.parse_codec_list(codec)
+    codecs = args.parse_codec_list(codec)
     if codecs is None:
         raise CommandError("say how to encode: --codec NAME, repeated; 'raw' for none, 'auto' for what suits")
     place = NamedStore.find(asked)
     options: dict[str, Any] = {
         "codecs": codecs,
-        "chunks": spelling.parse_sizes(chunks, "chunks"),
-        "shards": spelling.parse_sizes(shards, "shards"),
-        **spelling.parse_packing(packing),
+        "chunks": args.parse_sizes(chunks, "chunks"),
+        "shards": args.parse_sizes(shards, "shards"),
+        **args.parse_packing(packing),
     }
     commit = None
     with waiting("recoding") as progress:
         options["progress"] = progress
         if place.repo is None:
             made = place.changeable(array)
-            box = spelling.parse_bounds(bounds, made.shape)
+            box = args.parse_bounds(bounds, made.shape)
             before = survey(made).total_stored
             made.recode(box, **options)
         else:
             old = place.open(array)
-            box = spelling.parse_bounds(bounds, old.shape)
+            box = args.parse_bounds(bounds, old.shape)
             before = survey(old).total_stored
             words = message or f"recode {old.path}"
             options |= {"branch": place.branch, "message": words}

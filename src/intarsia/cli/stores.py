@@ -16,8 +16,7 @@ import intarsia
 from intarsia._icechunk import safe_store
 from intarsia.array import LogicalArray, Reader
 from intarsia.array.values import type_text
-from intarsia.cli.arguments import Existing, Making
-from intarsia.cli.spelling import parse_options
+from intarsia.cli.arguments import Existing, Making, parse_options
 from intarsia.cli.verb import CommandError
 from intarsia.errors import NotLogicalArrayError, ReadOnlyError
 from intarsia.exchange.block_copies import Found, node_of, walked

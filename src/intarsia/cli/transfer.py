@@ -9,7 +9,6 @@ import zarr
 import intarsia
 from intarsia.array import LogicalArray
 from intarsia.cli import arguments as args
-from intarsia.cli import spelling
 from intarsia.cli.stores import NamedStore, expect_place
 from intarsia.cli.verb import CommandError, print_json, say, verb, waiting
 from intarsia.errors import NotLogicalArrayError
@@ -56,7 +55,7 @@ def convert(
     """
     _expect_source(source)
     place = NamedStore.make(asked)
-    codecs = spelling.parse_codec_list(codec)
+    codecs = args.parse_codec_list(codec)
     with waiting("converting", unit="bytes") as progress:
         made = intarsia.convert(
             source,
@@ -65,8 +64,8 @@ def convert(
             source_path=source_path,
             codecs="auto" if codecs is None else codecs,
             objective=objective,  # type: ignore[arg-type]  # checked there
-            chunks=spelling.parse_sizes(chunks, "chunks"),
-            shards=spelling.parse_sizes(shards, "shards"),
+            chunks=args.parse_sizes(chunks, "chunks"),
+            shards=args.parse_sizes(shards, "shards"),
             branch=place.branch,
             message=message,
             progress=progress,
@@ -141,13 +140,13 @@ def adopt(
             place.writable if place.repo is None else place.repo,
             name,
             source,
-            spelling.parse_bounds(bounds, before.shape),
+            args.parse_bounds(bounds, before.shape),
             source_path=source_path,
             how=how,  # type: ignore[arg-type]  # checked above
-            storage_options=spelling.parse_options(source_option or (), "source option") or None,
+            storage_options=args.parse_options(source_option or (), "source option") or None,
             branch=place.branch,
             message=message,
-            **spelling.parse_packing(packing),
+            **args.parse_packing(packing),
         )
     region = next(each for each in made.regions if each.name == made.manifest.members[-1])
     if as_json:
@@ -187,7 +186,7 @@ def export(
     Example: intarsia export data/store plain.zarr temperature -c zstd:level=9
     """
     expect_place(target)
-    codecs: Any = spelling.parse_codec_list(codec)
+    codecs: Any = args.parse_codec_list(codec)
     if codecs == "auto":
         raise CommandError("codec 'auto' is for logical arrays; name the codecs, or leave them to zarr")
     place = NamedStore.find(asked)
@@ -198,8 +197,8 @@ def export(
             array.strip("/"),
             to=to,
             codecs=codecs,
-            chunks=spelling.parse_sizes(chunks, "chunks"),
-            shards=spelling.parse_sizes(shards, "shards"),
+            chunks=args.parse_sizes(chunks, "chunks"),
+            shards=args.parse_sizes(shards, "shards"),
             overwrite=overwrite,
             progress=progress,
         )

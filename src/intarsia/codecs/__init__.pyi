@@ -4,9 +4,8 @@ from .conditional import ConditionalCodec, OptionalCodec
 from .decide.arrays import decision_of, extend_codecs, with_decision, with_padding
 from .decide.decisions import Decision, DecisionLike
 from .decide.masks import masks
-from .decide.one_of import OneOf, one_of
 from .decide.rewrite import rewrite
-from .decide.trials import Sampled, Smallest
+from .decide.trials import OneOf, Sampled, Smallest, one_of
 from .header import OffsetCodec, PadCodec
 from .packbits import PackBitsCodec
 from .reshape import ReshapeCodec

@@ -12,9 +12,8 @@ from intarsia.array.upkeep import Problem
 from intarsia.report.drawing import COLOURS, for_both_sizes
 from intarsia.report.heat_map import cell_text, draw_heat, heat_cells, heat_scale
 from intarsia.report.region_map import draw_map, html_table, layers_html, legend_table, region_table
-from intarsia.report.sections import MaskUse, SlotUse
+from intarsia.report.sections import MaskUse, SlotUse, Timeline
 from intarsia.report.survey import Survey
-from intarsia.report.timeline import Timeline
 from intarsia.words import count_text, embedded_json, markup, percent_text, plain, ratio_text, size_text
 
 MOST_ROWS = 200

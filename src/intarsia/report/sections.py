@@ -1,17 +1,33 @@
-"""Sections of the page about members: bitmasks of `conditional` codecs, slots."""
+"""Sections of the page: bitmasks of `conditional` codecs, slots, encodings of an ingested dataset."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from zarr.storage import LocalStore
 
+from intarsia.archives.coordinates import labels
+from intarsia.archives.dataset import Dataset
+from intarsia.archives.encodings import source_codecs_text
 from intarsia.array import LogicalArray
+from intarsia.array.hierarchy import open_group
+from intarsia.array.table import NONE, Ints
 from intarsia.codecs.decide.masks import masks_by_codec
-from intarsia.report.drawing import COLOURS, plane_axes, swatch
+from intarsia.report.drawing import (
+    COLOURS,
+    LEFT,
+    RIGHT,
+    Cell,
+    for_both_sizes,
+    plane_axes,
+    project,
+    swatch,
+    text,
+)
 from intarsia.report.members import MemberFacts
 from intarsia.report.region_map import html_table
+from intarsia.report.survey import Survey
 from intarsia.shards.inspection import SlotStats, slot_stats
 from intarsia.words import count_text, markup, percent_text, size_text
 
@@ -191,3 +207,186 @@ def slot_uses(array: LogicalArray, facts: Sequence[MemberFacts]) -> tuple[SlotUs
     sharded = [fact.name for fact in facts if fact.is_sharded][:MOST_SLOTTED]
     uses = (SlotUse(name, slot_stats(array.members[name])) for name in sharded)
     return tuple(use for use in uses if use.stats.slotted)
+
+
+MOST_CELLS = 160
+"""Of one variable: longer series are put together."""
+
+MOST_ENTRIES = 12
+"""Of the legend."""
+
+BAR, GAP, TOP, NAMES = 18.0, 8.0, 6.0, 130.0
+"""Height of a bar, space between two, above all, and for the names at the left."""
+
+LETTER = 6.0
+"""Width of one, on average."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The variables of one dataset, side by side.
+
+    >>> Timeline("", "time", (), {}).html()
+    ''
+    """
+
+    path: str
+    """Of the dataset."""
+
+    dim: str
+    """The dimension along which files follow one another."""
+
+    ends: tuple[str, ...]
+    """Coordinates of its first and last step, if it has any."""
+
+    surveys: Mapping[str, Survey]
+    """The variables."""
+
+    def html(self) -> str:
+        """A section of the report."""
+        rows = {name: seen for name, seen in self.surveys.items() if len(seen)}
+        if not rows:
+            return ""
+        encodings = {name: _encodings(seen) for name, seen in rows.items()}
+        names = _ranked(rows, encodings)
+        rank = {words: i for i, words in enumerate(names)}
+        # The colour is that of the codecs, as on the maps below; chunks and packings have none of their own.
+        colours = dict.fromkeys(names, 0)
+        for name, seen in rows.items():
+            colours |= dict(zip(encodings[name], seen.group.tolist(), strict=True))
+        places = list(colours.values())
+
+        def draw(plane: float) -> str:
+            room = plane - (NAMES - LEFT)  # as wide as the maps, whose labels need less
+            drawn = [
+                part
+                for i, (name, seen) in enumerate(rows.items())
+                for part in self._bar(
+                    i, name, seen, np.array([rank[each] for each in encodings[name]]), places, room
+                )
+            ]
+            below = TOP + len(rows) * (BAR + GAP) + 12
+            width = NAMES + room + RIGHT
+            first, last = (self.ends[0], self.ends[-1]) if self.ends else ("0", "")
+            # Times that have no room beside one another begin at the edge, and the name goes below them.
+            spare = room - LETTER * (len(first) + len(last))
+            drawn += [text(NAMES if spare > 0 else 0, below, first, "soft", size=11)]
+            drawn += [text(NAMES + room, below, last, "soft", "end", 11)]
+            below += 0 if spare > LETTER * (len(self.dim) + 6) else 16
+            drawn += [text(NAMES + room / 2, below, self.dim, "ink", "middle")]
+            height = below + 6
+            about = f"Encodings along {self.dim}, a bar for each of {count_text(len(rows), 'variable')}"
+            return (
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
+                f'width="{width:g}" height="{height:g}" role="img" aria-label="{markup(about)}">'
+                f"{''.join(drawn)}</svg>"
+            )
+
+        title = f" of <code>{markup(self.path)}</code>" if self.path else ""
+        legend = [(swatch(colours[words], words), f"{count:,}") for words, count in names.items()]
+        if len(legend) > MOST_ENTRIES:
+            left = sum(list(names.values())[MOST_ENTRIES:])
+            legend = [*legend[:MOST_ENTRIES], (f"{len(legend) - MOST_ENTRIES} others", f"{left:,}")]
+        return "".join(
+            [
+                f'<section class="encodings"><h2>Encodings{title}</h2>',
+                '<p class="soft">Where files begin to be encoded in another way; where several lie in one '
+                "place, each has its share of the bar.</p>",
+                '<div class="map" tabindex="0" role="group" '
+                'aria-label="Encodings by variable; arrow keys go from one to the next">',
+                for_both_sizes(draw),
+                '<p class="readout" aria-live="polite"></p></div>',
+                html_table(("Encoding", "Regions"), legend, "encodings"),
+                "</section>",
+            ]
+        )
+
+    def _bar(
+        self, number: int, name: str, seen: Survey, group: Ints, colours: Sequence[int], room: float
+    ) -> Iterator[str]:
+        """One variable: its name, and what it is made of from left to right."""
+        top = TOP + number * (BAR + GAP)
+        yield text(NAMES - 8, top + BAR - 5, name, "ink", "end", longest=20)
+        axis = (seen.manifest.dimension_names or ()).index(self.dim)
+        shape = seen.manifest.shape
+        for cell in project(shape, seen.start, seen.stop, group, (axis,), MOST_CELLS):
+            x = NAMES + cell.start[0] / shape[axis] * room
+            width = max(0.8, (cell.stop[0] - cell.start[0]) / shape[axis] * room - 0.5)
+            y, whole = top, sum(share for _, share in cell.shares)
+            title = markup(self._words(name, seen, cell), 1000)
+            for encoding, share in cell.shares:
+                height = BAR * share / max(whole, 1.0)
+                yield (
+                    f'<rect class="region" x="{x:.5g}" y="{y:.5g}" width="{width:.4g}" height="{height:.4g}" '
+                    f'fill="{COLOURS[colours[encoding]]}"><title>{title}</title></rect>'
+                )
+                y += height
+
+    def _words(self, name: str, seen: Survey, cell: Cell) -> str:
+        """What there is to know of some steps of a variable."""
+        rows = [seen.row(i) for i in cell.regions[:50].tolist()]
+        packings = list(dict.fromkeys(row.packing for row in rows if row.packing))
+        members = dict.fromkeys(seen.manifest.regions.member[cell.regions].tolist())
+        kinds = list(dict.fromkeys(_words(seen.facts[member]) for member in members))
+        lines = [f"{name}, {self.dim} {cell.start[0]} to {cell.stop[0] - 1}", *kinds[:4]]
+        if packings:
+            more = f" and {len(packings) - 1} more" if len(packings) > 1 else ""
+            lines.append(f"Packing {packings[0]}{more}")
+        return "\n".join(lines)
+
+
+def _words(fact: MemberFacts) -> str:
+    """The encoding of a member, in the words of the runs that a dry run shows."""
+    codecs = fact.names if fact.problem else source_codecs_text(fact.codecs)
+    return f"{codecs}, chunks {'x'.join(map(str, fact.chunks))}"
+
+
+def _encodings(seen: Survey) -> list[str]:
+    """How every region is encoded, in words."""
+    table = seen.manifest.regions
+    of_member = [_words(fact) for fact in seen.facts]
+    packed = (table.packing != NONE).tolist()
+    pairs = zip(table.member.tolist(), packed, strict=True)
+    return [of_member[member] + (", packed" if is_packed else "") for member, is_packed in pairs]
+
+
+def _ranked(rows: Mapping[str, Survey], encodings: Mapping[str, list[str]]) -> dict[str, int]:
+    """The encodings, those first that hold most, and how many regions have each."""
+    weight: dict[str, float] = {}
+    count: dict[str, int] = {}
+    for name, seen in rows.items():
+        for words, nbytes in zip(encodings[name], seen.nbytes.tolist(), strict=True):
+            weight[words] = weight.get(words, 0.0) + nbytes
+            count[words] = count.get(words, 0) + 1
+    return {words: count[words] for words in sorted(weight, key=lambda words: (-weight[words], words))}
+
+
+def timelines(store: object, surveys: Mapping[str, Survey]) -> list[Timeline]:
+    """A timeline for every dataset that was ingested, of those of its arrays that are given by their paths.
+
+    >>> timelines({}, {})
+    []
+    """
+    datasets: dict[str, dict[str, Survey]] = {}
+    for path, seen in surveys.items():
+        parent, _, name = path.rpartition("/")
+        datasets.setdefault(parent, {})[name] = seen
+    found = []
+    for parent, arrays in datasets.items():
+        ledger = Dataset.read_ledger(store, parent)
+        if not ledger.dims:
+            continue
+        dim = ledger.dims[0]
+        along = {name: seen for name, seen in arrays.items() if dim in (seen.manifest.dimension_names or ())}
+        found.append(Timeline(parent, dim, _ends(store, parent, dim), along))
+    return found
+
+
+def _ends(store: object, path: str, dim: str) -> tuple[str, ...]:
+    """The first and the last coordinate of a dimension, as people write them."""
+    group = open_group(store, path, "r")
+    if dim not in group:
+        return ()
+    dataset = Dataset(plain={dim: group[dim]})
+    values = dataset.values(dim)
+    return tuple(labels(values[[0, -1]], dataset.attrs(dim))) if len(values) else ()

@@ -22,9 +22,8 @@ from intarsia.errors import IntarsiaError, NotLogicalArrayError
 from intarsia.progress import Progress, part_of, silent
 from intarsia.report.page import ArrayReport, Moment, render_page
 from intarsia.report.preview import preview_html
-from intarsia.report.sections import mask_uses, slot_uses
+from intarsia.report.sections import mask_uses, slot_uses, timelines
 from intarsia.report.survey import harmonised, survey
-from intarsia.report.timeline import timelines
 from intarsia.versions.history import HistoryEntry, history
 from intarsia.versions.version import Version, open, resolve
 

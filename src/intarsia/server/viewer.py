@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from intarsia.codecs.base import in_thread_for
 from intarsia.errors import BoundsError, NotLogicalArrayError, VersionNotFoundError
-from intarsia.report.colour_maps import COLOUR_MAPS
 from intarsia.report.drawing import COLOURS, LETTERS
+from intarsia.report.preview import COLOUR_MAPS
 from intarsia.report.sample import Span
 
 if TYPE_CHECKING:

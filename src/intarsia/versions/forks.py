@@ -26,7 +26,7 @@ from intarsia.array.routing import rows_of, shown_in
 from intarsia.codecs import Decision
 from intarsia.codecs.runtime import default_decision
 from intarsia.errors import ForkError
-from intarsia.versions.conflict import Basis
+from intarsia.versions.commit import Basis
 from intarsia.versions.version import same_node
 
 type Chunks = dict[str, frozenset[tuple[int, ...]]]

@@ -20,9 +20,8 @@ from intarsia.array.manifest import Manifest
 from intarsia.array.member import new_name
 from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError
 from intarsia.listing import Listing
-from intarsia.versions.commit import Backoff, users_metadata
+from intarsia.versions.commit import Backoff, Basis, Changes, users_metadata
 from intarsia.versions.compare import ArrayChange, State, compare
-from intarsia.versions.conflict import Basis, Changes
 from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
 from intarsia.versions.transaction import Transaction, retry
 from intarsia.versions.version import Version, group_at, manifest_at, same_node, snapshot_named

@@ -13,8 +13,7 @@ from intarsia.array import LogicalArray
 from intarsia.casting import Casting
 from intarsia.codecs.decide.decisions import DecisionLike
 from intarsia.codecs.runtime import PaddingFunction
-from intarsia.versions.commit import Backoff, Commit, settle
-from intarsia.versions.conflict import Basis, clashes, hidden_writes
+from intarsia.versions.commit import Backoff, Basis, Commit, clashes, hidden_writes, settle
 from intarsia.versions.forks import Share, merge_forks
 from intarsia.versions.repository import RepositoryLike, explained, open_repository, translated
 

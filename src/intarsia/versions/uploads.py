@@ -25,8 +25,7 @@ from intarsia.casting import Casting
 from intarsia.codecs import CodecLike
 from intarsia.parallel import Client
 from intarsia.progress import Progress, silent
-from intarsia.versions.commit import Backoff, Commit, Prepared, settle
-from intarsia.versions.conflict import Basis
+from intarsia.versions.commit import Backoff, Basis, Commit, Prepared, settle
 from intarsia.versions.repository import RepositoryLike, open_repository
 from intarsia.versions.transaction import SessionChanges
 from intarsia.versions.version import group_in_fork, group_to_edit, node_at
