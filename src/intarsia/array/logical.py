@@ -15,7 +15,6 @@ from intarsia.array.attributes import Attributes
 from intarsia.array.box import Box
 from intarsia.array.config import LogicalConfig
 from intarsia.array.document import PackingChoice, checked_packing, chosen_packing
-from intarsia.array.explain import ArrayInfo
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding
 from intarsia.array.orientation import View
@@ -33,6 +32,7 @@ from intarsia.parallel import Client, check_travels
 from intarsia.progress import Progress, silent
 
 if TYPE_CHECKING:
+    from intarsia.array.explain import ArrayInfo
     from intarsia.array.layout import Fallback
     from intarsia.array.manifest import Manifest
     from intarsia.array.member import Live, Members
@@ -460,6 +460,8 @@ class LogicalArray(Accessors, StoredArray):
     @property
     def info(self) -> ArrayInfo:
         """What there is to know about the array, for printing."""
+        from intarsia.array.explain import ArrayInfo  # few ask, and everybody who opens an array would wait
+
         return ArrayInfo.of(self)
 
     def _slabs(self) -> Iterator[int]:

@@ -36,7 +36,6 @@ from intarsia.errors import (
     ReadOnlyError,
     ShapeError,
 )
-from intarsia.nullable import NullableArray
 from intarsia.parallel import check_store
 from intarsia.words import names_text, one_line, place_text
 
@@ -167,6 +166,8 @@ def reader(source: Any, path: str = "") -> Reader | LogicalArray | Readers:
     >>> reader(group, "a/x").shape, sorted(reader(group))
     ((4,), ['a/x'])
     """
+    from intarsia.nullable import NullableArray  # only here, and it takes a while
+
     if isinstance(source, NullableArray):
         source = source.zarr_array
     elif isinstance(source, zarr.AsyncArray):

@@ -1,8 +1,9 @@
 """What a selection asks for: which elements, and in which shape.
 
-The only module that knows `zarr-indexing`, which gives selections their meaning. What comes out is of two
-kinds. An *outer* request takes an index set from every axis, as integers, slices and `oindex` do. A *points*
-request takes single elements, as `vindex` and boolean masks do.
+The only module that knows `zarr-indexing`, which gives selections their meaning; it is imported for the
+first one that is more than integers and slices. What comes out is of two kinds. An *outer* request takes an
+index set from every axis, as integers, slices and `oindex` do. A *points* request takes single elements, as
+`vindex` and boolean masks do.
 """
 
 from __future__ import annotations
@@ -12,13 +13,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from zarr_indexing import ArrayMap, ConstantMap, DimensionMap, IndexTransform, LazyArray
-from zarr_indexing.boundary import normalize_positional_selection, split_scalar_axes
 
 from intarsia.nullable import OptionalDType
 
 if TYPE_CHECKING:
-    from zarr_indexing import ReadContext
+    from zarr_indexing import ArrayMap, ConstantMap, DimensionMap, IndexTransform, LazyArray, ReadContext
 
     from intarsia.array.table import Ints
 
@@ -112,6 +111,9 @@ def request(shape: tuple[int, ...], selection: Any, mode: Mode | None = None) ->
         if plain is not None:
             return plain
         mode, selection = _dialect(selection, len(shape))
+    from zarr_indexing import IndexTransform
+    from zarr_indexing.boundary import normalize_positional_selection, split_scalar_axes
+
     transform = IndexTransform.from_shape(shape)
     if mode != "basic":
         scalars, selection = split_scalar_axes(selection, transform.domain, mode)
@@ -174,6 +176,8 @@ def _dialect(selection: Any, ndim: int) -> tuple[Mode, Any]:
 
 def from_transform(transform: IndexTransform) -> Request:
     """The request behind a transform of zarr-indexing."""
+    from zarr_indexing import ConstantMap, DimensionMap
+
     shape = transform.domain.shape
     if transform.index_array_structure != "general" and _axes_in_order(transform):
         return Request(shape, tuple(_axis(transform, m) for m in transform.output), None)
@@ -194,6 +198,8 @@ def from_transform(transform: IndexTransform) -> Request:
 
 
 def _axes_in_order(transform: IndexTransform) -> bool:
+    from zarr_indexing import ArrayMap, DimensionMap
+
     used = [
         m.input_dimension if isinstance(m, DimensionMap) else m.dependency_axes[0]
         for m in transform.output
@@ -203,6 +209,8 @@ def _axes_in_order(transform: IndexTransform) -> bool:
 
 
 def _axis(transform: IndexTransform, output: ConstantMap | DimensionMap | ArrayMap) -> Axis:
+    from zarr_indexing import ConstantMap, DimensionMap
+
     if isinstance(output, ConstantMap):
         return Axis(output.offset, 1, 1)
     if isinstance(output, DimensionMap):
@@ -222,6 +230,8 @@ class _PlannedReader:
 
 def lazy_view(array: Any) -> LazyArray:
     """A view of a logical array that reads nothing until asked for its result."""
+    from zarr_indexing import LazyArray
+
     nullable = isinstance(array.manifest.data_type, OptionalDType)
     return LazyArray(_MaskedSource(array) if nullable else array).with_reader(_PlannedReader())
 

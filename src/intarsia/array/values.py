@@ -18,7 +18,6 @@ from intarsia.casting import Casting, cast, cast_values
 from intarsia.codecs import CodecLike, PackBitsCodec, ReshapeCodec, parse_codecs
 from intarsia.errors import DataTypeError, NullsPresentError, ShapeError
 from intarsia.nullable import (
-    NullableArray,
     NullableCodec,
     NullableValues,
     OptionalDType,
@@ -26,8 +25,7 @@ from intarsia.nullable import (
     optional_dtype,
 )
 from intarsia.nullable.buffer import OptionalNDBuffer
-from intarsia.nullable.codec import default_serializer
-from intarsia.nullable.create import optional_codec
+from intarsia.nullable.codec import default_serializer, optional_codec
 from intarsia.nullable.elements import MOST_LEVELS, Null, Some, element_type
 from intarsia.nullable.sentinel import on_present_values
 from intarsia.packing import Packing
@@ -123,6 +121,8 @@ def put(out: Values, target: Any, decoded: Any, packing: Packing | None = None) 
 def points_of(member: zarr.Array[Any], points: Any) -> Values:
     """Single elements of a member; zarr would make a plain array of them, without their nulls."""
     if is_nullable(member.metadata.dtype):
+        from intarsia.nullable import NullableArray  # only for points of such members
+
         return NullableArray(member).read_nullable(tuple(points))
     return member.get_coordinate_selection(points)
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from zarr.abc.codec import ArrayBytesCodec, Codec
-from zarr.codecs import BytesCodec, ShardingCodec, VLenBytesCodec, VLenUTF8Codec
+from zarr.codecs import BytesCodec, ShardingCodec, VLenBytesCodec, VLenUTF8Codec, ZstdCodec
 from zarr.core.buffer import Buffer, NDBuffer, default_buffer_prototype
 from zarr.core.metadata.v3 import ChunkGridMetadata
 from zarr.dtype import Bool, VariableLengthBytes, VariableLengthUTF8, ZDType
@@ -313,3 +313,26 @@ def _taken(nullable: NullableValues, present: np.ndarray[Any, Any], count: int) 
 
 def _bytes(data: np.ndarray[Any, Any], spec: ArraySpec) -> Buffer:
     return spec.prototype.buffer.from_array_like(data)
+
+
+def optional_codec(
+    data_type: OptionalDType,
+    *,
+    compressors: Iterable[CodecLike] | Literal["auto"] | None = "auto",
+    mask_codecs: Iterable[CodecLike] | None = None,
+    data_codecs: Iterable[CodecLike] | None = None,
+) -> NullableCodec:
+    """The `optional` codec for a data type, at all its levels."""
+    if compressors == "auto":
+        compressors = (ZstdCodec(),)
+    packed = list(compressors or ())
+    mask = [PackBitsCodec(), *packed] if mask_codecs is None else list(mask_codecs)
+    values: list[CodecLike] = packed if data_codecs is None else list(data_codecs)
+    if isinstance(data_type.inner, OptionalDType):
+        inner = optional_codec(
+            data_type.inner, compressors=packed, mask_codecs=mask_codecs, data_codecs=data_codecs
+        )
+        values = [inner]
+    else:
+        values = list(parse_codecs(values, default_serializer(data_type.inner, data_type.name)))
+    return NullableCodec(mask_codecs=mask, data_codecs=values, name=data_type.name)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import zarr
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec
-from zarr.codecs import BytesCodec, ZstdCodec
+from zarr.codecs import BytesCodec
 
 from intarsia._icechunk import safe_store
 from intarsia.casting import Casting
@@ -16,9 +16,9 @@ from intarsia.errors import CodecConfigurationError, DataTypeError
 from intarsia.nullable.array import NullableArray
 from intarsia.nullable.categories import ATTRIBUTE as CATEGORIES
 from intarsia.nullable.categories import Categories
-from intarsia.nullable.codec import NullableCodec, default_serializer
+from intarsia.nullable.codec import optional_codec
 from intarsia.nullable.convert import as_nullable
-from intarsia.nullable.dtype import NullDType, OptionalDType, Spelling, optional_dtype
+from intarsia.nullable.dtype import NullDType, Spelling, optional_dtype
 from intarsia.nullable.elements import NULL, element_type, is_string
 from intarsia.nullable.nulls import ATTRIBUTE, UNSET, attribute_of
 from intarsia.nullable.sentinel import on_present_values
@@ -129,29 +129,6 @@ def _filters(filters: Iterable[CodecLike]) -> list[ArrayArrayCodec]:
     if len(parsed) != len(list(filters)) + 1:
         raise CodecConfigurationError("filters are array -> array codecs; others go to data_codecs")
     return [on_present_values(codec) for codec in parsed[:-1]]
-
-
-def optional_codec(
-    data_type: OptionalDType,
-    *,
-    compressors: Iterable[CodecLike] | Literal["auto"] | None = "auto",
-    mask_codecs: Iterable[CodecLike] | None = None,
-    data_codecs: Iterable[CodecLike] | None = None,
-) -> NullableCodec:
-    """The `optional` codec for a data type, at all its levels."""
-    if compressors == "auto":
-        compressors = (ZstdCodec(),)
-    packed = list(compressors or ())
-    mask = [PackBitsCodec(), *packed] if mask_codecs is None else list(mask_codecs)
-    values: list[CodecLike] = packed if data_codecs is None else list(data_codecs)
-    if isinstance(data_type.inner, OptionalDType):
-        inner = optional_codec(
-            data_type.inner, compressors=packed, mask_codecs=mask_codecs, data_codecs=data_codecs
-        )
-        values = [inner]
-    else:
-        values = list(parse_codecs(values, default_serializer(data_type.inner, data_type.name)))
-    return NullableCodec(mask_codecs=mask, data_codecs=values, name=data_type.name)
 
 
 def open_array(
