@@ -129,7 +129,7 @@ def count_text(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def names_text(asked: str, known: Iterable[str], most: int = 20) -> str:
+def names_text(asked: str, known: Iterable[str]) -> str:
     """What to say of a name that nobody knows: the nearest one that there is, and the others.
 
     >>> names_text("zsdt", ["gzip", "zstd"])
@@ -142,7 +142,7 @@ def names_text(asked: str, known: Iterable[str], most: int = 20) -> str:
     names = list(dict.fromkeys(known))
     folded = {name.lower(): name for name in reversed(names)}
     near = get_close_matches(asked.lower(), folded, n=1)
-    listed = ", ".join(names[:most]) + (", …" if len(names) > most else "") or "none"
+    listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "") or "none"
     return f"did you mean {folded[near[0]]!r}? There are {listed}" if near else f"there are {listed}"
 
 

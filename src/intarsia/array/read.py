@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import icechunk
@@ -54,10 +55,7 @@ class PreparedRead(NamedTuple):
 
 
 def read_request(
-    ground: Ground[Any],
-    asked: Request,
-    config: LogicalConfig | None = None,
-    cache: ChunkCache | None = None,
+    ground: Ground[Any], asked: Request, config: LogicalConfig | None = None, cache: ChunkCache | None = None
 ) -> Values:
     """The values of a request, in its shape."""
     config = config or LogicalConfig()
@@ -285,7 +283,7 @@ def decode_batch(
     batch: Batch,
     pending: Pending,
     scratch: Scratch,
-    cache: ChunkCache | None = None,
+    chunk_cache: ChunkCache | None = None,
 ) -> None:
     """Decode chunks into their places, as their bytes come."""
     received = iter(pending)
@@ -299,11 +297,11 @@ def decode_batch(
                 if encoded is None:
                     out[target] = work.fill_value(packing)
                     work.missing.append(position)
-                elif cache is not None:
+                elif chunk_cache is not None:
                     chunk = int(work.chunks[position])
                     with working_on(source.index(chunk)):
                         values = decoder.values(encoded, scratch)
-                    cache.keep(source, chunk, values)
+                    chunk_cache.keep(source, chunk, values)
                     work.put(values, target, inside, packing)
                 elif decoder.asks_for_index:
                     with working_on(source.index(int(work.chunks[position]))):
@@ -331,25 +329,14 @@ def _failure(
     return failure
 
 
-_shared: ThreadPoolExecutor | None = None
-
-
+@cache
 def _pool() -> ThreadPoolExecutor:
     """The threads of all reads; no more than there are cores, however many reads there are."""
-    global _shared
-    if _shared is None:
-        _shared = ThreadPoolExecutor(cores(), thread_name_prefix="intarsia-async")
-    return _shared
+    return ThreadPoolExecutor(cores(), thread_name_prefix="intarsia-async")
 
 
-def _forget() -> None:
-    """In a forked child no thread runs, whatever the parent was doing."""
-    global _shared
-    _shared = None
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+if hasattr(os, "register_at_fork"):  # in a forked child no thread runs, whatever the parent was doing
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 async def _elsewhere[T](function: Callable[..., T], *args: Any) -> T:

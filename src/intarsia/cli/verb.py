@@ -233,7 +233,6 @@ def show_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[str]],
     *,
-    title: str = "",
     colours: Mapping[int, Sequence[str]] | None = None,
 ) -> None:
     """A table: fitted to the terminal, or complete lines where there is none.
@@ -241,8 +240,6 @@ def show_table(
     `colours` gives a column's colours, one per row.
     """
     cells = [[plain(cell) for cell in row] for row in rows]
-    if title:
-        say(title)
     console, tones = _console(sys.stdout), colours or {}
     if not console.is_terminal:
         print(table_text(columns, cells))

@@ -41,15 +41,6 @@ CLOCK_TICK = 0.001
 """The least to wait: clocks are read to the microsecond, but rounded."""
 
 
-def users_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """A commit's metadata as the user gave it.
-
-    >>> users_metadata({"author": "me", "intarsia": {"commit": "0f…"}})
-    {'author': 'me'}
-    """
-    return {key: value for key, value in metadata.items() if key != METADATA_KEY}
-
-
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """How often to try, and how long to wait in between.

@@ -20,7 +20,7 @@ from intarsia.array.manifest import Manifest
 from intarsia.array.member import new_name
 from intarsia.errors import ManifestError, ManifestVersionError, NotLogicalArrayError
 from intarsia.listing import Listing
-from intarsia.versions.commit import Backoff, Basis, Changes, users_metadata
+from intarsia.versions.commit import METADATA_KEY, Backoff, Basis, Changes
 from intarsia.versions.compare import ArrayChange, State, compare
 from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
 from intarsia.versions.transaction import Transaction, retry
@@ -144,9 +144,8 @@ def _walk(repo: icechunk.Repository, tip: str, path: str | None) -> Iterator[His
         ]
         if path is not None and not any(compared):
             continue
-        yield HistoryEntry(
-            info.id, parent.id, info.written_at, info.message, users_metadata(info.metadata), tuple(compared)
-        )
+        metadata = {key: value for key, value in info.metadata.items() if key != METADATA_KEY}  # the user's
+        yield HistoryEntry(info.id, parent.id, info.written_at, info.message, metadata, tuple(compared))
 
 
 def _state(session: icechunk.Session, path: str) -> State:
