@@ -2,7 +2,7 @@
 
 import pytest
 
-from intarsia.array import chunk_batches
+from intarsia.array import pool
 from tests.array import places
 
 
@@ -15,7 +15,7 @@ def _servers_stop():
 @pytest.fixture(autouse=True)
 def _threads_for_little(monkeypatch):
     """Reads of a quarter of a megabyte are divided among threads, so that small data show what these do."""
-    monkeypatch.setattr(chunk_batches, "WORTH_A_READING_THREAD", chunk_batches.WORTH_A_THREAD)
+    monkeypatch.setattr(pool, "WORTH_A_READING_THREAD", pool.WORTH_A_THREAD)
 
 
 @pytest.fixture(params=sorted(places.PLACES))

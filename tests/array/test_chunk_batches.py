@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.array.chunk_batches import batches
+from intarsia.array.pool import batches
 
 
 class Chunks:

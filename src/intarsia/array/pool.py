@@ -1,4 +1,4 @@
-"""Running work in a few threads that live no longer than the work.
+"""Work in a few threads that live no longer than the work: batches of chunks, the next ones fetched ahead.
 
 The calling thread works too. All reads of a process together take no more helpers than one of them may, so
 reads from many threads (as dask makes them) do not multiply.
@@ -8,8 +8,19 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import copy_context
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from intarsia.array.config import LogicalConfig
+    from intarsia.array.fetch import Fetcher, Pending
+    from intarsia.array.table import Ints
+    from intarsia.array.work import Work
 
 START_SECONDS = 1.0
 """After this long a thread whose start was interrupted does not start any more."""
@@ -131,3 +142,155 @@ class _Helper:
         """Wait for its end; the thread may have been interrupted in the middle of being started."""
         if self._runs.wait(START_SECONDS):
             self.join()
+
+
+WORTH_A_THREAD = 256 << 10
+"""Decoded bytes that make up for starting a thread that encodes them."""
+
+WORTH_A_READING_THREAD = 1 << 20
+"""The same of one that decodes zstd; of slower codecs less will do, and without a codec it takes far more.
+Starting a thread, and handing the interpreter lock to and fro, takes as long as decoding half a megabyte."""
+
+type Batch = list[tuple[Work, Ints]]
+"""Chunks of some parts: each part with positions among its chunks."""
+
+BATCHES_PER_THREAD = 8
+"""Work is cut so that no thread waits long for another's last piece."""
+
+WORTH_A_BATCH = 1 << 20
+"""Decoded bytes that make up for opening files and asking for places once more: a tenth of their time."""
+
+BATCHES_AHEAD = 4
+"""Fetches that run at a time, where the store does not answer in the decoding thread."""
+
+
+def threads_for(works: list[Work], config: LogicalConfig, *, writing: bool = False) -> int:
+    """How many threads work: as many as are allowed, have something to do, and fit into half the window."""
+    if len(works) == 1 and works[0].present.size == 1:
+        return 1
+    chunks = largest = 0
+    total = 0.0
+    for work in works:
+        decoder = work.source.decoder
+        chunks += work.present.size
+        decoded = work.present.size * decoder.nbytes
+        if decoder.is_raw:
+            decoded = min(decoded, work.part.size * decoder.stored_dtype.itemsize)
+        total += decoded * (1 if writing else work.source.decoding_work)
+        largest = max(largest, decoder.nbytes * decoder.copies)
+    fitting = config.window // 2 // max(largest, 1)
+    worth = WORTH_A_THREAD if writing else WORTH_A_READING_THREAD
+    return max(1, min(config.most_threads, chunks, fitting, int(total / worth)))
+
+
+def cut(works: list[Work], threads: int, window: int) -> tuple[Iterator[Batch], Iterator[Batch]]:
+    """The batches of a read: those that are fetched ahead, and those that the decoding threads read."""
+    chunks = sum(work.present.size for work in works)
+    decoded = sum(work.present.size * work.source.decoder.nbytes for work in works)
+    count = min(threads * BATCHES_PER_THREAD, max(threads, decoded // WORTH_A_BATCH))
+    each = max(1, chunks // max(1, count))
+    ahead: list[Iterator[Batch]] = []
+    here: list[Iterator[Batch]] = []
+    for fetcher, those in by_fetcher(works):
+        if fetcher.in_threads:
+            here.append(batches(those, window // 2 // threads, each))
+        else:
+            ahead.append(batches(those, window // 2 // (BATCHES_AHEAD + threads), chunks))
+    return chain(*ahead), chain(*here)
+
+
+def whole_batch(works: list[Work], threads: int, window: int) -> tuple[Batch, Pending] | None:
+    """A read that is one batch, as most small ones are; None if it is more, or is fetched ahead."""
+    if threads > 1 or len(works) > 1:
+        return None
+    (work,) = works
+    if work.fetcher is None or not work.fetcher.in_threads:
+        return None
+    if int(work.nbytes[work.present].sum()) > window // 2:
+        return None
+    batch = [(work, work.present)]
+    return batch, _begin(batch)
+
+
+def by_fetcher(works: Iterable[Work]) -> list[tuple[Fetcher, list[Work]]]:
+    """Parts that one fetcher can fetch together."""
+    found: dict[int, tuple[Fetcher, list[Work]]] = {}
+    for work in works:
+        if work.fetcher is not None:
+            found.setdefault(id(work.fetcher), (work.fetcher, []))[1].append(work)
+    return list(found.values())
+
+
+class Queue:
+    """Hands out batches whose bytes are on their way; encoded bytes take up to half the window."""
+
+    def __init__(self, works: list[Work], threads: int, window: int) -> None:
+        self._ahead, self._here = cut(works, threads, window)
+        self._started: deque[tuple[Batch, Pending]] = deque()
+        self._taken: list[Pending] = []
+        self._lock = threading.Lock()
+        self._fetch_ahead()
+
+    def _fetch_ahead(self) -> None:
+        while len(self._started) < BATCHES_AHEAD and (batch := next(self._ahead, None)) is not None:
+            self._started.append((batch, _begin(batch)))
+
+    def take(self) -> tuple[Batch, Pending] | None:
+        """The next batch; None if there is none left."""
+        with self._lock:
+            if self._started:
+                taken = self._started.popleft()
+                self._taken.append(taken[1])
+                self._fetch_ahead()
+                return taken
+            batch = next(self._here, None)
+            return None if batch is None else (batch, _begin(batch))
+
+    def cancel(self) -> None:
+        """Give up all that is on its way."""
+        with self._lock:
+            for pending in (*self._taken, *(pending for _, pending in self._started)):
+                pending.cancel()
+            self._started.clear()
+            self._ahead = self._here = iter(())
+
+
+def _begin(batch: Batch) -> Pending:
+    fetcher = batch[0][0].fetcher
+    assert fetcher is not None
+    return fetcher.begin([work.spans(positions) for work, positions in batch])
+
+
+def batches(works: list[Work], most_bytes: int, most_chunks: int) -> Iterator[Batch]:
+    """Cut work into batches of at most so many bytes and chunks; one chunk is the least.
+
+    What comes with one request stays together, unless that alone is more than a batch.
+    """
+    batch: Batch = []
+    room_bytes, room_chunks = most_bytes, most_chunks
+    for work in works:
+        positions = work.present
+        total = np.cumsum(work.nbytes[positions])
+        request = None if work.request is None else work.request[positions]
+        at = 0
+        while at < positions.size:
+            # Sizes summed up once: the end of a batch is where the sum has grown by the room that is left.
+            before = int(total[at - 1]) if at else 0
+            end = int(np.searchsorted(total, before + room_bytes, side="right"))
+            end = min(end, at + room_chunks, positions.size)
+            if request is not None and at < end < positions.size:
+                # Back to where the request of the next chunk begins; in an empty batch, not to nothing.
+                begin = int(np.searchsorted(request, request[end]))
+                end = begin if begin > at else at if batch else end
+            if end <= at and not batch:
+                end = at + 1
+            if end > at:
+                batch.append((work, positions[at:end]))
+                room_bytes -= int(total[end - 1]) - before
+                room_chunks -= end - at
+                at = end
+            if at < positions.size or room_chunks <= 0:
+                yield batch
+                batch, room_bytes, room_chunks = [], most_bytes, most_chunks
+    if batch:
+        yield batch

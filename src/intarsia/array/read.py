@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import icechunk
 import numpy as np
 
-from intarsia.array.chunk_batches import Queue, by_fetcher, threads_for, whole_batch
 from intarsia.array.chunk_codecs import Scratch
 from intarsia.array.config import LogicalConfig, cores
 from intarsia.array.fetch import read_error
 from intarsia.array.layers import CHEAPEST, LayerChoice
 from intarsia.array.packings import Packings
 from intarsia.array.plan import plan
-from intarsia.array.pool import run
+from intarsia.array.pool import Queue, by_fetcher, run, threads_for, whole_batch
 from intarsia.array.shards import ShardIndexError, locate, whereabouts
 from intarsia.array.source import EngineSource
 from intarsia.array.values import Values, allocated
@@ -37,11 +36,11 @@ from intarsia.errors import IntarsiaError, ReadError
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
-    from intarsia.array.chunk_batches import Batch
     from intarsia.array.chunk_cache import ChunkCache
     from intarsia.array.fetch import Fetcher, Pending
     from intarsia.array.layout import Ground, Layout
     from intarsia.array.plan import Part, SelectionPlan
+    from intarsia.array.pool import Batch
     from intarsia.array.request import Request
     from intarsia.array.source import Source, ZarrSource
 

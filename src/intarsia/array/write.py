@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from intarsia.array.box import Box
-from intarsia.array.chunk_batches import threads_for
 from intarsia.array.config import LogicalConfig
 from intarsia.array.layers import LayerChoice
 from intarsia.array.plan import Part, plan
-from intarsia.array.pool import run
+from intarsia.array.pool import run, threads_for
 from intarsia.array.put import held_for
 from intarsia.array.read import read_layout
 from intarsia.array.source import EngineSource
