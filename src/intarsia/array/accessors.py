@@ -33,7 +33,7 @@ PROVIDERS = {
     "notebook_html": "intarsia.report.region_map:notebook_html",
     "optimize": "intarsia.tune:optimize",
     "to_dask": "intarsia.interop.dask.to_dask:to_dask",
-    "to_xarray": "intarsia.interop.xarray.accessor:to_xarray",
+    "to_xarray": "intarsia.interop.xarray.from_xarray:to_xarray",
 }
 """Where each function lives."""
 
