@@ -33,12 +33,11 @@ from intarsia.array.fetch.references import load, load_marks
 from intarsia.array.fetch.store import (
     CAN_READ_FILES,
     Cost,
-    FileSpan,
     KeyRange,
     Spans,
     Started,
     cost_of,
-    file_bytes,
+    one_span,
     requests_of,
     start,
 )
@@ -255,14 +254,7 @@ class _RepositoryFiles:
                 except OSError:
                     yield self._batch.get_now(spans, i)
                     continue
-                try:
-                    content = file_bytes(opened, first, length) if compressed else None
-                    if content is None:
-                        yield FileSpan(opened, first, length)
-                finally:
-                    os.close(opened)
-                if content is not None:
-                    yield content
+                yield from one_span(opened, first, length, compressed)
 
     def cancel(self) -> None:
         """Nothing runs."""

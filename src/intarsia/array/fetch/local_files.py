@@ -17,13 +17,12 @@ from intarsia.array.fetch.shard_files import inner_chunks
 from intarsia.array.fetch.store import (
     Cost,
     Encoded,
-    FileSpan,
     Pending,
     Plain,
     Spans,
     cost_of,
     cut_out,
-    file_bytes,
+    one_span,
 )
 
 if TYPE_CHECKING:
@@ -59,17 +58,7 @@ class _FilesLater:
                 except (FileNotFoundError, NotADirectoryError):
                     yield None
                     continue
-                try:
-                    size = os.lseek(file, 0, os.SEEK_END)  # half the time of fstat
-                    offset = first if first >= 0 else max(0, size + first)
-                    count = size - offset if length is None else length
-                    content = file_bytes(file, offset, count) if compressed else None
-                    if content is None:
-                        yield FileSpan(file, offset, count)
-                finally:
-                    os.close(file)
-                if content is not None:
-                    yield content
+                yield from one_span(file, first, length, compressed)
 
     def _joined_pieces(self, item: Spans) -> Iterator[bytes | None]:
         """Small pieces of files: each file opened once, neighbours read in one go."""

@@ -286,6 +286,25 @@ def file_bytes(file: int, offset: int, nbytes: int) -> bytes | bytearray:
     return whole
 
 
+def one_span(
+    file: int, offset: int, nbytes: int | None, is_compressed: bool
+) -> Iterator[bytes | bytearray | FileSpan]:
+    """The bytes of an open file from a place on, which is counted from its end if it is negative; then the
+    file is closed. What nobody has to decode is read when it is known where it goes."""
+    try:
+        if nbytes is None or offset < 0:
+            size = os.lseek(file, 0, os.SEEK_END)  # half the time of fstat
+            offset = offset if offset >= 0 else max(0, size + offset)
+            nbytes = size - offset if nbytes is None else nbytes
+        if not is_compressed:
+            yield FileSpan(file, offset, nbytes)
+            return
+        content = file_bytes(file, offset, nbytes)
+    finally:
+        os.close(file)
+    yield content
+
+
 def _read_rest(file: int, offset: int, destination: memoryview, count: int, nbytes: int) -> None:
     """Go on reading: the system gives no more than 2 GiB at a time, and may give less at any time."""
     while count < nbytes:
