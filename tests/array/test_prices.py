@@ -7,7 +7,10 @@ import zarr
 from zarr.storage import MemoryStore
 
 import intarsia
+from intarsia.array.layers import LayerChoice
+from intarsia.array.plan import plan
 from intarsia.array.prices import ChunkPrice, decoding_work
+from intarsia.array.request import Request, request
 from tests.array.places import AsyncOnly
 
 
@@ -64,3 +67,43 @@ def test_where_chunks_are_alike_the_faster_codec_wins():
     array.drop_replica(layer=1)
     array.add_replica(chunks=(64, 64), codecs=["gzip"])
     assert [part.layer for part in intarsia.explain(array, np.s_[3]).parts] == [0]
+
+
+def random_slices(random, shape):
+    for n in shape:
+        low, high = sorted(random.integers(0, n + 1, 2).tolist())
+        step = int(random.choice([1, 1, 1, 2, 5]))
+        yield (
+            slice(low, high, step)
+            if random.random() < 0.8
+            else slice(high - 1, low - 1 if low else None, -step)
+        )
+
+
+@pytest.mark.parametrize("layer", [None, 0, 1, 2])
+def test_slices_are_planned_by_numbers_as_by_columns(layer, monkeypatch):
+    values = np.arange(28 * 9, dtype="f4").reshape(28, 9)
+    array = intarsia.create({}, "a", shape=(0, 9), chunks=(1, 9), dtype="f4")
+    array.append(values[:24], codecs=["zstd"], chunks=(1, 9))
+    array.add_replica(chunks=(24, 2), codecs=["zstd"])
+    array.add_replica(((4, 16), (0, 9)), chunks=(4, 3), codecs=[])
+    array.append(values[24:], codecs=["gzip"], chunks=(2, 9))
+    assert array.manifest.layers == (0, 1, 2)
+    random = np.random.default_rng(20)
+    selections = [tuple(random_slices(random, values.shape)) for _ in range(150)]
+    layout, reading = array._logical.layout, array.with_config(layer=layer)
+    choose = LayerChoice(layer).among(layout)
+
+    def planned():
+        found = [plan(layout.manifest, request(values.shape, each), choose=choose) for each in selections]
+        return [
+            sorted((part.row, part.source, part.target, part.size) for part in each.parts) for each in found
+        ]
+
+    by_numbers = planned()
+    for selection in selections[:30]:
+        np.testing.assert_array_equal(reading[selection], values[selection])
+    monkeypatch.setattr(Request, "is_slices", False)
+    assert planned() == by_numbers
+    alone = {layout.manifest.backings.layer[parts[0][0]] for parts in by_numbers if len(parts) == 1}
+    assert alone == ({0, 1, 2} if layer is None else {0, layer})

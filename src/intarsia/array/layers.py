@@ -14,9 +14,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from intarsia.array.box import Box
-from intarsia.array.plan import Touched, in_strips, plan, points_in, selected
-from intarsia.array.prices import NOTHING, UNREADABLE, Backing, ChunkPrice, LayerPrice, Price, decoding_work
-from intarsia.array.table import NONE, Ints
+from intarsia.array.plan import Touched, from_touched, in_strips, points_in, selected
+from intarsia.array.prices import (
+    NOTHING,
+    UNREADABLE,
+    Backing,
+    ChunkPrice,
+    Grid,
+    LayerPrice,
+    Price,
+    decoding_work,
+)
+from intarsia.array.table import NONE
 from intarsia.errors import IntarsiaError, ReadError
 
 if TYPE_CHECKING:
@@ -65,14 +74,34 @@ class Chooser:
     def __init__(self, layout: Layout, choice: LayerChoice, *, near: bool) -> None:
         self._layout, self._manifest, self._choice, self._here = layout, layout.manifest, choice, near
 
-    def __call__(self, asked: Request, cells: Box, touched: Touched) -> Touched:
+    def one(self, asked: Request, cells: Box, region: int) -> int | None:
+        """The row to read slices from that meet one region of layer 0: the same choice by numbers, as columns
+        take longer. None if some region that they meet has not all of them, or cannot be read."""
+        choice = self._choice
+        if choice.avoided:
+            return None
+        near = [] if choice.layer == 0 else self._near(cells)
+        if not near:
+            return region
+        chosen, least = None, 0
+        for row in near if choice.layer is not None else (region, *near):
+            try:
+                backing = self._backing(row)
+            except IntarsiaError:  # it may be that another layer stands in
+                return None
+            chunks, has_all = backing.met(asked.axes or (), backing.box)
+            if not has_all:
+                return None
+            cost = chunks * backing.chunk.cost(near=self._here)
+            if chosen is None or cost < least:
+                chosen, least = row, cost
+        return chosen
+
+    def several(self, asked: Request, cells: Box, touched: Touched) -> Touched:
         """What to read from, for what a request meets of layer 0."""
         choice = self._choice
         if choice.layer != 0:
-            near = self._near(cells)
-            if self._is_simple(asked, touched, near):
-                return self._chosen_simply(asked, touched, near[0])
-            for one, box in self._strips(near):
+            for one, box in self._strips(self._near(cells)):
                 inside, outside = _divided(touched, box)
                 if inside.rows.size and self._is_better(asked, one, inside):
                     touched = outside.joined(one)
@@ -99,34 +128,16 @@ class Chooser:
                 own = found.rows[k : k + 1] if strip is None else strip.rows
                 yield Touched.of(self._manifest, own), _box(found.take(slice(k, k + 1)))
 
-    def _is_simple(self, asked: Request, touched: Touched, near: list[int]) -> bool:
-        """Whether slices of one region meet one replica: then numbers are faster than columns of them."""
-        return len(near) == 1 == touched.rows.size and self._choice == CHEAPEST and asked.is_slices
-
-    def _chosen_simply(self, asked: Request, touched: Touched, near: int) -> Touched:
-        """The same choice for a replica that has all that the region has; small reads take no longer."""
-        assert asked.axes is not None
-        region, replica = self._backing(int(touched.rows[0])), self._backing(near)
-        box = region.box.intersect(replica.box)
-        if box is None:
-            return touched
-        prices = (backing.price(asked.axes, box, near=self._here) for backing in (replica, region))
-        if not next(prices) < next(prices):
-            return touched
-        one = Touched.of(self._manifest, np.array([near], dtype=np.int64))
-        return one if box == region.box else _divided(touched, replica.box)[1].joined(one)
-
     def _backing(self, row: int) -> Backing:
         """A region as prices see it, found out once."""
         known = self._layout.priced
         found = known.get(row)
         if found is None:
             region = self._manifest.backings.row(row)
-            size, border, chunk = self._grid(region.member, region.view)
-            shift = self._manifest.member_shift(region)
-            place = tuple(a - b for a, b in zip(shift, border.tolist(), strict=True))
-            box = self._manifest.elements(region.box)
-            found = known[row] = Backing(box, place, tuple(size.tolist()), chunk)
+            grid = self._grid(region.member, region.view)
+            box, shift = self._manifest.placed(row)
+            place = tuple(a - b for a, b in zip(shift, grid.border, strict=True))
+            found = known[row] = Backing(box, place, grid.size, grid.chunk)
         return found
 
     def _is_better(self, asked: Request, one: Touched, others: Touched) -> bool:
@@ -147,26 +158,29 @@ class Chooser:
 
     def price(self, asked: Request, touched: Touched) -> Price:
         """What it takes to read what a request meets of some regions."""
+        if touched.rows.size == 1 and asked.is_slices and asked.axes:
+            backing = self._backing(int(touched.rows[0]))
+            return backing.chunk.of(backing.met(asked.axes, _box(touched))[0], near=self._here)
         table, total = self._manifest.backings, NOTHING
-        if touched.rows.size > 1:  # a chunk that several regions show is read once
-            touched = in_strips(self._manifest, touched)
-        members, views = table.member[touched.rows], table.view[touched.rows]
-        kinds = np.unique(np.stack([members, views]), axis=1).T.tolist()
-        self._open([member for member, _ in kinds])
-        for member, view in kinds:
-            size, border, chunk = self._grid(member, view)
-            alike = touched.take((members == member) & (views == view))
-            count = _chunks_met(asked, alike, size, border)
-            total = total.plus(chunk.of(count, near=self._here))
+        touched = in_strips(self._manifest, touched)  # a chunk that several regions show is read once
+        members, views = table.member[touched.rows].tolist(), table.view[touched.rows].tolist()
+        self._open(members)
+        kinds = list(zip(members, views, strict=True))
+        alike: dict[Grid, set[tuple[int, int]]] = {}
+        for kind in dict.fromkeys(kinds):
+            alike.setdefault(self._grid(*kind), set()).add(kind)
+        for grid, own in alike.items():
+            those = touched if len(alike) == 1 else touched.take([k for k, i in enumerate(kinds) if i in own])
+            total = total.plus(grid.chunk.of(_chunks_met(asked, those, grid), near=self._here))
         return total
 
     def _open(self, members: Sequence[int]) -> None:
-        names = self._manifest.members
-        if len(members) > 1:
-            self._layout.open_members([names[i] for i in dict.fromkeys(members)])
+        several, names = dict.fromkeys(members), self._manifest.members
+        if len(several) > 1:
+            self._layout.open_members([names[i] for i in several])
 
-    def _grid(self, member: int, number: int) -> tuple[Ints, Ints, ChunkPrice]:
-        """The chunks of a member as a region sees them: sizes, first borders; and what each takes."""
+    def _grid(self, member: int, number: int) -> Grid:
+        """The chunks of a member as a region sees them."""
         known = self._layout.grids
         found = known.get((member, number))
         if found is None:
@@ -177,9 +191,9 @@ class Chooser:
             except NotImplementedError:  # chunks of many sizes
                 sizes = self._manifest.chunk_shape
             pairs = [(n, 0) for n in sizes] if view is None else view.grid(sizes)
-            grid = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+            size, border = zip(*pairs, strict=True) if pairs else ((), ())
             chunk = ChunkPrice(prod(sizes) * array.dtype.itemsize, decoding_work(array))
-            found = known[member, number] = grid[:, 0], grid[:, 1], chunk
+            found = known[member, number] = Grid(size, border, chunk)
         return found
 
 
@@ -205,7 +219,7 @@ def layer_prices(layout: Layout, planned: SelectionPlan, *, near: bool) -> tuple
 
 def _met(manifest: Manifest, asked: Request, touched: Touched) -> int:
     """How many of the elements asked for some regions have."""
-    return plan(manifest, asked, choose=lambda _asked, _cells, _regions: touched).size
+    return from_touched(manifest, asked, touched).size
 
 
 def _box(one: Touched) -> Box:
@@ -228,20 +242,20 @@ def _divided(touched: Touched, box: Box) -> tuple[Touched, Touched]:
     return inside._replace(start=start, stop=stop), outside
 
 
-def _chunks_met(asked: Request, touched: Touched, size: Ints, border: Ints) -> int:
-    """How many chunks of these grids a request meets, region by region."""
+def _chunks_met(asked: Request, touched: Touched, grid: Grid) -> int:
+    """How many chunks a request meets, region by region."""
     if asked.axes is None:
-        return _chunks_of_points(asked, touched, size, border)
+        return _chunks_of_points(asked, touched, grid)
     met = np.ones(touched.rows.size, dtype=np.int64)
     for d, axis in enumerate(asked.axes):
         count, lowest, highest = selected(axis, touched.start[:, d], touched.stop[:, d])
-        place = touched.shift[:, d] - border[d]
-        span = (highest + place) // size[d] - (lowest + place) // size[d] + 1
+        place, size = touched.shift[:, d] - grid.border[d], grid.size[d]
+        span = (highest + place) // size - (lowest + place) // size + 1
         met *= np.where(count > 0, np.minimum(span, count), 0)
     return int(met.sum())
 
 
-def _chunks_of_points(asked: Request, touched: Touched, size: Ints, border: Ints) -> int:
+def _chunks_of_points(asked: Request, touched: Touched, grid: Grid) -> int:
     assert asked.points is not None
     if not asked.points:
         return 1
@@ -249,7 +263,7 @@ def _chunks_of_points(asked: Request, touched: Touched, size: Ints, border: Ints
     for k, places in points_in(asked.points, touched):
         number = np.zeros(places.size, dtype=np.int64)
         for d, points in enumerate(asked.points):
-            index = (points[places] + touched.shift[k, d] - border[d]) // size[d]
+            index = (points[places] + touched.shift[k, d] - grid.border[d]) // grid.size[d]
             index -= index.min()
             number = number * (int(index.max()) + 1) + index
         met += int(np.unique(number).size)

@@ -42,6 +42,9 @@ NO_REPLICAS = RegionTable.from_rows([], 0)
 INLINE_REGIONS = 5_000
 """Above this many regions, the table moves out of the attributes into an array."""
 
+MOST_PLACED = 10_000
+"""Of so many regions is kept where they lie."""
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -118,15 +121,25 @@ class Manifest:
         return values_dtype(self.data_type)
 
     @cached_property
-    def has_only_one_region(self) -> bool:
-        """Whether one region, as it lies in its member, is all that backs anything."""
-        return len(self.backings) == 1 and not self.views
+    def _placed(self) -> dict[int, tuple[Box, tuple[int, ...]]]:
+        return {}
 
-    @cached_property
-    def only_region(self) -> tuple[Box, tuple[int, ...]]:
-        """The elements of that region, and what to add to one of them to get its place in the member."""
-        row = self.regions.row(0)
-        return self.elements(row.box), self.member_shift(row)
+    def placed(self, i: int) -> tuple[Box, tuple[int, ...]]:
+        """The elements of row `i` of the backings, and what to add to one of them to get its place in the
+        member; kept for the next time.
+
+        >>> table = RegionTable.from_rows([Row(0, Box((1,), (3,)), (0,))], ndim=1)
+        >>> Manifest.empty((250,), (100,), "i4").changed(regions=table, members=("m",)).placed(0)
+        (Box(start=(100,), stop=(250,)), (-100,))
+        """
+        known = self._placed
+        found = known.get(i)
+        if found is None:
+            if len(known) >= MOST_PLACED:
+                known.clear()
+            row = self.backings.row(i)
+            found = known[i] = self.elements(row.box), self.member_shift(row)
+        return found
 
     @property
     def layers(self) -> tuple[int, ...]:

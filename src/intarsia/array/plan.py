@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -133,17 +133,28 @@ def plan(
         )
     if not len(manifest.regions):
         return SelectionPlan(asked, (), 0)
-    if choose is None and asked.is_slices and manifest.has_only_one_region:
-        only = _part_of_only(manifest, asked)
-        return SelectionPlan(asked, (), 0) if only is None else SelectionPlan(asked, (only,), only.size)
-    divide = _outer_parts if asked.axes is not None else _point_parts
+    is_plain = asked.is_slices and not manifest.views
+    if is_plain and choose is None and len(manifest.backings) == 1:
+        return _from_one(manifest, asked, 0)
     cells = manifest.cells(Box.of(bounds))
-    touched = Touched.of(manifest, manifest.regions.touching(cells))
+    rows = manifest.regions.touching(cells)
+    if is_plain and rows.size == 1:
+        region = int(rows[0])
+        row = region if choose is None else choose.one(asked, cells, region)
+        if row is not None:
+            return _from_one(manifest, asked, row)
+    touched = Touched.of(manifest, rows)
     if choose is not None:
-        touched = choose(asked, cells, touched)
+        touched = choose.several(asked, cells, touched)
     # Archives pack every file in its own way. Where no packing tells them apart, neighbours are one region.
     if by_strips and touched.rows.size > 1 and len(manifest.packings) > 1:
         touched = in_strips(manifest, touched)
+    return from_touched(manifest, asked, touched)
+
+
+def from_touched(manifest: Manifest, asked: Request, touched: Touched) -> SelectionPlan:
+    """What these regions contribute to a request, or strips of them."""
+    divide = _outer_parts if asked.axes is not None else _point_parts
     parts = tuple(divide(manifest, asked, touched))
     return SelectionPlan(asked, parts, sum(part.size for part in parts))
 
@@ -185,13 +196,21 @@ class Touched(NamedTuple):
         return self._replace(start=np.array([box.start]), stop=np.array([box.stop]))
 
 
-type Choose = Callable[[Request, Box, Touched], Touched]
-"""What to read from, for a request, the logical chunks around it, and the regions that it meets there."""
+class Choose(Protocol):
+    """Takes replicas in the place of regions, for a request and the logical chunks around it."""
+
+    def one(self, asked: Request, cells: Box, region: int) -> int | None:
+        """The row to read slices from that meet one region; None if `several` has to tell."""
+
+    def several(self, asked: Request, cells: Box, touched: Touched) -> Touched:
+        """What to read from instead of the regions that a request meets."""
 
 
 def in_strips(manifest: Manifest, touched: Touched) -> Touched:
     """The same, with those as one that continue one another along the axis that tells most regions apart."""
     table, (rows, start, stop, shift, _) = manifest.backings, touched
+    if rows.size < 2:
+        return touched
     along = manifest.regions.along
     across = np.arange(table.ndim) != along
     numbers = table.member[rows], table.view[rows], table.packing[rows] == NONE
@@ -258,9 +277,9 @@ def _slices(axis: Axis, i: int, j: int, offset: int) -> tuple[slice, slice]:
     return slice(at, at + (j - 1 - i) * -axis.step + 1, -axis.step), slice(j - 1, i - 1 if i else None, -1)
 
 
-def _part_of_only(manifest: Manifest, asked: Request) -> Part | None:
-    """What the only region contributes to a request of slices: numbers, where columns of one take longer."""
-    box, shift = manifest.only_region
+def _from_one(manifest: Manifest, asked: Request, row: int) -> SelectionPlan:
+    """What one region contributes to slices, as it lies in its member: by numbers, as columns take longer."""
+    box, shift = manifest.placed(row)
     source: list[slice] = []
     target: list[slice] = []
     size = 1
@@ -268,12 +287,12 @@ def _part_of_only(manifest: Manifest, asked: Request) -> Part | None:
         first, last = _between(axis, start, stop)
         i, j = max(first, 0), min(last, axis.count)
         if i >= j:
-            return None
+            return SelectionPlan(asked, (), 0)
         size *= j - i
         inside, goes = _slices(axis, i, j, offset)
         source.append(inside)
         target.append(goes)
-    return Part(0, tuple(source), tuple(target), size)
+    return SelectionPlan(asked, (Part(row, tuple(source), tuple(target), size),), size)
 
 
 def _view(manifest: Manifest, row: int) -> View | None:

@@ -88,10 +88,26 @@ class ChunkPrice(NamedTuple):
     work: float
     """To decode a byte of it; see `decoding_work`."""
 
+    def cost(self, *, near: bool) -> int:
+        """Of one. Bytes from a server take longer to come than to decode, whatever the codec."""
+        return NEAR_REQUEST + int(self.nbytes * self.work) if near else FAR_REQUEST + self.nbytes
+
     def of(self, chunks: int, *, near: bool) -> Price:
-        """So many of them. Bytes from a server take longer to come than to decode, whatever the codec."""
-        one = NEAR_REQUEST + int(self.nbytes * self.work) if near else FAR_REQUEST + self.nbytes
-        return Price(chunks, chunks * self.nbytes, chunks * one)
+        """So many of them."""
+        return Price(chunks, chunks * self.nbytes, chunks * self.cost(near=near))
+
+
+class Grid(NamedTuple):
+    """The chunks of a member as a region sees them."""
+
+    size: tuple[int, ...]
+    """Of each, on every axis of the region."""
+
+    border: tuple[int, ...]
+    """Where one of them begins."""
+
+    chunk: ChunkPrice
+    """What each takes."""
 
 
 class Backing(NamedTuple):
@@ -109,19 +125,22 @@ class Backing(NamedTuple):
     chunk: ChunkPrice
     """What each of its chunks takes."""
 
-    def price(self, axes: Sequence[Axis], box: Box, *, near: bool) -> Price:
-        """What it takes to read what slices take of a box of it."""
-        chunks = 1
+    def met(self, axes: Sequence[Axis], box: Box) -> tuple[int, bool]:
+        """How many of its chunks slices meet in a box of it, and whether all that they take lies there."""
+        chunks, has_all = 1, True
         for axis, low, high, place, size in zip(axes, *box, self.place, self.size, strict=True):
-            start, step = axis.start, axis.step
+            step, first, last = axis.step, axis.start, axis.start + (axis.count - 1) * axis.step
             if step < 0:  # the same elements, upwards
-                start, step = start + (axis.count - 1) * step, -step
-            first, last = max(0, -((start - low) // step)), min(axis.count, -((start - high) // step))
-            if last <= first:
-                return NOTHING
-            ends = start + first * step + place, start + (last - 1) * step + place
-            chunks *= min(last - first, ends[1] // size - ends[0] // size + 1)
-        return self.chunk.of(chunks, near=near)
+                step, first, last = -step, last, first
+            if first < low or last >= high:
+                # Up to the first one that lies in the box, down to the last; // rounds down, also below zero.
+                above, below = first - (first - low) // step * step, last + (high - 1 - last) // step * step
+                first, last = max(first, above), min(last, below)
+                has_all = False
+                if last < first:
+                    return 0, False
+            chunks *= min((last - first) // step, (last + place) // size - (first + place) // size) + 1
+        return chunks, has_all
 
 
 class LayerPrice(NamedTuple):
