@@ -7,7 +7,7 @@ import zarr
 
 from benchmarks.measure import best_times, headed, numbers, spread, table
 from benchmarks.mosaic import DEFAULT, FUSED, ZARRS, Mosaic, folder
-from intarsia.codecs import bounded, decompressors
+from intarsia.codecs import bounded, compressors
 
 WHOLE = np.s_[0:4096, 0:4096]
 STRIDED = np.s_[0:4096:9, 0:4096:7]
@@ -17,12 +17,12 @@ def without_libraries(read):
     """The same read with the inflate of the standard library."""
 
     def slower(selection):
-        stream, inflate = bounded.decompressobj, decompressors.inflate
-        bounded.decompressobj, decompressors.inflate = zlib.decompressobj, lambda data, memory: False
+        stream, inflate = bounded.decompressobj, compressors.inflate
+        bounded.decompressobj, compressors.inflate = zlib.decompressobj, lambda data, memory: False
         try:
             return read(selection)
         finally:
-            bounded.decompressobj, decompressors.inflate = stream, inflate
+            bounded.decompressobj, compressors.inflate = stream, inflate
 
     return slower
 

@@ -27,7 +27,7 @@ import intarsia
 from benchmarks.measure import best_costs, headed, table
 from benchmarks.mosaic import field, folder
 from benchmarks.reader import SIDE, written
-from intarsia.codecs import decompressors
+from intarsia.codecs import compressors
 
 CHUNK = 128
 NBYTES = CHUNK * CHUNK * 4
@@ -53,18 +53,18 @@ def decoders(stored):
 
     ways = {
         "zstd": {
-            "libzstd, contexts kept (now)": lambda data: decompressors.decompress_zstd(data, memory),
+            "libzstd, contexts kept (now)": lambda data: compressors.decompress_zstd(data, memory),
             "numcodecs": lambda data: zstd.decompress(data, memory),
             "imagecodecs": lambda data: imagecodecs.zstd_decode(data, out=memory),
         },
         "gzip": {
-            "libdeflate, contexts kept (now)": lambda data: decompressors.inflate(data, memory),
+            "libdeflate, contexts kept (now)": lambda data: compressors.inflate(data, memory),
             "isal": inflated(isal_zlib),
             "the standard library": inflated(zlib),
             "imagecodecs": lambda data: imagecodecs.gzip_decode(data, out=memory),
         },
         "blosc": {
-            "the library in numcodecs, called directly (now)": lambda data: decompressors.decompress_blosc(
+            "the library in numcodecs, called directly (now)": lambda data: compressors.decompress_blosc(
                 data, memory
             ),
             "numcodecs": lambda data: blosc.decompress(data, memory),

@@ -102,13 +102,13 @@ def test_no_more_than_the_stretch_is_fetched_of_raw_chunks(shards):
 
 def test_no_more_than_the_blocks_are_decompressed_of_blosc_chunks():
     array, values = filled(MemoryStore(), "blosc")
-    with mock.patch.object(bounded.decompressors, "decompress_blosc", side_effect=AssertionError):
+    with mock.patch.object(bounded.compressors, "decompress_blosc", side_effect=AssertionError):
         np.testing.assert_array_equal(intarsia.reader(array)[160:163, 7], values[160:163, 7])
 
 
 def test_where_numcodecs_shows_no_blosc_chunks_are_decompressed_as_a_whole():
     array, values = filled(MemoryStore(), "blosc")
-    with mock.patch.object(bounded.decompressors, "blosc_elements", None):
+    with mock.patch.object(bounded.compressors, "blosc_elements", None):
         np.testing.assert_array_equal(intarsia.reader(array)[160:163, 7], values[160:163, 7])
 
 

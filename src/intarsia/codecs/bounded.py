@@ -28,7 +28,7 @@ from zarr.codecs import BloscCodec, GzipCodec, VLenBytesCodec, VLenUTF8Codec, Zs
 from zarr.codecs import numcodecs as zarr_numcodecs
 
 from intarsia._compat import ArraySpec, numcodec
-from intarsia.codecs import decompressors
+from intarsia.codecs import compressors
 
 try:
     from isal.isal_zlib import decompressobj
@@ -210,12 +210,12 @@ def unpacker(codec: Any, nbytes: int) -> Unpack | None:
                 header = head[:length] if content == nbytes else b""
                 known = header or known
             if header:
-                decompressors.decompress_zstd(data, memory)  # refuses what does not fit
+                compressors.decompress_zstd(data, memory)  # refuses what does not fit
                 return memory
         if kind is BloscCodec and _blosc_content(data, nbytes) == nbytes:
-            decompressors.decompress_blosc(data, memory)
+            compressors.decompress_blosc(data, memory)
             return memory
-        if kind is GzipCodec and decompressors.inflate(data, memory):
+        if kind is GzipCodec and compressors.inflate(data, memory):
             return memory
         unpacked = _DECOMPRESSORS[kind](codec, data, nbytes)
         if len(unpacked) != nbytes:
@@ -235,7 +235,7 @@ def unpack_blosc_part(data: Any, nbytes: int, first: int, memory: Bytes) -> bool
     >>> unpack_blosc_part(zeros, 1 << 20, 0, part) and part.any()
     np.False_
     """
-    if decompressors.blosc_elements is None or _blosc_content(data, nbytes) != nbytes:
+    if compressors.blosc_elements is None or _blosc_content(data, nbytes) != nbytes:
         return False
     block, itemsize = _BLOSC_SIZES(data, 4)[1], int(data[3])
     last = first + memory.size
@@ -243,7 +243,7 @@ def unpack_blosc_part(data: Any, nbytes: int, first: int, memory: Bytes) -> bool
         return False
     if (last - 1) // block - first // block + 1 >= -(-nbytes // block):  # every block is touched
         return False
-    decompressors.blosc_elements(data, first // itemsize, memory.size // itemsize, memory)
+    compressors.blosc_elements(data, first // itemsize, memory.size // itemsize, memory)
     return True
 
 

@@ -6,12 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 from numcodecs import zstd
-from zarr.codecs import GzipCodec, ZstdCodec
+from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
 
-from intarsia.codecs import decompressors
+import intarsia
+from intarsia.array import chunk_codecs
+from intarsia.codecs import compressors
 from intarsia.codecs.bounded import unpacker
 
 
@@ -20,7 +23,7 @@ from intarsia.codecs.bounded import unpacker
 )
 def test_frames_come_out_as_they_went_in(content, level, kind):
     memory = np.zeros(len(content), dtype="u1")
-    decompressors.decompress_zstd(kind(zstd.compress(content, level)), memory)
+    compressors.decompress_zstd(kind(zstd.compress(content, level)), memory)
     assert memory.tobytes() == content
 
 
@@ -30,9 +33,9 @@ def test_what_is_damaged_or_of_another_size_is_refused_and_the_next_frame_is_rea
     cut = data.draw(st.integers(0, len(frame) - 1))
     for bad, size in ((frame[:cut], len(content)), (frame, len(content) + 1), (frame, len(content) - 1)):
         with pytest.raises((RuntimeError, ValueError)):
-            decompressors.decompress_zstd(bad, np.empty(size, dtype="u1"))
+            compressors.decompress_zstd(bad, np.empty(size, dtype="u1"))
     memory = np.empty(len(content), dtype="u1")
-    decompressors.decompress_zstd(frame, memory)
+    compressors.decompress_zstd(frame, memory)
     assert memory.tobytes() == content
 
 
@@ -41,7 +44,7 @@ def test_threads_have_contexts_of_their_own():
 
     def first(i):
         memory = np.empty(10_000, dtype="u1")
-        decompressors.decompress_zstd(frames[i], memory)
+        compressors.decompress_zstd(frames[i], memory)
         return int(memory[0]), bytes(memory[5000:]) == np.random.default_rng(i).bytes(5000)
 
     with ThreadPoolExecutor(8) as pool:
@@ -50,13 +53,21 @@ def test_threads_have_contexts_of_their_own():
 
 def test_without_the_library_numcodecs_does_it(monkeypatch):
     monkeypatch.setattr(sys, "platform", "elsewhere")
-    unzstd, inflate, *_ = decompressors._found()
-    assert unzstd is zstd.decompress
-    assert not inflate(gzip.compress(b"x"), np.empty(1, dtype="u1"))
+    found = compressors._found()
+    assert (found.decompress_zstd, found.compress_zstd) == (zstd.decompress, zstd.compress)
+    assert not found.inflate(gzip.compress(b"x"), np.empty(1, dtype="u1"))
+    assert found.deflate is None
+
+
+@given(st.binary(min_size=1, max_size=3000), st.integers(-5, 22), st.booleans())
+def test_frames_are_read_by_others_and_say_how_long_they_are(content, level, checksum):
+    frame = compressors.compress_zstd(np.frombuffer(content, dtype="u1"), level, checksum)
+    assert zstd.decompress(frame) == content
+    assert bool(frame[4] & 4) == checksum
 
 
 needs_libdeflate = pytest.mark.skipif(
-    decompressors.inflate is decompressors._nobody, reason="there is no libdeflate on this system"
+    compressors.inflate is compressors._nobody, reason="there is no libdeflate on this system"
 )
 
 
@@ -64,8 +75,45 @@ needs_libdeflate = pytest.mark.skipif(
 @given(st.binary(min_size=1, max_size=3000), st.sampled_from([bytes, bytearray, memoryview]))
 def test_one_member_of_gzip_is_inflated_where_it_belongs(content, kind):
     memory = np.zeros(len(content) + 2, dtype="u1")
-    assert decompressors.inflate(kind(gzip.compress(content)), memory[1:-1])
+    assert compressors.inflate(kind(gzip.compress(content)), memory[1:-1])
     assert memory.tobytes() == b"\0" + content + b"\0"
+
+
+@needs_libdeflate
+@given(st.binary(min_size=1, max_size=3000), st.integers(0, 9))
+def test_gzip_is_read_by_others(content, level):
+    assert gzip.decompress(compressors.deflate(np.frombuffer(content, dtype="u1"), level)) == content
+
+
+@needs_libdeflate
+def test_threads_compress_at_levels_of_their_own():
+    contents = {i: bytes([i]) * 5000 + np.random.default_rng(i).bytes(5000) for i in range(64)}
+
+    def there_and_back(i):
+        frame = compressors.compress_zstd(contents[i], i % 9, bool(i % 2))
+        return zstd.decompress(frame), gzip.decompress(compressors.deflate(contents[i], i % 10))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(there_and_back, contents)) == [(c, c) for c in contents.values()]
+
+
+@needs_libdeflate
+@pytest.mark.parametrize("shards", [None, (20, 20)])
+def test_the_engine_writes_gzip_by_it_and_zarr_without_it_reads_the_same(shards, monkeypatch, tmp_path):
+    values = np.arange(400, dtype="f8").reshape(20, 20)
+
+    def written(name):
+        array = intarsia.create(tmp_path / name, shape=(20, 20), chunks=shards or (7, 9), dtype="f8")
+        inner = [BytesCodec(), GzipCodec(level=9)]
+        codecs = [ShardingCodec(chunk_shape=(5, 10), codecs=inner)] if shards else inner
+        array.add_region([(0, 20), (0, 20)], codecs=codecs)
+        array[...] = values
+        return zarr.open_array(tmp_path / name / array.regions[0].name, mode="r")[...]
+
+    by_it = written("by-it")
+    monkeypatch.setattr(chunk_codecs, "deflate", None)
+    np.testing.assert_array_equal(by_it, written("by-zarr"))
+    np.testing.assert_array_equal(by_it, values)
 
 
 @needs_libdeflate
@@ -79,7 +127,7 @@ def test_all_but_one_whole_member_is_left_to_others_and_nothing_is_written_besid
     bomb = gzip.compress(bytes(10**6))
     for doubtful in (member[:cut], bytes(flipped), halves, member + b"\0", member + member, bomb):
         room = np.full(len(content) + 2, 7, dtype="u1")
-        assert not decompressors.inflate(doubtful, room[1:-1])
+        assert not compressors.inflate(doubtful, room[1:-1])
         assert room[0] == room[-1] == 7
     unpack = unpacker(GzipCodec(), len(content))
     assert bytes(unpack(halves, np.empty(len(content), dtype="u1"))) == content
