@@ -6,11 +6,14 @@ brackets by processor time; above 1 we are ahead. zarr-python is there in both o
 of zarrs, which takes plain files alone. TensorStore waits until files are on the disk, which the others do
 not, so that only its processor time can be compared. Where a chunk has a megabyte, compressing it is most of
 the work for all of them. zarrista and zarrs write into the file that is there, so that a reader may meet half
-a chunk, and a crash leaves one; all others write beside it, and move the new file to its place. The last
-table has what that costs, in one thread and without any codec: a part of the distance to those two.
+a chunk, and a crash leaves one; all others write beside it, and move the new file to its place. One table has
+what that costs, in one thread and without any codec: a part of the distance to those two. The last one says
+what stands in the way of more: bringing the values of a chunk together, compressing them and writing files,
+each alone, in as many threads. Who is listed there took less processor time than these three together.
 """
 
 import os
+import threading
 from pathlib import Path
 
 import icechunk
@@ -24,6 +27,9 @@ from zarrista.store import FilesystemStore
 import intarsia
 from benchmarks.measure import against, best_costs, headed, table, times_ours
 from benchmarks.mosaic import DEFAULT, FUSED, KINDS, ZARRS, field, folder
+from intarsia.array import pool
+from intarsia.array.config import cores
+from intarsia.array.encode import packer
 from intarsia.codecs import parse_codecs
 
 ROWS, SHARD = 1024, 1024
@@ -113,6 +119,73 @@ def ways_to_replace_files(place: Path) -> str:
     return table(f"What {count} files of {len(content) >> 10} KiB cost", rows, header)
 
 
+LIMITED = ("TensorStore", "zarrista", "zarrs")
+
+
+def limits(data) -> str:
+    """Writes against their parts alone, and who takes less than these."""
+    rows = []
+    for sharded in (False, True):
+        for kind in KINDS:
+            with folder() as place:
+                jobs = {
+                    name: job
+                    for name, job in writers("files", place, data, 128, kind, sharded).items()
+                    if name == "intarsia" or name in LIMITED
+                }
+                parts = parts_of_a_write(place / "parts", data, 128, kind, sharded)
+                costs = best_costs(jobs | parts, most_rounds=ROUNDS)
+            alone = [costs[name].processor for name in parts]
+            cells = [costs["intarsia"].processor, *alone, sum(alone), *(costs[n].processor for n in LIMITED)]
+            less = ", ".join(name for name in LIMITED if costs[name].processor < sum(alone))
+            chunks = f"128 x 128 in shards of {SHARD} x {SHARD}" if sharded else "128 x 128"
+            rows.append((kind, chunks, *(f"{seconds * 1e3:.1f} ms" for seconds in cells), less))
+    header = (
+        "codec", "chunks", "intarsia", "gathering alone", "compressing alone", "files alone", "these three",
+        *LIMITED, "less than these three",
+    )  # fmt: skip
+    return table("How far from the limit, in processor time", rows, header)
+
+
+def parts_of_a_write(place, data, chunk, kind, sharded):
+    """What a write consists of, each alone: the same chunks, compressor and files."""
+    place.mkdir()
+    pieces = [
+        data[y : y + chunk, x : x + chunk] for y in range(0, ROWS, chunk) for x in range(0, 4096, chunk)
+    ]
+    bytes_of = [np.ascontiguousarray(piece).reshape(-1).view("u1") for piece in pieces]
+    compressors = parse_codecs(KINDS[kind])[1:]
+    pack = packer(compressors[0], bytes_of[0].nbytes) if compressors else None
+    stored = [pack(each) if pack else each.tobytes() for each in bytes_of]
+    if sharded:
+        each = (SHARD // chunk) ** 2
+        stored = [b"".join(stored[first : first + each]) for first in range(0, len(stored), each)]
+    files = [(place / str(i), content) for i, content in enumerate(stored)]
+    own = threading.local()
+
+    def gather(piece):
+        if not hasattr(own, "room"):
+            own.room = np.empty((chunk, chunk), data.dtype)
+        own.room[...] = piece
+
+    def write(file):
+        path, content = file
+        descriptor = os.open(f"{path}.partial", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        os.write(descriptor, content)
+        os.close(descriptor)
+        os.replace(f"{path}.partial", path)
+
+    def all_of(things, do):
+        left = iter(things)
+        pool.run(lambda: next(left, None), do, cores())
+
+    return {
+        "gather": lambda: all_of(pieces, gather),
+        "compress": lambda: all_of(bytes_of if pack else (), lambda each: pack(each)),
+        "files": lambda: all_of(files, write),
+    }
+
+
 def run() -> str:
     data, text = field()[:ROWS], []
     for where in ("files", "Icechunk in memory"):
@@ -129,9 +202,10 @@ def run() -> str:
         text.append(table(f"Writing {ROWS} x 4096 float32 to {where}", rows, header))
     with folder() as place:
         text.append(ways_to_replace_files(place))
-    pages = "\n".join(text)
     names = {name: name for name in RIVALS if name != "TensorStore"}
-    return headed(f"how many times as long others take to write: {times_ours(pages, names)}", pages)
+    others = times_ours("\n".join(text), names)
+    text.append(limits(data))
+    return headed(f"how many times as long others take to write: {others}", "\n".join(text))
 
 
 if __name__ == "__main__":
