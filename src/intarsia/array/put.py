@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from itertools import count, product
+from itertools import count, islice, product
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from intarsia.array.source import Source
 
 type Encoded = Buffer | bytes | memoryview
+type Pieces = list[Any]
+"""Bytes that follow one another, each piece with the buffer protocol."""
+
 type Stored = list[tuple[str, Encoded | None]]
 """Keys and what to store there; None means to remove it."""
 
@@ -43,6 +46,9 @@ type Look = Callable[[], Coroutine[Any, Any, Told]]
 """Asks the store what it says of the array."""
 
 BATCHES_STORED_AT_A_TIME = 4
+
+MOST_PIECES = 1024
+"""Pieces that every system takes in one call."""
 
 
 def as_buffer(encoded: Encoded) -> Buffer:
@@ -62,6 +68,9 @@ class PutHere(Protocol):
     """Whether the store may hold on to the memory that it is given."""
 
     def __call__(self, key: str, encoded: Encoded | None) -> None: ...
+
+    def put_pieces(self, key: str, pieces: Pieces) -> None:
+        """Store what the pieces make together."""
 
 
 def put_here(store: Any) -> PutHere | None:
@@ -83,6 +92,9 @@ class _Synchronously:
         else:
             self._store.set_sync(key, as_buffer(encoded))
 
+    def put_pieces(self, key: str, pieces: Pieces) -> None:
+        self(key, b"".join(pieces))
+
 
 class _Files:
     """Puts values into files below the root of a store."""
@@ -96,14 +108,16 @@ class _Files:
     def __call__(self, key: str, encoded: Encoded | None) -> None:
         if encoded is None:
             self._store.delete_sync(key)
-            return
-        content = as_bytes(encoded)
+        else:
+            self.put_pieces(key, [as_bytes(encoded)])
+
+    def put_pieces(self, key: str, pieces: Pieces) -> None:
         path = self._root + key
         beside = f"{path}.{self._mark}-{next(self._numbers)}.partial"
         try:
             file = self._made(beside)
             try:
-                _write_all(file, content)
+                _write_all(file, pieces)
             finally:
                 os.close(file)
             os.replace(beside, path)
@@ -123,11 +137,15 @@ class _Files:
             return os.open(path, flags, 0o666)
 
 
-def _write_all(file: int, content: Any) -> None:
+def _write_all(file: int, pieces: Pieces) -> None:
     """Write to the end: the system takes no more than 2 GiB at a time, and may take less at any time."""
-    written, size = os.write(file, content), memoryview(content).nbytes
-    while written < size:
-        written += os.write(file, memoryview(content).cast("B")[written:])
+    left = deque(memoryview(piece).cast("B") for piece in pieces)
+    while left:
+        written = os.writev(file, list(islice(left, MOST_PIECES)))
+        while left and written >= left[0].nbytes:
+            written -= left.popleft().nbytes
+        if written:
+            left[0] = left[0][written:]
 
 
 class Storing:

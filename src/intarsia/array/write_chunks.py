@@ -236,9 +236,13 @@ class ShardWriter(ChunkWriter):
                 shard.left -= 1
                 last = not shard.left
             if last:
-                done.append((self._source.keys(np.array([blob]))[0], self._joined(blob)))
-                if self._put_here is not None:
-                    self._put_here(*done.pop())
+                (key,), pieces = self._source.keys(np.array([blob])), self._pieces(blob)
+                if self._put_here is None:
+                    done.append((key, b"".join(pieces) or None))
+                elif pieces:
+                    self._put_here.put_pieces(key, pieces)
+                else:
+                    self._put_here(key, None)
         if done:
             self._storing.begin(done)
 
@@ -275,13 +279,13 @@ class ShardWriter(ChunkWriter):
             first = int(self._work.chunks[np.flatnonzero(self._blob == blob)[0]])
             raise self._cannot_read(self._source.index(first), error) from error
 
-    def _joined(self, blob: int) -> bytes | None:
-        """The bytes of a shard; None if nothing is in it."""
+    def _pieces(self, blob: int) -> list[Any]:
+        """The bytes of a shard, piece by piece; none if nothing is in it."""
         with self._lock:
             shard = self._open.pop(blob)
         chunks = shard.before.result() | shard.chunks
         stored = {at: chunk for at in self._order if (chunk := chunks.get(at)) is not None}
-        return self._form.joined(stored) if stored else None
+        return self._form.pieces(stored) if stored else []
 
 
 def _chunks_inside(work: Work, shards: Shards, blobs: Ints) -> Ints:

@@ -199,6 +199,10 @@ class ShardIndex:
 
     def joined(self, chunks: Mapping[tuple[int, ...], BytesLike]) -> bytes:
         """The same of bytes."""
+        return b"".join(self.pieces(chunks))
+
+    def pieces(self, chunks: Mapping[tuple[int, ...], BytesLike]) -> list[BytesLike]:
+        """The same in pieces: the chunks as they are, and the index before or behind them."""
         table = self.empty().reshape(*self.grid, 2)
         parts = [*chunks.values()]
         lengths = np.array([memoryview(part).nbytes for part in parts], dtype=np.uint64)
@@ -208,7 +212,7 @@ class ShardIndex:
             at = tuple(np.array([*chunks], dtype=np.intp).reshape(len(parts), len(self.grid)).T)
             table[at] = np.stack([starts, lengths], axis=1)
         stored = self.encode(table.reshape(-1, 2))
-        return b"".join([stored, *parts] if self.first else [*parts, stored])
+        return [stored, *parts] if self.first else [*parts, stored]
 
     # What other codecs than the plain ones need
 
