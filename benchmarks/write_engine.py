@@ -28,8 +28,8 @@ import intarsia
 from benchmarks.measure import against, best_costs, headed, table, times_ours
 from benchmarks.mosaic import DEFAULT, FUSED, KINDS, ZARRS, field, folder
 from intarsia.array import pool
-from intarsia.array.config import cores
 from intarsia.array.chunk_codecs import packer
+from intarsia.array.config import cores
 from intarsia.codecs import parse_codecs
 
 ROWS, SHARD = 1024, 1024
