@@ -220,8 +220,7 @@ def member_problem(
     """Why this array cannot back a region, or None; `needed` is for regions that need more than this one."""
     needed, stored = needed or manifest.in_member(row).stop, manifest.stored_type(row)
     own: Any = member.metadata.dtype
-    grid: Any = member.metadata.chunk_grid  # type: ignore[union-attr]  # members are v3
-    if not isinstance(grid, RegularChunkGridMetadata):
+    if not isinstance(member.metadata.chunk_grid, RegularChunkGridMetadata):
         return "its chunks differ in shape, but those of a member are all alike"
     if stored is not None:
         if is_nullable(own) or own.to_native_dtype().newbyteorder("=") != stored:

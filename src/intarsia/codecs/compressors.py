@@ -139,10 +139,11 @@ def deflater(library: Any) -> Callable[[Any, int], bytes]:
     own = threading.local()
 
     def compress(data: Any, level: int) -> bytes:
-        kept = own.__dict__  # a context for every level that this thread has used
-        context = kept.get(level)
+        name = f"level_{level}"  # a context for every level that this thread has used
+        context = getattr(own, name, None)
         if context is None:
-            context = kept[level] = _Context(make, free, level)
+            context = _Context(make, free, level)
+            setattr(own, name, context)
         view = np.frombuffer(data, dtype=np.uint8)  # held until the call returns
         room = np.empty(bound(context.address, view.nbytes), dtype=np.uint8)
         count = run(context.address, view.ctypes.data, view.nbytes, room.ctypes.data, room.nbytes)
