@@ -57,6 +57,14 @@ def test_files_in_any_order_are_reported_where_they_are_in_the_end(series, tmp_p
     xr.testing.assert_identical(opened(report.repository), opened(whole.repository))
 
 
+def test_batches_become_larger_with_what_is_committed(series, tmp_path, monkeypatch):
+    monkeypatch.setattr(ingest_batches, "BATCH_FILES", 1)
+    monkeypatch.setattr(ingest_batches, "BATCH_SHARE", 1)
+    report = intarsia.ingest(series[:8], tmp_path / "r", concat_dim="time")
+    messages = [commit.message for commit in report.repository.ancestry(branch="main")]
+    assert messages[:4] == [f"ingest: {count} added" for count in (4, 2, 1, 1)]
+
+
 def test_a_batch_is_bounded_by_memory(series, tmp_path, monkeypatch):
     monkeypatch.setattr(ingest_commits, "BATCH_BYTES", 3 * ingest_batches.VARIABLE_BYTES)
     report = intarsia.ingest(series, tmp_path / "r", concat_dim="time")

@@ -59,6 +59,7 @@ def test_a_killed_ingest_goes_on_where_it_was(tmp_path, kills):
         netcdf(folder / f"{day:02d}.nc", day, values=values, attrs=attrs, extra=("other",))
     took = run(folder, tmp_path / "whole", tmp_path / "whole.log")
     whole = xr.open_dataset(intarsia.authorize(tmp_path / "whole"), engine="intarsia").load()
+    assert len(intarsia.open(tmp_path / "whole", "sst").members) == 3
     rng = random.Random(kills)
     number, done = 0, 0
     while done < kills:

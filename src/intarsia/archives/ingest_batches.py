@@ -16,13 +16,26 @@ if TYPE_CHECKING:
     from intarsia.archives.places import GrownAxis
 
 BATCH_FILES = 2_000
-"""Files of a batch, at most: what a killed ingest has to parse again."""
+"""Files of the first batches: what a killed ingest has to parse again."""
+
+BATCH_SHARE = 4
+"""Later ones have this part of those before them. Every commit lists all commits before it, so that few are
+better; and a killed ingest has to parse this part of its files again, at most."""
 
 BATCH_BYTES = 256 << 20
 """Memory that the parsed files of a batch may take, about."""
 
 VARIABLE_BYTES = 4_000
 """What a variable takes beside its references and values: names, attributes, codecs."""
+
+
+def usual_files(before: int) -> int:
+    """How many files a batch has after so many others of the same call, if nobody says otherwise.
+
+    >>> usual_files(0), usual_files(100_000)
+    (2000, 25000)
+    """
+    return max(BATCH_FILES, before // BATCH_SHARE)
 
 
 def bytes_held(result: ParsedFile | Failure) -> int:

@@ -18,11 +18,12 @@ from intarsia.archives.dataset import Dataset
 from intarsia.archives.dataset_ingestion import DatasetIngestion
 from intarsia.archives.draft import Draft
 from intarsia.archives.groups import Bare, Groups, joined_path, merged
-from intarsia.archives.ingest_batches import BATCH_BYTES, Progressed
+from intarsia.archives.ingest_batches import BATCH_BYTES, Progressed, usual_files
 from intarsia.archives.ingest_report import IngestReport
 from intarsia.archives.places import GrownAxis
 from intarsia.archives.relocation import accept_restored
-from intarsia.archives.splitting import with_splitting
+from intarsia.archives.splitting import with_splitting, with_whole_members
+from intarsia.archives.stretches import Stretches
 from intarsia.archives.writer import Written
 from intarsia.errors import IngestError
 from intarsia.progress import Progress
@@ -76,11 +77,11 @@ class Ingestion:
         return len(self.parts) == 1
 
     def batches(
-        self, urls: Sequence[str], most: int, progress: Progress, *, bounded: bool
+        self, urls: Sequence[str], most: int | None, progress: Progress, *, bounded: bool
     ) -> Generator[None]:
         """Parse what the datasets do not hold yet; each time, the next batch of it is in `parsed`.
 
-        There is one batch at least, which may be empty.
+        There is one batch at least, which may be empty. It has `most` files at most, or as many as are usual.
         """
         for part in self.parts:
             part.compare()
@@ -96,7 +97,8 @@ class Ingestion:
                     held += part.take(next(results))
             count += 1
             progress(done, steps)
-            if done < len(wanted) and (count >= most or (bounded and held >= BATCH_BYTES)):
+            full = count >= (most or usual_files(done - count)) or (bounded and held >= BATCH_BYTES)
+            if done < len(wanted) and full:
                 self._declare()
                 yield
                 count = held = 0
@@ -196,11 +198,12 @@ class Ingestion:
             self.grown = drafts[0].cube.axes[0] if self.alone else None
             if not any(draft.placed for draft in drafts):
                 return report, session.snapshot_id
-            if reopened is not repo:  # a session knows the containers that it began with
+            handle = self._filling(reopened, drafts, datasets)
+            if handle is not repo:  # a session knows the configuration that it began with
                 repo, drafted_at, session = (
                     reopened,
                     session.snapshot_id,
-                    reopened.writable_session(self.first.branch),
+                    handle.writable_session(self.first.branch),
                 )
                 if session.snapshot_id != drafted_at:
                     continue
@@ -248,11 +251,28 @@ class Ingestion:
     def _split(self, drafts: Sequence[Draft], config: icechunk.RepositoryConfig) -> bool:
         """Have manifests of references split along the dimension that grows."""
         changed = [
-            with_splitting(config, part.group, draft.arrays.values(), len(self.first.urls))
+            with_splitting(config, part.group, draft.arrays.values(), draft.cube.dims)
             for part, draft in zip(self.parts, drafts, strict=True)
             if draft.placed
         ]
         return any(changed)
+
+    def _filling(
+        self, repo: icechunk.Repository, drafts: Sequence[Draft], datasets: Sequence[Dataset]
+    ) -> icechunk.Repository:
+        """The repository; if this commit fills members, a handle by which each of them has one manifest."""
+        config, filled = repo.config, False
+        for part, draft, dataset in zip(self.parts, drafts, datasets, strict=True):
+            arrays = [
+                array
+                for name, array in draft.arrays.items()
+                if Stretches(
+                    array, draft.ledger.members.get(name, {}), dataset.logical_groups.get(name)
+                ).fill_a_member
+            ]
+            if arrays:
+                config, filled = with_whole_members(config, part.group, arrays), True
+        return repo.reopen(config=config) if filled else repo
 
     def _folders(self) -> set[str]:
         """Where all files are."""

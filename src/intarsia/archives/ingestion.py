@@ -17,7 +17,6 @@ from intarsia.archives.dataset_ingestion import DatasetIngestion
 from intarsia.archives.expected import Rules
 from intarsia.archives.given import Told, listed, named_dims, named_dtypes, with_order
 from intarsia.archives.groups import ALL
-from intarsia.archives.ingest_batches import BATCH_FILES
 from intarsia.archives.ingest_commits import Ingestion
 from intarsia.archives.ingest_report import IngestReport
 from intarsia.archives.locations import Sources
@@ -205,7 +204,7 @@ def ingest(
     # All files have to be known before the first goes anywhere if they tell the dimensions, or nested lists
     # their order, or a function what becomes of all of their attributes.
     together = dry_run or not want.dims or bool(places) or callable(combine_attrs)
-    most = len(urls) if together else batch or BATCH_FILES
+    most = len(urls) if together else batch
     batches = ingestion.batches(urls, most, progress, bounded=not together)
     if dry_run:
         return ingestion.shown(batches, inspect.signature(ingest).parameters)

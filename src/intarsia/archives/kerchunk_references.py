@@ -70,10 +70,11 @@ def to_kerchunk(
 ) -> tuple[KerchunkFile, ...]:
     """Write a dataset as kerchunk references, for xarray, fsspec and other programs without intarsia.
 
-    `path` is the group of the dataset. Each run of equal encoding becomes one set of references. If there are
-    several, their names contain the first and last index along each dimension that is cut, before the suffix
-    of `out`. Packed values keep their packing as attributes, which xarray decodes; coordinates and data that
-    were copied are written into the references. Regions that are reversed or transposed are refused, and so
+    `path` is the group of the dataset. Each run of equal encoding becomes one set of references, or several
+    if it has more than 262,144 chunks of a variable. If there are several sets, their names contain the first
+    and last index along each dimension that is cut, before the suffix of `out`. Packed values keep their
+    packing as attributes, which xarray decodes; coordinates and data that were copied are written into the
+    references. Regions that are reversed or transposed are refused, and so
     are codecs that Zarr format 2 does not have. `parquet=True` writes directories of Parquet files, which
     needs pandas and pyarrow.
 

@@ -1,17 +1,20 @@
 """Icechunk's manifests of references, split along the dimension that grows: a file more writes one again.
 
-A commit writes the manifest that it adds to, and the list of all manifests. With parts of `n` references and
-`N` references in all, that is about `11 n / 2 + 36 N / n` bytes, as measured: least where `n` is the root of
-`6.5 N`. So they grow with the root of `N`, and no choice of parts prevents it: Icechunk gives all parts of an
-array one length, and where that changes, the next write to the array splits larger ones again. It compiles
-every rule for every array again, so rules are few whatever the number of arrays.
+A commit writes the manifest that it adds to, and the list of all manifests: with parts of `n` references and
+`N` references in all, about `11 n / 2 + 36 N / n` bytes, as measured. Icechunk gives all parts of an array
+one length, and where that changes, the next write to the array splits larger ones again. So there is an end
+to members, and their parts are small; but the commit that fills a member follows a rule of its own, which is
+not saved, and by which all references of the member go into one part. They stay that way, since nothing is
+written to it any more.
+
+Icechunk compiles every rule for every array again, so rules are few whatever the number of arrays.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from math import isqrt, prod
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from icechunk import (
@@ -23,6 +26,7 @@ from icechunk import (
     ManifestSplittingConfig,
 )
 
+from intarsia.archives.stretches import FULL
 from intarsia.array.hierarchy import LEDGER
 
 if TYPE_CHECKING:
@@ -37,39 +41,44 @@ ARRAYS = 4
 """Of a dataset that has manifests of so few references; with more arrays, as many manifests are larger."""
 
 MOST_REFERENCES = 100_000
-"""Of a manifest that is full: two megabytes, which a reader of one chunk has to read."""
+"""Of a manifest that is added to, in datasets of many arrays."""
 
 TABLE_CHUNKS = 64
-"""Chunks of a table of rows in a manifest, of which the last is written again by every append."""
+"""Chunks of a table of rows, or of a coordinate, in a manifest; the last is written again by every append."""
+
+MEMBER = "m-[0-9a-f]+"
+"""Names of members."""
 
 TABLES = rf"^/(.*/)?(t-[0-9a-f]+|{LEDGER}/(sources|claims))$"
 """Paths of tables that grow by rows."""
 
 
-def references_a_manifest(total: int, arrays: int = 1) -> int:
-    """How many references a manifest of one of these arrays should have, which is to have so many in all.
+def references_a_manifest(arrays: int) -> int:
+    """How many references a manifest has that is added to, in a dataset of so many arrays.
 
-    >>> references_a_manifest(1_000), references_a_manifest(10_000_000), references_a_manifest(1_000, 14)
-    (2000, 8062, 6000)
+    >>> references_a_manifest(1), references_a_manifest(14), references_a_manifest(2_000)
+    (2000, 6000, 100000)
     """
-    least = LEAST_REFERENCES * max(1, arrays // ARRAYS)
-    return min(max(isqrt(13 * max(total, 0) // 2), least), MOST_REFERENCES)
+    return min(LEAST_REFERENCES * max(1, arrays // ARRAYS), MOST_REFERENCES)
 
 
 def with_splitting(
-    config: icechunk.RepositoryConfig, group: str, arrays: Iterable[ArrayDraft], files: int
+    config: icechunk.RepositoryConfig, group: str, arrays: Iterable[ArrayDraft], dims: Sequence[str]
 ) -> bool:
     """Say in a configuration how the manifests of these arrays are split; whether it said otherwise.
+
+    So are those of tables, and of coordinates along the dimensions that grow.
 
     What it says already stays: splitting in another way would write all of them anew.
     """
     manifest = config.manifest or ManifestConfig()
     known = [] if manifest.splitting is None else list(manifest.splitting.split_sizes or ())
     rules = {condition: dict(sizes) for condition, sizes in known}
-    rules |= _rules_of_arrays(group, list(arrays), files, [condition for condition, _ in known])
+    rules |= _rules_of_arrays(group, list(arrays), [condition for condition, _ in known])
     rules.setdefault(
         ManifestSplitCondition.path_matches(TABLES), {ManifestSplitDimCondition.Axis(0): TABLE_CHUNKS}
     )
+    rules.setdefault(_path(group, "[^/]+"), _along("|".join(map(re.escape, dims)), TABLE_CHUNKS))
     if len(rules) == len(known):
         return False
     manifest.splitting = ManifestSplittingConfig.from_dict(rules)
@@ -81,28 +90,58 @@ def with_splitting(
     return True
 
 
+def with_whole_members(
+    config: icechunk.RepositoryConfig, group: str, arrays: Iterable[ArrayDraft]
+) -> icechunk.RepositoryConfig:
+    """The configuration for a commit that fills members of these arrays: a full one has one manifest.
+
+    What else these arrays write with it is split again by the next commit. The first rule that fits is
+    Icechunk's, so this one stands before those that are known.
+    """
+    manifest = config.manifest or ManifestConfig()
+    known = {} if manifest.splitting is None else manifest.splitting.to_dict()
+    names = _by_size(arrays, 2 * FULL)  # the last file may have made it longer; parts are written as a whole
+    rules = {
+        _path(group, f"{_any_of(names[each])}/{MEMBER}"): _along(re.escape(each[0]), each[1])
+        for each in names
+    }
+    manifest.splitting = ManifestSplittingConfig.from_dict(rules | known)
+    config.manifest = manifest
+    return config
+
+
+def _path(group: str, below: str) -> ManifestSplitCondition:
+    """What is below a group, in the words of regular expressions."""
+    above = "".join(f"{re.escape(part)}/" for part in group.split("/") if part)
+    return ManifestSplitCondition.path_matches(f"^/{above}{below}$")
+
+
+def _any_of(names: Iterable[str]) -> str:
+    return f"({'|'.join(map(re.escape, names))})"
+
+
+def _along(dims: str, size: int) -> dict[Any, int]:
+    return {ManifestSplitDimCondition.DimensionName(f"^({dims})$"): size}
+
+
 def _rules_of_arrays(
-    group: str, arrays: Sequence[ArrayDraft], files: int, known: Sequence[ManifestSplitCondition]
+    group: str, arrays: Sequence[ArrayDraft], known: Sequence[ManifestSplitCondition]
 ) -> dict[ManifestSplitCondition, dict[Any, int]]:
     """A rule for each size among the arrays that no rule is known for; the last one names no array.
 
     Icechunk takes the first rule that fits. The last one is that of most arrays.
     """
-    above = "".join(f"{re.escape(part)}/" for part in group.split("/") if part)
     patterns = [pattern for condition in known if (pattern := _pattern(condition))]
-    names: dict[tuple[str, int], list[str]] = {}
-    for array in arrays:
-        member = f"/{group}/{array.name}/m-0".replace("//", "/")
-        unknown = not any(pattern.search(member) for pattern in patterns)
-        if unknown and (size := _steps_a_manifest(array, files, len(arrays))):
-            names.setdefault((array.dims[array.growing[0]], size), []).append(array.name)
+    new = [
+        array
+        for array in arrays
+        if not any(pattern.search(f"/{group}/{array.name}/m-0".replace("//", "/")) for pattern in patterns)
+    ]
+    names = _by_size(new, references_a_manifest(len(arrays)))
     rules = {}
-    for last, (dim, size) in enumerate(
-        sorted(names, key=lambda each: len(names[each])), start=1 - len(names)
-    ):
-        which = "[^/]+" if last == 0 else f"({'|'.join(map(re.escape, names[dim, size]))})"
-        condition = ManifestSplitCondition.path_matches(f"^/{above}{which}/m-[0-9a-f]+$")
-        rules[condition] = {ManifestSplitDimCondition.DimensionName(f"^{re.escape(dim)}$"): size}
+    for last, each in enumerate(sorted(names, key=lambda each: len(names[each])), start=1 - len(names)):
+        which = "[^/]+" if last == 0 else _any_of(names[each])
+        rules[_path(group, f"{which}/{MEMBER}")] = _along(re.escape(each[0]), each[1])
     return rules
 
 
@@ -117,8 +156,17 @@ def _pattern(condition: ManifestSplitCondition) -> re.Pattern[str] | None:
         return None
 
 
-def _steps_a_manifest(array: ArrayDraft, files: int, arrays: int) -> int:
-    """How many chunks along the dimension that grows; 0 if nothing is referred to."""
+def _by_size(arrays: Iterable[ArrayDraft], references: int) -> dict[tuple[str, int], list[str]]:
+    """The names of arrays, by the dimension that grows and how much of it has so many references."""
+    names: dict[tuple[str, int], list[str]] = {}
+    for array in arrays:
+        if size := _steps_of(array, references):
+            names.setdefault((array.dims[array.growing[0]], size), []).append(array.name)
+    return names
+
+
+def _steps_of(array: ArrayDraft, wanted: int) -> int:
+    """How many chunks along the dimension that grows have so many references; 0 if nothing is referred to."""
     dim = array.dims[array.growing[0]]
     grids = [
         (each.variable.ranges.grid, each.variable.dims.index(dim))
@@ -126,6 +174,4 @@ def _steps_a_manifest(array: ArrayDraft, files: int, arrays: int) -> int:
         if each.variable.ranges is not None and dim in each.variable.dims
     ]
     steps, references = sum(grid[axis] for grid, axis in grids), sum(prod(grid) for grid, _ in grids)
-    if not references:
-        return 0
-    return max(1, references_a_manifest(references * files // len(grids), arrays) * steps // references)
+    return max(1, wanted * steps // references) if references else 0

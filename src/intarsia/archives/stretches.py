@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intarsia.array.box import Box
+from intarsia.array.box import Box, chunk_grid
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
 from intarsia.array.member import new_name
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 FARTHEST_PLACE = 1 << 40
 """Views that count downwards begin here where the lattice is 1: so that all of them share one view."""
+
+FULL = 1 << 18
+"""Chunks of a member that is full: what follows in the same encoding goes into another one. Nothing is put
+into a full one any more, so that its references can lie in one large manifest (`splitting`): three to five
+megabytes, which a reader of one chunk has to read."""
 
 
 @dataclass(slots=True)
@@ -61,6 +67,11 @@ class GrowingMember:
     stretches: list[Stretch] = field(default_factory=list)
     """What is put into it."""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more goes into it."""
+        return prod(chunk_grid(tuple(self.shape), self.encoding.chunks)) >= FULL
+
     def put(self, contribution: Contribution, chunk_set: ChunkSet) -> Stretch:
         """Give a contribution the next steps, at a border of chunks: its chunks are chunks of the member."""
         own, axis, start = contribution.variable.shape, self.axis, self.shape[self.axis]
@@ -72,9 +83,10 @@ class GrowingMember:
 
 
 class Stretches:
-    """Gives every contribution to one array a stretch of a member: as few members as there are encodings."""
+    """Gives every contribution to one array a stretch of a member: one for each encoding, or the next one
+    where that is full. A new array has no group yet."""
 
-    def __init__(self, array: ArrayDraft, known: Mapping[str, str], logical: LogicalGroup) -> None:
+    def __init__(self, array: ArrayDraft, known: Mapping[str, str], logical: LogicalGroup | None) -> None:
         self.members: dict[str, GrowingMember] = {}
         """Members that something is put into, by name."""
 
@@ -82,12 +94,18 @@ class Stretches:
         """Their names, by the digests of encodings that they can hold."""
 
         self._array, self._logical = array, logical
-        self._known = {digest: name for digest, name in known.items() if name in logical.manifest.members}
-        self._rows: list[tuple[str, Box, tuple[int, ...], Packing | None, View | None]] = []
+        names = set() if logical is None else set(logical.manifest.members)
+        self._known = {digest: name for digest, name in known.items() if name in names}
+        self._placed: list[tuple[GrowingMember, Stretch]] = []
         for contribution in array.contributions:
             for chunk_set in contribution.chunk_sets:
                 member = self._member(contribution, chunk_set)
-                self._show(member, member.put(contribution, chunk_set))
+                self._placed.append((member, member.put(contribution, chunk_set)))
+
+    @property
+    def fill_a_member(self) -> bool:
+        """Whether a member is full with them that was not before."""
+        return any(member.is_full for member in self.members.values())
 
     def _member(self, contribution: Contribution, chunk_set: ChunkSet) -> GrowingMember:
         encoding, array, dims = chunk_set.encoding, self._array, contribution.variable.dims
@@ -98,21 +116,30 @@ class Stretches:
         candidates = (digest, without_fill) if chunk_set.complete else (digest,)
         known = ChainMap(self.used, self._known)
         digest = next((each for each in candidates if each in known), digest)
-        name = known.get(digest) or new_name()
-        if name not in self.members:
-            is_new = digest not in known
-            axis = next((dims.index(d) for a in array.growing if (d := array.dims[a]) in dims), 0)
+        axis = next((dims.index(d) for a in array.growing if (d := array.dims[a]) in dims), 0)
+        before = known.get(digest)
+        member = None if before is None else self._begun(before, encoding, dims, axis)
+        if member is None or member.is_full:
             shape = list(contribution.variable.shape)
             shape[axis] = 0
-            if not is_new:
-                shape = list(self._logical.members[name].shape)
-                shape[axis] = -(-shape[axis] // encoding.chunks[axis]) * encoding.chunks[axis]
-            self.members[name] = GrowingMember(name, encoding, dims, axis, shape, is_new)
-        self.used[digest] = name
-        self.used.setdefault(without_fill, known.get(without_fill, name))
-        return self.members[name]
+            member = GrowingMember(new_name(), encoding, dims, axis, shape, is_new=True)
+        self.members[member.name] = member
+        held = known.get(without_fill)
+        self.used[without_fill] = member.name if held in (None, before) else held
+        self.used[digest] = member.name
+        return member
 
-    def _show(self, member: GrowingMember, stretch: Stretch) -> None:
+    def _begun(self, name: str, encoding: SourceEncoding, dims: tuple[str, ...], axis: int) -> GrowingMember:
+        """A member that something was put into, now or by an earlier commit."""
+        if name in self.members or self._logical is None:
+            return self.members[name]
+        shape = list(self._logical.members[name].shape)
+        shape[axis] = -(-shape[axis] // encoding.chunks[axis]) * encoding.chunks[axis]
+        return GrowingMember(name, encoding, dims, axis, shape, is_new=False)
+
+    def _shown(
+        self, member: GrowingMember, stretch: Stretch
+    ) -> Iterator[tuple[str, Box, tuple[int, ...], Packing | None, View | None]]:
         """The regions that show one stretch."""
         contribution, array = stretch.contribution, self._array
         plain = contribution.variable.dims == array.dims
@@ -134,13 +161,14 @@ class Stretches:
             straight = plain and not any(offsets) and all(span.stride > 0 for span in spans)
             view = None if straight else _view(contribution.axes, offsets, spans)
             shown = box.in_units(array.lattice)
-            self._rows.append((member.name, shown, tuple(place), contribution.packing, view))
+            yield member.name, shown, tuple(place), contribution.packing, view
 
     def table(self, manifest: Manifest) -> tuple[RegionTable, tuple[str, ...], Packings, tuple[View, ...]]:
         """The new regions on the array's lattice; and the members, packings and views that they refer to."""
-        names = dict.fromkeys((*manifest.members, *(name for name, *_ in self._rows)))
+        shown = [each for placed in self._placed for each in self._shown(*placed)]
+        names = dict.fromkeys((*manifest.members, *(name for name, *_ in shown)))
         position = {name: i for i, name in enumerate(names)}
-        packed = [packing for *_, packing, _ in self._rows if packing is not None]
+        packed = [packing for *_, packing, _ in shown if packing is not None]
         packings, listed = manifest.packings.with_(packed)
         numbers = iter(listed)
         views = {view: i for i, view in enumerate(manifest.views)}
@@ -149,7 +177,7 @@ class Stretches:
                 position[name], box, inside, NONE if packing is None else next(numbers),
                 NONE if view is None else views.setdefault(view, len(views)),
             )
-            for name, box, inside, packing, view in self._rows
+            for name, box, inside, packing, view in shown
         ]  # fmt: skip
         return RegionTable.from_rows(rows, manifest.ndim), tuple(names), packings, tuple(views)
 
