@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+import intarsia
 from intarsia.archives import workforce
 from intarsia.archives.locations import Sources, url_of
 from intarsia.archives.parse_workers import ParseWorkers, can_be_started
@@ -85,3 +86,21 @@ def test_processes_are_started_where_they_pay(paying, expected, monkeypatch):
     urls = [str(i) for i in range(120)]
     assert list(workforce.parsed_by(None, list, urls, remote=False)) == urls
     assert given == expected
+
+
+def test_whether_they_pay_is_asked_once_for_all_batches(tmp_path, monkeypatch):
+    given = []
+
+    def in_processes(parse, urls, count):
+        given.append(len(urls))
+        return iter(parse(urls))
+
+    monkeypatch.setattr(workforce, "_in_processes", in_processes)
+    monkeypatch.setattr(workforce, "_processors", lambda: 2)
+    monkeypatch.setattr(workforce, "PAYING", 0.0)
+    monkeypatch.setattr(workforce, "TRIED", 3)
+    for day in range(9):
+        netcdf(tmp_path / f"{day}.nc", day)
+    report = intarsia.ingest(tmp_path / "*.nc", tmp_path / "r", concat_dim="time", batch=2)
+    assert report.summary == "9 added"
+    assert given == [6]
