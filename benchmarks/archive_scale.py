@@ -7,6 +7,9 @@ does not change it much. Long runs are made by hand, `python -m benchmarks.archi
 What is real are NetCDF files, parsed one by one, with seven scales by turns. What is invented are references:
 a parser makes ten up for every file, each file with a scale of its own, so that nothing is measured but what
 comes after parsing. Requests are files of the repository that were opened, for reading or for writing.
+
+What one more file costs grows with the numbers of commits and of full members, by what Icechunk writes in any
+case: every commit lists all commits, twice, and all arrays. The last table has that from Icechunk alone.
 """
 
 import ctypes
@@ -26,13 +29,17 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import icechunk
 import numpy as np
+import zarr
 
 import intarsia
 from benchmarks.ingest import by_virtualizarr
 from benchmarks.measure import headed, table
 from intarsia.archives.locations import Identity, Sources
 from intarsia.archives.parsed import ChunkRanges, ParsedFile, ParsedVariable, Want
+from intarsia.archives.stretches import FULL
+from intarsia.versions.repository import LOG_ENTRIES
 
 RECORD = Path(__file__).with_suffix(".json")
 """What the runs found that are too long for every day."""
@@ -186,8 +193,7 @@ def measured(kind: str, count: int) -> Measured:
         total = count + MORE * (1 + BETWEEN)
         files: list[Any]
         if kind == "invented":
-            Sources.identity = invented_identity  # type: ignore[method-assign]
-            options["parser"] = Inventor()
+            options = invented_options()
             files = [f"{folder}/none/{day:08d}.nc" for day in range(total)]
         else:
             (folder / "files").mkdir()
@@ -215,6 +221,65 @@ def measured(kind: str, count: int) -> Measured:
             found.more.append((*took, opened, len(fresh), sum(fresh)))
             intarsia.ingest(files[at + 1 : at + 1 + BETWEEN], target, **options)
     return found
+
+
+def filled() -> str:
+    """What the commit took that filled a member, and what that is for each of the files in it."""
+    with tempfile.TemporaryDirectory() as directory:
+        target, options = Path(directory, "repository"), invented_options()
+        files = [f"{directory}/none/{day:08d}.nc" for day in range(FULL // CHUNKS + 1)]
+        for part in (files[:-2], files[-2:-1]):
+            intarsia.ingest(part, target, **options)
+        before, processor = written(target), time.process_time()
+        intarsia.ingest(files[-1:], target, **options)
+        took = time.process_time() - processor
+        size = sum(size for path, size in written(target).items() if before.get(path) != size)
+    return (
+        f"A member is full with {FULL:,} references. The commit of one file that filled it wrote "
+        f"{size / 1e3:,.1f} kB in {took * 1e3:.0f} ms of the processor: {size / len(files):.0f} bytes and "
+        f"{took / len(files) * 1e6:.0f} µs for each of the {len(files):,} files in it.\n"
+    )
+
+
+def icechunk_alone() -> str:
+    """What a commit of a small chunk writes by Icechunk alone, after so many others, of so many arrays."""
+    rows = []
+    for commits, arrays in ((1, 1), (100, 1), (400, 1), (1, 100)):
+        with tempfile.TemporaryDirectory() as directory:
+            config = icechunk.RepositoryConfig.default()
+            config.num_updates_per_repo_info_file = LOG_ENTRIES
+            repo = icechunk.Repository.create(icechunk.local_filesystem_storage(directory), config)
+            for number in range(commits + 1):
+                before = written(directory)
+                session = repo.writable_session("main")
+                group = zarr.open_group(session.store)
+                for each in range(arrays if not number else 0):
+                    array = group.create_array(f"{each}", shape=(1 << 10,), chunks=(1,), dtype="i2")
+                    array[0] = 1
+                group["0"][number] = number + 1
+                session.commit("one more")
+            sizes = dict.fromkeys(("snapshots", "repo", "overwritten"), 0)
+            for path, size in written(directory).items():
+                kind = Path(path).relative_to(directory).parts[0]
+                if before.get(path) != size and kind in sizes:
+                    sizes[kind] += size
+            rows.append(
+                (f"{commits:,}", f"{arrays:,}", *(f"{size / 1e3:,.1f} kB" for size in sizes.values()))
+            )
+    header = (
+        "after so many commits",
+        "of so many arrays",
+        "snapshot",
+        "`repo`",
+        "its copy in `overwritten/`",
+    )
+    return table("One more commit, by Icechunk alone", rows, header)
+
+
+def invented_options() -> dict[str, Any]:
+    """Options of an ingest of files that are not there."""
+    Sources.identity = invented_identity  # type: ignore[method-assign]
+    return {"concat_dim": "time", "copy": "never", "client": 1, "parser": Inventor()}
 
 
 def in_a_process(kind: str, count: int) -> Measured:
@@ -289,6 +354,8 @@ def run() -> str:
     tables = (
         speed_table("Archives of many files, in one process, by one call", rows),
         more_table("One more file", ours),
+        filled(),
+        icechunk_alone(),
         on_paper(rows),
     )
     return headed(heading(ours), "\n".join(tables))
