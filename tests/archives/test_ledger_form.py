@@ -1,10 +1,12 @@
 """The ledger: written, read back, also from an older version, and refused when it is from another time."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
 import zarr
+from numcodecs import zstd
 
 from intarsia.archives.ledger import Ledger
 from intarsia.archives.ledger_form import DOCUMENT, MOST_MEMBERS, read_ledger, write_ledger
@@ -97,3 +99,34 @@ def test_a_damaged_ledger_is_refused_in_words(what):
     with pytest.raises(IngestError, match=r"the ledger of memory://.* is damaged"):
         read_ledger(group)
     read_ledger(damaged_ledger({"version": 2, "concat_dims": ["time"]}, json.dumps(GOOD).encode()))
+
+
+def many_texts(_stored):
+    """A chunk that claims a billion texts, which numcodecs would make room for at once."""
+    return zstd.compress((1 << 30).to_bytes(4, "little") + bytes(8))
+
+
+def longer(stored):
+    return json.dumps(json.loads(stored) | {"shape": [1 << 40]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("key", "damage"),
+    [
+        ("sources/c/0/0", many_texts),
+        ("sources/c/0/0", lambda stored: stored[:5]),
+        ("claims/c/0/0", lambda stored: b"\x1f\x8b" + stored),
+        ("head/zarr.json", longer),
+    ],
+)
+def test_damaged_arrays_of_it_are_refused_in_words_and_take_no_memory(key, damage):
+    group = zarr.create_group({})
+    write_ledger(Ledger(("time",), ["a", "b"], ["1", "2"], [None, None], ["sst"], CLAIMS, {}), group)
+    stored = group.store._store_dict[f"{LEDGER}/{key}"].to_bytes()
+    group.store._store_dict[f"{LEDGER}/{key}"] = zarr.core.buffer.cpu.Buffer.from_bytes(damage(stored))
+    tracemalloc.start()
+    with pytest.raises(IngestError, match=r"the ledger of memory://.* (is damaged|cannot be read)"):
+        read_ledger(zarr.open_group(group.store, mode="r"))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 64 << 20

@@ -22,11 +22,11 @@ BATCH_SHARE = 4
 """Later ones have this part of those before them. Every commit lists all commits before it, so that few are
 better; and a killed ingest has to parse this part of its files again, at most."""
 
-BATCH_BYTES = 256 << 20
+BATCH_BYTES = 128 << 20
 """Memory that the parsed files of a batch may take, about."""
 
-VARIABLE_BYTES = 4_000
-"""What a variable takes beside its references and values: names, attributes, codecs."""
+VARIABLE_BYTES = 9_000
+"""What a variable takes beside its references and values, about: names, attributes, codecs."""
 
 
 def usual_files(before: int) -> int:
