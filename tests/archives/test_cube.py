@@ -418,7 +418,10 @@ def test_the_dimensions_are_those_whose_coordinates_differ(tmp_path):
         [xr.open_dataset(path) for path in paths], join="outer", data_vars="minimal", compat="no_conflicts"
     )
     xr.testing.assert_equal(opened(report), theirs.load())
-    with pytest.raises(IngestError, match="do not differ in any coordinate"):
+    for dry_run in (True, False):  # nothing is new, so no file tells the dimensions
+        again = intarsia.ingest(paths, report.repository, combine="by_coords", dry_run=dry_run)
+        assert again.summary == "nothing to do: 3 unchanged"
+    with pytest.raises(IngestError, match="one file only"):
         intarsia.ingest(paths[0], "memory://", combine="by_coords")
     with pytest.raises(IngestError, match="combine='by_name' is not one of"):
         intarsia.ingest(paths[0], "memory://", combine="by_name")

@@ -123,9 +123,8 @@ class DatasetIngestion:
             return
         dims = self._known_dims() or differing(files, self.rules.placing.tolerance, self.rules.convert_units)
         if not dims:
-            raise IngestError(
-                "the files do not differ in any coordinate: concat_dim= says along which dimension they go"
-            )
+            why = "the files do not differ in any coordinate" if len(files) > 1 else "there is one file only"
+            raise IngestError(f"{why}: concat_dim= says along which dimension files are joined")
         self.want = with_fields(self.want, dims=(*dims, *(dim for dim in self.told if dim not in dims)))
         for each in found:
             yield self._as_wanted(each)

@@ -106,7 +106,7 @@ def make_draft(
     Of these, `files` are replaced, and those that are `extending` the dataset show new variables.
     """
     dims, known = want.dims, dataset.ledger.dims
-    if known and set(known) != set(dims):
+    if known and dims and set(known) != set(dims):  # no dimensions: no file was parsed to tell them
         raise IngestError(f"the dataset grows along {_listed(known)}, not along {_listed(dims)}")
     dims = known or dims
     expected = Expected(dims, rules, dataset, want.variables)
