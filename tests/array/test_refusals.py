@@ -263,7 +263,7 @@ def test_a_member_of_another_data_type_is_refused(case):
     ("what", "error", "match"),
     [
         ({"shape": (4,), "chunks": (0,)}, intarsia.errors.ShapeError, "at least 1"),
-        ({"shape": (4,), "chunks": (2, 2)}, intarsia.errors.ShapeError, "as many axes"),
+        ({"shape": (4,), "chunks": (2, 2)}, intarsia.errors.ShapeError, "same number of axes"),
         ({"shape": (-4,), "chunks": (2,)}, intarsia.errors.ShapeError, "shape"),
         (
             {"shape": (4,), "chunks": (2,), "dimension_names": ("x", "y")},

@@ -262,6 +262,8 @@ def test_compact_refuses(plain, store):
     assert "Icechunk" in failure("compact", store, "temperature", code=4)
     failure("compact", plain, "", code=2)
     failure("compact", plain, "nothing", code=3)
+    zarr.create_array(plain, name="whole", shape=4, dtype="u1")
+    assert "intarsia convert STORE NEW_STORE --shards" in failure("compact", plain, "whole", code=4)
 
 
 def archive(folder, days):

@@ -80,6 +80,7 @@ def test_vacuum_can_forget_old_versions_but_not_young_ones(store, plain):
     assert said["forgotten"] == 0
     failure("vacuum", plain, "--forget-before", "2020-01-01", code=2)
     failure("vacuum", store, "--forget-before", "2020-01-01", "--dry-run", code=2)
+    assert "'soon' is not a point in time" in failure("vacuum", store, "--forget-before", "soon", code=2)
 
 
 def test_a_report_is_one_file(made, tmp_path):

@@ -11,7 +11,7 @@ from tests.cli.program import run
 
 PYTHON = re.compile(
     r"\b(?:intarsia|arr|array|tx|values|data|np)\.[a-z_]+\("
-    r"|\b[a-z_]+=(?:True|False|None|'[^']*'|…)|mode '|w-'"
+    r"|\b[a-z_]+=(?:True|False|None|'[^']*'|…|\.\.\.| )|mode '|w-'|Codec\b|datetime"
 )
 WRONG = [
     ("create", "STORE", "temperature", "--shape", "4", "--dtype", "f4"),
@@ -35,6 +35,16 @@ WRONG = [
     ("ingest", "new", "*.nc"),
     ("ingest", "STORE", "bad.nc"),
     ("info", "STORE", "--tag", "nothing"),
+    ("compact", "plain.zarr", "a"),
+    ("split", "plain.zarr", "a"),
+    ("relocate", "STORE", "/old=/new"),
+    ("vacuum", "STORE", "--forget-before", "yesterday"),
+]
+MISSPELT = [
+    *(("compact", "plain.zarr", "aa"), ("rewrite", "plain.zarr", "aa"), ("view", "plain.zarr", "aa")),
+    *(("serve", "plain.zarr", "aa"), ("export", "plain.zarr", "new", "aa"), ("read", "plain.zarr", "aa")),
+    *(("log", "STORE", "temprature"), ("verify", "STORE", "temprature"), ("info", "STORE", "temprature")),
+    *(("info", "STORE", "--branch", "mani"), ("append", "STORE", "temperature", "a.npy", "--branch", "mani")),
 ]
 
 
@@ -49,6 +59,16 @@ def test_no_python_is_advised(arguments, store, tmp_path, monkeypatch):
     assert ran.code in (2, 3, 4), ran
     assert not PYTHON.search(ran.err), ran.err
     assert not (tmp_path / "*.nc").exists()
+
+
+@pytest.mark.parametrize("arguments", MISSPELT, ids=lambda a: " ".join(a)[:40])
+def test_a_name_that_is_nowhere_is_told_with_the_names_that_are(arguments, store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", np.ones((4, 6, 8), "f4"))
+    zarr.create_array("plain.zarr", name="array", data=np.zeros((2, 2)))
+    ran = run(*(str(store) if argument == "STORE" else argument for argument in arguments))
+    assert ran.code == 3, ran
+    assert re.search("there are array|did you mean '(temperature|main)'", ran.err), ran.err
 
 
 def test_what_is_no_option_of_the_command_stays():

@@ -35,7 +35,7 @@ def test_codecs_around_the_shard_are_refused(tmp_path):
         serializer=ShardingCodec(chunk_shape=(8,)),
         compressors="auto",
     )
-    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="codecs around them"):
+    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="codecs around its shards"):
         intarsia.slotted(array)
 
 

@@ -190,7 +190,8 @@ def ingest(
     sources = Sources(storage_options)
     urls, places = listed(files, sources)
     if not urls:
-        raise IngestError(f"no file matches {files!r}")
+        patterns: Any = [files] if isinstance(files, str | os.PathLike) else files
+        raise IngestError(f"no file matches {', '.join(map(str, patterns)) or 'an empty list'}")
     placing = PlacingRules(overlap, tolerance, places)
     rules = Rules(
         copy, missing, add_variables, units, convert_units, dtypes, nulls, combine_attrs,

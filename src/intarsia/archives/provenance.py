@@ -200,7 +200,7 @@ def sources(
     array, parent = _array_at(store, path)
     ledger = Dataset.read_ledger(store, parent)
     if not ledger.locations:
-        raise IngestError(f"{path or '/'} was not ingested: no files are known")
+        raise IngestError(f"{path or '/'} was not ingested: no source files are known")
     asked = _Asked.of(ledger, array, at)
     parts = _parts(ledger, array, asked)
     chunks = _chunks(array, asked) if array is not None and at is not None else []

@@ -83,7 +83,8 @@ def create(
         raise ShapeError(f"shape {sizes}: no axis can be shorter than 0")
     if len(chunk_shape) != len(sizes) or min(chunk_shape, default=1) < 1:
         raise ShapeError(
-            f"chunks {chunk_shape} and shape {sizes} must have as many axes, and chunks of at least 1"
+            f"chunks {chunk_shape} and shape {sizes} must have the same number of axes, "
+            "and chunks a size of at least 1 on each"
         )
     names = None if dimension_names is None else tuple(dimension_names)
     if names is not None and len(names) != len(sizes):

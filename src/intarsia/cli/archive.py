@@ -261,7 +261,7 @@ def relocate(
 
     Example: intarsia relocate data/store s3://old-bucket/daily=s3://new-bucket/daily
     """
-    pairs = parse_pairs(moves, "move")
+    pairs = parse_pairs(moves, "move", "OLD=NEW")
     place = NamedStore.find(asked)
     if place.repo is None:
         raise CommandError(f"{asked.store} is a plain Zarr store, which refers to no other files")

@@ -243,8 +243,8 @@ def parse_names(text: str | None) -> tuple[str | None, ...] | None:
     return None if text is None else tuple(part.strip() or None for part in text.split(","))
 
 
-def parse_pairs(texts: Sequence[str], what: str) -> dict[str, str]:
-    """Pairs of texts on both sides of an equals sign.
+def parse_pairs(texts: Sequence[str], what: str, form: str = "NAME=…") -> dict[str, str]:
+    """Pairs of texts on both sides of an equals sign; `form` is what an error asks for.
 
     >>> parse_pairs(["latitude=lat"], "rename")
     {'latitude': 'lat'}
@@ -253,7 +253,7 @@ def parse_pairs(texts: Sequence[str], what: str) -> dict[str, str]:
     for text in texts:
         key, _, value = (part.strip() for part in text.partition("="))
         if not key or not value:
-            raise CommandError(f"{what}: {text!r} is not of the form NAME=…")
+            raise CommandError(f"{what}: {text!r} is not of the form {form}")
         pairs[key] = value
     return pairs
 

@@ -15,6 +15,7 @@ from intarsia.progress import part_of
 from intarsia.versions.compare import ArrayChange
 from intarsia.versions.history import history
 from intarsia.versions.housekeeping import repository_leftovers
+from intarsia.versions.version import moment
 from intarsia.words import bounds_text, count_text, size_text
 
 
@@ -36,6 +37,8 @@ def log(
     path = place.one_array(array)
     with waiting("comparing versions", counted=False):
         entries = history(repo, path, snapshot_id=tip, limit=limit)
+    if not entries:
+        place.node(path)  # says what there is, where there is nothing
     if as_json:
         print_json(
             store=asked.store,
@@ -62,8 +65,9 @@ def log(
         )
         for entry in entries
     ]
-    show_table(("Snapshot", "Time (UTC)", "Message", "What changed", "Bytes"), rows)
-    if not rows:
+    if rows:
+        show_table(("Snapshot", "Time (UTC)", "Message", "What changed", "Bytes"), rows)
+    else:
         say(f"no commit changed {path or '/'}")
 
 
@@ -219,7 +223,11 @@ def verify(
         whole = sum(sizes)
         for i, path in enumerate(paths):
             part = part_of(progress, sum(sizes[:i]), sizes[i], whole)
-            found = intarsia.verify(opened, path, data=data, deep=deep, progress=part)
+            try:
+                found = intarsia.verify(opened, path, data=data, deep=deep, progress=part)
+            except intarsia.errors.NotLogicalArrayError:
+                place.open(path)  # says what there is instead
+                raise
             problems += [each for each in found if each.kind != "access" or each not in problems]
         if place.repo is not None and not array:
             problems += repository_leftovers(place.repo)
@@ -281,7 +289,7 @@ def vacuum(
     """
     place = NamedStore.find(asked)
     if forget_before:
-        _check_forget(place, dry_run=dry_run)
+        _check_forget(place, forget_before, dry_run=dry_run)
     commit = None
     removed = intarsia.vacuum(place.store(), array, dry_run=True)
     if not as_json:
@@ -313,8 +321,12 @@ def vacuum(
         say(f"{count_text(len(collected.expired), 'version')} forgotten: {collected}")
 
 
-def _check_forget(place: NamedStore, *, dry_run: bool) -> None:
+def _check_forget(place: NamedStore, before: str, *, dry_run: bool) -> None:
     if place.repo is None:
         raise CommandError("--forget-before needs an Icechunk repository; a plain Zarr store has no versions")
     if dry_run:
         raise CommandError("--forget-before cannot be tried: leave out --dry-run")
+    try:
+        moment(before)
+    except ValueError as error:
+        raise CommandError(f"--forget-before: {error}") from error

@@ -217,6 +217,7 @@ def serve(
     if chosen == "auto":
         raise CommandError("codec 'auto' is for data that is stored; name the codecs, or none for fast zstd")
     inside = path.strip("/")
+    place.node(inside)  # says what there is, where there is nothing
     shown = [intarsia.open(opened, name) for name in logical_arrays(opened, inside)]
     options = {"codecs": chosen, "chunks": args.parse_sizes(chunks, "chunks"), "cors_origins": cors or ()}
     with _serving(place, inside, host=host, port=port, **options) as server:
@@ -258,6 +259,7 @@ def view(
     """
     place = NamedStore.find(asked)
     inside = path.strip("/")
+    place.node(inside)  # says what there is, where there is nothing
     with _serving(place, inside, port=port) as server:
         if as_json:
             print_json(store=asked.store, path=inside, url=server.url)

@@ -124,6 +124,7 @@ def rewrite(
     with changing as transaction:
         target = place.writable if transaction is None else transaction.store
         path = array.strip("/")
+        place.node(path)  # says what there is, where there is nothing
         arrays, members = _arrays_that(
             lambda fact: fact.conditional_codecs, target, path, "an array with a conditional codec"
         )
@@ -208,10 +209,12 @@ def compact(
             "  To join members of equal encoding: intarsia consolidate STORE PATH"
         )
     path = array.strip("/")
+    place.node(path)  # says what there is, where there is nothing
     arrays, members = _arrays_that(lambda fact: fact.is_sharded, place.writable, path, "a sharded array")
     if not arrays:
         raise intarsia.errors.SlotsUnsupportedError(
-            f"none of the {members} members of {path or '/'} has shards"
+            f"none of the {members} members of {path or '/'} has shards: there are no slots to compact.\n"
+            "  To store it in shards: intarsia recode STORE PATH --codec … --shards …"
         )
     results = []
     for path, sharded in arrays:
@@ -254,10 +257,7 @@ def _arrays_that(
 
     `what` says in an error what should be there.
     """
-    try:
-        node = zarr.open(store, path=path, mode="r+", zarr_format=3)
-    except FileNotFoundError as error:
-        raise NotLogicalArrayError(f"there is neither an array nor a group at {path!r}") from error
+    node = zarr.open(store, path=path, mode="r+", zarr_format=3)
     if isinstance(node, zarr.Array):
         return [(path, node)], 1
     try:

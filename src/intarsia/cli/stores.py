@@ -190,6 +190,19 @@ class NamedStore:
             raise CommandError(f"--as-of: {error}") from error
         return self.version.session(self.repo)
 
+    def node(self, path: str) -> LogicalArray | Reader | zarr.Group:
+        """What is at a path; if that is nothing, an error that names the arrays there are."""
+        name = path.strip("/")
+        try:
+            return node_of(self.store(), name)
+        except NotLogicalArrayError as error:
+            known = [each.path for each in self.found()] if name else []
+            if not known:
+                raise
+            raise NotLogicalArrayError(
+                f"there is no array {name!r} in {self.text}: {names_text(name, known)}"
+            ) from error
+
     def found(self, path: str = "") -> list[Found]:
         """Every array at and below a path, logical or plain."""
         node = node_of(self.store(), path.strip("/"))
@@ -247,15 +260,7 @@ class NamedStore:
     def readable(self, path: str) -> LogicalArray | Reader:
         """Any array for reading; where there is one alone, it needs no path."""
         name = path.strip("/")
-        try:
-            found = node_of(self.store(), name)
-        except NotLogicalArrayError as error:
-            known = [each.path for each in self.found()] if name else []
-            if not known:
-                raise
-            raise NotLogicalArrayError(
-                f"there is no array {name!r} in {self.text}: {names_text(name, known)}"
-            ) from error
+        found = self.node(name)
         if not isinstance(found, zarr.Group):
             return found
         below = self.found(name)

@@ -189,12 +189,13 @@ def export(
     codecs: Any = args.parse_codec_list(codec)
     if codecs == "auto":
         raise CommandError("codec 'auto' is for logical arrays; name the codecs, or leave them to zarr")
-    place = NamedStore.find(asked)
+    place, inside = NamedStore.find(asked), array.strip("/")
+    place.node(inside)  # says what there is, where there is nothing
     with waiting("exporting", unit="bytes") as progress:
         made = intarsia.export(
             place.store(),
             target,
-            array.strip("/"),
+            inside,
             to=to,
             codecs=codecs,
             chunks=args.parse_sizes(chunks, "chunks"),
@@ -206,7 +207,7 @@ def export(
     nbytes = sum(each.node.nbytes for each in arrays if not isinstance(each.node, zarr.Group))
     if as_json:
         paths = ["/".join(filter(None, (to.strip("/"), each.path))) for each in arrays]
-        print_json(store=asked.store, path=array.strip("/"), target=target, arrays=paths, nbytes=nbytes)
+        print_json(store=asked.store, path=inside, target=target, arrays=paths, nbytes=nbytes)
         return
     say(f"exported {count_text(len(arrays), 'array')}, {size_text(nbytes)}, to {target}")
 

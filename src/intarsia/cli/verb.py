@@ -298,6 +298,13 @@ CALLS = (
     (r"A plain Zarr array is read with intarsia\.reader\(store, path\); intarsia convert makes",
      "intarsia read reads a plain Zarr array; intarsia convert makes"),
     (r"intarsia\.reader\([^)]*\)", "intarsia read"),
+    (r"intarsia\.sources\([^)]*\)", "intarsia sources STORE"),
+    (r"Shards are chosen when an array is created: zarr\.create_array\([^)]*\)",
+     "To copy it into shards: intarsia convert STORE NEW_STORE --shards …"),
+    (r"What is read comes first, where it goes comes second: ingest\(files, repo\)",
+     "Files come first, the store last"),
+    (r"give a datetime, or text such as", "write it as"),
+    (r" \(parser= takes other formats\)", ""),
 )  # fmt: skip
 """Calls that stand for a verb."""
 

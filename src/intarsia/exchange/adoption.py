@@ -33,7 +33,7 @@ from intarsia.array.member import new_name
 from intarsia.array.orientation import View
 from intarsia.array.reserve import BoundsLike, clean_up, element_bounds
 from intarsia.codecs.stored_chunks import stored_indices
-from intarsia.errors import AdoptionError, AlignmentError, ReadOnlyError, ShapeError
+from intarsia.errors import AdoptionError, AlignmentError, DataTypeError, ReadOnlyError, ShapeError
 from intarsia.exchange.block_copies import node_of
 from intarsia.extras import extra
 from intarsia.packing import Packing
@@ -270,6 +270,8 @@ class _Place:
                 opened.resize([max(n, b) for n, (_, b) in zip(before, box, strict=True)])
             opened.add_region(box, member=name, packing=self.packing, view=self.view)
         except BaseException as error:
+            if isinstance(error, DataTypeError):
+                error.add_note(f"  It is {taken.text}, which is adopted with a packing= or not at all")
             clean_up(logical.group.store, error, lambda: self._undo(opened, name, before))
             raise
 

@@ -175,12 +175,18 @@ class ShardedArray:
                 "logical array, take a member: arr.members[name]; of a nullable one, arr.zarr_array"
             )
         metadata = self.array.metadata
-        if not isinstance(metadata, _compat.ArrayV3Metadata) or not _has_shards(metadata.codecs):
+        codecs = metadata.codecs if isinstance(metadata, _compat.ArrayV3Metadata) else ()
+        if not any(isinstance(codec, ShardingCodec) for codec in codecs):
             raise SlotsUnsupportedError(
-                f"the array {self.array.path!r} has no shards, or codecs around them; slots are places "
-                "inside a shard. Create it with shards=..., and with filters and compressors inside only; "
-                "'transpose' may stand before the shard"
+                f"the array {self.array.path!r} has no shards, and slots are places inside a shard.\n"
+                "  Shards are chosen when an array is created: zarr.create_array(…, shards=…)"
             )
+        if not _has_shards(codecs):
+            raise SlotsUnsupportedError(
+                f"the array {self.array.path!r} has codecs around its shards. Slots need filters and "
+                "compressors inside the shards; only 'transpose' may stand before them"
+            )
+        assert isinstance(metadata, _compat.ArrayV3Metadata)
         if not isinstance(metadata.chunk_grid, _compat.RegularChunkGridMetadata):
             raise SlotsUnsupportedError(
                 f"the shards of the array {self.array.path!r} differ in shape; slots need a regular grid"

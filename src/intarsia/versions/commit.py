@@ -197,7 +197,7 @@ def settle(commit: Commit, prepare: Callable[[], Prepared | str], *, again: bool
     """
     prepared: Prepared | None = None
     base, changed, backoff = "", list[str](), commit.backoff or Backoff()
-    with explained(commit.where):
+    with explained(commit.where, commit.repo):
         for _ in backoff.tries():
             if prepared is None:
                 made = prepare()

@@ -1,8 +1,9 @@
 """Icechunk repositories: from a path or URL to an open one, and what its errors mean, in our words."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from intarsia.parallel import check_process
 from intarsia.versions.access import Allowed, allowed, cloud_config, current
 from intarsia.versions.locking import directory_of, lock_file, locked
 from intarsia.versions.storage_options import check_options, headers_of
-from intarsia.words import storage_hint
+from intarsia.words import names_text, storage_hint
 
 LOG_ENTRIES = 20
 """Entries of Icechunk's log of operations in the file that every commit writes anew; it would keep 1,000."""
@@ -35,6 +36,9 @@ REMOTE = icechunk.StorageSettings(
 ANSWERED_WARNINGS = "warn,icechunk_arrow_object_store=error,icechunk_storage::readback=error"
 
 _memories: dict[str, icechunk.Storage] = {}
+
+REF_NOT_FOUND = re.compile(r"ref not found `(.*)`")
+"""What Icechunk says of a branch or tag that does not exist."""
 
 CLOCK = ("invalid snapshot timestamp ordering", "update timestamp is invalid")
 """What Icechunk says of a change that is older, by this machine's clock, than the one before it."""
@@ -131,8 +135,13 @@ def open_repository(
             foreign = not lock_file(place.path).exists() and any(place.path.iterdir())
         except OSError as error:
             raise RepositoryError(f"cannot create a repository at {place.text}: {error}") from error
-        # Two processes may want to be the first; in a directory with other things in it, neither will be.
-        with nullcontext() if foreign else locked(place.path):
+        if foreign:
+            raise RepositoryError(
+                f"{place.text} holds other things, and no Icechunk repository: a new one needs a "
+                "place of its own.\n"
+                "  What is read comes first, where it goes comes second: ingest(files, repo)"
+            )
+        with locked(place.path):  # two processes may want to be the first
             return icechunk.Repository.open_or_create(place.storage, **arguments)
 
 
@@ -328,7 +337,16 @@ def clock_is_behind(error: icechunk.IcechunkError) -> bool:
     return any(words in error.message for words in CLOCK)
 
 
-def translated(error: icechunk.IcechunkError, where: str) -> Exception:
+def _refs(repo: icechunk.Repository) -> list[str]:
+    """The names of branches, then those of tags."""
+    with suppress(icechunk.IcechunkError):
+        return [*sorted(repo.list_branches()), *sorted(repo.list_tags())]
+    return []
+
+
+def translated(
+    error: icechunk.IcechunkError, where: str, repo: icechunk.Repository | None = None
+) -> Exception:
     """Our exception for one of Icechunk's; the first line is the cause, not the call chain.
 
     >>> raise translated(icechunk.StorageError("no space left on device"), "data/store")
@@ -338,6 +356,10 @@ def translated(error: icechunk.IcechunkError, where: str) -> Exception:
       The disk is full: make room, then try again.
     """
     cause = error.message.split("\n\ncontext:")[0].strip()
+    missing = REF_NOT_FOUND.fullmatch(cause)
+    if missing:
+        names = f": {names_text(missing[1], _refs(repo))}" if repo is not None else ""
+        return VersionNotFoundError(f"{where} has no branch or tag {missing[1]!r}{names}")
     if isinstance(error, icechunk.RepositoryNotFoundError):
         return RepositoryNotFoundError(
             f"there is no Icechunk repository at {where}.\n"
@@ -353,11 +375,14 @@ def translated(error: icechunk.IcechunkError, where: str) -> Exception:
 
 
 @contextmanager
-def explained(where: str) -> Iterator[None]:
-    """Turn Icechunk's errors into ours, but for conflicts, which have their own way of handling."""
+def explained(where: str, repo: icechunk.Repository | None = None) -> Iterator[None]:
+    """Turn Icechunk's errors into ours, except for conflicts, which are handled in their own way.
+
+    With the repository, a branch or tag that does not exist is told together with those that do.
+    """
     try:
         yield
     except icechunk.ConflictError:
         raise
     except icechunk.IcechunkError as error:
-        raise translated(error, where) from error
+        raise translated(error, where, repo) from error

@@ -145,7 +145,7 @@ class Transaction:
         """Open the session; a `with` statement does it."""
         if self._session is not None:
             raise RuntimeError("a transaction is used once: begin another one for more changes")
-        with explained(self._commit.where):
+        with explained(self._commit.where, self.repo):
             self._session = self.repo.writable_session(self.branch)
         self._base = self._session.snapshot_id
         return self

@@ -63,7 +63,7 @@ class Version:
     def session(self, repo: icechunk.Repository) -> icechunk.Session:
         """A session that shows this version, for reading."""
         self.check()
-        with explained(describe(repo)):
+        with explained(describe(repo), repo):
             if self.tag is not None:
                 return repo.readonly_session(tag=self.tag)
             if self.snapshot_id is not None:

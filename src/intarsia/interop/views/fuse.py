@@ -107,7 +107,7 @@ def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) ->
     codecs = _codecs(array)
     codec = codecs[-1] if codecs else None
     if not isinstance(codec, ConditionalCodec):
-        last = type(codec).__name__ if codecs else "one of Zarr v2"
+        last = repr(codec.to_dict()["name"]) if codec is not None else "one of Zarr v2"
         raise CodecConfigurationError(
             f"cannot split: the last codec of the array is {last}, not 'conditional'"
         )
