@@ -19,8 +19,8 @@ IDS = frozenset(("Member", "Parent", "Snapshot"))
 SHORTEST_ID = 9
 """Characters that are left of an identifier, with the ellipsis: enough to tell it from the others."""
 
-WHOLE = NUMBERS | {"Region", "Time (UTC)"}
-"""Columns whose cells stay in one line: a number and its unit, bounds, a time."""
+WHOLE = NUMBERS | {"Encoding", "Region", "Time (UTC)"}
+"""Columns whose cells stay in one line: a number and its unit, the name of an encoding, bounds, a time."""
 
 MOST_LINES = 3
 """A row that would take more lines than this is easier to read as names and values."""
@@ -165,11 +165,20 @@ def table_text(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int
 
 
 STYLE = (
-    "<style>.intarsia-table{border-collapse:collapse;margin:.3em 0}"
-    ".intarsia-table td,.intarsia-table th{text-align:left;padding:.15em .8em .15em 0;vertical-align:top;"
-    "border:0;background:none}.intarsia-table .n{text-align:right;white-space:nowrap}"
-    ".intarsia-table code{font-size:.9em}</style>"
+    "<style>.intarsia-box{container-type:inline-size;overflow-x:auto}"
+    "table.intarsia-table{border-collapse:collapse;margin:.3em 0;font-size:13px}"
+    "table.intarsia-table :is(td,th){text-align:left;padding:.15em .8em .15em 0;vertical-align:top;"
+    "border:0;background:none}table.intarsia-table .n{text-align:right;white-space:nowrap}"
+    ".intarsia-table .w{white-space:nowrap}.intarsia-table code{font-size:.9em}"
+    "@container (max-width:30em){table.intarsia-table :is(td,th){padding-right:.5em}"
+    "table.intarsia-wide :is(tr,td,td.n){display:block;text-align:left}"
+    "table.intarsia-wide tr{padding:.3em 0}table.intarsia-wide :is(.h,td:empty){display:none}"
+    "table.intarsia-wide td{padding-left:8em;white-space:normal;overflow-wrap:anywhere}"
+    "table.intarsia-wide td::before{content:attr(data-name);float:left;margin-left:-8em;opacity:.7}}</style>"
 )
+
+PHONE_CHARACTERS = 52
+"""On a phone, a table of longer lines shows every row as names and values, as a narrow terminal does."""
 
 
 def table_html(
@@ -177,25 +186,35 @@ def table_html(
 ) -> str:
     """A table for a notebook, as large as needed; identifiers are shortened, and whole in their tooltips.
 
-    >>> table_html(("Codecs", "Size"), [("gzip", "1 kB")]).endswith('<td class="n">1 kB</td></tr></table>')
+    >>> '<td class="n">1 kB</td>' in table_html(("Codecs", "Size"), [("gzip", "1 kB")])
     True
     """
+    cells = [list(row) for row in rows]
+    lengths = [
+        SHORTEST_ID if name in IDS else max(len(text) for text in (name, *(row[i] for row in cells)))
+        for i, name in enumerate(columns)
+    ]
+    is_wide = sum(lengths) + len(GAP) * (len(columns) - 1) > PHONE_CHARACTERS
 
     def cell(tag: str, name: str, text: str) -> str:
-        kind = ' class="n"' if name in NUMBERS else ""
+        kind = "n" if name in NUMBERS else "w" if name in WHOLE else ""
+        given = (f' class="{kind}"' if kind else "") + (
+            f' data-name="{markup(name)}"' if is_wide and tag == "td" else ""
+        )
         if tag == "td" and name in IDS and len(text) > SHORTEST_ID:
-            kind += f' title="{markup(text)}"'
-            return f"<td{kind}><code>{markup(text[: SHORTEST_ID - 1])}…</code></td>"
-        return f"<{tag}{kind}>{markup(text)}</{tag}>"
+            given += f' title="{markup(text)}"'
+            return f"<td{given}><code>{markup(text[: SHORTEST_ID - 1])}…</code></td>"
+        return f"<{tag}{given}>{markup(text)}</{tag}>"
 
-    def line(tag: str, row: Sequence[str], heavy: bool = False) -> str:
-        style = ' style="font-weight:bold"' if heavy else ""
-        cells = "".join(cell(tag, name, text) for name, text in zip(columns, row, strict=True))
-        return f"<tr{style}>{cells}</tr>"
+    def line(tag: str, row: Sequence[str], given: str = "") -> str:
+        listed = "".join(cell(tag, name, text) for name, text in zip(columns, row, strict=True))
+        return f"<tr{given}>{listed}</tr>"
 
-    chosen = bold or {}
-    body = "".join(line("td", row, chosen.get(i, False)) for i, row in enumerate(rows))
-    return f'{STYLE}<table class="intarsia-table">{line("th", columns)}{body}</table>'
+    chosen, heavy = bold or {}, ' style="font-weight:bold"'
+    body = "".join(line("td", row, heavy if chosen.get(i) else "") for i, row in enumerate(cells))
+    kinds = "intarsia-table intarsia-wide" if is_wide else "intarsia-table"
+    head = line("th", columns, ' class="h"')
+    return f'{STYLE}<div class="intarsia-box"><table class="{kinds}">{head}{body}</table></div>'
 
 
 class Listing[T](tuple[T, ...]):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import intarsia
+from intarsia.listing import table_html
 from tests.report import samples
 from tests.report.browser import Browser
 
@@ -63,6 +64,36 @@ def assert_quiet(browser):
     assert browser.run("window.broken") is None
 
 
+def test_notebook_tables_fit_a_phone(browser, tmp_path):
+    """Wide ones become names and values, narrow ones stay tables, and the map has letters one can read."""
+    long = (
+        "[0:20, 0:60, 0:90]",
+        "shuffle+zstd",
+        "432 kB",
+        "m-0123456789abcdef",
+        "a message of several words",
+    )
+    wide = table_html(("Region", "Codecs", "Size", "Member", "Message"), [long])
+    narrow = table_html(("Codecs", "Size"), [("gzip", "1 kB")])
+    file = tmp_path / "notebook.html"
+    file.write_text(PAGE.format(wide + narrow + samples.two_codecs()._repr_html_()), encoding="utf-8")
+    browser.size(390, 900)
+    browser.open(file.as_uri())
+    try:
+        assert browser.run("document.documentElement.scrollWidth") <= 390
+        shown = "getComputedStyle(document.querySelector('{}')).display"
+        assert browser.run(shown.format(".intarsia-wide .h")) == "none"
+        assert browser.run(shown.format(".intarsia-wide td")) == "block"
+        assert browser.run(shown.format(".intarsia-table:not(.intarsia-wide) td")) == "table-cell"
+        name = "getComputedStyle(document.querySelector('td[data-name=Region]'), '::before').content"
+        assert browser.run(name) == '"Region"'
+        svg = "document.querySelector('.{} > svg').getBoundingClientRect()"
+        assert browser.run(svg.format("desk") + ".width") == 0
+        assert browser.run(svg.format("phone") + ".width") > 300
+    finally:
+        browser.size(1000, 900)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_notebook_output_shows_map_legend_and_table(browser, tmp_path, scheme):
     browser.prefer(scheme)
@@ -71,7 +102,7 @@ def test_notebook_output_shows_map_legend_and_table(browser, tmp_path, scheme):
     assert_quiet(browser)
     legend = browser.run("[...document.querySelectorAll('table.legend tbody tr')].map(r => r.innerText)")
     assert [line.split("\t")[0].split() for line in legend] == [["A", "gzip"], ["B", "raw"]]
-    hover = browser.run("[...document.querySelectorAll('svg .region title')].map(t => t.textContent)")
+    hover = browser.run("[...document.querySelectorAll('.desk .region title')].map(t => t.textContent)")
     assert len(hover) == 2
     for word in ("Region [0:500, 0:1000]", "Codecs gzip-5", "Chunks (100, 100)", "Stored", "Ratio"):
         assert word in hover[0]

@@ -38,6 +38,10 @@ font:13px/1.45 system-ui,sans-serif;max-width:860px}
 .intarsia .w{overflow-x:auto}
 .intarsia figure{margin:.6em 0}
 .intarsia figcaption{color:var(--soft)}
+.intarsia .legend td:first-child,.intarsia .regions td:first-child{white-space:nowrap}
+@media (max-width:520px){.intarsia .desk{display:none}.intarsia .phone{display:block!important}
+.intarsia .regions :is(td,th){font-size:10.5px;padding-right:.25em}
+.intarsia .regions :is(td,th):last-child{display:none}}
 """.strip().replace("\n", "")
 """What notebook output needs; everything below the class `intarsia`, so that nothing else changes."""
 

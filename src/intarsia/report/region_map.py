@@ -27,6 +27,9 @@ MOST_PLANE_CELLS = 240
 MOST_STRIP_CELLS = 160
 """Together they keep a map of any array below 100 kB."""
 
+MOST_FOR_TWO_MAPS = 50_000
+"""Characters of a map; if it has more, notebook output holds no second one for phones."""
+
 LINE = 18.0
 LETTER_WIDTH = 7.0
 """Of a letter in a block, on average and a little more, so that names stay inside."""
@@ -91,7 +94,7 @@ def notebook_html(array: LogicalArray) -> str:
             f'<div class="intarsia"><style>{drawing.STYLE}</style>',
             f"<div><strong>LogicalArray</strong> <code>{markup(array.path or '/')}</code> "
             f"{markup(array.shape)} {markup(array.dtype)}</div>",
-            draw_map(seen, standalone=False),
+            _map_for_notebooks(seen),
             legend_table(seen),
             preview_html(array, seen) if array.config.preview else "",
             unmeasured,
@@ -102,6 +105,15 @@ def notebook_html(array: LogicalArray) -> str:
             "</details></div>",
         ]
     )
+
+
+def _map_for_notebooks(seen: Survey) -> str:
+    """The map, and for phones one of their size; where nobody heeds style sheets, only the first is shown."""
+    desk = draw_map(seen, standalone=False)
+    if len(desk) > MOST_FOR_TWO_MAPS:
+        return desk
+    phone = draw_map(seen, drawing.PHONE_WIDTH, standalone=False)
+    return f'<div class="desk">{desk}</div><div class="phone" style="display:none">{phone}</div>'
 
 
 def layers_html(replicas: Sequence[Survey], draw: Callable[[Survey], str]) -> str:
