@@ -134,3 +134,10 @@ def test_an_array_of_zarr_v2_is_not_split():
     array = zarr.create_array({}, shape=4, chunks=2, dtype="u1", zarr_format=2)
     with pytest.raises(intarsia.errors.CodecConfigurationError, match="one of Zarr v2, not 'conditional'"):
         intarsia.split(array)
+
+
+def test_replicas_are_left_out():
+    array = intarsia.create(memory(), "a", shape=(0, 4), chunks=(2, 2), dtype="i4")
+    array.append(np.arange(16).reshape(4, 4), codecs=["gzip"])
+    array.add_replica(chunks=(4, 1), codecs=["zstd"])
+    assert intarsia.fuse(array)[...].tolist() == np.arange(16).reshape(4, 4).tolist()

@@ -51,7 +51,8 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
     [1, 1, 2]
     """
     _check_regions(array)
-    members = {name: array.members[name] for name in array.manifest.members}
+    shown = {region.name for region in array.regions}  # replicas hold the same values once more
+    members = {name: array.members[name] for name in array.manifest.members if name in shown}
     before = _shared_codecs(array, members)
     chains = {name: _chain(member) for name, member in members.items()}
     nested = _common_chain(list(chains.values()))
