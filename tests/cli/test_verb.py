@@ -71,6 +71,11 @@ def test_a_name_that_is_nowhere_is_told_with_the_names_that_are(arguments, store
     assert re.search("there are array|did you mean '(temperature|main)'", ran.err), ran.err
 
 
+def test_a_call_is_replaced_with_all_its_brackets():
+    said = in_options("Recode it: arr.recode(((0, 2), (0, 4)), codecs=[…], chunks=(2, 2))", ["chunks"])
+    assert said == "Recode it: intarsia recode"
+
+
 def test_what_is_no_option_of_the_command_stays():
     assert in_options("combine_attrs='drop' or level=3", ["units"]) == "combine_attrs='drop' or level=3"
 

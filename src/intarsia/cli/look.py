@@ -170,7 +170,7 @@ def read(
     elif output is not None:
         say(f"{output}: {values.dtype} of shape {values.shape}, {size_text(values.nbytes)}")
     else:
-        with np.printoptions(threshold=1000):
+        with np.printoptions(threshold=1000, linewidth=terminal_width() or 75):
             say(*str(values if np.ma.is_masked(values) else values.data).split("\n"))
 
 

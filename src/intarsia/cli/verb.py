@@ -217,10 +217,15 @@ def is_terminal() -> bool:
 
 
 def say(*lines: str) -> None:
-    """Print lines; characters that a terminal would obey are spelled out."""
+    """Print lines; characters that a terminal would obey are spelled out.
+
+    On a terminal, a sentence goes on in the next line between words; what is laid out with spaces stays.
+    """
     console = _console(sys.stdout)
     for line in lines:
-        console.print(Text(plain(line, 10_000)))
+        width = console.width if console.is_terminal and "  " not in line else None
+        for part in wrapped(plain(line, 10_000), width):
+            console.print(Text(part))
 
 
 def print_json(**fields: Any) -> None:
@@ -280,6 +285,9 @@ SPELLED = {
 }
 """Arguments that have another name on the command line."""
 
+BRACKETS = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
+"""What a call is given, with tuples of tuples in it."""
+
 CALLS = (
     (r"[Cc]reate one with intarsia\.open_repository\(location, create=True\)", "intarsia create makes one"),
     (r"intarsia\.create\(store, path, shape=…, chunks=…, dtype=…\)",
@@ -292,7 +300,7 @@ CALLS = (
     (r"open it with authorize=\['([^']*)'\]", r"say --allow \1"),
     (r"intarsia\.authorize\([^)]*\)", "--allow PREFIX, or --allow all"),
     (r"intarsia\.expire_and_collect(\([^)]*\))?( removes them)?", r"intarsia vacuum --forget-before TIME\2"),
-    (r"(?:arr|array)\.(recode|consolidate|append|optimize)\([^)]*\)", r"intarsia \1"),
+    (r"(?:arr|array)\.(recode|consolidate|append|optimize)" + BRACKETS, r"intarsia \1"),
     (r"intarsia\.(verify|vacuum|convert|recode|append|ingest|lint|advise|export|adopt|compact|rewrite)\b(\([^)]*\))?",
      r"intarsia \1"),
     (r"A plain Zarr array is read with intarsia\.reader\(store, path\); intarsia convert makes",
