@@ -77,7 +77,7 @@ def _tag(content, number):
     return next(e for e in entries if struct.unpack("<H", content[e : e + 2]) == (number,))
 
 
-@pytest.mark.parametrize(("target", "words"), [("itself", "is a circle"), ("beyond the end", "truncated")])
+@pytest.mark.parametrize(("target", "words"), [("itself", "is circular"), ("beyond the end", "truncated")])
 def test_a_list_of_images_without_end_is_refused_at_once(tmp_path, target, words):
     tifffile.imwrite(tmp_path / "a.tif", np.eye(32, dtype="u1"))
     content = bytearray((tmp_path / "a.tif").read_bytes())

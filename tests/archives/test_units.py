@@ -147,7 +147,7 @@ def test_a_type_that_was_asked_for_is_kept(tmp_path):
     [
         ("m", "'v' has the units 'm', but .*/0.nc has 'K': 'm' cannot be converted to 'K'"),
         ("", "'v' has the units '', but .* has 'K': '' cannot be converted to 'K'"),
-        ("Kelvins of old", "'Kelvins of old' is no unit that udunits knows"),
+        ("Kelvins of old", "'Kelvins of old' is not a unit that udunits knows"),
         ("days since 2000-01-01", "times are converted as coordinates only"),
     ],
 )

@@ -217,7 +217,7 @@ def _wider(
     if nulls or widened(dtype, [asked]) != asked:
         raise IngestError(
             f"{name!r} is {dtype} in the dataset, and cannot become {asked} as dtype= has it: "
-            "arrays that are there only become wider"
+            "existing arrays can only become wider"
         )
     return asked
 

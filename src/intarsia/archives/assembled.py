@@ -163,7 +163,7 @@ def spread(
 
 
 def _is_scalar(variable: ParsedVariable | None) -> bool:
-    """Whether this is one number or text; a grid mapping is none, whatever its value."""
+    """Whether this is one number or text; a grid mapping is not, whatever its value."""
     if variable is None or variable.role != "static" or variable.values is None:
         return False
     return not variable.dims and variable.dtype.kind in "iufT" and not is_grid_mapping(variable.attrs)

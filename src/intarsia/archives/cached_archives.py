@@ -219,7 +219,7 @@ class Entry:
             raise IngestError(f"no file matches {', '.join(archive.names()[:3])}")
         lost = [name for name in archive.names() if not WILDCARDS.search(name) and name not in found]
         if lost:
-            raise IngestError(f"{count_text(len(lost), 'file')} that was named cannot be found: {lost[0]}")
+            raise IngestError(f"{count_text(len(lost), 'file')} that you named cannot be found: {lost[0]}")
         digest = blake2b(
             "".join(f"{name}\0{mark}\n" for name, mark in found.items()).encode(), digest_size=16
         ).hexdigest()

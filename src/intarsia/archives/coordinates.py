@@ -89,7 +89,7 @@ def join(
         except TypeError:
             kinds = _texts({str(part.dtype) for part in numbers})
             raise IngestError(
-                f"the coordinate {name!r} has the types {kinds}: texts do not go with numbers"
+                f"the coordinate {name!r} has the types {kinds}: texts cannot be mixed with numbers"
             ) from None
         parts = [part.astype(dtype, copy=False) for part in numbers]
     else:

@@ -155,8 +155,8 @@ class DatasetIngestion:
         return bytes_held(result)
 
     def declare(self) -> None:
-        """Take in what the caller declared: only now it is known along which dimensions files follow one
-        another."""
+        """Take in what the caller declared: only now are the dimensions known that
+        grow from file to file."""
         if self.schema is not None and self.rules.schema is None:
             declared = schema_of(self.schema, self.want, self.sources, self.parser, self.told)
             self.rules = with_fields(self.rules, schema=declared)
@@ -189,7 +189,7 @@ class DatasetIngestion:
         return Dataset.read_end(session.store, self.group, urls)
 
     def drafted(self, dataset: Dataset) -> tuple[Draft, set[str]]:
-        """The draft, and the files that another process added meanwhile or that were there before."""
+        """The draft, and the files that another process has added since, or that were there before."""
         entries = {url: i for i, url in enumerate(dataset.ledger.locations)}
         twice = set() if self.replace else {file.url for file in self.parsed if file.url in entries}
         files = [file for file in self.parsed if file.url not in twice]

@@ -33,7 +33,7 @@ def is_longitude(name: str, attrs: Mapping[str, Any]) -> bool:
 
 
 def close(a: Values, b: Values, tolerance: float | None, circle: bool = False) -> bool:
-    """Whether two arrays hold the same, but for noise: a few steps of the coarser of their types.
+    """Whether two arrays hold the same values up to noise: a few steps of the coarser of their types.
 
     >>> close(np.array([0.1], "f4"), np.array([0.1]), None), close(np.array([0.1]), np.array([0.2]), None)
     (True, False)

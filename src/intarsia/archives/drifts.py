@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from intarsia.archives.places import Span
 
 SHOWN_WORDS = 3
-"""Of one kind of drift in one variable, so many are spelled out."""
+"""How many drifts of one kind in one variable are spelled out."""
 
 COLUMNS = ("Drift", "In", "Files", "First", "What", "What is done")
 VIEW = "seen through a view of the region"

@@ -144,7 +144,7 @@ class SourceEncoding:
 
     @property
     def digest(self) -> str:
-        """Equal for equal encodings, also in another process or a year later."""
+        """Equal for equal encodings, even in another process or a year later."""
         return _digests(self)[0]
 
     @property

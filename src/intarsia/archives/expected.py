@@ -75,7 +75,7 @@ class ExpectedVariable:
 
     dims: tuple[str, ...]
     sizes: dict[str, int]
-    """Sizes of all axes but those along which files follow one another."""
+    """Sizes of all axes except those that grow from file to file."""
 
     units: str | None
     """Its units, empty if it has none; None if they may be any."""

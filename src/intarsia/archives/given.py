@@ -180,7 +180,7 @@ def _walked(files: Sequence[Any], sources: Sources, above: tuple[int, ...]) -> I
 def differing(
     files: Sequence[ParsedFile], tolerance: float | None, convert_units: bool = False
 ) -> tuple[str, ...]:
-    """The dimensions along which files follow one another: those whose coordinates differ between files."""
+    """The dimensions that grow from file to file: those whose coordinates differ between files."""
     seen: dict[str, ParsedVariable] = {}
     found: dict[str, None] = {}
     axes: dict[str, None] = {}
@@ -209,7 +209,7 @@ def differing(
 
 
 def as_wanted(file: ParsedFile, want: Want) -> ParsedFile | None:
-    """A file that was parsed before it was known along which dimensions files follow one another.
+    """A file that was parsed before it was known which dimensions grow from file to file.
 
     None if a variable has to be loaded now, so that the file has to be parsed again.
     """

@@ -55,7 +55,7 @@ def opened_file(reader: Any) -> Iterator[Any]:
 
 
 def objects_in(group: Any) -> dict[str, Any]:
-    """Everything in a group by name, in its order, but for links that lead nowhere."""
+    """Everything in a group by name, in its order, except for links that lead nowhere."""
     h5o = library().h5o
     found = {}
     for name in group:

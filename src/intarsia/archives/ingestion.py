@@ -108,7 +108,7 @@ def ingest(
         errors: `"raise"` stops at a bad file and writes nothing; `"skip"` leaves it out, and the report says
             why.
         missing: `"fill"` lets files lack a variable; `"raise"` refuses them.
-        add_variables: Whether to add variables that begin later, also from named files that are there
+        add_variables: Whether to add variables that begin later, even from named files that are there
             already.
         units: `"ignore"` takes the numbers of files with other units as they are; `"equal"` refuses them.
         convert_units: Whether to convert units that differ by a factor and an offset (°C and K, hPa and Pa)
@@ -181,7 +181,7 @@ def ingest(
         raise IngestError("units='ignore' takes numbers as they are, and convert_units=True does not: choose")
     dtypes, stacks = named_dtypes(dtype, want), stacks_of(stack)
     if repo is None and not dry_run:
-        raise IngestError("say where to: a repository or its path is needed (a dry run can do without)")
+        raise IngestError("say where to: a repository or its path is needed (a dry run needs none)")
     if isinstance(repo, str | os.PathLike):
         check_name(repo)
     engine = checked_engine(client, workers)

@@ -83,19 +83,19 @@ class Ledger:
         for name in ("locations", "contents", "variables"):
             listed = getattr(self, name)
             if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
-                raise ValueError(f"{name} is no list of texts")
+                raise ValueError(f"{name} is not a list of texts")
         if not (isinstance(self.moments, list) and sources == len(self.contents) == len(self.moments)):
             raise ValueError(f"{sources} sources have {len(self.contents)} contents")
         if not all(moment is None or isinstance(moment, int | float) for moment in self.moments):
-            raise ValueError("moments are no times")
+            raise ValueError("moments are not times")
         if not all(isinstance(dim, str) for dim in self.dims):
-            raise ValueError("concat_dims are no names")
+            raise ValueError("concat_dims are not names")
         for name in ("members", "stacked", "dropped_attrs"):
             if not isinstance(getattr(self, name), dict):
-                raise ValueError(f"{name} is no object")
+                raise ValueError(f"{name} is not an object")
         claims = self.claims
         if len(claims) and not (claims.member.min() >= 0 and claims.member.max() < self.count):
-            raise ValueError(f"claims name a source that is none of {self.count}")
+            raise ValueError(f"claims name a source that is not one of {self.count}")
         if (claims.start < 0).any() or (claims.stop < claims.start).any():
             raise ValueError("claims end before they start")
 

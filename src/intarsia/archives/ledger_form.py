@@ -46,7 +46,7 @@ MOST_HITS = 64
 """So many sources are looked up one by one."""
 
 INDEX_LAG = 1 << 11
-"""The index is brought up to date when so many files are not in it; these are looked up by their names."""
+"""The index is updated once this many files are missing from it; until then they are looked up by name."""
 
 VERSION = 3
 DESCRIPTION = "the sources of this dataset, what each shows of it, and the member of every encoding"

@@ -209,8 +209,8 @@ def _scalar(name: str, value: Any) -> ParsedVariable:
 def preprocessed(parse: Callable[[Want], ParsedFile], want: Want) -> ParsedFile:
     """A file as the caller's function has it; what becomes of its variables is decided after that.
 
-    So the file is parsed without knowing along which dimensions files follow one another; and once more, if
-    something has to be loaded then that looked like data.
+    So the file is parsed without knowing which dimensions grow from file to file; and parsed again if
+    something that looked like data has to be loaded.
     """
     bare = replace(want, dims=(), variables=None, preprocess=None)
     known = dict(want.rename)
@@ -228,7 +228,7 @@ def preprocessed(parse: Callable[[Want], ParsedFile], want: Want) -> ParsedFile:
             if role != "data" and (variable := seen.variables[name]).values is None
         ]
         bare = replace(bare, load=(*bare.load, *unread))
-    raise IngestError("preprocess: it makes data of a coordinate, or changes its mind")
+    raise IngestError("preprocess: it turns a coordinate into data, or its result varies")
 
 
 def _applied(function: Any, parsed: ParsedFile) -> ParsedFile:

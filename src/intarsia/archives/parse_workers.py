@@ -103,7 +103,7 @@ def serve() -> None:
     """Be such a process: parse what comes, until nothing comes any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that gives out the tasks
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # what a library prints is not an answer
     parse = receive(sys.stdin.buffer)
     while (urls := receive(sys.stdin.buffer)) is not None:
         send(answers, parse(urls))

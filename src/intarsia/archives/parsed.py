@@ -40,7 +40,7 @@ class Want:
     """What the caller asked of every file."""
 
     dims: tuple[str, ...]
-    """The dimensions along which files follow one another."""
+    """The dimensions that grow from file to file."""
 
     variables: tuple[str, ...] | None = None
     """Data variables to take; None means all of them."""
@@ -216,7 +216,7 @@ class ParsedFile:
     """Variables that were not taken, and why."""
 
     new_dims: tuple[str, ...] = ()
-    """Dimensions that the file lacks although files follow one another along them: it is one step of each."""
+    """Dimensions that grow from file to file and that this file lacks: it is one step of each."""
 
     groups: tuple[str, ...] = ()
     """Groups below that hold variables; listed where there are no data along the dimensions."""
@@ -292,12 +292,12 @@ def read_stored(source: Any, selection: Any, dtype: np.dtype[Any]) -> np.ndarray
 
 
 def _is_supported(dtype: np.dtype[Any]) -> bool:
-    """Numbers that Zarr has a type for, bools and texts; C's long double is none of them."""
+    """Numbers that Zarr has a type for, bools and texts; C's long double is not among them."""
     return dtype.kind in SUPPORTED_KINDS and dtype.itemsize <= (8 if dtype.kind == "f" else 16)
 
 
 def lacking(described: Mapping[str, Description], want: Want) -> tuple[str, ...]:
-    """Dimensions along which files follow one another that this file lacks: it is one step of each."""
+    """Dimensions that grow from file to file and that this file lacks: it is one step of each."""
     known = {dim for variable in described.values() for dim in variable.dims}
     return tuple(dim for dim in want.in_file(described).dims if dim not in known)
 

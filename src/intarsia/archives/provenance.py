@@ -41,10 +41,10 @@ class SourcePart:
     """
 
     variables: tuple[str, ...]
-    """What the file calls them, but for renamed ones."""
+    """What the file calls them, except for renamed ones."""
 
     bounds: tuple[tuple[int, int], ...]
-    """Of an array, on all its axes; of a dataset, on those along which files follow one another."""
+    """Of an array, on all its axes; of a dataset, on those that grow from file to file."""
 
     def __str__(self) -> str:
         return bounds_text(self.bounds)

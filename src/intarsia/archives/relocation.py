@@ -141,7 +141,7 @@ def _relocated(
             move.look()
             allowed, _ = with_containers(opened, move.now.values(), (), sources.options)
             session = allowed.writable_session(branch)
-            if session.snapshot_id == before.snapshot_id:  # nobody committed meanwhile
+            if session.snapshot_id == before.snapshot_id:  # nobody committed in the meantime
                 done.append(move.write(safe_store(session.store), allowed))
                 commit.message = message or f"relocate {done[-1]}"
                 return Written(session)

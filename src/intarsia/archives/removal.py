@@ -79,7 +79,7 @@ def _entries(named: Iterable[Any], ledger: Ledger) -> list[int]:
         hits = [i for each, i in known.items() if each == url or (url is None and _matches(each, text))]
         if not hits:
             raise IngestError(
-                f"{text} is no source of the dataset, which has {count_text(len(known), 'file')}"
+                f"{text} is not a source of the dataset, which has {count_text(len(known), 'file')}"
             )
         found |= dict.fromkeys(hits)
     if len(found) == len(known):

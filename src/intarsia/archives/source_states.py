@@ -25,7 +25,7 @@ LEAST_LISTED = 20
 """Fewer sources than this are asked for one by one."""
 
 LISTED_BESIDE, LISTED_PAGES = 4, 10_000
-"""A listing is given up that has so many times as many objects as were asked for, and some pages more."""
+"""A listing is abandoned if it has this many times the objects that were asked for, and some more pages."""
 
 
 def states(sources: Sources, known: Mapping[str, str]) -> dict[str, State]:

@@ -54,7 +54,7 @@ TABLES = rf"^/(.*/)?(t-[0-9a-f]+|{LEDGER}/(sources|claims))$"
 
 
 def references_a_manifest(arrays: int) -> int:
-    """How many references a manifest has that is added to, in a dataset of so many arrays.
+    """How many references one manifest of a growing member holds, in a dataset of `arrays` arrays.
 
     >>> references_a_manifest(1), references_a_manifest(14), references_a_manifest(2_000)
     (2000, 6000, 100000)

@@ -56,7 +56,7 @@ class GrowingMember:
     """Its axes, as the files have them."""
 
     axis: int
-    """The axis along which files follow one another."""
+    """The axis that grows from file to file."""
 
     shape: list[int]
     """As it will be: whole chunks along the axis, on the others as long as the longest file."""

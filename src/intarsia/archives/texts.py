@@ -23,8 +23,8 @@ MARKS = (ENCODING, "_FillValue", "missing_value")
 def with_texts(described: Mapping[str, Description], want: Want) -> dict[str, Description]:
     """The variables of a file, those of characters as strings: the last axis is the length of a text.
 
-    An axis along which files follow one another, that has a coordinate, or that variables of another type
-    have, is no length, as in xarray: along it, every character is a text.
+    An axis is not a length, as in xarray, if it grows from file to file, has a coordinate, or is an axis of
+    variables of another type: along it, every character is a text.
     """
     axes = {name for name, variable in described.items() if variable.dims == (name,)}
     axes |= {

@@ -44,17 +44,17 @@ class _Header:
             self._file.seek(at)
             data = self._file.read(count * width)
         if len(data) < count * width:
-            raise IngestError(f"the file is truncated: its header goes on at byte {at}, which is not there")
+            raise IngestError(f"the file is truncated: its header continues at byte {at}, which is not there")
         letter = {2: "H", 4: "I", 8: "Q"}[width]
         return struct.unpack(f"{self._order}{count}{letter}", data)
 
     def check(self) -> None:
-        """Refuse a list of images without end, and samples that are no whole bytes."""
+        """Refuse a list of images without end, and samples that are not whole bytes."""
         at = self._number(8 if self._is_big else 4, self._field)
         seen: set[int] = set()
         while at:
             if at in seen:
-                raise IngestError(f"its list of images is a circle: after {len(seen)} it begins again")
+                raise IngestError(f"its list of images is circular: after {len(seen)} it begins again")
             head = 8 if self._is_big else 2
             tags = self._number(at, head)
             if not seen:
@@ -73,7 +73,7 @@ class _Header:
             bits = {1}  # as the specification has it
         if len(bits) > 1 or not bits <= WHOLE_BITS:
             listed = " and ".join(map(str, sorted(bits)))
-            raise IngestError(f"its samples have {listed} bits; what can be read are 8, 16, 32 or 64 for all")
+            raise IngestError(f"its samples have {listed} bits; all must have 8, 16, 32 or 64")
 
 
 class TIFFParser:

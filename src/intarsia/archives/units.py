@@ -67,9 +67,9 @@ def conversion(own: str, wanted: str) -> Conversion:
         try:
             units.append(known.Unit(text))
         except ValueError:
-            raise IngestError(f"{text!r} is no unit that udunits knows") from None
+            raise IngestError(f"{text!r} is not a unit that udunits knows") from None
     if any(unit.is_unknown() or unit.is_no_unit() for unit in units):
-        raise IngestError(f"{own!r} cannot be converted to {wanted!r}: one of them says nothing")
+        raise IngestError(f"{own!r} cannot be converted to {wanted!r}: one of them is no unit at all")
     if not units[0].is_convertible(units[1]):
         raise IngestError(f"{own!r} cannot be converted to {wanted!r}")
     convert = units[0].convert

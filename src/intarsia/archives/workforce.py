@@ -157,7 +157,7 @@ def _result(future: Any, task: Sequence[str]) -> list[Any]:
         distributed = sys.modules.get("distributed")
         if distributed is None or isinstance(future, Future) or type(error).__name__ != "KilledWorker":
             raise
-        raise IngestError(f"workers died over and over again. {_words(task)}") from error
+        raise IngestError(f"workers died again and again. {_words(task)}") from error
     return found
 
 
