@@ -227,7 +227,7 @@ DAMAGE = {
     ),
     "an axis twice": (
         lambda d: d["views"][0].update(output=[{"input_dimension": 1}] * 2),
-        r"views\[0\]: an axis is used twice: \[1, 1\]; this is no permutation",
+        r"views\[0\]: an axis is used twice: \[1, 1\]; this is not a permutation",
     ),
     "a view before the member": (
         lambda d: d["views"][0]["output"][0].update(offset=23),

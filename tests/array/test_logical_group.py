@@ -138,7 +138,7 @@ def test_what_was_cut_off_is_out_of_bounds(store):
     array.resize((20,))
     array.recode(codecs=["gzip"])
     for read in (lambda: stale[25:35], lambda: view.result(), lambda: other.result()):
-        with pytest.raises(IndexError, match=r"but the shape of the array is \(20,\) by now"):
+        with pytest.raises(IndexError, match=r"but the array now has the shape \(20,\)"):
             read()
     assert stale[...].tolist() == list(range(20))
 

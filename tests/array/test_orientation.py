@@ -119,7 +119,7 @@ def test_json_is_what_tensorstore_understands(drawn):
 def test_an_axis_may_be_seen_at_another_index_than_0():
     view = View.identity(2).drop(0, at=3)
     assert view.member_box(Box((2,), (4,))) == Box((3, 2), (4, 4))
-    with pytest.raises(ShapeError, match="axis 0 of the member is seen at 3 alone"):
+    with pytest.raises(ShapeError, match="axis 0 of the member is seen only at 3"):
         view.inverse()
 
 
@@ -158,7 +158,7 @@ def test_impossible_views_are_refused(make):
         ({"input_rank": 1.0, "output": []}, "input_rank: 1.0 is not an integer"),
         ({"input_rank": True, "output": []}, "input_rank: True is not an integer"),
         ({"input_rank": "1", "output": []}, "input_rank"),
-        ({"input_rank": 10**30, "output": []}, "64 are the most"),
+        ({"input_rank": 10**30, "output": []}, "64 at most"),
         ({"input_rank": 1, "output": None}, "output: None is not a list"),
         ({"input_rank": 1, "output": [{}] * 1000}, "up to 64 axes"),
         ({"input_rank": 1, "output": [0]}, r"output\[0\]: 0 is not an object"),
@@ -168,7 +168,7 @@ def test_impossible_views_are_refused(make):
         ({"input_rank": 1, "output": [{"offset": 10**30}]}, "an offset of 1000"),
         ({"input_rank": 1, "output": [{"stride": -1}]}, "a stride without an input_dimension"),
         ({"input_rank": 1, "output": [{"stride": 2, "input_dimension": 0}]}, "a stride of 2"),
-        ({"input_rank": 1, "output": [{"input_dimension": 0}] * 2}, "no permutation"),
+        ({"input_rank": 1, "output": [{"input_dimension": 0}] * 2}, "not a permutation"),
     ],
 )
 def test_json_that_is_no_view_is_refused_and_the_field_is_named(document, match):

@@ -117,7 +117,7 @@ def test_it_only_reads():
     for write in (reader.__setitem__, reader.oindex.__setitem__, reader.vindex.__setitem__):
         with pytest.raises(ReadOnlyError, match="a reader only reads"):
             write(([0], [0]), 1)
-    with pytest.raises(TypeError, match="'cross_region_writes' is no setting of a reader"):
+    with pytest.raises(TypeError, match="'cross_region_writes' is not a setting of a reader"):
         reader.with_config(cross_region_writes=True)
 
 
@@ -210,7 +210,7 @@ def test_chunks_that_are_gone_are_not_taken_for_chunks_that_were_never_written()
     reader = intarsia.reader(array)
     array.resize((10, 50))
     np.testing.assert_array_equal(reader[:10], VALUES[:10])
-    with pytest.raises(BoundsError, match=r"the shape of the array is \(10, 50\) by now"):
+    with pytest.raises(BoundsError, match=r"the array now has the shape \(10, 50\)"):
         reader[30]
     assert reader.shape == (10, 50)
 

@@ -144,7 +144,7 @@ def chosen_codecs(
     if codecs != "auto":
         return codecs
     if data is None:
-        raise ShapeError('codecs="auto" chooses by the data, and there is none: give a codec list')
+        raise ShapeError('codecs="auto" chooses by the data, and there is no data: give a codec list')
     if manifest is not None:
         data = as_values(manifest, data, casting, all_axes=True)
     chosen: Iterable[CodecLike] = _provided("advise", data, bounds=bounds).codecs

@@ -176,7 +176,7 @@ def grown(grain: tuple[int, ...], chunks: Sequence[int], itemsize: int, most_byt
 
 
 def blocks(box: Box, grain: tuple[int, ...], itemsize: int, most_bytes: int = BLOCK_BYTES) -> Iterator[Box]:
-    """Boxes that tile `box`, each made of whole chunks of shape `grain` (but for the edges).
+    """Boxes that tile `box`, each made of whole chunks of shape `grain` (except at the edges).
 
     >>> [block.shape for block in blocks(Box((0, 0), (5, 4)), (2, 4), 1, most_bytes=16)]
     [(4, 4), (1, 4)]

@@ -1,4 +1,4 @@
-"""Decoded chunks that a handle keeps, if it was asked to: of snapshots alone, where no chunk can change."""
+"""Decoded chunks that a handle keeps, if it was asked to: only of snapshots, where no chunk can change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BoundedCache[K: Hashable, V]:
-    """Values by name, up to so many bytes; those that nobody has asked for longest go first.
+    """Values by name, up to a number of bytes; the least recently used go first.
 
     >>> cache = BoundedCache(most_bytes=3, size=len)
     >>> cache.put("a", b"xx")
@@ -55,7 +55,7 @@ class BoundedCache[K: Hashable, V]:
 
 
 class ChunkCache:
-    """The chunks that were used last, up to so many bytes of them.
+    """The most recently used chunks, up to a number of bytes.
 
     Members keep their names for ever, and a chunk of a snapshot its content: a path and a position are enough
     to know it by. Whoever writes, writes to another session.

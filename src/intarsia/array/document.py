@@ -78,7 +78,7 @@ def problems_of_fields(document: object) -> list[str]:
     fields = dict(document)
     for name in ("shape", "chunk_shape", "dimension_names"):
         if isinstance(fields.get(name), list) and len(fields[name]) > MOST_AXES:
-            return [f"{name}: {len(fields[name])} axes; {MOST_AXES} are the most"]
+            return [f"{name}: {len(fields[name])} axes; at most {MOST_AXES} are possible"]
     regions, members = fields.get("regions"), fields.get("members")
     for name in ("regions", "packings"):
         if isinstance(fields.get(name), Mapping):

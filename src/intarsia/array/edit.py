@@ -64,7 +64,7 @@ def add_region(
         logical.commit(_with_member(logical, box, member, member_start, encoding.packing, view))
         return
     if view is not None:
-        raise ShapeError("a view says how to look at an array that is there already: give member=…, too")
+        raise ShapeError("a view says how to look at an array that already exists: give member=… as well")
     if data is None and encoding.stored_fill(manifest) is None:
         raise PackingError(
             f"{encoding.packing}: it holds neither the array's fill value, {manifest.fill_value!r}, nor "

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 PLAIN_KINDS = "biufc"
 """Kinds of data types whose chunks are their values, one after the other."""
 
-# What a compressor was set to is no matter: its bytes say how they are decoded. Of lzma they do not.
+# The settings of a compressor do not matter: its bytes say how to decode them, except for lzma.
 COMPRESSORS: dict[str, Any] = {
     "zstd": lambda _: ZstdCodec(),
     "blosc": lambda _: BloscCodec(),

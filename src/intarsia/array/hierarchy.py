@@ -87,7 +87,7 @@ def open_node(store: Any, path: str) -> zarr.Array[Any] | zarr.Group:
         raise MetadataError(f"the metadata at {place} is nested too deeply to be read") from None
     except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
         if not isinstance(store, AnyStore):
-            raise  # what was handed over is no store
+            raise  # what was passed in is not a store
         why = f"{type(error).__name__}: {one_line(error)}"
         raise MetadataError(f"the metadata at {place} cannot be understood: {why}") from error
 

@@ -41,7 +41,7 @@ class Told(NamedTuple):
     """What a store answered when it was asked for the metadata of a logical array's group."""
 
     document: bytes | None
-    """None if there is none any more."""
+    """None if there are no more."""
 
 
 class Fallback(NamedTuple):

@@ -266,7 +266,7 @@ class LogicalGroup(Ground[GroupLayout]):
         self, end: TableEnd, shape: tuple[int, ...], more: MoreRegions,
         join: Callable[[RegionTable, int], RegionTable],
     ) -> LogicalGroup:  # fmt: skip
-        """Add regions behind all others; returns the group with the last ones alone, for checks."""
+        """Add regions behind all others; returns the group with only the last ones, for checks."""
         with self._turn:
             part, changes = end.store(shape, more, join)
             attributes: dict[str, Any] = dict(self.group.metadata.attributes)
@@ -279,7 +279,7 @@ class LogicalGroup(Ground[GroupLayout]):
     def cut_replicas(self, *boxes: Box) -> bool:
         """Before values are written: cut logical chunks out of all replicas, at once. Whether there were any.
 
-        A reader then finds the values in layer 0 alone, before and after they change.
+        A reader then finds the values only in layer 0, before and after they change.
         """
         if self.manifest.without_replicas(*boxes) is self.manifest:
             return False

@@ -285,7 +285,7 @@ class Manifest:
     def as_stored(self, box: Box) -> Manifest | None:
         """The regions in a box as their members hold them: numbers. None unless all of one type are packed.
 
-        For reading alone: it says nothing about the rest of the array.
+        Only for reading: it says nothing about the rest of the array.
         """
         table = self.regions.take(self.regions.touching(box))
         if not len(table) or (table.packing == NONE).any():

@@ -79,7 +79,7 @@ class Encoding:
     """Whether to take the packing of what was there before, if there is one."""
 
     def __post_init__(self) -> None:
-        if self.codecs is not None:  # which may be an iterator, or one codec alone
+        if self.codecs is not None:  # which may be an iterator, or a single codec
             object.__setattr__(self, "codecs", codec_list(self.codecs))
 
     @property
@@ -89,7 +89,7 @@ class Encoding:
 
     @property
     def other_options(self) -> Options:
-        """The handle's options, but for those that the codecs bring themselves."""
+        """The handle's options, except for those that the codecs bring themselves."""
         return self.options.without(self.own_options)
 
     @property

@@ -1,6 +1,6 @@
 """How a region looks at its member: axes in another order, reversed, new or dropped.
 
-A view is an index transform as TensorStore and zarr-indexing have it, with strides of 1 and -1 alone: every
+A view is an index transform as TensorStore and zarr-indexing have it, with strides of only 1 and -1: every
 axis of the member takes its index from one axis of the logical array, or has one fixed index. Nothing is
 copied and nothing is computed: reading through a view is reading through a NumPy view.
 
@@ -71,16 +71,16 @@ class View:
     def __post_init__(self) -> None:
         used = [axis.source for axis in self.axes if axis.source is not None]
         if not 0 <= self.ndim <= MOST_AXES or len(self.axes) > MOST_AXES:
-            raise ShapeError(f"a view of {len(self.axes)} axes as {self.ndim}: {MOST_AXES} are the most")
+            raise ShapeError(f"a view of {len(self.axes)} axes as {self.ndim}: {MOST_AXES} at most")
         for i, (source, offset, stride) in enumerate(self.axes):
             if source is not None and not 0 <= source < self.ndim:
                 raise ShapeError(f"axis {i} of the member: there is no axis {source} among {self.ndim}")
             if stride not in (1, -1):
-                raise ShapeError(f"axis {i} of the member: a stride of {stride}; 1 and -1 are possible")
+                raise ShapeError(f"axis {i} of the member: a stride of {stride}; only 1 and -1 are possible")
             if not -FARTHEST < offset < FARTHEST or (source is None and offset < 0):
                 raise ShapeError(f"axis {i} of the member: an offset of {offset}, where nothing can be")
         if len(set(used)) != len(used):
-            raise ShapeError(f"an axis is used twice: {used}; this is no permutation")
+            raise ShapeError(f"an axis is used twice: {used}; this is not a permutation")
 
     @classmethod
     def identity(cls, ndim: int) -> View:
@@ -112,7 +112,7 @@ class View:
         (6, 4, 5)
         """
         if sorted(order) != list(range(self.ndim)):
-            raise ShapeError(f"{order} is no permutation of {self.ndim} axes")
+            raise ShapeError(f"{order} is not a permutation of {self.ndim} axes")
         return self._renumbered(self.ndim, {axis: i for i, axis in enumerate(order)})
 
     def flip(self, axis: int, length: int) -> View:
@@ -195,7 +195,7 @@ class View:
                 axes[source] = MemberAxis(i, -stride * offset, stride)
             elif offset:
                 raise ShapeError(
-                    f"axis {i} of the member is seen at {offset} alone, from where no view leads back"
+                    f"axis {i} of the member is seen only at {offset}, from where no view leads back"
                 )
         return View(len(self.axes), tuple(axes))
 
@@ -317,7 +317,7 @@ class View:
         if type(rank) is not int:
             raise ShapeError(f"input_rank: {rank!r:.200} is not an integer")
         if not 0 <= rank <= MOST_AXES:
-            raise ShapeError(f"input_rank: {rank!s:.200} is not a number of axes; {MOST_AXES} are the most")
+            raise ShapeError(f"input_rank: {rank!s:.200} is not a number of axes; {MOST_AXES} at most")
         if not isinstance(output, list) or len(output) > MOST_AXES:
             raise ShapeError(f"output: {output!r:.200} is not a list of up to {MOST_AXES} axes")
         axes = []

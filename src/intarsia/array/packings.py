@@ -292,7 +292,7 @@ def _parsed_kind(document: object, i: int) -> Packing:
             factors[name] = [type_name, "0x" + "00" * KINDS[type_name].itemsize]
     missing = document.get("missing")
     if isinstance(missing, list) and len(missing) > MOST_MISSING:
-        raise PackingError(f"kinds[{i}].missing: {len(missing)} values; {MOST_MISSING} are the most")
+        raise PackingError(f"kinds[{i}].missing: {len(missing)} values; at most {MOST_MISSING} are possible")
     try:
         return Packing.from_json({**document, **factors})
     except PackingError as error:

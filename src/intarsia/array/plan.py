@@ -39,7 +39,7 @@ class Strip(NamedTuple):
     """The axis of the member along which they lie."""
 
     borders: Ints
-    """Where each begins there, but for the first."""
+    """Where each begins there, except for the first."""
 
     def holding(self, indices: Ints) -> Ints:
         """Which of the regions these indices of the axis lie in."""
@@ -129,7 +129,7 @@ def plan(
     if any(high > n for (_, high), n in zip(bounds, manifest.shape, strict=True)):
         raise BoundsError(
             f"the selection reaches over {Box.of(bounds).text()}, "
-            f"but the shape of the array is {manifest.shape} by now"
+            f"but the array now has the shape {manifest.shape}"
         )
     if not len(manifest.regions):
         return SelectionPlan(asked, (), 0)

@@ -56,7 +56,7 @@ class EncodingPolicy:
 
     @classmethod
     def given(cls, fields: Mapping[str, Any], what: str, **more: Any) -> Any:
-        """As somebody says it; refused if it is none."""
+        """As somebody spells it; refused if it is not one."""
         known = {"codecs", "chunks", "shards", "packing", "after", "axis", *more}
         unknown = sorted(set(fields) - known)
         if unknown:
@@ -207,7 +207,7 @@ class Policy:
 
 
 def everything(ndim: int) -> Box:
-    """All of an array of so many axes, however it grows."""
+    """All of an array with this many axes, however it grows."""
     return Box((0,) * ndim, (ENDLESS,) * ndim)
 
 

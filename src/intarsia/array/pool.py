@@ -62,7 +62,7 @@ def run[T](
     threads: int,
     give_up: Callable[[BaseException], None] = lambda _: None,
 ) -> None:
-    """Do `work` on everything that `take` hands out until it hands out None, in up to so many threads.
+    """Do `work` on everything that `take` hands out until it hands out None, in a limited number of threads.
 
     The first failure stops the others after the piece they are at, and is raised; `give_up` is called with
     it so that they do not wait for what is on its way. No thread is left behind, not by a failure and not by
@@ -121,7 +121,7 @@ def run[T](
 class _Helper:
     """A thread that works in the context of its maker.
 
-    It has a thread, and is none: every version of Python gives threads other private names.
+    It has a thread instead of being one: every version of Python gives threads other private names.
     """
 
     def __init__(self, loop: Callable[[], None]) -> None:
@@ -262,7 +262,7 @@ def _begin(batch: Batch) -> Pending:
 
 
 def batches(works: list[Work], most_bytes: int, most_chunks: int) -> Iterator[Batch]:
-    """Cut work into batches of at most so many bytes and chunks; one chunk is the least.
+    """Cut work into batches with a limit on bytes and chunks, and of at least one chunk.
 
     What comes with one request stays together, unless that alone is more than a batch.
     """

@@ -44,7 +44,7 @@ DECODING = {
 """What codecs take for a byte beyond that, by their names; others take next to nothing."""
 
 BLOSC_DECODING = {"zstd": 0.8, "zlib": 1.2}
-"""The same of what compresses inside blosc, if it is none of its fast ones."""
+"""The same of what compresses inside blosc, if it is not one of its fast compressors."""
 
 
 class Price(NamedTuple):

@@ -3,9 +3,9 @@
 Files of this machine are written as zarr writes them, beside their place first and then moved there, so that
 nobody reads half of one.
 
-Who writes one chunk of a shard reads it, changes it and stores all of it again. So the threads of this
-process hold a lock on a shard meanwhile. Other processes are not kept out; they write through transactions,
-or into shards of their own.
+To write one chunk of a shard is to read the shard, change it and store all of it again. So the threads of
+this process hold a lock on the shard during that time. Other processes are not kept out; they write through
+transactions, or into shards of their own.
 """
 
 from __future__ import annotations

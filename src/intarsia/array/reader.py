@@ -192,7 +192,7 @@ class Reader(StoredArray):
 
     @property
     def read_chunk_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """As of a zarr array: the sizes of all chunks along each axis, also where they differ."""
+        """As of a zarr array: the sizes of all chunks along each axis, even where they differ."""
         return self.zarr_array.read_chunk_sizes
 
     @property
@@ -216,7 +216,7 @@ class Reader(StoredArray):
         unknown = sorted(settings.keys() - SETTINGS)
         if unknown:
             raise TypeError(
-                f"{unknown[0]!r} is no setting of a reader: there are {', '.join(sorted(SETTINGS))}"
+                f"{unknown[0]!r} is not a setting of a reader: there are {', '.join(sorted(SETTINGS))}"
             )
         return Reader(self._ground, replace(self._config, **settings))
 

@@ -57,8 +57,8 @@ def planned_replica(
     used = {*manifest.layers, *(one.layer for one in policy.replicas)}
     if layer is not None and (layer in used or not 0 < layer < MOST_LAYERS):
         raise BoundsError(
-            f"layer {layer}: it holds a replica of another encoding already, or is none; layers are numbered "
-            f"from 1 to {MOST_LAYERS - 1}.\n  Leave it out: a free one is taken"
+            f"layer {layer}: it already holds a replica of another encoding, or cannot exist; layers are "
+            f"numbered from 1 to {MOST_LAYERS - 1}.\n  Leave it out: a free one is taken"
         )
     free = next((number for number in range(1, MOST_LAYERS) if number not in used), None)
     if free is None:

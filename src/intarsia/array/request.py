@@ -142,7 +142,7 @@ def _plain(shape: tuple[int, ...], selection: Any) -> Request | None:
         elif type(entry) is slice:
             try:
                 places = range(*entry.indices(size))
-            except (TypeError, ValueError):  # bounds that are no integers, a step of zero
+            except (TypeError, ValueError):  # bounds that are not integers, a step of zero
                 return None
             if not places:
                 return None

@@ -120,7 +120,7 @@ class Piece:
     """Which elements of the data."""
 
     target: Box
-    """Where in the member, in elements; of the same shape, but for the view."""
+    """Where in the member, in elements; of the same shape, except for the view."""
 
     packing: Packing | None = None
     """How the values become the member's numbers."""
@@ -387,7 +387,7 @@ def covered(logical: LogicalGroup, bounds: Sequence[tuple[int, int]]) -> Reserva
     if missing:
         raise NoRegionError(
             f"{missing} of the {prod(asked.shape)} elements of {asked.text()} lie in no region.\n"
-            "  Give codecs for a new region where none is, or bounds that regions cover"
+            "  Give codecs for a new region where there is none, or bounds that regions cover"
         )
     return reserved
 

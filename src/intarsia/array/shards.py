@@ -173,7 +173,7 @@ WORTH_A_PIECE = 64 << 10
 """Smaller chunks are read and decompressed as fast as a part of them."""
 
 LARGEST_PART = 2
-"""A piece is at most one of so many parts of its chunk; else the whole chunk is read."""
+"""A piece is at most its chunk divided by this; for more, the whole chunk is read."""
 
 
 class ChunkPiece(NamedTuple):

@@ -171,7 +171,7 @@ class EngineSource(Source):
         """Whether the engine writes what it reads.
 
         Slotted shards have a writer of their own, and codecs in shards within shards may ask for a chunk
-        index that zarr alone can tell.
+        index that only zarr can tell.
         """
         zarrs = self.shards is None or type(self.shards.codec) is ShardingCodec
         return self.is_plain and zarrs and self.encoder.tells_the_index
@@ -188,7 +188,7 @@ class EngineSource(Source):
 
     def _spec(self, shape: tuple[int, ...]) -> ArraySpec:
         config = config_of(self.array)
-        if isinstance(self.metadata, ArrayV2Metadata):  # of format 3 the order is that of results alone
+        if isinstance(self.metadata, ArrayV2Metadata):  # in format 3 the order is only that of results
             config = replace(config, order=self.metadata.order)
         return ArraySpec(shape, self.metadata.dtype, self.fill_value, config, default_buffer_prototype())
 

@@ -104,7 +104,7 @@ class TableEnd:
     """The array; its table is not looked at."""
 
     part: Manifest
-    """The array with these regions alone, whose packings are counted from 0."""
+    """The array with only these regions, whose packings are counted from 0."""
 
     first: int
     """Row with which the last chunk of the table begins."""
@@ -150,7 +150,7 @@ class TableEnd:
     ) -> tuple[Manifest, dict[str, Any]]:
         """Store more regions, where the array has another shape. What a reader would refuse is refused here.
 
-        Returns the array with its last regions alone, and what changes in the manifest. Neighbours may be
+        Returns the array with only its last regions, and what changes in the manifest. Neighbours may be
         joined by `join`.
         """
         (fresh, names, packings, views), known = more, self.whole.packings

@@ -103,7 +103,7 @@ class ReadLater:
                 found = read()
                 known.update({name: getattr(found, name) for name in names})
                 known.pop("_read", None)
-            if name in known:  # also if another thread has read it meanwhile
+            if name in known:  # even if another thread has read it in the meantime
                 return known[name]
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

@@ -109,7 +109,7 @@ def verify(
         return tuple(Problem("manifest", where, problem) for problem in problems)
     except ContainsArrayError as error:
         raise NotLogicalArrayError(
-            f"{path!r} is a Zarr array, no logical array: {one_line(error)}"
+            f"{path!r} is a Zarr array, not a logical array: {one_line(error)}"
         ) from error
     except ValueError as error:  # what zarr makes of a document that is no JSON, or not of this format
         if isinstance(error, IntarsiaError):

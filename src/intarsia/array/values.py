@@ -176,7 +176,7 @@ def _by_name(manifest: Manifest, value: Any, *, all_axes: bool) -> Any:
     if all_axes and len(strange) > free:
         raise ShapeError(
             f"the data has the dimensions {dimensions}, but the array has {names}.\n"
-            f"  Rename them first, data.rename({{{strange[0]!r}: …}}), or give the numbers alone: data.values"
+            f"  Rename them first, data.rename({{{strange[0]!r}: …}}), or give only the numbers: data.values"
         )
     return value
 
@@ -242,7 +242,7 @@ def holds_nulls(values: Values) -> bool:
 
 
 def fits(data_type: ZDType[Any, Any], member: zarr.Array[Any]) -> bool:
-    """Whether the member decodes to the logical data type, or to its values alone."""
+    """Whether the member decodes to the logical data type, or only to its values."""
     own: Any = member.metadata.dtype
     if isinstance(own, OptionalDType) or not isinstance(data_type, OptionalDType):
         native, expected = own.to_native_dtype(), data_type.to_native_dtype()
@@ -283,8 +283,8 @@ def fill_value_of(data_type: ZDType[Any, Any], value: Any) -> Any:
     given, kind = np.asarray(value), values_dtype(data_type).kind
     if given.ndim or given.dtype.kind not in "biufcU":
         return fill
-    if kind in "biu" and given.dtype.kind != "U" and fill != value:  # 3.0 is a fine integer, 3.7 is none
-        raise DataTypeError(f"the fill value {value!r} would become {fill!r}, which is another one")
+    if kind in "biu" and given.dtype.kind != "U" and fill != value:  # 3.0 is a fine integer, 3.7 is not
+        raise DataTypeError(f"the fill value {value!r} would become {fill!r}, a different value")
     if (kind in "fc" and given.dtype.kind != "U") or kind == given.dtype.kind == "U":
         cast(given, values_dtype(data_type), what="fill values")
     return fill

@@ -1,7 +1,7 @@
 """The chunks of one part of a plan: which they are, what is wanted of each, where it goes.
 
 Axes are cut at the borders of chunks one by one; a chunk is a combination of one piece an
-axis. Objects are made for the chunks at hand alone, so a plan of a million chunks is a few columns.
+axis. Objects are made only for the chunks at hand, so a plan of a million chunks is a few columns.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class AxisCuts:
     __slots__ = ("chunk", "inside", "target", "whole")
 
     chunk: list[int]
-    """Which chunks of the axis: each once, but for those in which another region begins."""
+    """Which chunks of the axis: each once, except for those in which another region begins."""
 
     inside: list[AxisSelector]
     """What is taken of each."""

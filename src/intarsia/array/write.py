@@ -232,7 +232,7 @@ def write_part(
     """Write what `part.target` selects of the values to where `part.source` says in the member.
 
     What the engine does not write is left to zarr, nullable members among it. Where an event loop stores all
-    of it in one go, it looks in that same go what became of the array meanwhile: asking for it afterwards
+    of it in one go, it checks in that same go what has become of the array: asking for it afterwards
     would cost a small write a fifth more.
     """
     if isinstance(values, NullableValues) and not is_nullable(source.metadata.dtype):

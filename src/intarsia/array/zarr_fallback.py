@@ -179,7 +179,7 @@ def at_rest() -> Iterator[None]:
 
 
 async def _ended(mark: object) -> None:
-    """Wait until no task with this mark runs, nor one that it began meanwhile."""
+    """Wait until no task with this mark runs, nor one that it has begun since."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     while running := [task for task in others if task.get_context().get(_writing) is mark]:
         await asyncio.wait(running)

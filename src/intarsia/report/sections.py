@@ -234,7 +234,7 @@ class Timeline:
     """Of the dataset."""
 
     dim: str
-    """The dimension along which files follow one another."""
+    """The dimension that grows from file to file."""
 
     ends: tuple[str, ...]
     """Coordinates of its first and last step, if it has any."""

@@ -1,7 +1,7 @@
 """Fetching from Icechunk: many chunks a call wherever its repository lies, virtual ones as well; chunk files
 read directly where it lies here.
 
-Files are read for read-only sessions alone, and only chunks that are files of the repository or inlined in
+Files are read only for read-only sessions, and only chunks that are files of the repository or inlined in
 its references; whatever else there is goes through Icechunk. So does a file that cannot be opened: Icechunk
 says what is wrong.
 """
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 KEYS_PER_CALL = 50
 KEYS_AT_A_TIME = 10
-"""Icechunk works on so many keys of a call at a time (`get_partial_values_concurrency`)."""
+"""Icechunk works on this many keys of a call at a time (`get_partial_values_concurrency`)."""
 
 REQUESTS_PER_CHUNK = 4
 """zarr's `async.concurrency` counts chunks that are fetched and decoded at a time. Requests mostly wait, so
@@ -193,8 +193,8 @@ class IcechunkBatch:
         return [item for items in await asyncio.gather(*map(self._call, calls)) for item in items]
 
     async def _call(self, wanted: list[KeyRange]) -> list[Any]:
-        """One batch. What comes back as None, or fails, is asked for again alone: only then Icechunk tells
-        a chunk that is not stored from one that cannot be read."""
+        """One batch. What comes back as None, or fails, is asked for again by itself: only then does
+        Icechunk tell a chunk that is not stored from one that cannot be read."""
         async with self._gate:
             try:
                 items: list[Any] = await get_many(self.store, [(key, _range(r)) for key, r in wanted])
@@ -218,7 +218,7 @@ class IcechunkBatch:
         ((key, byte_range),) = requests_of([spans.some(slice(i, i + 1))])
         content = start(self.get_one(key, byte_range)).result()
         if content is None:
-            raise FileNotFoundError(f"{key} is referred to, but not there")
+            raise FileNotFoundError(f"{key} is referred to, but is not there")
         return bytes(content)
 
 

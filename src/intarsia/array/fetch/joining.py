@@ -23,7 +23,7 @@ class Limits(NamedTuple):
     """A gap of more bytes is never read."""
 
     share: int
-    """Of an object, gaps may be one part in so many of what is wanted."""
+    """In an object, gaps may amount to what is wanted divided by this."""
 
     free: int
     """Gaps of an object may be this many bytes in any case: they come with what is wanted."""
@@ -34,7 +34,7 @@ class Limits(NamedTuple):
 
 REMOTE = Limits(most_gap=1 << 20, share=10, free=32 << 10, most_bytes=4 << 20)
 """Of object stores. A request takes tens of milliseconds before its first byte comes, in which a megabyte
-comes; so many requests wait at a time that it is the bytes that count in the end, hence the tenth. Longer
+comes; so many requests wait at once that in the end the bytes count, hence the tenth. Longer
 requests than a few megabytes gain nothing, and cannot be got side by side."""
 
 FILES = Limits(most_gap=16 << 10, share=2, free=16 << 10, most_bytes=1 << 20)

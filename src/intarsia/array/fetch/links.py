@@ -22,7 +22,7 @@ def refuse_link_out(path: str, root: str) -> None:
     inside, leads = os.path.realpath(root), os.path.realpath(path)
     if os.path.commonpath([inside, leads]) != inside and not os.environ.get(FOLLOW):
         raise ReadError(
-            f"{path} is a link to {leads}, which is outside of {inside}.\n"
+            f"{path} is a link to {leads}, which is outside {inside}.\n"
             f"  If you trust whoever made the link, set {FOLLOW}=1 in the environment; "
             "otherwise put a copy in its place, or remove it"
         )
@@ -37,7 +37,7 @@ def refuse_links_out(root: str | os.PathLike[str], below: str = "") -> None:
     ...     refuse_links_out(folder)
     Traceback (most recent call last):
     ...
-    intarsia.errors.ReadError: ... is a link to /etc, which is outside of ...
+    intarsia.errors.ReadError: ... is a link to /etc, which is outside ...
     """
     root = os.fspath(root)
     Folders(root).check(below)
@@ -60,7 +60,7 @@ def open_file(path: bytes | str, root: bytes | str) -> int:
     ...     open_file(f"{folder}/0", folder)
     Traceback (most recent call last):
     ...
-    intarsia.errors.ReadError: ... is a link to /etc/hosts, which is outside of ...
+    intarsia.errors.ReadError: ... is a link to /etc/hosts, which is outside ...
     """
     try:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)

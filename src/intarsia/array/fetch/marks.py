@@ -30,7 +30,7 @@ SNAPSHOT, MANIFEST = 1, 2
 PLAIN, ZSTD = 0, 1
 
 MOST_INFLATION, MOST_BYTES = 400, 1 << 30
-"""A file of Icechunk's that would be longer than this, or by so many times, is left to it."""
+"""An Icechunk file that would be longer than this, or grow by this factor, is left to Icechunk."""
 
 # The numbers of fields, as the schemas have them.
 SNAPSHOT_NODES = 2
@@ -63,7 +63,7 @@ def object_name(identity: bytes) -> str:
 def body_of(content: bytes, kind: int) -> bytes:
     """What stands behind the header of one of Icechunk's files, which must be of this kind."""
     if len(content) < HEADER or not content.startswith(MAGIC):
-        raise FormatError("it does not begin as a file of Icechunk's")
+        raise FormatError("it does not begin like an Icechunk file")
     version, found, compression = content[36:HEADER]
     if version not in VERSIONS or found != kind or compression not in (PLAIN, ZSTD):
         raise FormatError(f"version {version}, kind {found}, compression {compression} are not known")
@@ -86,7 +86,7 @@ class _Table:
 
     def _cut(self, at: int, length: int) -> bytes:
         if at < 0 or at + length > len(self._buffer):
-            raise FormatError("an offset points outside of the file")
+            raise FormatError("an offset points outside the file")
         return self._buffer[at : at + length]
 
     def _number(self, at: int, length: int) -> int:
@@ -171,7 +171,7 @@ class Snapshot:
     @staticmethod
     def _array(node: _Table) -> ArrayNode:
         if node.content(NODE_KIND, 1)[0] != NODE_IS_ARRAY:
-            raise FormatError("it is no array")
+            raise FormatError("it is not an array")
         refs = node.table(NODE_DATA).tables(ARRAY_MANIFESTS)
         names = [object_name(ref.content(MANIFEST_REF_ID, 12)) for ref in refs]
         return ArrayNode(node.content(NODE_ID, 8), names)
@@ -210,7 +210,7 @@ class _Columns:
     def __init__(self, body: bytes, at: int, count: int) -> None:
         self._bytes: Bytes = np.frombuffer(body, dtype=np.uint8)
         if at + 4 * count > len(body):
-            raise FormatError("an offset points outside of the file")
+            raise FormatError("an offset points outside the file")
         places = at + 4 * np.arange(count, dtype=np.int64)
         self._table = places + self._numbers(places, 4)
         signed = self._numbers(self._table, 4).astype(np.uint32).view(np.int32)
@@ -220,7 +220,7 @@ class _Columns:
     def _numbers(self, at: Ints, length: int) -> Ints:
         """Little-endian numbers at these places."""
         if at.size and (at.min() < 0 or at.max() + length > self._bytes.size):
-            raise FormatError("an offset points outside of the file")
+            raise FormatError("an offset points outside the file")
         number = np.zeros(at.shape, dtype=np.int64)
         for k in range(length):
             number |= self._bytes[at + k].astype(np.int64) << 8 * k
@@ -239,7 +239,7 @@ class _Columns:
         vector = self._places(REF_INDEX)
         vector = vector + self._numbers(vector, 4)
         if (self._numbers(vector, 4) != ndim).any():
-            raise FormatError("chunks have another number of dimensions than their array")
+            raise FormatError("chunks have a different number of dimensions from their array")
         axes = [self._numbers(vector + 4 + 4 * k, 4) for k in range(ndim)]
         index = np.stack(axes, axis=1) if axes else np.empty((vector.size, 0), dtype=np.int64)
         mark: list[Mark] = [None] * vector.size
@@ -262,7 +262,7 @@ class _Columns:
             those = np.flatnonzero(length == size)
             at = text[those] + 4
             if at.max() + size > self._bytes.size:
-                raise FormatError("an offset points outside of the file")
+                raise FormatError("an offset points outside the file")
             raw = np.ascontiguousarray(self._bytes[at[:, None] + np.arange(size)]).tobytes()
             known: dict[bytes, str] = {}
             for k, row in enumerate(rows[those].tolist()):

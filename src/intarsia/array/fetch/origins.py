@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 REQUESTS_PER_CHUNK = 4
-"""As in `icechunk`: so many requests wait for each chunk that zarr would fetch at a time."""
+"""As in `icechunk`: this many requests wait for each chunk that zarr would fetch at a time."""
 
 NANOSECONDS = 10**9
 

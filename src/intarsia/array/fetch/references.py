@@ -143,7 +143,7 @@ class References:
 def load(
     store: IcechunkStore, sources: Sequence[EngineSource], grants: Grants, at_a_time: int = 1
 ) -> list[References]:
-    """The references of several arrays, so many asked for at a time."""
+    """The references of several arrays, a limited number of them asked for at a time."""
     check_store(store)
 
     def table(source: EngineSource) -> References:

@@ -1,7 +1,7 @@
 """Inner chunks of shards that are files of this machine: the index and the chunks are read by one open file.
 
-A shard that somebody replaces meanwhile is read as it was, its chunks by its own index. Indexes are kept, and
-count for as long as the file is the same: the system says so of the file that is open.
+A shard that somebody replaces during a read is read as it was, its chunks by its own index. Indexes are kept
+for as long as the file is the same, which the system says of the open file.
 """
 
 from __future__ import annotations
