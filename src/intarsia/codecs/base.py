@@ -240,7 +240,7 @@ type CodecLike = Codec | Mapping[str, Any] | str
 
 
 def codec_list(codecs: Iterable[CodecLike] | CodecLike) -> tuple[CodecLike, ...]:
-    """The codecs that were given; one codec alone is a list of one.
+    """The codecs that were given; a single codec is a list of one.
 
     >>> codec_list("gzip"), codec_list(["shuffle", "zstd"])
     (('gzip',), ('shuffle', 'zstd'))
@@ -253,7 +253,7 @@ def parse_codecs(
 ) -> tuple[Codec, ...]:
     """The codecs as objects, in order; where no array -> bytes codec is given, with `serializer`.
 
-    One codec alone is a list of one. The serializer is `bytes` (little endian) unless the caller knows that
+    A single codec is a list of one. The serializer is `bytes` (little endian) unless the caller knows that
     the data type needs another one.
 
     Args:
@@ -325,7 +325,7 @@ def _codec_class(name: str) -> type[Codec]:
 
 
 def _check_options(name: str, kind: type[Codec], configuration: Any) -> None:
-    """Refuse an option that the codec does not have; codecs that say nothing of theirs check them alone."""
+    """Refuse an option that the codec does not have, unless the codec checks its options itself."""
     if not isinstance(configuration, Mapping) or issubclass(kind, ChunkNamingCodec):
         return
     parameters = inspect.signature(kind).parameters.values()

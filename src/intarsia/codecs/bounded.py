@@ -55,11 +55,11 @@ INFLATION, INFLATION_BYTES = 8, 64 << 10
 """No compressor makes incompressible bytes longer by more than an eighth and this many bytes."""
 
 LIKELY_FACTOR, LIKELY_BYTES = 4, 16 << 20
-"""What a codec that does not know its neighbours may meet: so many times the chunk's values, and this many
+"""What a codec that does not know its neighbours may meet: this many times the chunk's values, and this many
 bytes. Headers, indices of shards, masks of nulls and inflation fit in there; a bomb does not."""
 
 TEXT_BYTES, TEXT_RATIO = 1 << 10, 1 << 8
-"""Where elements may have any length: so many bytes for each, and so many for every byte that is stored.
+"""Where elements may have any length: this many bytes for each, and this many for every stored byte.
 Texts that are all long and all the same would be refused; others are not packed that tightly."""
 
 COUNT = struct.Struct("<I")
@@ -111,7 +111,7 @@ def is_known(kind: type) -> bool:
 
 
 def decoded_bounds(codecs: Sequence[Codec], spec: ArraySpec) -> list[int | None]:
-    """The most bytes that each codec may give when it decodes, but for the first, which is array -> bytes.
+    """The most bytes that each codec may give when it decodes, except for the first, which is array -> bytes.
 
     >>> import zarr
     >>> from zarr.codecs import BytesCodec, Crc32cCodec
@@ -129,7 +129,7 @@ def decoded_bounds(codecs: Sequence[Codec], spec: ArraySpec) -> list[int | None]
 
 
 def encoded_bound(codec: Codec, most: int | None, spec: ArraySpec) -> int | None:
-    """How many bytes a bytes -> bytes codec may make of so many."""
+    """How many bytes a bytes -> bytes codec may make of a number of them."""
     if most is None:
         return None
     try:

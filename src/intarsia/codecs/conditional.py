@@ -293,7 +293,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         return self.aligned(data, chunk_spec)
 
     def most_encoded(self, most: int, chunk_spec: ArraySpec) -> int | None:
-        """How many bytes may be stored for a chunk of at most so many, whichever nested codecs apply."""
+        """How many bytes may be stored for a chunk of at most `nbytes`, whichever nested codecs apply."""
         largest: int | None = most
         for codec in self.codecs:
             largest = encoded_bound(codec, largest, chunk_spec)

@@ -221,7 +221,7 @@ class PadCodec(_PaddedCodec):
     """bytes -> bytes: `nbytes` bytes at the start or the end of every encoded chunk.
 
     Decoding removes them without a copy. `padding_func` computes them chunk by chunk when writing. It
-    goes with the array, also to other processes, but never reaches zarr.json: whoever opens the array
+    goes with the array, even to other processes, but never reaches zarr.json: whoever opens the array
     again gives it with `intarsia.with_padding`, or the write is refused.
 
     >>> import numpy as np, zarr

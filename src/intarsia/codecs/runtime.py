@@ -66,7 +66,7 @@ class Options:
         )
 
     def without(self, others: "Options") -> "Options":
-        """These options, but for the kinds that the others have."""
+        """These options, except for the kinds that the others have."""
         return replace(
             self,
             decision=self.decision if others.decision is None else None,
@@ -213,7 +213,7 @@ def options_of(codecs: Iterable[Codec]) -> Options:
 
 
 def with_codecs(array: AnyArray, codecs: tuple[Codec, ...] | None) -> AnyArray:
-    """The array with codecs equal to its own, but for the options they were made with."""
+    """The array with codecs equal to its own, except for the options they were made with."""
     if codecs is None:
         return array
     metadata: Any = array.metadata

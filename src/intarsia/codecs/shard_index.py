@@ -161,10 +161,10 @@ class ShardIndex:
         return not self.checksum or checksum_of(view[:-CHECKSUM]) == bytes(view[-CHECKSUM:])
 
     def check_length(self, nbytes: int) -> None:
-        """Raise `ChunkDecodeError` unless an index has so many bytes."""
+        """Raise `ChunkDecodeError` unless an index has this many bytes."""
         if nbytes != self.nbytes:
             raise ChunkDecodeError(
-                f"codec 'sharding_indexed': {nbytes} bytes{named_chunk()} are no index of {self.grid} "
+                f"codec 'sharding_indexed': {nbytes} bytes{named_chunk()} are not an index of {self.grid} "
                 f"chunks, which takes {self.nbytes}: the shard is truncated"
             )
 

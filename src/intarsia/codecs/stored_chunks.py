@@ -154,7 +154,7 @@ class Extent:
     """How many bytes at the end of the object do not belong to it."""
 
     def first(self, size: int) -> Buffer | None:
-        """Its first bytes; fewer if there are not so many, None if there is no such object."""
+        """Its first bytes; fewer if there are no more, None if there is no such object."""
         return firsts([self], size)[0]
 
     def last(self, size: int) -> Buffer | None:

@@ -1,4 +1,4 @@
-"""The bitmasks of an array's chunks, from their headers alone."""
+"""The bitmasks of an array's chunks, read only from their headers."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -85,7 +85,7 @@ class Route:
     """Where the codec stands in zarr.json, leaving out `configuration`: "codecs[0].codecs[1]"."""
 
     def step_into(self, level: int) -> Step[ShardingCodec] | PartStep | Step[ConditionalCodec]:
-        """The step in the list of codecs that lies inside so many shards."""
+        """The step in the list of codecs that lies inside this many shards."""
         if level < len(self.shards):
             return self.shards[level]
         return self.parts[0] if self.parts else self.end

@@ -33,7 +33,7 @@ COMB_PIECES, COMB_PIECE_BYTES = 256, 16
 def attempt(chain: Chain, position: int, data: Buffer) -> Buffer | None:
     """The codec's result, or None if it cannot work on these bytes: such a codec is skipped.
 
-    HDF5 treats its optional filters so. `shuffle` on a length that is no multiple is an example.
+    HDF5 treats its optional filters so. One example is `shuffle` on a length that is not a multiple.
     """
     try:
         return chain.encode(position, data)
