@@ -73,7 +73,7 @@ def test_more_is_written_by_the_categories_of_the_array():
     a.append(pa.array(["mid", None]).dictionary_encode())
     a[3] = None
     assert a.to_arrow().to_pylist() == ["high", "mid", "high", None, "mid", "mid", None]
-    with pytest.raises(DataTypeError, match="'odd' is none of the categories"):
+    with pytest.raises(DataTypeError, match="'odd' is not one of the array's categories"):
         a[:1] = pd.Categorical(["odd"])
 
 
@@ -107,7 +107,7 @@ def test_codes_out_of_range_are_refused():
     a = stored(pd.Categorical(["a", "b"]))
     a[0] = 7
     for read in (a.to_pandas, a.to_arrow, a.to_polars):
-        with pytest.raises(DataTypeError, match="none of 0 to 1"):
+        with pytest.raises(DataTypeError, match="not one of 0 to 1"):
             read()
 
 

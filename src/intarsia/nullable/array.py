@@ -179,7 +179,7 @@ class NullableArray(NDArrayOperatorsMixin):
         unknown = options.keys() - {"decision", "padding", "verify_header"}
         if unknown:
             raise TypeError(
-                f"{min(unknown)!r} is no run-time option: there are decision, padding and verify_header"
+                f"{min(unknown)!r} is not a run-time option: there are decision, padding and verify_header"
             )
         array = self.zarr_array
         if "decision" in options:

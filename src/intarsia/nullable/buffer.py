@@ -33,7 +33,7 @@ def gather(values: Array, present: Array, count: int, out: Array | None = None) 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A chunk just decoded, before its elements are put in place: which are present, and those alone.
+    """A chunk just decoded, before its elements are put in place: which are present, and only those.
 
     zarr decodes a chunk and copies it into the result. Waiting with the expansion until the result is
     known saves that copy.

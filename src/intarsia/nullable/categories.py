@@ -87,7 +87,7 @@ class Categories:
         codes, theirs = Categories.split(data)
         unknown = [value for value in theirs.values if value not in self.values]
         if unknown:
-            raise DataTypeError(f"{unknown[0]!r} is none of the categories of the array: {list(self.values)}")
+            raise DataTypeError(f"{unknown[0]!r} is not one of the array's categories: {list(self.values)}")
         own = np.array([self.values.index(value) for value in theirs.values] or [0])
         return self._narrow(NullableValues(own[codes.filled(0)], codes.missing))
 
@@ -111,7 +111,7 @@ class Categories:
             raise DataTypeError(f"categorical data has one dimension, and this has {codes.ndim}")
         present = codes.dropna()
         if present.size and (int(present.min()) < 0 or int(present.max()) >= len(self.values)):
-            raise DataTypeError(f"a code is none of 0 to {len(self.values) - 1}, those of the categories")
+            raise DataTypeError(f"a code is not one of 0 to {len(self.values) - 1}, those of the categories")
         return codes
 
     def to_pandas(self, codes: NullableValues, name: Any = None) -> pandas.Series:

@@ -1,4 +1,4 @@
-"""The `optional` codec for nullable data: which elements are present, and those alone."""
+"""The `optional` codec for nullable data: which elements are present, and only those."""
 
 import asyncio
 from collections.abc import Iterable, Mapping

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 type Array = np.ndarray[Any, Any]
 
 _KLEENE = {np.bitwise_and: False, np.logical_and: False, np.bitwise_or: True, np.logical_or: True}
-"""Logic of three values, and the value of one operand that decides alone, whatever the other is."""
+"""Logic of three values, and the value of one operand that decides the result, whatever the other is."""
 
 _SCALARS = (bool, int, float, complex, str, bytes, np.generic)
 """What NumPy takes as it is, so that it adapts to the array's data type: int8 + 1 stays int8."""
@@ -257,7 +257,7 @@ def _restored(values: Any, missing: Any, depth: int) -> NullableValues:
 
 
 def _meet_dask() -> None:
-    """Before dask computes with this type, also in a worker, it must know how to count its elements."""
+    """Before dask computes with this type, even in a worker, it must know how to count its elements."""
     if "dask" in sys.modules:
         from intarsia.nullable.lazy_blocks import teach_dask  # the other way round at import time
 

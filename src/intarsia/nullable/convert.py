@@ -96,7 +96,7 @@ def _taken(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Casting)
     plain = np.asarray(data)
     if plain.dtype == object and plain.ndim == 0:
         raise DataTypeError(
-            f"an object of type {type(data).__name__} is no array and has no place in one: give a list, "
+            f"an object of type {type(data).__name__} is not an array and has no place in one: give a list, "
             "a masked array, or a table or series of pandas, Arrow or Polars"
         )
     return _taken(plain, dtype, depth, casting)
@@ -247,7 +247,7 @@ def _numbers(present: list[Any], kinds: set[type]) -> _Array:
         return made
     if all(issubclass(kind, (*_INTEGERS, np.bool_)) for kind in kinds):
         # NumPy makes floats of integers that only int64 and uint64 together could hold, and also of some
-        # that uint64 holds alone.
+        # that only uint64 holds.
         return np.array([int(value) for value in present], dtype=np.uint64)
     among = _numbers([value for value in present if isinstance(value, _INTEGERS)], integers)
     cast(among, made.dtype, what="the integers among the elements")

@@ -143,7 +143,7 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
         return replace(self, inner=inner)
 
     def has_multi_byte_fields(self) -> bool:
-        """Asked by zarr's `bytes` codec alone, which cannot encode this data type."""
+        """Asked only by zarr's `bytes` codec, which cannot encode this data type."""
         raise CodecConfigurationError(
             f"the data type {self} cannot be encoded by the codec 'bytes' by itself: nulls have no bytes.\n"
             "  Use the codec 'optional', serializer=intarsia.nullable.NullableCodec(), and codecs of "

@@ -23,7 +23,7 @@ MOST_LEVELS = 255
 
 
 class Null:
-    """The type of `NULL`: nothing is here. It is equal to itself alone, and has no truth value.
+    """The type of `NULL`: nothing is here. It is equal only to itself, and has no truth value.
 
     >>> NULL
     NULL
