@@ -158,7 +158,7 @@ def reslot(
 
 @dataclass(frozen=True)
 class ShardedArray:
-    """A `zarr.Array` seen as files that are shards; raises `SlotsUnsupportedError` if it is none.
+    """A `zarr.Array` seen as files that are shards; raises `SlotsUnsupportedError` if it has none.
 
     >>> z = zarr.create_array({}, shape=64, chunks=8, shards=32, dtype="u2")
     >>> ShardedArray(z).grid

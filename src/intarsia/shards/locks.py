@@ -188,7 +188,7 @@ LOCAL = frozenset(
         "zfs",
     }
 )
-"""File systems of this machine alone. There is no end of others, and their names do not tell."""
+"""File systems that belong to this machine only. There are countless others, and their names do not tell."""
 
 
 def local_root(store: Store) -> Path:

@@ -228,7 +228,7 @@ class SlottedSharding(ShardingCodec):
         return type(self.codecs[-1]) is Crc32cCodec
 
     def _payload_encoder(self, shard_spec: ArraySpec, *, apply: bool = True) -> _compat.ChunkTransform:
-        """Encodes chunks but for a crc32c at the end, to which zarr's codec would copy the whole chunk.
+        """Encodes chunks except for a crc32c at the end, to which zarr's codec would copy the whole chunk.
 
         Unless `apply`, a `conditional` codec applies none of its codecs.
         """

@@ -87,7 +87,7 @@ def dense(index: SlotIndex, lengths: Mapping[int, int]) -> tuple[Table, int]:
 
 
 def chunk_lengths(shard: HeldShard) -> dict[int, int]:
-    """The length of every chunk that the shard has; `ChunkDecodeError` if one lies outside of the file."""
+    """The length of every chunk that the shard has; `ChunkDecodeError` if one lies outside the file."""
     lengths = {}
     for number in np.flatnonzero(~absent(shard.table)).tolist():
         offset, length = (int(word) for word in shard.table[number])
@@ -111,7 +111,7 @@ def put(
 ) -> None:
     """Replace the held shard by one with this table and size.
 
-    Chunks come from the old file, but for those `replaced`, which are let go of early. The new file is on
+    Chunks come from the old file, except for those `replaced`, which are let go of early. The new file is on
     disk before it appears, all at once. Unless it is `slotted`, it is marked as compacted. `pause` lets
     seconds pass.
     """
