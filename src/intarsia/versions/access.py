@@ -278,8 +278,8 @@ def with_access(
 ) -> icechunk.Repository:
     """The repository with new containers, saved, and a handle that may read below the prefixes in `used`.
 
-    The configuration keeps everything else, also what others saved meanwhile; `more` may change more of it.
-    Tokens are not written down.
+    The configuration keeps everything else, including what others have saved since; `more` may change
+    more of it. Tokens are not written down.
     """
     before = _grants.get(repo, _Grants())
     added = {prefix: container_at(prefix, options, secrets=False) for prefix in fresh}

@@ -89,7 +89,7 @@ class Commit:
     """The branch that is to move."""
 
     message: str
-    """For people; whoever prepares a change may say it anew, since only then it is known what changes."""
+    """For people; whoever prepares a change may say it anew, since only then is it known what changes."""
 
     metadata: Mapping[str, Any] | None = None
     """The user's own."""

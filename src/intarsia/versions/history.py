@@ -253,7 +253,7 @@ def _restore(tx: Transaction, session: icechunk.Session, old: LogicalGroup, path
 def _current(session: icechunk.Session, path: str) -> tuple[Manifest | None, int]:
     """The manifest as it is now, and the generation to count on from.
 
-    A damaged manifest is no reason not to go back to a sound one: it counts as none, but for what it says
+    A damaged manifest does not prevent going back to a sound one: it counts as none, except for what it says
     about its generation, since handles tell by that whether the layout is another one.
     """
     try:
@@ -268,7 +268,7 @@ def _current(session: icechunk.Session, path: str) -> tuple[Manifest | None, int
 
 
 def _restore_attributes(group: zarr.Group, attributes: dict[str, Any]) -> None:
-    """Give a group its old attributes, but for the manifest, which is not written yet."""
+    """Give a group its old attributes, except for the manifest, which is not written yet."""
     current = dict(group.metadata.attributes)
     attributes.pop(MANIFEST_KEY)
     if MANIFEST_KEY in current:

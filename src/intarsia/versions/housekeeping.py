@@ -162,7 +162,7 @@ def repository_leftovers(repo: icechunk.Repository) -> tuple[Problem, ...]:
 
 
 STEPS = 1000
-"""Every array of a repository counts for so many steps of the progress, whatever its size."""
+"""Every array of a repository counts as this many steps of the progress, whatever its size."""
 
 MINIMUM_AGE = datetime.timedelta(hours=24)
 """How old a cut-off must be: longer than any writer takes from its first upload to its commit.
@@ -189,7 +189,7 @@ class Collected:
     """
 
     expired: frozenset[str]
-    """Ids of the snapshots that are no version any more."""
+    """Ids of the snapshots that are no longer versions."""
 
     chunks: int
     """Number of chunk files."""

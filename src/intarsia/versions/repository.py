@@ -95,7 +95,7 @@ def open_repository(
         return allowed(current(location), authorize, given)
     if not isinstance(location, str | os.PathLike):
         raise TypeError(
-            f"a {type(location).__name__} is no place for a repository: give a path, a URL or an open one.\n"
+            f"a {type(location).__name__} is not a repository's place: give a path, a URL or an open one.\n"
             "  What is read comes first, where it goes comes second: ingest(files, repo)"
         )
     if authorize:
@@ -168,7 +168,7 @@ def check_name(location: str | os.PathLike[str]) -> None:
 def _shared_by(location: str | os.PathLike[str]) -> str:
     """Which sources are read with the options of a repository: a URL prefix; all of them if it is empty.
 
-    A token for one web server is no business of another.
+    A token for one web server is none of another's business.
     """
     parts = urlsplit(os.fspath(location))
     if "://" not in os.fspath(location) or parts.scheme in ("file", "memory"):

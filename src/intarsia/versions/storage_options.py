@@ -32,7 +32,7 @@ TAKEN: Mapping[str, tuple[str, ...]] = {
 """The options of every scheme."""
 
 OF_REPOSITORIES = ("expires_after", "get_credentials", "network_stream_timeout_seconds")
-"""Options that Icechunk alone knows what to do with."""
+"""Options that only Icechunk knows what to do with."""
 
 OF_SOURCES = ("client_options", "retry_config")
 """Options of obstore, which reads source files, that have no other name here."""

@@ -54,7 +54,7 @@ class Version:
         return self != LATEST
 
     def check(self) -> None:
-        """Refuse what cannot be meant, `TypeError`, or is no point in time, `ValueError`."""
+        """Refuse what cannot be meant, `TypeError`, or is not a point in time, `ValueError`."""
         if sum(v is not None for v in (self.branch or self.as_of, self.tag, self.snapshot_id)) > 1:
             raise TypeError("give one of branch, tag and snapshot_id; only branch goes together with as_of")
         if self.as_of is not None:
@@ -278,7 +278,7 @@ def snapshot_named(repo: icechunk.Repository, version: str | datetime.datetime) 
         when = moment(version)
     except ValueError:
         raise VersionNotFoundError(
-            f"{describe(repo)} has no version {version!r}: it is no snapshot id, tag, branch or time.\n"
+            f"{describe(repo)} has no version {version!r}: it is not a snapshot id, tag, branch or time.\n"
             f"  Branches: {', '.join(sorted(repo.list_branches()))}; "
             f"tags: {', '.join(sorted(repo.list_tags())) or 'none'}"
         ) from None
