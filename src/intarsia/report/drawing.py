@@ -239,7 +239,7 @@ FEW_CELLS = 4
 """Along an axis: so few that a picture of many regions keeps their edges."""
 
 SMALLEST_SHARE = 1e-9
-"""What is left by rounding is no share."""
+"""What rounding leaves over is not a share."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -1,6 +1,6 @@
 """What members are without their data: how their chunks are stored, and how large each stored chunk is.
 
-Read from their zarr.json alone: to open a member as a `zarr.Array` costs thirty times as much, and a map of
+Read only from their zarr.json: opening a member as a `zarr.Array` costs thirty times as much, and a map of
 10,000 regions cannot afford it. Sizes are asked of the store; no chunk is read.
 """
 

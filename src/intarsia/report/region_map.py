@@ -84,7 +84,7 @@ def notebook_html(array: LogicalArray) -> str:
     layers = harmonised([survey(array, MOST_REQUESTS, layer) for layer in array.manifest.layers])
     seen = layers[0]
     unmeasured = (
-        '<p class="soft">Stored sizes were not asked for, there are so many chunks: '
+        '<p class="soft">Stored sizes were not asked for, because there are too many chunks: '
         "<code>intarsia regions</code> does.</p>"
         if seen.stored is None
         else ""

@@ -1,4 +1,4 @@
-"""A bounded look at the values of an array: every so many elements, within a limit of what is decoded.
+"""A bounded look at the values of an array: every n-th element, with a limit on what is decoded.
 
 Whoever looks at an array of 100,000 x 100,000 elements wants some of them, and an answer now. What cannot be
 read is marked, and the rest is there.
@@ -35,7 +35,7 @@ MOST_CHUNKS = 1_024
 
 MOST_TRIES = 64
 MOST_SECONDS = 5.0
-"""Where something cannot be read, so many reads find out what, and so long: a server may be down."""
+"""Reads that are spent on finding out what cannot be read, and seconds: a server may be down."""
 
 VALUE, NULL, DAMAGED, HOLE = range(4)
 """What a sample is: a value, no value, something that cannot be read, the fill value where no region is."""
@@ -66,7 +66,7 @@ class Sample:
     """For each what it is: `VALUE`, `NULL`, `DAMAGED` or `HOLE`."""
 
     coarser: int = 1
-    """One of so many places on each axis was read, to stay within the limits; it stands for the others."""
+    """One in this many places on each axis was read, to stay within the limits; it stands for the others."""
 
     problem: str = ""
     """What is wrong with the first damaged part; empty if nothing is."""

@@ -144,7 +144,7 @@ def _folded(counts: np.ndarray[Any, Any], axis: int, most: int) -> np.ndarray[An
 
 
 def mask_uses(array: LogicalArray, facts: Sequence[MemberFacts]) -> tuple[MaskUse, ...]:
-    """The bitmasks of the members with a `conditional` codec, read from chunk headers alone."""
+    """The bitmasks of the members with a `conditional` codec, read only from chunk headers."""
     uses: list[MaskUse] = []
     for fact in facts:
         nested = fact.conditional_codecs

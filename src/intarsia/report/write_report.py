@@ -29,7 +29,7 @@ from intarsia.versions.version import Version, open, resolve
 
 MOST_VERSIONS = 40
 STEPS = 1000
-"""Every array counts for so many steps of the progress."""
+"""Every array counts as this many steps of the progress."""
 MOST_ATTRIBUTES = 100
 
 """A commit that changes more regions than this is told in numbers."""
@@ -203,7 +203,7 @@ def moments_of(
 
 
 def _spread(entries: Sequence[HistoryEntry], most: int) -> list[HistoryEntry]:
-    """At most so many, evenly spaced, with the first and the last."""
+    """At most `most` of them, evenly spaced, including the first and the last."""
     if len(entries) <= most:
         return list(entries)
     places = np.unique(np.linspace(0, len(entries) - 1, max(most, 2)).round().astype(int))

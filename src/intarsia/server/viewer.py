@@ -35,7 +35,7 @@ AT_ONCE = 4
 """Answers that are worked on, of values and of all else; others wait. A pointer is not behind pictures."""
 
 MOST_WAITING = 64
-"""If so many wait already, the next is told to come back."""
+"""If this many are already waiting, the next one is told to come back."""
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
