@@ -134,7 +134,7 @@ def _end(code: int) -> NoReturn:
     """
     try:
         print(end="", flush=True)  # says nothing to a stream that is closed
-    except BrokenPipeError:  # a reader who goes away is no error
+    except BrokenPipeError:  # a reader that goes away is not an error
         pass
     except OSError as error:
         code = complain(error, as_json=False)

@@ -232,11 +232,11 @@ def parse_teller(text: str, what: str) -> Callable[[ParsedFile], Any]:
     if kind in ("attribute", "variable") and rest:
         return from_attribute(rest) if kind == "attribute" else from_variable(rest)
     if kind not in ("name", "date") or not pattern or (kind == "date" and not date):
-        raise CommandError(f"{what}: {text!r} is none of {TELLERS}")
+        raise CommandError(f"{what}: {text!r} is not one of {TELLERS}")
     try:
         re.compile(pattern)
     except re.error as error:
-        raise CommandError(f"{what}: {pattern!r} is no regular expression: {error}") from None
+        raise CommandError(f"{what}: {pattern!r} is not a regular expression: {error}") from None
     return from_name(pattern, date or None)
 
 

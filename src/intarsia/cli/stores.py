@@ -258,7 +258,7 @@ class NamedStore:
             ) from error
 
     def readable(self, path: str) -> LogicalArray | Reader:
-        """Any array for reading; where there is one alone, it needs no path."""
+        """Any array for reading; if there is only one, it needs no path."""
         name = path.strip("/")
         found = self.node(name)
         if not isinstance(found, zarr.Group):
@@ -271,7 +271,7 @@ class NamedStore:
         raise CommandError(f"{self.text} holds {len(below)} arrays; say which as PATH:{_listed(below)}")
 
     def array_and_selection(self, path: str, selection: str) -> tuple[str, str]:
-        """A selection may stand where the path does, if there is one array alone: `read STORE '0, 0:3'`."""
+        """A selection may stand where the path does, if there is only one array: `read STORE '0, 0:3'`."""
         if selection or not SELECTION.fullmatch(path):
             return path, selection
         found = self.found()

@@ -237,7 +237,7 @@ def _from_manifest(source: Any, sources: Sources) -> _Adopted:
     document = _as_member(source.metadata)
     paths, offsets, lengths, inlined = manifest_table(source.manifest)
     if inlined:
-        raise AdoptionError("some of its chunks are no part of a file: write them as an array first")
+        raise AdoptionError("some of its chunks are not part of a file: write them as an array first")
     locations = tuple(str(path) for path in paths.ravel().tolist())
     identities = [sources.identity(url) for url in dict.fromkeys(locations) if url]
     moments = [one.modified for one in identities if one.modified is not None]

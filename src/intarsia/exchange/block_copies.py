@@ -84,7 +84,7 @@ class Described:
     attributes: dict[str, Any]
 
     encoding: Encoding
-    """How it is stored, where that is the same everywhere; elsewhere chunks alone."""
+    """How it is stored, where that is the same everywhere; elsewhere only chunks."""
 
     @classmethod
     def of(cls, array: AnyStored) -> Described:

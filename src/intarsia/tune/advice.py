@@ -251,7 +251,7 @@ BLOCKS = 4
 
 
 def with_values(data: Any) -> Any:
-    """What can be sampled; what is no array is refused, above all the path of one."""
+    """What can be sampled; anything else is refused, above all the path of an array."""
     if isinstance(data, str | bytes | os.PathLike):
         raise DataTypeError(
             f"{data!r} is a text, not data.\n"

@@ -229,7 +229,7 @@ def _append(
 
 @dataclass
 class _Deferred:
-    """A dask array to be appended; the cluster writes it, but for what fills a partial last chunk."""
+    """A dask array to be appended; the cluster writes it, except for what fills a partial last chunk."""
 
     source: Any
     axis: int | str

@@ -90,7 +90,7 @@ def view_store(
         ) from error
     if chunks is not None and MANIFEST_KEY not in node.attrs:
         raise ShapeError(
-            f"chunks {tuple(chunks)} are for the view of one logical array, and {path or '/'!r} is none"
+            f"chunks {tuple(chunks)} are for the view of one logical array, and {path or '/'!r} is not one"
         )
     grid = None if chunks is None else tuple(int(n) for n in chunks)
     return ViewStore(node.store_path.store, inside, chosen, grid, consolidated=consolidated)
@@ -336,7 +336,7 @@ class ViewStore(Store):
     async def _keys_of(
         self, path: str, view: ArrayView, prefix: str, skipped: Collection[str] = ()
     ) -> AsyncIterator[str]:
-        """The keys of a logical array that begin like this, but for those in the directories `skipped`."""
+        """The keys of a logical array that begin like this, except for those in the directories `skipped`."""
         if below(path, METADATA).startswith(prefix):
             yield below(path, METADATA)
         for name in view.covered():

@@ -134,7 +134,7 @@ class Tree:
         return ArrayView(LogicalGroup.load(group), self._codecs, self._chunks)
 
     async def told[T](self, path: str, view: ArrayView, look: Callable[[ArrayView], T]) -> T | None:
-        """What the logical array at `path` tells, looked at in a thread; None if it is gone meanwhile.
+        """What the logical array at `path` tells, looked at in a thread; None if it is gone by then.
 
         Where a layout is changed, members are removed after the manifest has ceased to name them. Chunks of
         a member that is gone look as if they had never been written, so what was read counts only if the
@@ -178,7 +178,7 @@ class Tree:
 
     @staticmethod
     async def asked[T](answer: Coroutine[Any, Any, T]) -> T:
-        """What the store answers: some stores work on zarr's event loop alone, and a server has its own."""
+        """What the store answers: some stores work only on zarr's event loop, and a server has its own."""
         if asyncio.get_running_loop() is event_loop():
             return await answer
         return await asyncio.wrap_future(start(answer))

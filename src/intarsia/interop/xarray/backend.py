@@ -85,7 +85,7 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         one dataset: give a glob, a list, or with `concat_dim` a file or a directory. They are ingested into a
         repository in a cache directory (`INTARSIA_CACHE` says where); later calls add new files, take changed
         ones again and leave out those that are gone. Values are read from the files, when they are needed.
-        `concat_dim` names the dimensions along which files follow one another; without it the coordinates
+        `concat_dim` names the dimensions that grow from file to file; without it the coordinates
         tell. `group` is then the group inside every file, and `ingest_options` holds other options of
         `intarsia.ingest`.
 
