@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 # ShardingByteGetter: how a pipeline inside a shard learns which inner chunk it works on.
 # SyncByteSetter, store_supports_sync_io: how zarr's fused pipeline decides whether it may work synchronously.
 # as_numpy_array_wrapper: how zarr's own codecs call numcodecs on a Buffer without a copy.
-# chunk_is_empty: zarr's rule for chunks that are not stored because they hold the fill value alone.
+# chunk_is_empty: zarr's rule for chunks that are not stored because they hold only the fill value.
 # codec_registries: names of all codecs that are there, to say which one a misspelt name is nearest to.
 # codec_supports_sync: whether a nested codec may be called without an event loop.
 # codecs_from_list_unchecked: splits a chain into its three stages, with zarr's own error messages.
@@ -201,7 +201,7 @@ async def get_many(
 ) -> list[bytes | None]:
     """Many values in one call. The public method fails on a missing key; this says None.
 
-    None also stands for a value that exists and could not be read: ask for it alone to tell.
+    None also stands for a value that exists and could not be read: ask for it by itself to find out.
     """
     values: list[Any] = await store._store.get_partial_values(wanted)
     return values
@@ -211,7 +211,7 @@ async def get_many(
 
 
 def parsed_group(store: Any) -> Any:
-    """The arrays and attributes in a `ManifestStore`; VirtualiZarr shows them through xarray alone."""
+    """The arrays and attributes in a `ManifestStore`; VirtualiZarr shows them only through xarray."""
     return store._group
 
 

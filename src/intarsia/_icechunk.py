@@ -260,7 +260,7 @@ class IcechunkStore(icechunk.IcechunkStore):
         return self._listed(icechunk.IcechunkStore.list_dir, prefix)
 
     async def _listed(self, listing: Callable[..., Any], *where: str) -> AsyncIterator[str]:
-        """A listing. Icechunk waits for the lock in the thread that asks: that is none with an event loop."""
+        """A listing. Icechunk waits for the lock in the thread that asks, which never runs an event loop."""
 
         def ask() -> tuple[str, ...]:
             with self._turns.taken(LISTING) if self._turns is not None else nullcontext():

@@ -29,7 +29,7 @@ def cast(
 
     Refused are: integers that do not fit, or that a float would not hold exactly; floats that would become
     infinite; text and times that would be cut off; fractions into integers; records with other fields.
-    Rounding of one float to a shorter one is no change. `casting="unsafe"` takes whatever NumPy makes of it.
+    Rounding a float to a shorter one is not a change. `casting="unsafe"` takes whatever NumPy makes of it.
 
     >>> cast(np.array([0.1]), np.dtype("float32"))
     array([0.1], dtype=float32)

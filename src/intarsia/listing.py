@@ -27,7 +27,7 @@ MOST_LINES = 3
 
 GAP = "  "
 SHOWN_ROWS = 60
-"""A table in Python shows so many rows; the rest are counted."""
+"""A table in Python shows this many rows; the rest are counted."""
 
 
 class Line(NamedTuple):
@@ -95,7 +95,7 @@ def _shortened(columns: Sequence[str], row: list[str], widths: Sequence[int], ro
 
 
 def _narrowed(columns: Sequence[str], table: Sequence[Sequence[str]], room: int) -> list[int]:
-    """The widths of columns in so much room: the widest text gives way first, down to its longest word."""
+    """The widths of columns in this much room: the widest text gives way first, down to its longest word."""
     cells = [[row[i] for row in table] for i in range(len(columns))]
     widths = [max(map(len, column)) for column in cells]
     least = [max(max(map(len, cell.split(" "))) for cell in column) for column in cells]
@@ -120,7 +120,7 @@ def _height(row: Sequence[str], widths: Sequence[int]) -> int:
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
-    """A text in lines of so many characters, broken at spaces alone; one line without a width.
+    """A text in lines of at most `width` characters, broken only at spaces; one line without a width.
 
     >>> wrapped("reads 4 chunks of 2 members", 16)
     ['reads 4 chunks', 'of 2 members']

@@ -28,7 +28,7 @@ def known_type(given: Any, what: str) -> np.dtype[Any]:
     try:
         dtype: np.dtype[Any] = np.dtype(given).newbyteorder("=")
     except TypeError:
-        raise PackingError(f"{what} is {given!r}, which is none") from None
+        raise PackingError(f"{what} is {given!r}, which is not one") from None
     if dtype not in _KNOWN:
         raise PackingError(f"{what} is {dtype}; packings know integers and floats of up to 64 bits")
     return dtype

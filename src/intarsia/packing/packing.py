@@ -248,7 +248,7 @@ class Packing:
         return numbers.view(self.stored)
 
     def holds(self, values: Any, ulps: int = 0) -> bool:
-        """Whether values are the same after they were packed, or differ in so many of the last digits only.
+        """Whether values survive packing, except for this many of the last digits.
 
         >>> packing = Packing("int16", scale=0.1)
         >>> packing.holds([0.1, 0.3]), packing.holds([0.1, 0.3], ulps=4), packing.holds([0.15], ulps=4)
