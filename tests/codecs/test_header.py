@@ -268,7 +268,7 @@ def test_a_bad_configuration_is_refused_when_the_codec_is_made(fields, match):
 @pytest.mark.parametrize(
     ("configuration", "match"),
     [
-        ({"location": "start"}, "'nbytes' is a required property"),
+        ({"location": "start"}, "needs the option 'nbytes'"),
         ({"location": "start", "nbytes": 1, "more": 2}, "has no option 'more'"),
         ({"location": "start", "nbytes": "1"}, "nbytes: '1' is not of type 'integer'"),
         ({"location": "up", "nbytes": -1}, "location: .*; nbytes: "),

@@ -200,6 +200,9 @@ def check_configuration(name: str, configuration: Mapping[str, Any]) -> None:
     fields = schemas.load(f"codecs/{name}")["properties"]["configuration"]
     if not fields.get("additionalProperties", True):
         _check_names(name, configuration, fields["properties"])
+    missing = [option for option in fields.get("required", ()) if option not in configuration]
+    if missing:
+        raise CodecConfigurationError(f"codec {name!r} needs the option {missing[0]!r}")
     problems = schemas.problems(f"codecs/{name}", {"name": name, "configuration": dict(configuration)})
     if problems:
         listed = "; ".join(problem.removeprefix("configuration.") for problem in problems)
