@@ -41,7 +41,7 @@ def test_places_and_messages_are_one_line_in_a_repository():
         intarsia.open(repo, "nothing")
     message, advice = str(caught.value).split("\n")
     assert message.startswith("there is no logical array at 'nothing'")
-    assert advice == "  In the root, there are deep"
+    assert advice == "  In the root, there is only deep"
 
 
 def test_a_store_that_can_only_be_read_says_so(tmp_path):

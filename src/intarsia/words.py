@@ -143,7 +143,8 @@ def names_text(asked: str, known: Iterable[str]) -> str:
     folded = {name.lower(): name for name in reversed(names)}
     near = get_close_matches(asked.lower(), folded, n=1)
     listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "") or "none"
-    return f"did you mean {folded[near[0]]!r}? There are {listed}" if near else f"there are {listed}"
+    listed = f"is only {listed}" if len(names) == 1 else f"are {listed}"
+    return f"did you mean {folded[near[0]]!r}? There {listed}" if near else f"there {listed}"
 
 
 def is_misspelt(asked: str, known: Iterable[str], alike: float = 0.8) -> bool:

@@ -297,7 +297,7 @@ def test_opening_what_is_not_there_says_so(tmp_path):
             intarsia.open(store, path)
         with pytest.raises(intarsia.errors.NotLogicalArrayError, match=words):
             intarsia.write_report(store, tmp_path / "page.html", path)
-    with pytest.raises(intarsia.errors.NotLogicalArrayError, match=r"not a logical array.\n.*there are old"):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError, match=r"not a logical array.\n.*is only old"):
         intarsia.open(store, "g")
     with pytest.raises(ValueError, match="mode 'a' is not"):
         intarsia.open(store, "a", mode="a")

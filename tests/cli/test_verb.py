@@ -68,7 +68,7 @@ def test_a_name_that_is_nowhere_is_told_with_the_names_that_are(arguments, store
     zarr.create_array("plain.zarr", name="array", data=np.zeros((2, 2)))
     ran = run(*(str(store) if argument == "STORE" else argument for argument in arguments))
     assert ran.code == 3, ran
-    assert re.search("there are array|did you mean '(temperature|main)'", ran.err), ran.err
+    assert re.search("there is only array|did you mean '(temperature|main)'", ran.err), ran.err
 
 
 def test_a_call_is_replaced_with_all_its_brackets():
