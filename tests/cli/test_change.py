@@ -8,7 +8,7 @@ from zarr.codecs import BytesCodec, ZstdCodec
 
 import intarsia
 from intarsia.shards import locks
-from tests.cli.program import document, failure, succeed
+from tests.cli.program import document, failure, run, succeed
 
 
 def npy(path, values):
@@ -255,6 +255,13 @@ def test_compact_on_a_file_system_that_nobody_knows_must_be_asked_for(plain, tmp
     assert "--any-filesystem" in failure("compact", plain, "images", code=4)
     (said,) = document("compact", plain, "images", "--any-filesystem")["arrays"]
     assert said["replaced"] == 1
+
+
+@pytest.mark.parametrize("wrong", [("--dtype", "float23"), ("--dtype", "f4", "--chunks", "2")])
+def test_a_create_that_is_refused_leaves_no_repository(wrong, tmp_path):
+    ran = run("create", tmp_path / "new", "t", "--shape", "0,4", *wrong)
+    assert ran.code in (2, 4), ran
+    assert not (tmp_path / "new").exists()
 
 
 def test_compact_refuses(plain, store):

@@ -51,9 +51,10 @@ def create(
         "dimension_names": args.parse_names(dimension_names),
         "attributes": args.parse_options(attribute or (), "attribute"),
     }
-    place = NamedStore.make(asked)
     commit = None
     try:
+        intarsia.create({}, array, **fields)  # in memory first: what is refused leaves no repository behind
+        place = NamedStore.make(asked)
         if place.repo is None:
             place.store()  # refuses what such a store has not
             made = intarsia.create(place.writable, array, **fields)
