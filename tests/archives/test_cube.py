@@ -423,6 +423,9 @@ def test_the_dimensions_are_those_whose_coordinates_differ(tmp_path):
         assert again.summary == "nothing to do: 3 unchanged"
     with pytest.raises(IngestError, match="one file only"):
         intarsia.ingest(paths[0], "memory://", combine="by_coords")
+    (tmp_path / "bad.nc").write_bytes(b"nonsense")
+    with pytest.raises(IngestError, match=r"bad\.nc: it is none of .*\n  Without it, there is one file only"):
+        intarsia.ingest([paths[0], tmp_path / "bad.nc"], "memory://", combine="by_coords")
     with pytest.raises(IngestError, match="combine='by_name' is not one of"):
         intarsia.ingest(paths[0], "memory://", combine="by_name")
     with pytest.raises(IngestError, match="name one dimension"):

@@ -123,7 +123,10 @@ class DatasetIngestion:
             return
         dims = self._known_dims() or differing(files, self.rules.placing.tolerance, self.rules.convert_units)
         if not dims:
+            failed = next((each for each in found if isinstance(each, Failure)), None)
             why = "the files do not differ in any coordinate" if len(files) > 1 else "there is one file only"
+            if failed is not None:
+                why = f"{failed.url}: {failed.reason}.\n  Without it, {why}"
             raise IngestError(f"{why}: concat_dim= says along which dimension files are joined")
         self.want = with_fields(self.want, dims=(*dims, *(dim for dim in self.told if dim not in dims)))
         for each in found:
@@ -222,7 +225,7 @@ class DatasetIngestion:
         for name, why in problems.items():
             if name in before:
                 raise IngestError(
-                    f"with these files {name!r} of the dataset could not be opened any more, and nothing was "
+                    f"with these files {name!r} of the dataset could no longer be opened, and nothing was "
                     f"written: {why}"
                 )
             parts = [part for part, stack in self.rules.stacks.items() if stack.array == name] or [name]

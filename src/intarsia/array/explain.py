@@ -119,7 +119,7 @@ class Explanation:
     """Threads that decode, the calling one among them."""
 
     window_bytes: int
-    """Most memory that is taken beside the result."""
+    """Most memory that is taken besides the result."""
 
     parts: tuple[PartExplanation, ...]
     """One for every region that the selection touches, or for every time that it reads it, by position."""
@@ -173,7 +173,7 @@ class Explanation:
             f"reads {self.shape}, {size_text(self.nbytes)}, from {count_text(len(self.parts), 'region')} of "
             f"{count_text(self.members, 'member')}: {count_text(self.chunks, 'chunk')}{stored}, "
             f"{count_text(self.requests, 'request')}{came}{ideal}",
-            f"{count_text(self.threads, 'thread')}, at most {size_text(self.window_bytes)} beside the result"
+            f"{count_text(self.threads, 'thread')}, at most {size_text(self.window_bytes)} besides the result"
             + (f", {count_text(self.holes, 'element')} in no region" if self.holes else ""),
         )
 
@@ -211,7 +211,7 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
     >>> array.append(np.ones((4, 4)).astype("int32"), codecs=["gzip"])
     >>> print(intarsia.explain(array, np.s_[1:3]))  # doctest: +NORMALIZE_WHITESPACE
     reads (2, 4), 32 B, from 1 region of 1 member: 2 chunks, 2 requests
-    1 thread, at most ... beside the result
+    1 thread, at most ... besides the result
     Region      Codecs  Chunks  Fetched  Stored  Copied  Member  Fetcher
     [0:4, 0:4]  gzip         2        2       ?       2  m-...   MemoryStore, in threads
     """

@@ -40,6 +40,7 @@ from intarsia.packing import Packing
 from intarsia.versions.storage_options import source_options
 from intarsia.versions.transaction import transaction
 from intarsia.versions.version import as_repository, open, resolve
+from intarsia.words import bounds_text
 
 type How = Literal["auto", "reference", "copy", "move"]
 HOWS = ("auto", "reference", "copy", "move")
@@ -288,7 +289,9 @@ class _Place:
         if asked is not None:
             box = element_bounds(asked, opened.shape)
             if self.view is None and tuple(b - a for a, b in box) != shape:
-                raise ShapeError(f"{taken.text} has shape {shape}, and the bounds {box} are another box")
+                raise ShapeError(
+                    f"{taken.text} has shape {shape}, but the bounds {bounds_text(box)} have another shape"
+                )
             return box
         if self.view is not None:
             raise ShapeError("a view needs bounds: which box does the source become?")
