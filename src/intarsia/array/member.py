@@ -13,7 +13,7 @@ import zarr
 import zarr.api.asynchronous
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
 
-from intarsia._compat import RegularChunkGridMetadata, sync
+from intarsia._compat import ArrayV3Metadata, RegularChunkGridMetadata, sync
 from intarsia.array.box import sizes_of
 from intarsia.array.values import codecs_for, data_type_of, fits, is_nullable, type_text, values_dtype
 from intarsia.codecs import parse_codecs
@@ -220,7 +220,10 @@ def member_problem(
     """Why this array cannot back a region, or None; `needed` is for regions that need more than this one."""
     needed, stored = needed or manifest.in_member(row).stop, manifest.stored_type(row)
     own: Any = member.metadata.dtype
-    if not isinstance(member.metadata.chunk_grid, RegularChunkGridMetadata):
+    described = member.metadata
+    if isinstance(described, ArrayV3Metadata) and not isinstance(
+        described.chunk_grid, RegularChunkGridMetadata
+    ):
         return "its chunks differ in shape, but those of a member are all alike"
     if stored is not None:
         if is_nullable(own) or own.to_native_dtype().newbyteorder("=") != stored:
