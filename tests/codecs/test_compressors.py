@@ -54,16 +54,9 @@ def test_threads_have_contexts_of_their_own():
 def test_without_the_library_numcodecs_does_it(monkeypatch):
     monkeypatch.setattr(sys, "platform", "elsewhere")
     found = compressors._found()
-    assert (found.decompress_zstd, found.compress_zstd) == (zstd.decompress, zstd.compress)
+    assert found.decompress_zstd is zstd.decompress
     assert not found.inflate(gzip.compress(b"x"), np.empty(1, dtype="u1"))
     assert found.deflate is None
-
-
-@given(st.binary(min_size=1, max_size=3000), st.integers(-5, 22), st.booleans())
-def test_frames_are_read_by_others_and_say_how_long_they_are(content, level, checksum):
-    frame = compressors.compress_zstd(np.frombuffer(content, dtype="u1"), level, checksum)
-    assert zstd.decompress(frame) == content
-    assert bool(frame[4] & 4) == checksum
 
 
 needs_libdeflate = pytest.mark.skipif(
@@ -90,11 +83,10 @@ def test_threads_compress_at_levels_of_their_own():
     contents = {i: bytes([i]) * 5000 + np.random.default_rng(i).bytes(5000) for i in range(64)}
 
     def there_and_back(i):
-        frame = compressors.compress_zstd(contents[i], i % 9, bool(i % 2))
-        return zstd.decompress(frame), gzip.decompress(compressors.deflate(contents[i], i % 10))
+        return gzip.decompress(compressors.deflate(contents[i], i % 10))
 
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(there_and_back, contents)) == [(c, c) for c in contents.values()]
+        assert list(pool.map(there_and_back, contents)) == list(contents.values())
 
 
 @needs_libdeflate

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numcodecs import blosc
+from numcodecs import blosc, zstd
 from zarr.abc.codec import Codec
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
 from zarr.core.buffer import Buffer, default_buffer_prototype
@@ -32,7 +32,7 @@ from intarsia.codecs.bounded import (
     unpack_blosc_part,
     unpacker,
 )
-from intarsia.codecs.compressors import compress_zstd, deflate
+from intarsia.codecs.compressors import deflate
 from intarsia.codecs.current_chunk import needs_chunk_index
 from intarsia.errors import ChunkDecodeError, has_panicked
 from intarsia.nullable.buffer import OptionalNDBuffer
@@ -314,7 +314,7 @@ def packer(codec: Any, nbytes: int) -> Pack | None:
         return None
     if type(codec) is ZstdCodec:
         level, checksum = codec.level, codec.checksum
-        return lambda data: compress_zstd(data, level, checksum)
+        return lambda data: zstd.compress(data, level, checksum)
     if type(codec) is GzipCodec and (compress := deflate) is not None:
         level = codec.level
         return lambda data: compress(data, level)

@@ -1,11 +1,11 @@
 """zstd, gzip and blosc by the libraries themselves, where they are, without the steps around them.
 
 numcodecs makes a context of zstd for every chunk, which takes a fifth of the time it takes to read a chunk of
-64 KiB, and a quarter of the time it takes to write one of 4 KiB; here every thread keeps one. libdeflate
-inflates in three quarters of the time of isal, right to where the bytes belong, and compresses in less than
-half of the time of zlib, to fewer bytes. What numcodecs does before it calls blosc takes a tenth of the time
-of small chunks. blosc also cuts what it compresses into blocks, of 256 KiB and more, and can decompress those
-alone that some elements lie in; numcodecs has this in its library, and no function for it.
+64 KiB; here every thread keeps one. libdeflate inflates in three quarters of the time of isal, right to where
+the bytes belong, and compresses in less than half of the time of zlib, to fewer bytes. What numcodecs does
+before it calls blosc takes a tenth of the time of small chunks. blosc also cuts what it compresses into
+blocks, of 256 KiB and more, and can decompress those alone that some elements lie in; numcodecs has this in
+its library, and no function for it.
 
 Where there are no such libraries, numcodecs, isal and the standard library do it. Who calls blosc has made
 sure that the data is all there: blosc believes its header.
@@ -27,9 +27,6 @@ LIBRARIES = {
     "darwin": ("libzstd.1.dylib", "libdeflate.0.dylib"),
 }
 
-ZSTD_LEVEL, ZSTD_CHECKSUM = 100, 201
-"""Numbers of parameters, as zstd.h has them."""
-
 ONE_THREAD_BYTES = 1 << 20
 """Larger chunks are left to numcodecs, which may decompress the blocks of one in several threads."""
 
@@ -48,16 +45,11 @@ class _Context:
         self._free(self.address)
 
 
-def _zstd_error(library: Any, code: int) -> str | None:
-    """What libzstd means by the number that it gave back; None if that is a number of bytes."""
-    library.ZSTD_isError.argtypes = library.ZSTD_getErrorName.argtypes = [c_size_t]
-    library.ZSTD_getErrorName.restype = ctypes.c_char_p
-    return library.ZSTD_getErrorName(code).decode() if library.ZSTD_isError(code) else None
-
-
 def zstd_decompressor(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], None]:
     """How to decompress one frame with libzstd into memory that it fills."""
     make, free = library.ZSTD_createDCtx, library.ZSTD_freeDCtx
+    library.ZSTD_isError.argtypes = library.ZSTD_getErrorName.argtypes = [c_size_t]
+    library.ZSTD_getErrorName.restype = ctypes.c_char_p
     run = library.ZSTD_decompressDCtx
     run.argtypes, run.restype = [c_void_p, c_void_p, c_size_t, c_void_p, c_size_t], c_size_t
     own = threading.local()
@@ -74,35 +66,11 @@ def zstd_decompressor(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], Non
             count = run(context.address, into, memory.nbytes, data, len(data))
         if count == memory.nbytes:
             return
-        error = _zstd_error(library, count) or f"{count} bytes come out, not {memory.nbytes}"
-        raise RuntimeError(f"Zstd decompression error: {error}")
+        if library.ZSTD_isError(count):
+            raise RuntimeError(f"Zstd decompression error: {library.ZSTD_getErrorName(count).decode()}")
+        raise RuntimeError(f"Zstd decompression error: {count} bytes come out, not {memory.nbytes}")
 
     return decompress
-
-
-def zstd_compressor(library: Any) -> Callable[[Any, int, bool], bytes]:
-    """How to make one frame with libzstd, at a level, with a checksum or without."""
-    make, free, bound = library.ZSTD_createCCtx, library.ZSTD_freeCCtx, library.ZSTD_compressBound
-    bound.argtypes, bound.restype = [c_size_t], c_size_t
-    run, set_parameter = library.ZSTD_compress2, library.ZSTD_CCtx_setParameter
-    run.argtypes, run.restype = [c_void_p, c_void_p, c_size_t, c_void_p, c_size_t], c_size_t
-    set_parameter.argtypes, set_parameter.restype = [c_void_p, c_int, c_int], c_size_t
-    own = threading.local()
-
-    def compress(data: Any, level: int, checksum: bool) -> bytes:
-        context = getattr(own, "context", None)
-        if context is None:
-            context = own.context = _Context(make, free)
-        set_parameter(context.address, ZSTD_LEVEL, level)
-        set_parameter(context.address, ZSTD_CHECKSUM, checksum)
-        view = np.frombuffer(data, dtype=np.uint8)  # held until the call returns
-        room = np.empty(bound(view.nbytes), dtype=np.uint8)
-        count = run(context.address, room.ctypes.data, room.nbytes, view.ctypes.data, view.nbytes)
-        if error := _zstd_error(library, count):
-            raise RuntimeError(f"Zstd compression error: {error}")
-        return room[:count].tobytes()
-
-    return compress
 
 
 def inflater(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], bool]:
@@ -196,7 +164,6 @@ class Libraries(NamedTuple):
     """Who compresses and decompresses here."""
 
     decompress_zstd: Decompress = zstd.decompress
-    compress_zstd: Callable[[Any, int, bool], bytes] = zstd.compress
     inflate: Callable[[Any, Any], bool] = _nobody
     deflate: Callable[[Any, int], bytes] | None = None
     decompress_blosc: Decompress = blosc.decompress
@@ -208,10 +175,7 @@ def _found() -> Libraries:
     libraries = Libraries()
     zstd_name, deflate_name = LIBRARIES.get(sys.platform, ("no libzstd", "no libdeflate"))
     with suppress(OSError, AttributeError):
-        library = ctypes.CDLL(zstd_name)
-        libraries = libraries._replace(
-            decompress_zstd=zstd_decompressor(library), compress_zstd=zstd_compressor(library)
-        )
+        libraries = libraries._replace(decompress_zstd=zstd_decompressor(ctypes.CDLL(zstd_name)))
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(deflate_name)
         libraries = libraries._replace(inflate=inflater(library), deflate=deflater(library))
@@ -223,9 +187,8 @@ def _found() -> Libraries:
     return libraries
 
 
-decompress_zstd, compress_zstd, inflate, deflate, decompress_blosc, blosc_elements = _found()
+decompress_zstd, inflate, deflate, decompress_blosc, blosc_elements = _found()
 """The first decompresses a zstd frame into memory of exactly its size, and raises RuntimeError if it does not
-fit; the second makes one, at a level, with a checksum or without. The third inflates gzip, and says whether
-it could; the fourth makes a member of gzip at a level, and is None where nobody but numcodecs can. The fifth
-decompresses blosc data; the last decompresses so many elements of it, from one on, and is None where nobody
-can."""
+fit. The second does the same with gzip, and says whether it could; the third makes a member of gzip at a
+level, and is None where nobody but numcodecs can. The fourth decompresses blosc data; the last decompresses
+so many elements of it, from one on, and is None where nobody can."""
