@@ -11,6 +11,7 @@ import pytest
 
 import intarsia
 from intarsia.versions import housekeeping
+from intarsia.versions.commit import Backoff
 from intarsia.versions.housekeeping import MINIMUM_AGE
 from tests.versions.places import create, memory
 
@@ -195,3 +196,27 @@ def test_what_every_commit_writes_anew_stays_small(tmp_path):
     own = icechunk.RepositoryConfig(num_updates_per_repo_info_file=7)
     other = intarsia.open_repository(tmp_path / "other", create=True, config=own)
     assert other.config.num_updates_per_repo_info_file == 7
+
+
+@pytest.mark.parametrize("change", ["expire_snapshots", "garbage_collect"])
+def test_a_list_of_snapshots_that_others_change_meanwhile_is_changed_in_the_end(repo, change, monkeypatch):
+    """On object stores nothing keeps others from committing; Icechunk itself tries once."""
+    real, refused = getattr(icechunk.Repository, change), []
+
+    def sometimes(self, *arguments, **options):
+        if len(refused) < 2:
+            refused.append(change)
+            raise icechunk.ConflictError("theirs")
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(icechunk.Repository, change, sometimes)
+    assert intarsia.expire_and_collect(repo, NOW, force=True).snapshots
+    assert len(refused) == 2
+
+    def always(self, *arguments, **options):
+        raise icechunk.ConflictError("theirs")
+
+    monkeypatch.setattr(icechunk.Repository, change, always)
+    monkeypatch.setattr(housekeeping, "Backoff", lambda: Backoff(attempts=3, first_wait=0.0))
+    with pytest.raises(intarsia.errors.RepositoryError, match="others changed the repository"):
+        intarsia.expire_and_collect(repo, NOW, force=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+from collections.abc import Callable
 from concurrent.futures import wait
 from dataclasses import dataclass
 from itertools import islice
@@ -17,8 +18,15 @@ from intarsia.array.logical import LogicalArray
 from intarsia.array.upkeep import Problem
 from intarsia.array.upkeep import vacuum as vacuum_array
 from intarsia.array.upkeep import verify as verify_array
-from intarsia.errors import CutOffError, ManifestError, NotLogicalArrayError, ReadOnlyError, RepositoryError
+from intarsia.errors import (
+    CutOffError,
+    ManifestError,
+    NotLogicalArrayError,
+    ReadOnlyError,
+    RepositoryError,
+)
 from intarsia.progress import Progress, part_of, silent
+from intarsia.versions.commit import Backoff
 from intarsia.versions.locking import commit_lock, directory_of
 from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
 from intarsia.versions.transaction import transaction
@@ -250,9 +258,8 @@ def expire_and_collect(
     with explained(describe(opened)):
         now = datetime.datetime.now(datetime.UTC)
         cut_off = _cut_off(opened, older_than, now, force=force)
-        with commit_lock(opened):
-            expired = opened.expire_snapshots(cut_off)
-        summary = _collect_garbage(opened, cut_off)
+        expired = _in_the_end(lambda: _expire(opened, cut_off))
+        summary = _in_the_end(lambda: _collect_garbage(opened, cut_off))
         copies = _copies(opened, max(cut_off, now - MINIMUM_AGE))
     removed = [_remove(copy) for copy in copies]
     return _collected(summary, frozenset(expired), [size for size in removed if size is not None])
@@ -293,6 +300,25 @@ def _cut_off(
             "this machine is right: intarsia.expire_and_collect(repo, older_than, force=True)"
         )
     return cut_off
+
+
+def _in_the_end[T](change: Callable[[], T]) -> T:
+    """Change the list of snapshots; if others change it at the same moment, try again."""
+    last = None
+    for _ in Backoff().tries():
+        try:
+            return change()
+        except icechunk.ConflictError as error:
+            last = error
+    raise RepositoryError(
+        "others changed the repository every time; what is old is still there.\n"
+        "  Call expire_and_collect again when fewer are writing"
+    ) from last
+
+
+def _expire(repo: icechunk.Repository, cut_off: datetime.datetime) -> set[str]:
+    with commit_lock(repo):
+        return repo.expire_snapshots(cut_off)
 
 
 def _collect_garbage(repo: icechunk.Repository, cut_off: datetime.datetime) -> icechunk.GCSummary:
