@@ -10,6 +10,8 @@ import pytest
 
 import intarsia
 from intarsia.versions.locking import directory_of, lock_file
+from tests.archives.files import netcdf
+from tests.cli.program import succeed
 from tests.versions.places import Place, create, memory
 from tests.versions.processes import CONTEXT, Worker
 
@@ -166,3 +168,55 @@ def test_whoever_may_write_to_the_repository_may_lock_it(tmp_path, directory, lo
     (tmp_path / "r").chmod(directory)
     create(repo)
     assert lock_file(tmp_path / "r").stat().st_mode & 0o777 == lock
+
+
+def is_free(repo):
+    """Whether another thread could commit now."""
+    found = []
+
+    def look():
+        try:
+            with intarsia.commit_lock(repo, timeout=0.05):
+                found.append(True)
+        except intarsia.errors.LockTimeoutError:
+            found.append(False)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    return found == [True]
+
+
+def ingested(place, folder):
+    netcdf(folder / "0.nc", 0)
+    intarsia.ingest(folder / "0.nc", place, concat_dim="time")
+
+
+CHANGES = {
+    "save_config": ingested,
+    "create_tag": lambda place, _: succeed("tag", place, "v1"),
+    "delete_tag": lambda place, _: succeed("tag", place, "old", "--delete"),
+    "create_branch": lambda place, _: succeed("branch", place, "trial"),
+    "delete_branch": lambda place, _: succeed("branch", place, "side", "--delete"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_changes_the_list_of_snapshots_holds_it(change, tmp_path, monkeypatch):
+    """Configurations, tags and branches stand in the file that a commit writes: at the same time, one of
+    them undoes the other, and an acknowledged append was gone."""
+    place = tmp_path / "repository"
+    repo = intarsia.open_repository(place, create=True)
+    repo.create_tag("old", repo.lookup_branch("main"))
+    repo.create_branch("side", repo.lookup_branch("main"))
+    plain, free = getattr(icechunk.Repository, change), []
+
+    def watched(self, *arguments, **options):
+        free.append(is_free(repo))
+        return plain(self, *arguments, **options)
+
+    monkeypatch.setattr(icechunk.Repository, change, watched)
+    CHANGES[change](place, tmp_path)
+    assert free
+    assert not any(free)
+    assert is_free(repo)

@@ -17,6 +17,7 @@ from intarsia.cli.stores import LS_COLUMNS, NamedStore, row_of
 from intarsia.cli.verb import CommandError, print_json, say, show_table, verb
 from intarsia.errors import VersionNotFoundError
 from intarsia.listing import SHOWN_ROWS
+from intarsia.versions.locking import commit_lock
 from intarsia.versions.repository import explained
 from intarsia.versions.version import Version, snapshot_named
 from intarsia.words import count_text, names_text
@@ -92,12 +93,14 @@ def tag(
         if delete:
             _check_known(name, repo.list_tags(), "tag", asked.store)
             snapshot = repo.lookup_tag(name)
-            repo.delete_tag(name)
+            with commit_lock(repo):
+                repo.delete_tag(name)
         else:
             if name in repo.list_tags():
                 raise CommandError(f"there is a tag {name!r} already: tags do not move; choose another name")
             snapshot = snapshot_named(repo, version) if version else repo.lookup_branch("main")
-            repo.create_tag(name, snapshot)
+            with commit_lock(repo):
+                repo.create_tag(name, snapshot)
     _say_done("tag", name, snapshot, delete, asked, as_json)
 
 
@@ -124,13 +127,15 @@ def branch(
             if name == "main":
                 raise CommandError("the branch main cannot be removed")
             snapshot = repo.lookup_branch(name)
-            repo.delete_branch(name)
+            with commit_lock(repo):
+                repo.delete_branch(name)
         else:
             if name in repo.list_branches():
                 raise CommandError(f"there is a branch {name!r} already: choose another name")
             snapshot = snapshot_named(repo, version) if version else repo.lookup_branch("main")
             Version(snapshot_id=snapshot).session(repo)  # refuses one that is not there
-            repo.create_branch(name, snapshot)
+            with commit_lock(repo):
+                repo.create_branch(name, snapshot)
     _say_done("branch", name, snapshot, delete, asked, as_json)
 
 

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import icechunk
 
 from intarsia.errors import IngestError, RepositoryError
+from intarsia.versions.locking import commit_lock
 from intarsia.versions.storage_options import allows_http, headers_of, of_scheme, source_options
 
 type Allowed = bool | str | Iterable[str] | Mapping[str, Mapping[str, Any]] | None
@@ -252,7 +253,8 @@ def _save(
             config.set_virtual_chunk_container(
                 container_at(prefix, grants.options[prefix], secrets=False) if secret else container
             )
-        with suppress(icechunk.ConflictError):  # somebody else saved at the same time
+        # Icechunk keeps it beside the list of snapshots: on a local file system, saving it is like a commit.
+        with commit_lock(repo), suppress(icechunk.ConflictError):  # somebody else saved at the same time
             repo.reopen(config=config).save_config()
         saved = icechunk.Repository.fetch_config(repo.storage)
         if saved is not None and set(added) <= set(saved.virtual_chunk_containers or {}):
