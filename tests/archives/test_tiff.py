@@ -7,6 +7,7 @@ import pytest
 import tifffile
 
 import intarsia
+from intarsia.archives import tiff
 from intarsia.errors import IngestError
 
 PICTURE = np.random.default_rng(0).integers(0, 255, (48, 32, 3)).astype("u1")
@@ -87,3 +88,61 @@ def test_a_list_of_images_without_end_is_refused_at_once(tmp_path, target, words
     (tmp_path / "a.tif").write_bytes(content)
     with pytest.raises(IngestError, match=rf"a\.tif: .*{words}"):
         ingested(tmp_path / "a.tif")
+
+
+FORMS = pytest.mark.parametrize("order", "<>")
+BIG = pytest.mark.parametrize("big", [False, True], ids=["plain", "big"])
+
+
+def _changed(path, order, big, number, change):
+    """Write a file, and change the entry of one of its tags: (type, count, place)."""
+    tifffile.imwrite(path, PICTURE[..., 0], tile=(16, 16), byteorder=order, bigtiff=big)
+    content = bytearray(path.read_bytes())
+    offset, head, entry = (8, "Q", "HHQQ") if big else (4, "H", "HHII")
+    (at,) = struct.unpack_from(order + entry[-1], content, offset)
+    (tags,) = struct.unpack_from(order + head, content, at)
+    form, at = struct.Struct(order + entry), at + struct.calcsize(order + head)
+    places = [at + k * form.size for k in range(tags)]
+    place = next(each for each in places if form.unpack_from(content, each)[0] == number)
+    form.pack_into(content, place, number, *change(*form.unpack_from(content, place)[1:]))
+    path.write_bytes(content)
+
+
+@FORMS
+@BIG
+def test_tags_that_the_file_cannot_hold_are_refused(tmp_path, order, big):
+    path = tmp_path / "a.tif"
+    _changed(path, order, big, 324, lambda kind, _, place: (kind, 1 << 20, place))
+    with pytest.raises(IngestError, match=r"a\.tif: .*its tag 324 claims 1048576 values of [48] bytes"):
+        ingested(path)
+    _changed(path, order, big, 325, lambda kind, count, _: (kind, max(count, 9), 1 << 30))
+    with pytest.raises(IngestError, match=r"a\.tif: .*its tag 325 claims \d+ values .* at byte 1073741824"):
+        ingested(path)
+    _changed(path, order, big, 259, lambda _, count, place: (77, count, place))
+    with pytest.raises(IngestError, match=r"a\.tif: .*its tag 259 has the type 77"):
+        ingested(path)
+
+
+def _entries(*entries):
+    """A little-endian TIFF that is nothing but a list of tags."""
+    packed = b"".join(struct.pack("<HHII", *each) for each in entries)
+    return b"II*\0" + struct.pack("<IH", 8, len(entries)) + packed + bytes(4)
+
+
+def test_a_file_without_images_or_with_one_value_for_many_tags_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "a.tif"
+    path.write_bytes(b"II*\0" + bytes(100))
+    with pytest.raises(IngestError, match=r"a\.tif: .*it has no image"):
+        ingested(path)
+    monkeypatch.setattr(tiff, "SHARED_BYTES", 100)
+    path.write_bytes(_entries(*((40_000 + k, 7, 200, 0) for k in range(2))) + bytes(200))
+    with pytest.raises(IngestError, match=r"a\.tif: .*its tags have 400 bytes or more, but the file has 238"):
+        ingested(path)
+
+
+def test_images_without_number_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(tiff, "MOST_TAGS", 40)
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, PICTURE, photometric="minisblack")
+    with pytest.raises(IngestError, match=r"a\.tif: .*tags or more; 40 at most can be read"):
+        ingested(path)

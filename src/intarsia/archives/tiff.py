@@ -1,12 +1,14 @@
 """TIFF: the first image of a file, by virtual_tiff, where it can be trusted.
 
 virtual_tiff follows a list of images that bites its own tail for ever, and takes samples of 1 or 12 bits for
-whole bytes: the header is looked at here first.
+whole bytes. Of a tag it takes as much memory as its count claims, and the process ends where there is not so
+much. So the header is looked at here first.
 """
 
+import os
 import struct
-from collections.abc import Iterable, Sequence
-from typing import IO, Any
+from collections.abc import Iterator, Sequence
+from typing import IO, Any, NamedTuple
 
 from intarsia._compat import tiff_parser
 from intarsia.archives.locations import Sources
@@ -19,8 +21,35 @@ BITS_PER_SAMPLE = 258
 WHOLE_BITS = frozenset((8, 16, 32, 64))
 """Samples that are numbers of NumPy."""
 
-LONGEST_FILE = 1 << 62
-"""What lies beyond can only be a damaged number."""
+TYPE_BYTES = {
+    **dict.fromkeys((1, 2, 6, 7), 1),
+    **dict.fromkeys((3, 8), 2),
+    **dict.fromkeys((4, 9, 11, 13), 4),
+    **dict.fromkeys((5, 10, 12, 16, 17, 18), 8),
+}
+"""The types of values by their numbers, and how many bytes a value of each has."""
+
+MOST_TAGS = 1 << 20
+"""Tags of all images of a file: those of fifty thousand images that have twenty each."""
+
+SHARED_BYTES = 1 << 24
+"""Images may share the values of tags, which then are more bytes than the file has; so many at most."""
+
+
+class _Tag(NamedTuple):
+    """An entry of an image's list."""
+
+    number: int
+    width: int
+    """Bytes of one value."""
+
+    length: int
+    place: int
+    """Where the values are."""
+
+    @property
+    def nbytes(self) -> int:
+        return self.width * self.length
 
 
 class _Header:
@@ -29,48 +58,73 @@ class _Header:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         order, version = file.read(2), file.read(2)
+        self._size = file.seek(0, os.SEEK_END)
         self._order = "<" if order == b"II" else ">"
         self._is_big = struct.unpack(f"{self._order}H", version) == (43,)
         self._field = 8 if self._is_big else 4
-        self._entry = 20 if self._is_big else 12
+        self._entry = struct.Struct(f"{self._order}HH{'QQ' if self._is_big else 'II'}")
+
+    def _bytes(self, at: int, count: int) -> bytes:
+        data = b""
+        if at + count <= self._size:
+            self._file.seek(at)
+            data = self._file.read(count)
+        if len(data) < count:
+            raise IngestError(f"the file is truncated: its header continues at byte {at}, which is not there")
+        return data
 
     def _number(self, at: int, width: int) -> int:
         (number,) = self._numbers(at, 1, width)
         return number
 
     def _numbers(self, at: int, count: int, width: int) -> Sequence[int]:
-        data = b""
-        if at + count * width < LONGEST_FILE:
-            self._file.seek(at)
-            data = self._file.read(count * width)
-        if len(data) < count * width:
-            raise IngestError(f"the file is truncated: its header continues at byte {at}, which is not there")
-        letter = {2: "H", 4: "I", 8: "Q"}[width]
-        return struct.unpack(f"{self._order}{count}{letter}", data)
+        letter = {1: "B", 2: "H", 4: "I", 8: "Q"}[width]
+        return struct.unpack(f"{self._order}{count}{letter}", self._bytes(at, count * width))
 
     def check(self) -> None:
-        """Refuse a list of images without end, and samples that are not whole bytes."""
+        """Refuse endless lists of images, tags that the file cannot hold, and samples of odd bits."""
         at = self._number(8 if self._is_big else 4, self._field)
+        if not at:
+            raise IngestError("it has no image: its header names no list of tags")
         seen: set[int] = set()
+        tags = nbytes = 0
         while at:
             if at in seen:
                 raise IngestError(f"its list of images is circular: after {len(seen)} it begins again")
             head = 8 if self._is_big else 2
-            tags = self._number(at, head)
+            count = self._number(at, head)
+            tags += count
+            if tags > MOST_TAGS:
+                raise IngestError(f"its images have {tags} tags or more; {MOST_TAGS} at most can be read")
+            listed = list(self._tags(at + head, count))
+            nbytes += sum(tag.nbytes for tag in listed)
+            if nbytes > max(self._size, SHARED_BYTES):
+                raise IngestError(f"its tags have {nbytes} bytes or more, but the file has {self._size}")
             if not seen:
-                self._check_samples(at + head + self._entry * k for k in range(tags))
+                self._check_samples(listed)
             seen.add(at)
-            at = self._number(at + head + self._entry * tags, self._field)
+            at = self._number(at + head + self._entry.size * count, self._field)
 
-    def _check_samples(self, entries: Iterable[int]) -> None:
-        for entry in entries:
-            if self._number(entry, 2) == BITS_PER_SAMPLE:
-                count, value = self._number(entry + 4, self._field), entry + 4 + self._field
-                place = value if 2 * count <= self._field else self._number(value, self._field)
-                bits = set(self._numbers(place, count, 2))
-                break
-        else:
-            bits = {1}  # as the specification has it
+    def _tags(self, at: int, count: int) -> Iterator[_Tag]:
+        entries = self._entry.iter_unpack(self._bytes(at, count * self._entry.size))
+        for index, (number, kind, values, stored) in enumerate(entries):
+            if kind not in TYPE_BYTES:
+                raise IngestError(f"its tag {number} has the type {kind}, which TIFF does not have")
+            inside = at + index * self._entry.size + 4 + self._field
+            width = TYPE_BYTES[kind]
+            tag = _Tag(number, width, values, inside if width * values <= self._field else stored)
+            if tag.place + tag.nbytes > self._size:
+                raise IngestError(
+                    f"its tag {number} claims {values} values of {width} bytes at byte {tag.place}, "
+                    f"but the file has {self._size} bytes"
+                )
+            yield tag
+
+    def _check_samples(self, tags: Sequence[_Tag]) -> None:
+        found = next((tag for tag in tags if tag.number == BITS_PER_SAMPLE), None)
+        bits = {1}  # as the specification has it
+        if found is not None:
+            bits = set(self._numbers(found.place, found.length, found.width))
         if len(bits) > 1 or not bits <= WHOLE_BITS:
             listed = " and ".join(map(str, sorted(bits)))
             raise IngestError(f"its samples have {listed} bits; all must have 8, 16, 32 or 64")
