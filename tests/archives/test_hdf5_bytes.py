@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 import intarsia
 from intarsia.archives.hdf5_bytes import HEAD, OBJECT, SIGNATURE
 from tests.archives.files import netcdf
@@ -10,14 +12,18 @@ from tests.archives.files import netcdf
 INGEST = "import sys, intarsia; intarsia.ingest(sys.argv[1], 'memory://', concat_dim='time')"
 
 
-def test_free_space_without_length_is_refused_with_the_file(tmp_path):
+@pytest.mark.parametrize("damage", ["free space without a length", "objects that lead back"])
+def test_heaps_without_an_end_are_refused_with_the_file(tmp_path, damage):
     place = tmp_path / "a.nc"
     netcdf(place, 0)
     data = bytearray(place.read_bytes())
     start = data.index(SIGNATURE)
     size = HEAD.unpack_from(data, start)[1]
     first = start + HEAD.size + OBJECT.size + 8  # behind the first object, which is a reference
-    data[first : start + size] = bytes(start + size - first)
+    if damage == "objects that lead back":
+        data[start + HEAD.size : start + 80] = b"\xff" * (80 - HEAD.size)
+    else:
+        data[first : start + size] = bytes(start + size - first)
     place.write_bytes(data)
     # In a process of its own: without the check, nothing but its end stops it.
     ran = subprocess.run([sys.executable, "-c", INGEST, place], capture_output=True, text=True, timeout=120)

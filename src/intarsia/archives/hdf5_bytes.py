@@ -1,7 +1,7 @@
 """HDF5 files byte by byte: what h5py does not say, and what HDF5's library never returns from.
 
 Object headers tell whether partial chunks skip all filters. Global heaps are looked at before HDF5 does: in
-one damage of them it goes round for ever.
+some damage of them it goes round for ever.
 """
 
 from collections.abc import Iterator
@@ -64,9 +64,12 @@ HEAD, OBJECT = Struct("<8sQ"), Struct("<H6xQ")
 
 MOST_HEAP_BYTES = 1 << 24
 
+FURTHEST = 1 << 63
+"""HDF5 counts modulo twice that: a step so long leads back, or nowhere."""
+
 
 class HeapReader(ReaderAround):
-    """Reads for HDF5, and refuses a global heap in which free space has no length."""
+    """Reads for HDF5, and refuses a global heap in which a step has no length that leads on."""
 
     def readinto(self, buffer: Any, /) -> int:
         start = self.tell()
@@ -85,11 +88,14 @@ class HeapReader(ReaderAround):
         _, size = HEAD.unpack(head)
         heap = head + self._reader.read(max(0, min(size, MOST_HEAP_BYTES) - HEAD.size))
         if is_endless(heap):
-            raise OSError(f"the global heap at byte {start} is damaged: free space in it has no length")
+            raise OSError(
+                f"the global heap at byte {start} is damaged: "
+                "free space in it has no length, or something has one beyond all files"
+            )
 
 
 def has_endless_heap(content: bytes) -> bool:
-    """Whether anything in a file that looks like a global heap has free space without a length.
+    """Whether anything in a file that looks like a global heap is one without an end.
 
     >>> has_endless_heap(b"data" + HEAD.pack(SIGNATURE, 64) + OBJECT.pack(1, 8) + bytes(32))
     True
@@ -110,12 +116,14 @@ def is_endless(heap: bytes) -> bool:
     False
     >>> is_endless(HEAD.pack(SIGNATURE, 64) + OBJECT.pack(1, 8) + bytes(32))
     True
+    >>> is_endless(HEAD.pack(SIGNATURE, 64) + OBJECT.pack(1, 2**64 - 1) + bytes(32))
+    True
     """
     at = HEAD.size
     while at + OBJECT.size <= len(heap):
         number, size = OBJECT.unpack_from(heap, at)
         step = OBJECT.size + (size + 7) // 8 * 8 if number else size
-        if not step:
+        if not 0 < step < FURTHEST:
             return True
         at += step
     return False
