@@ -226,6 +226,51 @@ def test_what_cannot_be_parsed_says_why(tmp_path, content, reason):
         ingested(tmp_path, [tmp_path / "bad.nc"])
 
 
+DEEP = "a value that is 900 lists in one another"
+
+
+def _made_deep(document, *where):
+    """The text of a document with a deep attribute at a place in it."""
+    inner = document
+    for key in where:
+        inner = inner[key]
+    inner["history"] = DEEP
+    return json.dumps(document).replace(json.dumps(DEEP), "[" * 900 + "]" * 900)
+
+
+@pytest.mark.filterwarnings("ignore:Endian.big is deprecated")  # in zarr-n5
+@pytest.mark.parametrize(
+    ("kind", "document", "where", "words"),
+    [
+        (2, ".zattrs", (), "its attribute 'history' is nested more than 100 deep"),
+        (2, "sst/.zattrs", (), "its attribute 'history' of the variable 'sst' is nested"),
+        (3, "zarr.json", ("attributes",), "its attribute 'history' is nested"),
+        (3, "sst/zarr.json", ("attributes",), "its attribute 'history' of the variable 'sst' is nested"),
+        ("n5", "sst/attributes.json", (), "something in it is nested too deeply"),  # for zarr-n5
+    ],
+)
+def test_attributes_without_a_bottom_are_refused_in_words(tmp_path, kind, document, where, words):
+    place = tmp_path / "a.zarr"
+    if kind == "n5":
+        n5_dataset(place / "sst", np.ones((4, 4, 2), "u2"), (4, 4, 2), "raw")
+        (place / "attributes.json").write_text('{"n5": "4.0.0"}')
+    else:
+        zarr_store(place, 0, kind)
+    known = json.loads((place / document).read_text())
+    (place / document).write_text(_made_deep(known, *where))
+    with pytest.raises(IngestError, match=rf"a\.zarr: {words}"):
+        intarsia.ingest(place, "memory://", concat_dim="t" if kind == "n5" else "time")
+
+
+def test_attributes_that_are_nested_like_any_other_are_kept(tmp_path):
+    zarr_store(tmp_path / "a.zarr", 0, 3)
+    given = {"a": [[1, 2], {"b": [3, {"c": "d"}]}]}
+    zarr.open_group(tmp_path / "a.zarr").attrs["history"] = given
+    report, _ = ingested(tmp_path, tmp_path / "a.zarr")
+    dataset = xr.open_dataset(report.repository, engine="intarsia")
+    assert dataset.attrs["history"] == given
+
+
 def test_a_directory_of_something_else_says_what_it_holds(tmp_path):
     (tmp_path / "thing").mkdir()
     (tmp_path / "thing/readme.txt").write_text("hello")

@@ -5,11 +5,12 @@ A bad file never stops the rest: what is wrong with it is an answer.
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -41,6 +42,9 @@ ZARR_V2_FILES = frozenset((".zgroup", ".zmetadata", ".zarray", ".zattrs"))
 
 SHOWN_GROUPS = 8
 SHOWN_BYTES = 40
+
+DEEPEST = 100
+"""Levels of an attribute: of what goes deeper, Python's own limit is not far."""
 
 REMOTE_THREADS = 16
 """Parsing a remote file is mostly waiting."""
@@ -154,13 +158,15 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
             parsed = parse(want) if want.preprocess is None else preprocessed(parse, want)
         if parsed.identity != before:
             return Failure(url, "the file changed while it was read")
-        problem = _beyond_the_end(parsed) or _unwritable_names(parsed)
+        problem = _beyond_the_end(parsed) or _unwritable_names(parsed) or _bottomless(parsed)
         parsed.identity = replace(parsed.identity, digest=digest)
         return Failure(url, problem) if problem else parsed
     except MissingExtraError:
         raise  # the same for every file, and not the file's fault
     except IngestError as error:
         return Failure(url, str(error))
+    except RecursionError:
+        return Failure(url, "something in it is nested too deeply to be read")
     except UnicodeDecodeError as error:
         text = f"a name or a text in it is not {error.encoding}: {bytes(error.object[:SHOWN_BYTES])!r}"
         return Failure(url, text)
@@ -204,6 +210,25 @@ def _unwritable_names(parsed: ParsedFile) -> str:
             except UnicodeEncodeError:
                 return f"the {what} {name!a} of the variable {variable.name!a} is no Unicode text"
     return ""
+
+
+def _bottomless(parsed: ParsedFile) -> str:
+    """What is wrong where lists stand in lists, on and on: nothing that goes into them comes back."""
+    bearers = [("", parsed.attrs)]
+    bearers += [(f" of the variable {each.name!r}", each.attrs) for each in parsed.variables.values()]
+    for bearer, attrs in bearers:
+        for name, value in attrs.items():
+            level, depth = _containers([value]), 1
+            while level and depth <= DEEPEST:
+                within = (each.values() if isinstance(each, Mapping) else each for each in level)
+                level, depth = _containers(chain.from_iterable(within)), depth + 1
+            if level:
+                return f"its attribute {name!r}{bearer} is nested more than {DEEPEST} deep"
+    return ""
+
+
+def _containers(values: Iterable[Any]) -> list[Any]:
+    return [each for each in values if isinstance(each, list | tuple | Mapping)]
 
 
 def parse_all(
