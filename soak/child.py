@@ -27,8 +27,8 @@ TOLD_EVERY = 2.0
 MOST_ADDRESS_SPACE = 2 << 30
 """Bytes that a case may ask the system for, used or not: what wants a hundred gigabytes is told no."""
 
-MOST_WORDS = 4000
-"""Characters of a traceback that are kept."""
+MOST_WORDS = 200_000
+"""Characters of a traceback that are kept: a history without an explanation can be studied from them."""
 
 
 class Memory:

@@ -53,10 +53,14 @@ def an_n5(folder):
 
 
 class Files:
-    """A file, or one of a folder, is damaged; then it is ingested, and what comes of that is read."""
+    """A file, or one of a folder, is damaged; then it is ingested, and what comes of that is read.
 
-    def __init__(self, folder, make, name, axis):
+    Errors name it, or one of `others`.
+    """
+
+    def __init__(self, folder, make, name, axis, others):
         self._folder, self._place, self._axis = folder, folder / name, axis
+        self._names = (self._place.name, *others)
         make(folder)
         kept = [self._place] if self._place.is_file() else sorted(self._place.rglob("*"))
         self._files = {path: path.read_bytes() for path in kept if path.is_file()}
@@ -69,7 +73,7 @@ class Files:
             data = damaged_json(json.loads(plain), rng, others)
         path.write_bytes(damaged(plain, rng, others) if data is None else data)
         try:
-            return judged(lambda: self._ingested(rng), (), None, self._place.name, declared=True)
+            return judged(lambda: self._ingested(rng), (), None, *self._names, declared=True)
         finally:
             path.write_bytes(plain)
 
@@ -85,13 +89,16 @@ class Files:
                 array[...]
 
 
-def of(make, name, axis="time"):
+def of(make, name, axis="time", others=()):
     @quiet
     def prepare(folder, _seed):
-        return Files(folder, make, name, axis)
+        return Files(folder, make, name, axis, others)
 
     return prepare
 
+
+REFERRED = ("/raw.bin)", ", chunk (0")
+"""What kerchunk's references lead to: a range of another file, or bytes among them, which are a chunk's."""
 
 KINDS = {
     "NetCDF 4": (lambda folder: netcdf(folder / "a.nc", 0, kind="i2", attrs={"scale_factor": 0.5}), "a.nc"),
@@ -103,7 +110,7 @@ KINDS = {
     "Zarr, format 2": (lambda folder: a_zarr(folder / "a.zarr", 2), "a.zarr"),
     "Zarr, format 3": (lambda folder: a_zarr(folder / "a.zarr", 3), "a.zarr"),
     "N5": (an_n5, "a.n5", "t"),
-    "kerchunk": (a_kerchunk, "a.json"),
+    "kerchunk": (a_kerchunk, "a.json", "time", REFERRED),
 }
 
 TARGETS = [
