@@ -1,6 +1,7 @@
 """Zarr v2 with filters of every kind, held against zarr; what has no translation spoils nothing else."""
 
 import json
+import shutil
 
 import numcodecs
 import numpy as np
@@ -88,3 +89,18 @@ def test_a_dimension_that_is_no_unicode_text_is_refused_with_the_file(tmp_path):
         intarsia.ingest(place, "memory://", concat_dim="time")
     assert "a.zarr" in str(caught.value)
     assert r"'\ud800' of the variable 'v' is no Unicode text" in str(caught.value)
+
+
+@pytest.mark.parametrize("dims", [["time", "x", "x"], ["time", "time", "x"]])
+def test_a_variable_with_a_dimension_twice_is_left_out_alone(tmp_path, dims):
+    place = tmp_path / "a.zarr"
+    data = {"v": (("time", "x"), np.ones((3, 3))), "w": (("time", "x", "y"), np.ones((3, 3, 3)))}
+    xr.Dataset(data).to_zarr(place, zarr_format=2, consolidated=False)
+    (place / "w" / ".zattrs").write_text(json.dumps({"_ARRAY_DIMENSIONS": dims}))
+    report = intarsia.ingest(place, "memory://", concat_dim="time")
+    assert list(intarsia.reader(report.repository)) == ["v"]
+    twice = next(dim for dim in dims if dims.count(dim) > 1)
+    assert f"the dimension '{twice}' occurs 2 times in it" in str(report)
+    shutil.rmtree(place / "v")
+    with pytest.raises(intarsia.errors.IngestError, match=rf"a\.zarr: .*'w': .*'{twice}' occurs 2"):
+        intarsia.ingest(place, "memory://", concat_dim="time")

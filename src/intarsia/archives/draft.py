@@ -158,8 +158,7 @@ def _steps_problem(file: ParsedFile, dims: Sequence[str]) -> str:
         if steps == 0 and not file.lengths(dim) and not file.left_out:
             return f"it has no variable that could go along {dim!r}"
         if steps == 0:
-            left_out = "; ".join(f"{name!r}: {why}" for name, why in list(file.left_out.items())[:3])
-            return f"it has no step along {dim!r}" + (f" ({left_out})" if left_out else "")
+            return f"it has no step along {dim!r}{file.words_of_left_out}"
         lengths = file.lengths(dim)
         longer = next((name for name, length in lengths.items() if length > steps), None)
         if longer is not None:

@@ -214,7 +214,7 @@ class Expected:
         """
         data = {name: v for name, v in file.variables.items() if v.role == "data"}
         if not data and not self.data:
-            return f"it has no variable along {self._along()}"
+            return f"it has no variable along {self._along()}{file.words_of_left_out}"
         problem = "" if extends else self._missing(data)
         problem = problem or self._units(file) or self._calendar(file) or self._grid(file)
         problem = problem or self._unlike(data) or self.attributes.problem(file)

@@ -232,6 +232,12 @@ class ParsedFile:
             if variable.role != "static" and dim in variable.sizes
         }
 
+    @property
+    def words_of_left_out(self) -> str:
+        """The first variables that are left out, and why; empty if none is."""
+        left_out = "; ".join(f"{name!r}: {why}" for name, why in list(self.left_out.items())[:3])
+        return f" ({left_out})" if left_out else ""
+
     def steps(self, dim: str) -> int:
         """How many steps the file has: those of its coordinate, or of its longest variable.
 
@@ -327,6 +333,10 @@ def roles(described: Mapping[str, Description], want: Want) -> tuple[dict[str, R
         name: f"values of the type {described[name].dtype} are not supported"
         for name, variable in described.items() if not _is_supported(variable.dtype)
     }  # fmt: skip
+    for name, variable in described.items():
+        again = [dim for dim in variable.dims if variable.dims.count(dim) > 1]
+        if again and (name in data or any(dim in variable.dims for dim in there)):
+            left_out[name] = f"the dimension {again[0]!r} occurs {variable.dims.count(again[0])} times in it"
     data = [name for name in data if name not in left_out]
     needed = described.keys() if want.variables is None else _needed(described, data, want)
     taken: dict[str, Role] = {}
