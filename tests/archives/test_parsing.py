@@ -262,6 +262,16 @@ def test_attributes_without_a_bottom_are_refused_in_words(tmp_path, kind, docume
         intarsia.ingest(place, "memory://", concat_dim="t" if kind == "n5" else "time")
 
 
+@pytest.mark.filterwarnings("ignore:Endian.big is deprecated")  # in zarr-n5
+def test_chunks_longer_than_can_be_counted_are_refused_with_the_file(tmp_path):
+    place = tmp_path / "a.n5" / "sst"
+    n5_dataset(place, np.ones((4, 4, 2), "u2"), (4, 4, 2), "raw")
+    known = json.loads((place / "attributes.json").read_text()) | {"blockSize": [10**30, 4, 2]}
+    (place / "attributes.json").write_text(json.dumps(known))
+    with pytest.raises(IngestError, match=rf"sst: the variable 'sst' has a length of {10**30}"):
+        intarsia.ingest(place, "memory://", concat_dim="t")
+
+
 def test_attributes_that_are_nested_like_any_other_are_kept(tmp_path):
     zarr_store(tmp_path / "a.zarr", 0, 3)
     given = {"a": [[1, 2], {"b": [3, {"c": "d"}]}]}

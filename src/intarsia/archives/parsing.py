@@ -159,6 +159,7 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
         if parsed.identity != before:
             return Failure(url, "the file changed while it was read")
         problem = _beyond_the_end(parsed) or _unwritable_names(parsed) or _bottomless(parsed)
+        problem = problem or _immense(parsed)
         parsed.identity = replace(parsed.identity, digest=digest)
         return Failure(url, problem) if problem else parsed
     except MissingExtraError:
@@ -224,6 +225,15 @@ def _bottomless(parsed: ParsedFile) -> str:
                 level, depth = _containers(chain.from_iterable(within)), depth + 1
             if level:
                 return f"its attribute {name!r}{bearer} is nested more than {DEEPEST} deep"
+    return ""
+
+
+def _immense(parsed: ParsedFile) -> str:
+    """What is wrong where an array or its chunks are longer than anything can be counted."""
+    for variable in parsed.variables.values():
+        length = max((*variable.shape, *variable.chunks), default=0)
+        if length > sys.maxsize:
+            return f"the variable {variable.name!r} has a length of {length} in its shape or its chunks"
     return ""
 
 
