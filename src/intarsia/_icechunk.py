@@ -79,13 +79,18 @@ class _Turns:
                 self._inside[turn.kind] -= 1
             elif turn in self._waiting:
                 self._waiting.remove(turn)
-            while self._waiting and not self._inside[not self._waiting[0].kind]:
-                following = self._waiting.popleft()
-                if following.called.set_running_or_notify_cancel():
-                    self._let_in(following)
-                    following.called.set_result(None)
+            self._call_next()
 
-    # Ctrl-C can come between any two steps. Nothing is taken outside the `try` that gives it back.
+    def _call_next(self) -> None:
+        while self._waiting and not self._inside[not self._waiting[0].kind]:
+            following = self._waiting.popleft()
+            if following.called.set_running_or_notify_cancel():
+                self._let_in(following)
+                following.called.set_result(None)
+
+    # Ctrl-C can come between any two steps. Nothing is taken outside the `try` that gives it back, and no
+    # lock is held around a loop of the same function: if Ctrl-C comes when it jumps back, CPython (3.12,
+    # 3.13) does not leave the `with` block as it should, and the lock stays taken.
 
     @contextmanager
     def taken(self, kind: Kind) -> Iterator[None]:
@@ -117,14 +122,22 @@ _known_lock = threading.Lock()
 def _turns_of(store: Any) -> _Turns:
     """The turns of a store's session. Sessions can only be compared, but few are written to at a time."""
     with _known_lock:
-        _known[:] = [known for known in _known if known() is not None]
-        for known in _known:
-            turns = known()
-            if turns is not None and turns.store == store:
-                return turns
-        made = _Turns(store)
-        _known.append(weakref.ref(made))
-        return made
+        return _found_turns(store) or _new_turns(store)
+
+
+def _found_turns(store: Any) -> _Turns | None:
+    _known[:] = [known for known in _known if known() is not None]
+    for known in _known:
+        turns = known()
+        if turns is not None and turns.store == store:
+            return turns
+    return None
+
+
+def _new_turns(store: Any) -> _Turns:
+    made = _Turns(store)
+    _known.append(weakref.ref(made))
+    return made
 
 
 def _in_turn[T](

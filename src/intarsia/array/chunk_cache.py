@@ -50,8 +50,11 @@ class BoundedCache[K: Hashable, V]:
                 return
             self._values[name] = value
             self.nbytes += size
-            while self.nbytes > self._most_bytes:
-                self.nbytes -= self._size(self._values.popitem(last=False)[1])
+            self._make_room()
+
+    def _make_room(self) -> None:
+        while self.nbytes > self._most_bytes:
+            self.nbytes -= self._size(self._values.popitem(last=False)[1])
 
 
 class ChunkCache:

@@ -249,10 +249,11 @@ class Queue:
     def cancel(self) -> None:
         """Give up all that is on its way."""
         with self._lock:
-            for pending in (*self._taken, *(pending for _, pending in self._started)):
-                pending.cancel()
+            begun = [*self._taken, *(pending for _, pending in self._started)]
             self._started.clear()
             self._ahead = self._here = iter(())
+        for pending in begun:
+            pending.cancel()
 
 
 def _begin(batch: Batch) -> Pending:

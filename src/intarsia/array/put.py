@@ -190,11 +190,11 @@ class Storing:
 
     def give_up(self, failure: BaseException) -> None:
         """Begin nothing more; after Ctrl-C and the like, wait for nothing that has begun either."""
-        with self._lock:
+        with self._lock:  # whoever begins something later, sees it
             self._given_up = True
-            if not isinstance(failure, Exception):
-                for storing in self._begun:
-                    storing.cancel()
+        if not isinstance(failure, Exception):
+            for storing in self._begun:
+                storing.cancel()
 
     def wait(self) -> None:
         """Until nothing that has begun is on its way any more."""

@@ -160,9 +160,10 @@ class ChunkWriter:
         with self._lock:
             self._stop.set()
             self._batches = iter(())
-            if not isinstance(failure, Exception):
-                for reading in self._reading:
-                    reading.cancel()
+            reading = list(self._reading)
+        if not isinstance(failure, Exception):
+            for each in reading:
+                each.cancel()
 
     def wait(self) -> None:
         """Until nothing that has begun is on its way any more."""
@@ -218,8 +219,7 @@ class ShardWriter(ChunkWriter):
         with self._lock:
             if self._stop.is_set():
                 return
-            new = [blob for blob in np.unique(blobs).tolist() if blob not in self._open]
-            self._open |= {blob: _OpenShard(self._count[blob]) for blob in new}
+            new = self._opened(np.unique(blobs).tolist())
         self._load(new)
         done: Stored = []
         each = zip(positions.tolist(), blobs.tolist(), self._work.placements(positions), strict=True)
@@ -246,6 +246,12 @@ class ShardWriter(ChunkWriter):
         if done:
             self._storing.begin(done)
 
+    def _opened(self, blobs: list[int]) -> list[int]:
+        """Those of these shards that nobody has begun with."""
+        new = [blob for blob in blobs if blob not in self._open]
+        self._open |= {blob: _OpenShard(self._count[blob]) for blob in new}
+        return new
+
     def _load(self, new: list[int]) -> None:
         """Read shards of which something is kept; whoever comes later waits until that is done."""
         for blob in self._whole.intersection(new):
@@ -265,8 +271,9 @@ class ShardWriter(ChunkWriter):
     def give_up(self, failure: BaseException) -> None:
         super().give_up(failure)
         with self._lock:
-            for shard in self._open.values():
-                shard.before.cancel()  # nobody waits for what will not come
+            shards = list(self._open.values())
+        for shard in shards:
+            shard.before.cancel()  # nobody waits for what will not come
 
     def _split(self, blob: int, received: Iterator[Encoded | None]) -> dict[tuple[int, ...], memoryview]:
         try:

@@ -79,7 +79,7 @@ class Recent:
         made = make()
         with self._lock:
             self._made[name] = made
-            while len(self._made) > self._most:
+            if len(self._made) > self._most:
                 self._made.popitem(last=False)
         return made
 
