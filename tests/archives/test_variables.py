@@ -139,5 +139,5 @@ def calls_of_ingest(folder, count):
     finally:
         threading.setprofile_all_threads(None)
     assert len(dataset) == count
-    assert len(report.repository.config.manifest.splitting.to_dict()) == 2
+    assert len(report.repository.config.manifest.splitting.to_dict()) == 3
     return found["call"]

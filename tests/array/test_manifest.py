@@ -378,26 +378,30 @@ def test_a_missing_member_is_an_error_that_names_region_and_member(document):
 
 
 @pytest.mark.parametrize(
-    ("shape", "dtype", "chunks", "match"),
-    [
-        ((6, 5), "i4", "auto", "decodes to int32"),
-        ((5, 5), "f4", "auto", "shape"),
-        ((6, 5), "f4", [[2, 4], [5]], "its chunks differ in shape"),
-    ],
+    ("shape", "dtype", "match"), [((6, 5), "i4", "decodes to int32"), ((5, 5), "f4", "shape")]
 )
-def test_a_member_that_does_not_fit_is_an_error(shape, dtype, chunks, match, document):
+def test_a_member_that_does_not_fit_is_an_error(shape, dtype, match, document):
+    store, attributes = document
+    name = attributes["intarsia"]["members"][1]
+    zarr.create_array(store, name=f"a/{name}", shape=shape, dtype=dtype, overwrite=True)
+    array = intarsia.open(store, "a")
+    with pytest.raises(intarsia.errors.MemberError, match=rf"cannot back the region \[4:10, 0:5\].*{match}"):
+        array[5, 0]
+    assert [problem.kind for problem in intarsia.verify(array)] == ["member"]
+
+
+def test_a_member_whose_chunks_differ_in_shape_has_no_chunk_shape(document):
+    """Nobody makes such members; metadata can be damaged so that they are."""
     store, attributes = document
     name = attributes["intarsia"]["members"][1]
     with zarr.config.set({"array.rectilinear_chunks": True}):
-        zarr.create_array(store, name=f"a/{name}", shape=shape, dtype=dtype, chunks=chunks, overwrite=True)
+        zarr.create_array(
+            store, name=f"a/{name}", shape=(6, 5), dtype="f4", chunks=[[2, 4], [5]], overwrite=True
+        )
         array = intarsia.open(store, "a")
-        reads = (lambda: array[5, 0], lambda: repr(array.regions))
-        for read in reads:
-            with pytest.raises(
-                intarsia.errors.MemberError, match=rf"cannot back the region \[4:10, 0:5\].*{match}"
-            ):
-                read()
-        assert [problem.kind for problem in intarsia.verify(array)] == ["member"]
+        assert array[5, 0] == 0
+        with pytest.raises(intarsia.errors.MemberError, match="differ in shape"):
+            repr(array.regions)
 
 
 def test_a_damaged_chunk_is_an_error_that_names_region_member_and_chunk(document):

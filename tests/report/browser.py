@@ -130,7 +130,11 @@ class Browser:
 
     def open(self, url):
         """Go to a page and wait until it has loaded."""
+        self._go("about:blank")  # the page before may still ask for something
         self.console, self.requests = [], []
+        self._go(url)
+
+    def _go(self, url):
         page = self.call("Page.navigate", url=str(url))["loaderId"]
         while page not in self._loaded:  # the tab's first, empty page may still be loading
             self._receive()

@@ -20,9 +20,9 @@ from intarsia.array.prices import (
     UNREADABLE,
     Backing,
     ChunkPrice,
-    Grid,
     LayerPrice,
     Price,
+    RegionGrid,
     decoding_work,
 )
 from intarsia.array.table import NONE
@@ -166,7 +166,7 @@ class Chooser:
         members, views = table.member[touched.rows].tolist(), table.view[touched.rows].tolist()
         self._open(members)
         kinds = list(zip(members, views, strict=True))
-        alike: dict[Grid, set[tuple[int, int]]] = {}
+        alike: dict[RegionGrid, set[tuple[int, int]]] = {}
         for kind in dict.fromkeys(kinds):
             alike.setdefault(self._grid(*kind), set()).add(kind)
         for grid, own in alike.items():
@@ -179,7 +179,7 @@ class Chooser:
         if len(several) > 1:
             self._layout.open_members([names[i] for i in several])
 
-    def _grid(self, member: int, number: int) -> Grid:
+    def _grid(self, member: int, number: int) -> RegionGrid:
         """The chunks of a member as a region sees them."""
         known = self._layout.grids
         found = known.get((member, number))
@@ -193,7 +193,7 @@ class Chooser:
             pairs = [(n, 0) for n in sizes] if view is None else view.grid(sizes)
             size, border = zip(*pairs, strict=True) if pairs else ((), ())
             chunk = ChunkPrice(prod(sizes) * array.dtype.itemsize, decoding_work(array))
-            found = known[member, number] = Grid(size, border, chunk)
+            found = known[member, number] = RegionGrid(size, border, chunk)
         return found
 
 
@@ -242,7 +242,7 @@ def _divided(touched: Touched, box: Box) -> tuple[Touched, Touched]:
     return inside._replace(start=start, stop=stop), outside
 
 
-def _chunks_met(asked: Request, touched: Touched, grid: Grid) -> int:
+def _chunks_met(asked: Request, touched: Touched, grid: RegionGrid) -> int:
     """How many chunks a request meets, region by region."""
     if asked.axes is None:
         return _chunks_of_points(asked, touched, grid)
@@ -255,7 +255,7 @@ def _chunks_met(asked: Request, touched: Touched, grid: Grid) -> int:
     return int(met.sum())
 
 
-def _chunks_of_points(asked: Request, touched: Touched, grid: Grid) -> int:
+def _chunks_of_points(asked: Request, touched: Touched, grid: RegionGrid) -> int:
     assert asked.points is not None
     if not asked.points:
         return 1

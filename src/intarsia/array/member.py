@@ -13,7 +13,7 @@ import zarr
 import zarr.api.asynchronous
 from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Codec
 
-from intarsia._compat import ArrayV3Metadata, RegularChunkGridMetadata, sync
+from intarsia._compat import sync
 from intarsia.array.box import sizes_of
 from intarsia.array.values import codecs_for, data_type_of, fits, is_nullable, type_text, values_dtype
 from intarsia.codecs import parse_codecs
@@ -220,11 +220,6 @@ def member_problem(
     """Why this array cannot back a region, or None; `needed` is for regions that need more than this one."""
     needed, stored = needed or manifest.in_member(row).stop, manifest.stored_type(row)
     own: Any = member.metadata.dtype
-    described = member.metadata
-    if isinstance(described, ArrayV3Metadata) and not isinstance(
-        described.chunk_grid, RegularChunkGridMetadata
-    ):
-        return "its chunks differ in shape, but those of a member are all alike"
     if stored is not None:
         if is_nullable(own) or own.to_native_dtype().newbyteorder("=") != stored:
             return f"it decodes to {type_text(own)}, but the packing of its regions is of {stored}"

@@ -97,7 +97,7 @@ class ChunkPrice(NamedTuple):
         return Price(chunks, chunks * self.nbytes, chunks * self.cost(near=near))
 
 
-class Grid(NamedTuple):
+class RegionGrid(NamedTuple):
     """The chunks of a member as a region sees them."""
 
     size: tuple[int, ...]

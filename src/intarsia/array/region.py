@@ -12,6 +12,7 @@ from intarsia.array.box import Box
 from intarsia.array.member import checked_member, grain, short_codecs
 from intarsia.array.orientation import View
 from intarsia.array.table import Row
+from intarsia.errors import MemberError
 from intarsia.listing import Listing
 from intarsia.packing import Packing
 from intarsia.words import bounds_text, size_text
@@ -98,7 +99,13 @@ class Region:
     @property
     def chunks(self) -> tuple[int, ...]:
         """The member's own chunk shape."""
-        return tuple(self.member.chunks)
+        try:
+            return tuple(self.member.chunks)
+        except NotImplementedError as error:
+            raise MemberError(
+                f"the chunks of the member {self.name!r} differ in shape, those of other members do not.\n"
+                "  region.member.read_chunk_sizes has them all"
+            ) from error
 
     @property
     def member_bounds(self) -> tuple[tuple[int, int], ...]:

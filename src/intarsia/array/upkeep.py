@@ -17,7 +17,7 @@ import zarr
 from zarr.errors import ContainsArrayError
 from zarr.storage import LocalStore
 
-from intarsia._compat import sync
+from intarsia._compat import RegularChunkGridMetadata, sync
 from intarsia.array.box import Box, blocks
 from intarsia.array.config import LogicalConfig
 from intarsia.array.document import MANIFEST_KEY
@@ -178,9 +178,12 @@ def _data_problems(logical: LogicalGroup, known: set[str], progress: Progress) -
         where = f"{logical.group.path}/{region.name}".lstrip("/")
         try:
             member = region.member
-            if region.name not in stored:
-                stored[region.name] = stored_indices(member)
-            selections = list(_stored_parts(region, member, stored[region.name]))
+            if isinstance(member.metadata.chunk_grid, RegularChunkGridMetadata):
+                if region.name not in stored:
+                    stored[region.name] = stored_indices(member)
+                selections = list(_stored_parts(region, member, stored[region.name]))
+            else:
+                selections = [Box.of(region.bounds).slices]
         except Exception as error:
             if where not in known:
                 known.add(where)
