@@ -8,11 +8,13 @@ import threading
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore, WrapperStore
 
 import intarsia
+from intarsia.array import pool
 from tests.array import strategies as s
 
 
@@ -129,6 +131,17 @@ def test_a_little_of_large_chunks_that_are_not_compressed_takes_one_thread(monke
     assert intarsia.explain(many, np.s_[4:, :9]).threads == 4
     monkeypatch.setattr("intarsia.array.pool.WORTH_A_READING_THREAD", 256 << 10)
     assert [intarsia.explain(many, rows).threads for rows in (np.s_[:4], np.s_[4:])] == [1, 4]
+
+
+@pytest.mark.skipif(not pool.HAS_GIL, reason="threads of this Python hand no lock to one another")
+@pytest.mark.parametrize(("side", "threads"), [(32, 1), (64, 2)])
+def test_small_chunks_are_decoded_by_one_thread_however_many_they_are(side, threads, monkeypatch):
+    monkeypatch.undo()
+    values = np.arange(1 << 20, dtype="f4").reshape(1024, 1024)
+    array = zarr.create_array({}, data=values, chunks=(side, side), shards=(256, 256))
+    reader = intarsia.reader(array).with_config(threads=2)
+    assert intarsia.explain(reader, ...).threads == threads
+    np.testing.assert_array_equal(reader[...], values)
 
 
 def test_results_are_the_callers_own():
