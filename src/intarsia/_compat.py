@@ -11,6 +11,7 @@ private names here, although they look like it: whoever writes a codec writes th
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from importlib.util import find_spec, module_from_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -90,6 +91,9 @@ if TYPE_CHECKING:
 # morton_order_coords: the order in which zarr writes the inner chunks of a shard.
 # resolve_max_workers: how many threads the fused pipeline takes.
 # sync: runs a coroutine of a store on zarr's event loop.
+
+HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
+"""Whether threads of this Python hand one lock to one another; CPython 3.13 and later can be built without."""
 
 CODEC_METHODS = frozenset({"_decode_single", "_decode_sync", "_encode_single", "_encode_sync"})
 """What zarr calls of a codec: without an event loop, and in one. Chains of our own call them as zarr does."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore, WrapperStore
 
 import intarsia
-from intarsia.array import pool
+from intarsia._compat import HAS_GIL
 from tests.array import strategies as s
 
 
@@ -133,7 +133,7 @@ def test_a_little_of_large_chunks_that_are_not_compressed_takes_one_thread(monke
     assert [intarsia.explain(many, rows).threads for rows in (np.s_[:4], np.s_[4:])] == [1, 4]
 
 
-@pytest.mark.skipif(not pool.HAS_GIL, reason="threads of this Python hand no lock to one another")
+@pytest.mark.skipif(not HAS_GIL, reason="threads of this Python hand no lock to one another")
 @pytest.mark.parametrize(("side", "threads"), [(32, 1), (64, 2)])
 def test_small_chunks_are_decoded_by_one_thread_however_many_they_are(side, threads, monkeypatch):
     monkeypatch.undo()

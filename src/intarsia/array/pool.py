@@ -7,7 +7,6 @@ reads from many threads (as dask makes them) do not multiply.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +15,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from intarsia._compat import HAS_GIL
 
 if TYPE_CHECKING:
     from intarsia.array.config import LogicalConfig
@@ -164,8 +165,6 @@ WORTH_A_BATCH = 1 << 20
 BATCHES_AHEAD = 4
 """Fetches that run at a time, where the store does not answer in the decoding thread."""
 
-
-HAS_GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 TOO_SMALL_TO_SHARE = 8 << 10
 """A chunk of fewer bytes is decoded before the interpreter's lock has gone from one thread to another: of
