@@ -93,7 +93,7 @@ if TYPE_CHECKING:
 # sync: runs a coroutine of a store on zarr's event loop.
 
 HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
-"""Whether threads of this Python hand one lock to one another; CPython 3.13 and later can be built without."""
+"""Whether threads of this Python hand one lock to one another; CPython can be built without since 3.13."""
 
 CODEC_METHODS = frozenset({"_decode_single", "_decode_sync", "_encode_single", "_encode_sync"})
 """What zarr calls of a codec: without an event loop, and in one. Chains of our own call them as zarr does."""
