@@ -89,8 +89,8 @@ class _Turns:
                 following.called.set_result(None)
 
     # Ctrl-C can come between any two steps. Nothing is taken outside the `try` that gives it back, and no
-    # lock is held around a loop of the same function: if Ctrl-C comes when it jumps back, CPython (3.12,
-    # 3.13) does not leave the `with` block as it should, and the lock stays taken.
+    # lock is held around a loop of the same function: if Ctrl-C comes when it jumps back, CPython 3.13
+    # does not leave the `with` block as it should, and the lock stays taken.
 
     @contextmanager
     def taken(self, kind: Kind) -> Iterator[None]:

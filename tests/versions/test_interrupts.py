@@ -96,7 +96,7 @@ def loops_in(node):
 
 
 def test_no_lock_is_held_around_a_loop_of_the_same_function():
-    """CPython 3.12 and 3.13 leave it taken for ever if Ctrl-C comes when the loop jumps back."""
+    """CPython 3.13 leaves it taken for ever if Ctrl-C comes when the loop jumps back."""
     held = [
         f"{path.name}:{loop.lineno}"
         for path in sorted(Path(intarsia.__file__).parent.rglob("*.py"))
