@@ -1,15 +1,22 @@
-"""Who parses: a cluster of dask with processes, also when its workers die; in order, and never far ahead."""
+"""Who parses: a cluster of dask, or processes of its own, also when some die; in order, never far ahead."""
 
 import os
 import signal
+import sys
 from concurrent.futures import Future
+from functools import partial
 
+import numpy as np
 import pytest
 import xarray as xr
 from distributed import Client, LocalCluster
 
 import intarsia
-from intarsia.archives.workforce import parsed_by
+from intarsia.archives import workforce
+from intarsia.archives.locations import Sources, url_of
+from intarsia.archives.parsed import Want
+from intarsia.archives.parsing import _parse_some
+from intarsia.archives.workforce import ParseWorkers, can_be_started, parsed_by
 from intarsia.errors import IngestError
 from tests.archives.files import netcdf
 
@@ -95,3 +102,93 @@ def test_a_dead_pool_is_told(series, tmp_path):
     with pytest.raises(IngestError, match=r"(?s)00\.nc.*ingest again to go on"):
         intarsia.ingest(series, tmp_path / "r", concat_dim="time", client=Broken())
     assert not (tmp_path / "r").exists()
+
+
+PARSE = partial(_parse_some, sources=Sources(), want=Want(("time",)), parser=None)
+
+
+@pytest.fixture
+def urls(tmp_path):
+    for day in range(4):
+        netcdf(tmp_path / f"{day}.nc", day)
+    (tmp_path / "4.nc").write_bytes(b"no file at all")
+    return [url_of(path) for path in sorted(tmp_path.glob("*.nc"))]
+
+
+def what(results):
+    """Of parsed files: what identifies them, and where their chunks are."""
+    return [
+        each.reason if hasattr(each, "reason") else (
+            each.url, each.identity, each.attrs,
+            [(name, v.dims, v.codecs, None if v.ranges is None else v.ranges.offsets.tolist())
+             for name, v in each.variables.items()],
+        )
+        for each in results
+    ]  # fmt: skip
+
+
+def test_a_process_answers_as_this_one_and_files_outlive_it(urls):
+    workers = ParseWorkers(PARSE, 1)
+    try:
+        here = what(PARSE(urls))
+        assert what(workers.parse(urls)) == here
+        (process,) = workers._started
+        assert process.poll() is None
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        assert what(workers.parse(urls)) == here
+    finally:
+        workers.close()
+    assert workers.parse(urls) == []  # nobody wants them any more
+
+
+def test_where_no_process_starts_files_are_parsed_here(urls, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python-that-is-gone"))
+    workers = ParseWorkers(PARSE, 2)
+    assert what(workers.parse(urls)) == what(PARSE(urls))
+    workers.close()
+
+
+@pytest.mark.parametrize("executable", [None, "", "/usr/sbin/uwsgi"])
+def test_an_interpreter_inside_another_program_is_not_started(executable, monkeypatch):
+    assert can_be_started()
+    monkeypatch.setattr(sys, "executable", executable)
+    assert not can_be_started()
+
+
+@pytest.mark.parametrize(("paying", "expected"), [(0.0, [100, 16, 4]), (np.inf, [])])
+def test_processes_are_started_where_they_pay(paying, expected, monkeypatch):
+    given = []
+
+    class Workers:
+        def __init__(self, parse, count):
+            given.append(workforce.TRIED)
+            self.parse = lambda urls: given.append(len(urls)) or parse(urls)
+
+        def close(self):
+            given.sort(reverse=True)
+
+    monkeypatch.setattr(workforce, "ParseWorkers", Workers)
+    monkeypatch.setattr(workforce, "PAYING", paying)
+    monkeypatch.setattr(workforce, "_processors", lambda: 2)
+    urls = [str(i) for i in range(120)]
+    assert list(workforce.parsed_by(None, list, urls, remote=False)) == urls
+    assert given == expected
+
+
+def test_whether_they_pay_is_asked_once_for_all_batches(tmp_path, monkeypatch):
+    given = []
+
+    def in_processes(parse, urls, count):
+        given.append(len(urls))
+        return iter(parse(urls))
+
+    monkeypatch.setattr(workforce, "_in_processes", in_processes)
+    monkeypatch.setattr(workforce, "_processors", lambda: 2)
+    monkeypatch.setattr(workforce, "PAYING", 0.0)
+    monkeypatch.setattr(workforce, "TRIED", 3)
+    for day in range(9):
+        netcdf(tmp_path / f"{day}.nc", day)
+    report = intarsia.ingest(tmp_path / "*.nc", tmp_path / "r", concat_dim="time", batch=2)
+    assert report.summary == "9 added"
+    assert given == [6]

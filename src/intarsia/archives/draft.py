@@ -7,17 +7,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from intarsia.archives.array_draft import ArrayDraft, drafted_array
-from intarsia.archives.assembled import assemble, spread
 from intarsia.archives.cf import PACKING
 from intarsia.archives.combined_attrs import OVERRIDE, WHOLE, Combining
-from intarsia.archives.cube import WholeNeededError, joined_coordinate, joined_variables, place
+from intarsia.archives.coordinates import Assembled, assemble, spread
+from intarsia.archives.cube import Cube, Placed, WholeNeededError, joined_coordinate, joined_variables, place
 from intarsia.archives.expected import Expected, Rules
 from intarsia.archives.stacking import known_stacks
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
-    from intarsia.archives.assembled import Assembled
-    from intarsia.archives.cube import Cube, Placed
     from intarsia.archives.dataset import Dataset
     from intarsia.archives.ledger import Ledger
     from intarsia.archives.parsed import ParsedFile, ParsedVariable, Want

@@ -16,8 +16,8 @@ from zarr.core.group import GroupMetadata
 
 from intarsia._compat import sync
 from intarsia.archives.array_draft import ArrayDraft
-from intarsia.archives.assembled import Assembled
 from intarsia.archives.cf import clean, encoded_fill_attribute, zarr_type
+from intarsia.archives.coordinates import Assembled
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.draft import Draft
 from intarsia.archives.ledger_form import write_ledger
