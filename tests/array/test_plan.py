@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from intarsia.array.box import Box
 from intarsia.array.manifest import Manifest
 from intarsia.array.plan import plan
-from intarsia.array.request import request
+from intarsia.array.request import request, turned, turned_points
 from intarsia.array.table import RegionTable, Row
-from intarsia.array.turned import turned, turned_points
 from intarsia.array.work import outer_index
 from tests.array import strategies
 from tests.array.test_orientation import viewed

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from intarsia.array.box import Box
+from intarsia.array.request import Axis, Request, turned, turned_points
 from intarsia.array.table import NONE, Ints
-from intarsia.array.turned import turned, turned_points
 from intarsia.errors import BoundsError
 
 if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
     from intarsia.array.orientation import View
-    from intarsia.array.request import Axis, Request
     from intarsia.array.values import Values
 
 

@@ -18,6 +18,7 @@ from intarsia._compat import sync
 from intarsia.array.box import grown
 from intarsia.array.fetch import check_links
 from intarsia.array.put import held_for
+from intarsia.array.request import moved
 from intarsia.array.values import Values, points_of, put
 from intarsia.array.work import AxisCuts, outer_index
 from intarsia.parallel import check_store
@@ -84,11 +85,9 @@ def _outer_pieces(part: Part, grain: tuple[int, ...], itemsize: int, most_bytes:
     )
     axes = [AxisCuts(*axis) for axis in zip(part.source, part.target, size, strict=True)]
     for place in product(*(range(len(axis.chunk)) for axis in axes)):
-        moved = [
-            _moved(axis.inside[i], axis.chunk[i] * n) for axis, i, n in zip(axes, place, size, strict=True)
-        ]
-        target = tuple(axis.target[i] for axis, i in zip(axes, place, strict=True))
-        yield replace(part, source=tuple(moved), target=target)
+        cut = list(zip(axes, place, size, strict=True))
+        source = tuple(moved(axis.inside[i], axis.chunk[i] * n) for axis, i, n in cut)
+        yield replace(part, source=source, target=tuple(axis.target[i] for axis, i, _ in cut))
 
 
 def _extent(selector: AxisSelector, grain: int) -> int:
@@ -96,12 +95,6 @@ def _extent(selector: AxisSelector, grain: int) -> int:
     if isinstance(selector, slice):
         return int((selector.stop - 1) // grain - selector.start // grain + 1)
     return int(selector.max() // grain - selector.min() // grain + 1)
-
-
-def _moved(selector: AxisSelector, offset: int) -> AxisSelector:
-    if isinstance(selector, slice):
-        return slice(selector.start + offset, selector.stop + offset, selector.step)
-    return selector + offset
 
 
 def _point_pieces(part: Part, grain: tuple[int, ...], itemsize: int, most_bytes: int) -> Iterator[Part]:
