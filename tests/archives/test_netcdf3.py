@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
-from intarsia.archives.netcdf3 import netcdf3_attributes
+from intarsia.archives.virtual import netcdf3_attributes
 from intarsia.errors import IngestError
 from tests.archives.files import netcdf
 

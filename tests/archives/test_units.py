@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import intarsia
-from intarsia.archives.units import Conversion, conversion
+from intarsia.archives.drift import Conversion, conversion
 from intarsia.errors import IngestError, MissingExtraError
 from tests.archives.test_drift import FORMATS, save
 

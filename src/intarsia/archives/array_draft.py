@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.archives.cf import PACKING, Decoding, clean
+from intarsia.archives.drift import Conversion, widened
 from intarsia.archives.encodings import ChunkSet, chunk_sets_of
 from intarsia.archives.expected import Expected, Rules
 from intarsia.archives.places import Span, through
-from intarsia.archives.value_types import widened
 from intarsia.array.box import Box, chunk_grid
 from intarsia.array.values import is_nullable, values_dtype
 from intarsia.errors import IngestError
@@ -22,9 +22,8 @@ from intarsia.errors import IngestError
 if TYPE_CHECKING:
     from intarsia.archives.cube import Cube, Placed
     from intarsia.archives.dataset import Dataset
+    from intarsia.archives.given import Stack
     from intarsia.archives.parsed import ParsedFile, ParsedVariable
-    from intarsia.archives.stacking import Stack
-    from intarsia.archives.units import Conversion
     from intarsia.packing import Packing
 
 

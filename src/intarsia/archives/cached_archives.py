@@ -28,9 +28,8 @@ import icechunk
 
 from intarsia import __version__
 from intarsia.archives.dataset import Dataset
-from intarsia.archives.ingestion import ingest
+from intarsia.archives.ingestion import ingest, remove
 from intarsia.archives.locations import WILDCARDS, Sources, url_of
-from intarsia.archives.removal import remove
 from intarsia.archives.source_states import marked
 from intarsia.array.hierarchy import open_group
 from intarsia.errors import IngestError, IntarsiaError, RepositoryError, RepositoryNotFoundError

@@ -12,7 +12,7 @@ from intarsia.archives.combined_attrs import OVERRIDE, WHOLE, Combining
 from intarsia.archives.coordinates import Assembled, assemble, spread
 from intarsia.archives.cube import Cube, Placed, WholeNeededError, joined_coordinate, joined_variables, place
 from intarsia.archives.expected import Expected, Rules
-from intarsia.archives.stacking import known_stacks
+from intarsia.archives.given import known_stacks
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:

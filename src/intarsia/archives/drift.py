@@ -1,15 +1,26 @@
-"""How the axes of a file differ from those that are expected and hold the same: turned, rolled, noisy."""
+"""How files differ from what is expected, and hold the same: axes, units, types of values.
+
+Axes may be turned, rolled or noisy. Units may differ by a factor and an offset: they are converted as udunits
+does it, by way of cf-units. Types of values go together in one array where one type holds them all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.archives.cf import PACKING, packing_of
+from intarsia.archives.coordinates import counts_time
 from intarsia.archives.places import ULPS
+from intarsia.errors import IngestError
+from intarsia.extras import extra
 
 if TYPE_CHECKING:
+    from intarsia.archives.parsed import ParsedFile, ParsedVariable
     from intarsia.array.table import Ints
 
 type Values = np.ndarray[Any, Any]
@@ -141,3 +152,145 @@ def difference(own: Values, expected: Values) -> str:
         f"values from {own.min():g} to {own.max():g} instead of {expected.min():g} to {expected.max():g}; "
         f"the largest difference is {apart[i]:.3g}, at {i}: {a!s} instead of {b!s}{option}"
     )
+
+
+FAR = 2.0**200
+"""A number beside which no offset of units counts, and which divides exactly: it shows the factor alone."""
+
+PROBES = (-40.0, 0.5, 300.0, 1e6)
+"""Numbers at which a conversion has to be a factor and an offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What numbers in other units are multiplied by, and what is added then."""
+
+    factor: float
+    offset: float
+
+    @property
+    def changes(self) -> bool:
+        """Whether numbers are others afterwards."""
+        return self.factor != 1 or self.offset != 0
+
+    def of(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Values in the other units: computed in float64, and rounded once to the type that they have.
+
+        >>> Conversion(1000.0, 0.0).of(np.array([0.5, 2], "f4"))
+        array([ 500., 2000.], dtype=float32)
+        """
+        kind = values.dtype if values.dtype.kind == "f" else np.dtype("f8")
+        return (values.astype("f8") * self.factor + self.offset).astype(kind)
+
+
+@lru_cache
+def conversion(own: str, wanted: str) -> Conversion:
+    """How numbers of one unit become those of another.
+
+    >>> conversion("degC", "K")
+    Conversion(factor=1.0, offset=273.15)
+    >>> conversion("K", "m")
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.IngestError: 'K' cannot be converted to 'm'
+    """
+    if own == wanted:
+        return Conversion(1.0, 0.0)
+    known = extra("cf_units", "units")
+    if counts_time({"units": own}) or counts_time({"units": wanted}):
+        raise IngestError(f"times are converted as coordinates only, not {own!r} to {wanted!r}")
+    units = []
+    for text in (own, wanted):
+        try:
+            units.append(known.Unit(text))
+        except ValueError:
+            raise IngestError(f"{text!r} is not a unit that udunits knows") from None
+    if any(unit.is_unknown() or unit.is_no_unit() for unit in units):
+        raise IngestError(f"{own!r} cannot be converted to {wanted!r}: one of them is no unit at all")
+    if not units[0].is_convertible(units[1]):
+        raise IngestError(f"{own!r} cannot be converted to {wanted!r}")
+    convert = units[0].convert
+    found = Conversion(convert(FAR, units[1]) / FAR, convert(0.0, units[1]))
+    straight = (np.isclose(convert(x, units[1]), found.factor * x + found.offset) for x in PROBES)
+    if not np.isfinite([found.factor, found.offset]).all() or not all(straight):
+        raise IngestError(f"{own!r} and {wanted!r} differ by more than a factor and an offset")
+    return found
+
+
+def units_of(attrs: Mapping[str, Any]) -> str:
+    """The units that attributes name; empty if they name none."""
+    return str(attrs.get("units", ""))
+
+
+def in_units(variable: ParsedVariable, wanted: str, given: str | None = None) -> ParsedVariable:
+    """A variable that was loaded, in other units; `given` are those that it has if it does not say so itself.
+
+    Numbers that mean the same are left alone, packed ones too.
+    """
+    found = conversion(units_of(variable.attrs) or given or "", wanted)
+    attrs = variable.attrs | ({"units": wanted} if "units" in variable.attrs else {})
+    if not found.changes:
+        return replace(variable, attrs=attrs)
+    packing = packing_of(variable.loaded.dtype, variable.attrs)
+    values = found.of(variable.loaded if packing is None else packing.decode(variable.loaded))
+    plain = {key: value for key, value in attrs.items() if key not in PACKING}
+    return replace(variable, attrs=plain, values=values, dtype=values.dtype)
+
+
+def convert_coordinate(file: ParsedFile, name: str, wanted: str) -> None:
+    """Give a coordinate of a file other units, and its bounds with it, which need not name any."""
+    variable = file.variables[name]
+    own = units_of(variable.attrs)
+    bounds = str(variable.attrs.get("bounds", ""))
+    file.variables[name] = in_units(variable, wanted)
+    if bounds in file.variables and not units_of(file.variables[bounds].attrs):
+        file.variables[bounds] = in_units(file.variables[bounds], wanted, own)
+
+
+NUMBERS = "iuf"
+"""Kinds of NumPy data types that become one another."""
+
+
+def type_problem(
+    name: str, values: np.dtype[Any], held: np.dtype[Any] | None, source: str, *, fixed: bool
+) -> str:
+    """Why values of a type do not go into an array; empty if they do. One that is `fixed` stays as it is.
+
+    >>> type_problem("v", np.dtype("bool"), np.dtype("f4"), "a.nc", fixed=False)
+    "'v' has values of type bool, but a.nc has float32, and these do not go together \
+(rename={'v': …} makes it another variable)"
+    >>> type_problem("v", np.dtype("f8"), np.dtype("f4"), "a.nc", fixed=False)
+    ''
+    """
+    if held is None or values == held:
+        return ""
+    if values.kind not in NUMBERS or held.kind not in NUMBERS:
+        return (
+            f"{name!r} has values of type {_text(values)}, but {source} has {_text(held)}, and these do not "
+            f"go together (rename={{{name!r}: …}} makes it another variable)"
+        )
+    if fixed and not np.can_cast(values, held, "safe"):
+        return (
+            f"{name!r} has values of type {values}, which {held} of {source} cannot hold without loss "
+            f"(dtype={{{name!r}: {str(held)!r}}} rounds them)"
+        )
+    return ""
+
+
+def widened(dtype: np.dtype[Any], arriving: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
+    """The type of numbers that holds `dtype` and all `arriving`, as NumPy chooses it, if it is wider.
+
+    >>> widened(np.dtype("f4"), [np.dtype("f8")]), widened(np.dtype("f8"), [np.dtype("f4")])
+    (dtype('float64'), None)
+    >>> widened(np.dtype("u1"), [np.dtype("i2")]), widened(np.dtype("i4"), [np.dtype("f4")])
+    (dtype('int16'), dtype('float64'))
+    """
+    held = [dtype, *arriving]
+    if any(each.kind not in NUMBERS for each in held):
+        return None
+    common = np.result_type(*held)
+    return None if common == dtype else common
+
+
+def _text(dtype: np.dtype[Any]) -> str:
+    return "text" if isinstance(dtype, np.dtypes.StringDType) else str(dtype)

@@ -13,21 +13,28 @@ from intarsia.archives.cf import Decoding, clean
 from intarsia.archives.combined_attrs import Combining
 from intarsia.archives.coordinates import are_one, calendar_of, counts_time, same_values
 from intarsia.archives.cube import PlacingRules
-from intarsia.archives.drift import MOST_SPANS, brought, close, difference, is_longitude, located
-from intarsia.archives.parsed import is_grid_mapping
-from intarsia.archives.places import spans
-from intarsia.archives.units import conversion, convert_coordinate, units_of
-from intarsia.archives.value_types import type_problem
+from intarsia.archives.drift import (
+    MOST_SPANS,
+    Conversion,
+    brought,
+    close,
+    conversion,
+    convert_coordinate,
+    difference,
+    is_longitude,
+    located,
+    type_problem,
+    units_of,
+)
+from intarsia.archives.parsed import ParsedFile, ParsedVariable, is_grid_mapping
+from intarsia.archives.places import Span, spans
 from intarsia.array.values import is_nullable, values_dtype
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
-    from intarsia.archives.parsed import ParsedFile, ParsedVariable
-    from intarsia.archives.places import Span
+    from intarsia.archives.given import Stack
     from intarsia.archives.schema import Schema
-    from intarsia.archives.stacking import Stack
-    from intarsia.archives.units import Conversion
     from intarsia.array.table import Ints
 
 

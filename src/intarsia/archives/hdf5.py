@@ -12,17 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.archives.cf import loaded, with_texts
 from intarsia.archives.hdf5_bytes import HeapReader
-from intarsia.archives.hdf5_headers import Header, attributes_of, library, objects_in, opened_file, text
-from intarsia.archives.hdf5_storage import Storage
-from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, lacking, renamed, roles
-from intarsia.archives.texts import loaded, with_texts
+from intarsia.archives.hdf5_storage import (
+    Header,
+    Storage,
+    attributes_of,
+    library,
+    objects_in,
+    opened_file,
+    text,
+)
+from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, Want, lacking, renamed, roles
 from intarsia.errors import IngestError
 from intarsia.extras import extra
 
 if TYPE_CHECKING:
     from intarsia.archives.locations import Sources
-    from intarsia.archives.parsed import Want
 
 
 NOT_A_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"

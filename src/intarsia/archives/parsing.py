@@ -22,12 +22,11 @@ from intarsia.archives.encodings import depends_on_axes, with_axis_before
 from intarsia.archives.hdf5 import HDF5
 from intarsia.archives.locations import Sources, local_path
 from intarsia.archives.metadata import as_stored, preprocessed
-from intarsia.archives.n5 import N5_ATTRIBUTES, N5Parser, is_n5
 from intarsia.archives.parsed import Failure, ParsedFile, ParsedVariable, Want, renamed
 from intarsia.archives.tiff import TIFFParser
 from intarsia.archives.virtual import VirtualFormat
 from intarsia.archives.workforce import Engine, parsed_by
-from intarsia.archives.zarr_sources import ZarrArrayParser, ZarrV2Parser
+from intarsia.archives.zarr_sources import N5_ATTRIBUTES, N5Parser, ZarrArrayParser, ZarrV2Parser, is_n5
 from intarsia.errors import IngestError, MissingExtraError
 from intarsia.extras import extra
 from intarsia.versions.access import scheme_of

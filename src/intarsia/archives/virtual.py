@@ -1,19 +1,23 @@
-"""What VirtualiZarr parses: its parsers as formats, and the one place that looks inside its manifests."""
+"""What VirtualiZarr parses: its parsers as formats, and the one place that looks inside its manifests.
+
+Its parser of NetCDF classic files forgets the types of attributes, and makes room for as many records as the
+header claims. So the header is read here first.
+"""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace as with_fields
-from typing import Any
+from typing import IO, Any
 from urllib.parse import unquote
 
 import numpy as np
 import zarr
 
 from intarsia._compat import manifest_table, parsed_group
-from intarsia.archives.cf import decoded_fill_attribute
+from intarsia.archives.cf import decoded_fill_attribute, loaded, with_texts
 from intarsia.archives.locations import Identity, Sources
-from intarsia.archives.netcdf3 import netcdf3_attributes
 from intarsia.archives.parsed import (
     ChunkRanges,
     Description,
@@ -24,7 +28,6 @@ from intarsia.archives.parsed import (
     lacking,
     roles,
 )
-from intarsia.archives.texts import loaded, with_texts
 from intarsia.array.box import chunk_grid
 from intarsia.errors import IngestError
 from intarsia.versions.access import FILE
@@ -254,3 +257,108 @@ def _only(urls: np.ndarray[Any, Any]) -> str | None:
     if not urls.size:
         return ""
     return str(urls[0]) if bool((urls == urls[0]).all()) else None
+
+
+NETCDF3_TYPES = dict(
+    enumerate(["i1", "S1", ">i2", ">i4", ">f4", ">f8", "u1", ">u2", ">u4", ">i8", ">u8"], start=1)
+)
+NETCDF3_TEXT = 2
+NETCDF3_DIMENSIONS, NETCDF3_VARIABLES, NETCDF3_ATTRIBUTES = 10, 11, 12
+NETCDF3_MOST_BYTES = 1 << 28
+"""No header has longer names or attributes: a larger length means a damaged file."""
+
+
+class _NetCDF3Header:
+    """The big-endian header of a NetCDF classic file, read front to back; CDF-5 has wider counts."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        file.seek(0)
+        magic = file.read(4)
+        if len(magic) < 4 or magic[:3] != b"CDF" or magic[3] not in (1, 2, 5):
+            raise IngestError(f"not a NetCDF classic file: it starts with {magic!r}")
+        self._file, self._version = file, magic[3]
+        self.size = file.seek(0, 2)
+        file.seek(len(magic))
+
+    def bytes(self, count: int) -> bytes:
+        if not 0 <= count <= NETCDF3_MOST_BYTES:
+            raise IngestError(f"the header is damaged: a field of {count} bytes")
+        data = self._file.read(count)
+        if len(data) < count:
+            raise IngestError(f"the header is truncated: {count} bytes expected, {len(data)} there")
+        self._file.read(-count % 4)
+        return data
+
+    def number(self, width: int) -> int:
+        return int.from_bytes(self.bytes(width), "big", signed=True)
+
+    def count(self) -> int:
+        return self.number(8 if self._version == 5 else 4)
+
+    def offset(self) -> int:
+        return self.number(4 if self._version == 1 else 8)
+
+    def name(self) -> str:
+        return self.bytes(self.count()).decode("utf-8", "replace")
+
+    def entries(self, tag: int) -> range:
+        own, count = self.number(4), self.count()
+        if own not in (0, tag) or (own == 0 and count):
+            raise IngestError(f"the header is damaged: list {tag} expected, {own} found")
+        return range(count)
+
+    def attributes(self) -> dict[str, Any]:
+        attributes: dict[str, Any] = {}
+        for _ in self.entries(NETCDF3_ATTRIBUTES):
+            name, kind = self.name(), self.number(4)
+            if kind not in NETCDF3_TYPES:
+                raise IngestError(f"the attribute {name!r} has the unknown type {kind}")
+            dtype = np.dtype(NETCDF3_TYPES[kind])
+            count = self.count()
+            data = self.bytes(count * dtype.itemsize)
+            if kind == NETCDF3_TEXT:
+                attributes[name] = data.decode("utf-8", "replace").rstrip("\x00")
+                continue
+            values = np.frombuffer(data, dtype=dtype).astype(dtype.newbyteorder("="))
+            attributes[name] = values[0] if values.size == 1 else values
+        return attributes
+
+
+def netcdf3_attributes(file: IO[bytes]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The attributes of the file, and those of every variable by its name.
+
+    Raises `IngestError` if the header is damaged, or if it counts more records than the file can hold.
+    """
+    header = _NetCDF3Header(file)
+    records = header.count()
+    lengths = []
+    for _ in header.entries(NETCDF3_DIMENSIONS):
+        header.name()
+        lengths.append(header.count())
+    whole = header.attributes()
+    variables = {}
+    starts, record_bytes = [], 0
+    for _ in header.entries(NETCDF3_VARIABLES):
+        name = header.name()
+        dimensions = [header.count() for _ in range(header.count())]
+        variables[name] = header.attributes()
+        kind = header.number(4)
+        header.count()  # its size, which is wrong for large variables
+        start = header.offset()
+        if dimensions and all(0 <= d < len(lengths) for d in dimensions) and lengths[dimensions[0]] == 0:
+            starts.append(start)
+            itemsize = np.dtype(NETCDF3_TYPES.get(kind, "i1")).itemsize
+            record_bytes += math.prod(lengths[d] for d in dimensions[1:]) * itemsize
+    if starts and records > 1:
+        _check_records(records, min(starts), record_bytes, header.size)
+    return whole, variables
+
+
+def _check_records(count: int, start: int, nbytes: int, size: int) -> None:
+    """Raise `IngestError` if the last record would begin behind the end of the file."""
+    last = start + (count - 1) * max(nbytes, 1)
+    if last >= size:
+        raise IngestError(
+            f"it is truncated, or its header is damaged: it has {size:,} bytes, and the last of its "
+            f"{count:,} records would begin at {last:,}"
+        )

@@ -1,15 +1,15 @@
-"""Zarr that VirtualiZarr does not parse: format 2 with any filter, and an array of format 3 without a group.
+"""Zarr that VirtualiZarr does not parse: format 2 with any filter, an array of format 3 alone, and N5.
 
 Arrays of format 2 become format 3 one by one: one that has no translation spoils no other. zarr's own
 translation, which VirtualiZarr relies on, knows no filter that works on bytes, as `shuffle` does, and no
-texts.
+texts. Of N5, every block is a file, which zarr-n5's `n5_default` decodes.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -19,12 +19,10 @@ from zarr.core.metadata.v3 import ArrayV3Metadata
 from intarsia._compat import sync
 from intarsia.archives.cf import encoded_fill_attribute
 from intarsia.archives.encodings import is_bytes_codec
+from intarsia.archives.locations import Sources
+from intarsia.array.box import chunk_grid
 from intarsia.errors import IngestError
 from intarsia.extras import extra
-
-if TYPE_CHECKING:
-    from intarsia.archives.locations import Sources
-
 
 ARRAY, ATTRIBUTES, GROUP, CONSOLIDATED = ".zarray", ".zattrs", ".zgroup", ".zmetadata"
 TEXTS = "vlen-utf8"
@@ -164,3 +162,75 @@ class ZarrArrayParser:
         array = manifests.ManifestArray(metadata=metadata, chunkmanifest=sync(listed))
         name = unquote(root).rsplit("/", 1)[-1].removesuffix(".zarr")
         return manifests.ManifestStore(group=manifests.ManifestGroup(arrays={name: array}), registry=registry)
+
+
+N5_ATTRIBUTES = "attributes.json"
+N5_NEEDED = {"dimensions", "blockSize", "dataType", "compression"}
+
+
+def is_n5(document: Any) -> bool:
+    """Whether an attributes.json belongs to N5."""
+    return isinstance(document, dict) and ("n5" in document or document.keys() >= N5_NEEDED)
+
+
+class N5Parser:
+    """Parses the datasets of one N5 group, or one dataset.
+
+    Axes are in N5's own order, the fastest first, as zarr-n5 gives them. Their names come from the
+    attribute `axes`, if there is one.
+    """
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+
+    def __call__(self, url: str, registry: Any) -> Any:
+        manifests = extra("virtualizarr.manifests", "virtual")
+        url = url.rstrip("/")
+        arrays = {}
+        if (document := self._attributes(url)) is not None and document.keys() >= N5_NEEDED:
+            arrays[url.rsplit("/", 1)[-1].removesuffix(".n5")] = self._array(url, document)
+        else:
+            for name in self.sources.names_in(url):
+                inner = self._attributes(f"{url}/{quote(name)}")
+                if inner is not None and inner.keys() >= N5_NEEDED:
+                    arrays[name] = self._array(f"{url}/{quote(name)}", inner)
+        if not arrays:
+            raise IngestError("it holds no N5 dataset")
+        return manifests.ManifestStore(group=manifests.ManifestGroup(arrays=arrays), registry=registry)
+
+    def _attributes(self, url: str) -> dict[str, Any] | None:
+        try:
+            document = json.loads(self.sources.get(f"{url}/{N5_ATTRIBUTES}"))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return document if isinstance(document, dict) else None
+
+    def _array(self, url: str, document: dict[str, Any]) -> Any:
+        manifests = extra("virtualizarr.manifests", "virtual")
+        axes = document.get("axes")
+        n5 = extra("zarr_n5.metadata", "n5")
+        # by way of the group: the other constructor of zarr-n5 0.3 calls itself with too few arguments
+        array = n5.N5ArrayMetadata.from_group(n5.N5GroupMetadata.from_jso(dict(document)))
+        metadata = array.to_zarr().to_dict()
+        metadata["attributes"] = {k: v for k, v in document.items() if k not in N5_NEEDED | {"n5", "axes"}}
+        ndim = len(metadata["shape"])
+        if isinstance(axes, list) and len(axes) == ndim and all(isinstance(axis, str) for axis in axes):
+            metadata["dimension_names"] = axes
+        metadata["chunk_key_encoding"] = {"name": "default", "configuration": {"separator": "."}}
+        chunk_shape = metadata["chunk_grid"]["configuration"]["chunk_shape"]
+        grid = chunk_grid(metadata["shape"], chunk_shape)
+        paths = np.full(grid, "", dtype=np.dtypes.StringDType())
+        lengths = np.zeros(grid, dtype=np.uint64)
+        store, root = self.sources.resolve(url)
+        for batch in extra("obstore", "virtual").list(store, root.rstrip("/") + "/"):
+            for meta in batch:
+                parts = meta["path"].removeprefix(root.rstrip("/") + "/").split("/")
+                if len(parts) == ndim and all(part.isdecimal() for part in parts):
+                    index = tuple(int(part) for part in parts)
+                    if all(i < n for i, n in zip(index, grid, strict=True)):
+                        paths[index] = f"{url}/{'/'.join(parts)}"
+                        lengths[index] = meta["size"]
+        manifest = manifests.ChunkManifest.from_arrays(
+            paths=paths, offsets=np.zeros(grid, dtype=np.uint64), lengths=lengths
+        )
+        return manifests.ManifestArray(metadata=ArrayV3Metadata.from_dict(metadata), chunkmanifest=manifest)
