@@ -1,17 +1,21 @@
-"""A dataset as it is in a repository: what the next files go beside; and whether it opens."""
+"""A dataset as it is in a repository, beside which files go; whether it opens; and as it was declared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import zarr
 
-from intarsia.archives.cf import decoded_fill_attribute
+from intarsia.archives.cf import Decoding, decoded_fill_attribute
 from intarsia.archives.ledger import Ledger
 from intarsia.archives.ledger_form import entries_of, read_ledger
+from intarsia.archives.locations import Identity, Sources
+from intarsia.archives.parsed import Description, ParsedFile, ParsedVariable, Want, lacking, roles
+from intarsia.archives.parsing import made_alike, parse_one
 from intarsia.array.attributes import UNLIMITED_KEY, with_floats
 from intarsia.array.document import MANIFEST_KEY
 from intarsia.array.hierarchy import open_group
@@ -212,3 +216,117 @@ def _sift(
         half = len(names) // 2
         _sift(names[:half], kept, problem, problems)
         _sift(names[half:], kept, problem, problems)
+
+
+THE_SCHEMA = "the schema"
+"""What it is called where it stands for a file."""
+
+type Named = tuple[str, tuple[str, ...], tuple[int, ...], Any, dict[str, Any], Any]
+"""Name, dimensions, shape, data type, attributes and values of a variable; the last three may be unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What every file is judged against, instead of the first one."""
+
+    file: ParsedFile
+    """As a file of which nothing is ingested."""
+
+    dtypes: Mapping[str, np.dtype[Any]]
+    """Types of the values of variables, where they were declared."""
+
+
+def schema_of(
+    given: Any, want: Want, sources: Sources, parser: Any, told: Mapping[str, Callable[[ParsedFile], Any]]
+) -> Schema | None:
+    """What a caller declared: by a file, a dataset or a dictionary; None if he declared nothing.
+
+    >>> from intarsia.archives.parsed import Want
+    >>> lat = {"dims": ["lat"], "data": [10, 20]}
+    >>> sst = {"dims": ["time", "lat"], "dtype": "float32"}
+    >>> document = {"data_vars": {"sst": sst}, "coords": {"lat": lat}}
+    >>> schema = schema_of(document, Want(("time",)), None, None, {})
+    >>> schema.file.variables["sst"].sizes, schema.dtypes
+    ({'time': 1, 'lat': 2}, {'sst': dtype('float32')})
+    """
+    if given is None:
+        return None
+    if isinstance(given, str | os.PathLike):
+        (url,) = sources.expand(given) or [""]
+        parsed = made_alike(parse_one(url, sources, want, parser), want.dims, told)
+        if not isinstance(parsed, ParsedFile):
+            raise IngestError(f"the schema {url} cannot be read: {parsed.reason}")
+        data = {name: v for name, v in parsed.variables.items() if v.role == "data"}
+        return Schema(parsed, {name: Decoding.of(v.dtype, v.attrs).values for name, v in data.items()})
+    if isinstance(given, Mapping) and not hasattr(given, "data_vars"):
+        return _declared(list(_of_document(given, want)), dict(given.get("attrs", {})), want)
+    if not hasattr(given, "data_vars"):
+        raise IngestError(f"schema={given!r:.80}: give a file, an xarray.Dataset or a dictionary")
+    return _declared(list(_of_dataset(given, want)), dict(given.attrs), want)
+
+
+def _declared(named: list[Named], attrs: dict[str, Any], want: Want) -> Schema:
+    described = {
+        name: Description(dims, shape, said, np.dtype("f8") if dtype is None else dtype)
+        for name, dims, shape, dtype, said, _ in named
+    }
+    taken, _ = roles(described, want)
+    variables: dict[str, ParsedVariable] = {}
+    dtypes = {}
+    for name, _, _, dtype, _, values in named:
+        role = taken.get(name)
+        if role is None or (role != "data" and values is None):
+            continue  # nothing is said of it that files could contradict
+        variables[name] = described[name].parsed(name, role, values=None if role == "data" else values)
+        if role == "data" and dtype is not None:
+            dtypes[name] = dtype
+    new_dims = lacking(described, want)
+    file = ParsedFile(THE_SCHEMA, Identity(0, None), "schema", variables, attrs, new_dims=new_dims)
+    alike = made_alike(file, want.dims, {})
+    assert isinstance(alike, ParsedFile)
+    return Schema(alike, dtypes)
+
+
+def _of_dataset(dataset: Any, want: Want) -> Iterator[Named]:
+    conventions = extra("xarray", "xarray").conventions
+    for name, variable in dataset.variables.items():
+        if name not in dataset.coords:
+            yield str(name), variable.dims, variable.shape, variable.dtype, dict(variable.attrs), None
+            continue
+        is_time = variable.dtype.kind in "MO" and "calendar" not in variable.encoding
+        if is_time and (name in want.dims or set(want.dims) & set(variable.dims)):
+            continue  # how it is counted is not said
+        stored = conventions.encode_cf_variable(variable, name=name)
+        values = np.asarray(stored.values)
+        if values.dtype.kind in "OUS":
+            values = values.astype(np.dtypes.StringDType())
+        yield str(name), stored.dims, values.shape, values.dtype, dict(stored.attrs), values
+
+
+def _of_document(document: Mapping[str, Any], want: Want) -> Iterator[Named]:
+    """As `xarray.Dataset.to_dict` writes it, with or without values."""
+    sizes = dict(document.get("dims", {})) | dict.fromkeys(want.dims, 1)
+    listed = {**document.get("coords", {}), **document.get("data_vars", {})}
+    for name, each in listed.items():
+        if not isinstance(each, Mapping) or "dims" not in each:
+            raise IngestError(
+                f"schema: {name!r} is {each!r:.80}; give its dims, as xarray.Dataset.to_dict does"
+            )
+        shape = np.shape(each["data"]) if "data" in each else each.get("shape", ())
+        sizes |= {dim: n for dim, n in zip(each["dims"], shape, strict=False) if dim not in want.dims}
+    for name, each in listed.items():
+        dims = tuple(each["dims"])
+        unknown = [dim for dim in dims if dim not in sizes]
+        if unknown:
+            raise IngestError(f"schema: it does not say how long {unknown[0]!r} of {name!r} is")
+        values = (
+            np.asarray(each["data"]) if "data" in each and name not in document.get("data_vars", {}) else None
+        )
+        if values is not None and values.dtype.kind in "OUS":
+            values = values.astype(np.dtypes.StringDType())
+        dtype = np.dtype(each["dtype"]) if "dtype" in each else None
+        if values is not None:
+            values = values if dtype is None or dtype.kind in "OUST" else values.astype(dtype)
+            dtype = values.dtype
+        shape = tuple(sizes[dim] for dim in dims) if values is None else values.shape
+        yield str(name), dims, shape, dtype, dict(each.get("attrs", {})), values

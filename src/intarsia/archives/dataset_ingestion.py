@@ -8,7 +8,7 @@ from typing import Any
 import icechunk
 
 from intarsia.archives import source_states
-from intarsia.archives.dataset import Dataset, unopened
+from intarsia.archives.dataset import Dataset, schema_of, unopened
 from intarsia.archives.draft import Draft, make_draft
 from intarsia.archives.drifts import drifts_of
 from intarsia.archives.expected import Rules
@@ -18,7 +18,6 @@ from intarsia.archives.ingest_report import FileReport, IngestReport, Runs, runs
 from intarsia.archives.locations import Identity, Sources
 from intarsia.archives.parsed import Failure, ParsedFile, Want, without_data
 from intarsia.archives.parsing import made_alike, parse_all, parse_one
-from intarsia.archives.schema import schema_of
 from intarsia.archives.workforce import Engine
 from intarsia.archives.writer import Writer
 from intarsia.errors import IngestError, RepositoryNotFoundError

@@ -32,9 +32,8 @@ from intarsia.array.values import is_nullable, values_dtype
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
-    from intarsia.archives.dataset import Dataset
+    from intarsia.archives.dataset import Dataset, Schema
     from intarsia.archives.given import Stack
-    from intarsia.archives.schema import Schema
     from intarsia.array.table import Ints
 
 
