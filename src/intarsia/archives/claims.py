@@ -7,16 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from intarsia.archives.places import spans
 from intarsia.array.box import Box
-from intarsia.array.table import RegionTable, Row
-
-if TYPE_CHECKING:
-    from intarsia.array.table import Ints
+from intarsia.array.table import Ints, RegionTable, Row
 
 POLICIES = ("refuse", "first", "last", "newest")
 """What is done with a file that overlaps others."""

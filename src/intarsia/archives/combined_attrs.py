@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from intarsia.archives.cf import clean
 from intarsia.archives.coordinates import MEANING
-from intarsia.archives.parsed import MENTIONS
+from intarsia.archives.parsed import MENTIONS, ParsedFile
 from intarsia.array.attributes import with_floats
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
     from intarsia.archives.dataset import Dataset
-    from intarsia.archives.parsed import ParsedFile
 
 OVERRIDE = "override"
 WORDS = (OVERRIDE, "drop", "drop_conflicts", "no_conflicts", "identical")

@@ -11,16 +11,14 @@ import numpy as np
 
 from intarsia.archives.claims import Overlap, Settled, claim, settled, unclaimed
 from intarsia.archives.coordinates import Joined, join, labels
-from intarsia.archives.dataset import END_STEPS
-from intarsia.archives.ledger import is_moved, prefixes_of_move
+from intarsia.archives.dataset import END_STEPS, Dataset
+from intarsia.archives.ledger import Ledger, is_moved, prefixes_of_move
 from intarsia.archives.places import GrownAxis, Span, appended, boxes, nested, spans, uncovered, union
 from intarsia.archives.stretches import shifted
 from intarsia.array.table import RegionTable
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
-    from intarsia.archives.dataset import Dataset
-    from intarsia.archives.ledger import Ledger
     from intarsia.archives.parsed import ParsedFile, ParsedVariable
     from intarsia.array.box import Box
 

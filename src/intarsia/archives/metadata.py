@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from intarsia.archives.given import as_wanted
-from intarsia.archives.parsed import ParsedFile, ParsedVariable, renamed, roles_of
+from intarsia.archives.parsed import ParsedFile, ParsedVariable, Want, renamed, roles_of
 from intarsia.errors import IngestError
-
-if TYPE_CHECKING:
-    from intarsia.archives.parsed import Want
 
 type Preprocess = Callable[[FileMetadata], FileMetadata]
 

@@ -6,7 +6,7 @@ into spans of consecutive steps; a box of the cube is one span of every dimensio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,8 +19,6 @@ from intarsia.array.box import Box
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from intarsia.array.table import Ints, RegionTable
 
 ULPS = 4

@@ -14,13 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import icechunk
 import numpy as np
 import zarr
 
-from intarsia._icechunk import VIRTUAL, chunk_table, safe_store
+from intarsia._icechunk import VIRTUAL, ChunkTable, chunk_table, safe_store
 from intarsia.archives.containers import with_containers
 from intarsia.archives.ledger import Ledger
 from intarsia.archives.ledger_form import read_ledger, write_ledger
@@ -34,9 +34,6 @@ from intarsia.extras import extra
 from intarsia.versions.commit import Commit, settle
 from intarsia.versions.repository import open_repository
 from intarsia.words import count_text
-
-if TYPE_CHECKING:
-    from intarsia._icechunk import ChunkTable
 
 SHOWN = 10
 """Files that do not fit are listed up to this number."""

@@ -13,7 +13,7 @@ from intarsia.array.box import Box
 from intarsia.array.member import Encoding, create_member, encoding_of
 from intarsia.array.recode import recode
 from intarsia.array.reserve import Reservation, Room, check_shape, encoding_like, new_rows
-from intarsia.array.table import NONE
+from intarsia.array.table import NONE, Row
 from intarsia.array.values import Values, as_values, holds_nulls, is_nullable
 from intarsia.casting import Casting
 from intarsia.codecs.runtime import Options, with_codecs
@@ -23,7 +23,6 @@ from intarsia.words import names_text
 if TYPE_CHECKING:
     from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
-    from intarsia.array.table import Row
 
 
 FLOATS_ROUND = 4

@@ -14,15 +14,13 @@ import numpy as np
 from intarsia import schemas
 from intarsia.array.orientation import MOST_AXES, View
 from intarsia.array.packings import NO_PACKINGS, Packings
-from intarsia.array.table import MOST_LAYERS, MOST_REGIONS, NONE, RegionTable
+from intarsia.array.table import MOST_LAYERS, MOST_REGIONS, NONE, Ints, RegionTable
 from intarsia.array.values import is_nullable, type_text, values_dtype
 from intarsia.errors import ManifestError, ManifestVersionError, PackingError, ShapeError
 from intarsia.packing import Packing
 
 if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
-    from intarsia.array.orientation import View
-    from intarsia.array.table import Ints
 
 MANIFEST_KEY = "intarsia"
 CONVENTIONS_KEY = "zarr_conventions"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from intarsia.array.fetch import Cost
 from intarsia.array.layers import LayerChoice, layer_prices
 from intarsia.array.member import short_codecs
-from intarsia.array.pool import by_fetcher, cut, threads_for
+from intarsia.array.pool import Batch, by_fetcher, cut, threads_for
 from intarsia.array.prices import LayerPrice
 from intarsia.array.read import prepare
-from intarsia.array.request import request
+from intarsia.array.request import Mode, request
 from intarsia.array.values import type_text
 from intarsia.listing import table_html, table_text, terminal_width, wrapped
 from intarsia.words import EXPLAIN_COLUMNS, bounds_text, count_text, markup, size_text
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from intarsia.array.layout import Ground
     from intarsia.array.logical import LogicalArray
     from intarsia.array.plan import Part
-    from intarsia.array.pool import Batch
-    from intarsia.array.request import Mode
     from intarsia.array.source import Source, ZarrSource
     from intarsia.array.stored_array import StoredArray
     from intarsia.array.work import Work

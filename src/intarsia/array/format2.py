@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import zarr
@@ -30,11 +30,8 @@ from zarr.codecs import (
 from zarr.codecs import numcodecs as zarr_numcodecs
 from zarr.core.buffer import Buffer, NDBuffer, default_buffer_prototype
 
-from intarsia._compat import ArraySpec, V2Codec
+from intarsia._compat import ArraySpec, ArrayV2Metadata, V2Codec
 from intarsia.codecs.bounded import COUNT, check_count, is_known, likely_bound, undone
-
-if TYPE_CHECKING:
-    from intarsia._compat import ArrayV2Metadata
 
 PLAIN_KINDS = "biufc"
 """Kinds of data types whose chunks are their values, one after the other."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from intarsia.array.box import Box
-from intarsia.array.plan import Touched, from_touched, in_strips, points_in, selected
+from intarsia.array.plan import SelectionPlan, Touched, from_touched, in_strips, points_in, selected
 from intarsia.array.prices import (
     NOTHING,
     UNREADABLE,
@@ -31,7 +31,6 @@ from intarsia.errors import IntarsiaError, ReadError
 if TYPE_CHECKING:
     from intarsia.array.layout import Layout
     from intarsia.array.manifest import Manifest
-    from intarsia.array.plan import SelectionPlan
     from intarsia.array.request import Request
 
 

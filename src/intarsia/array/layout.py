@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from intarsia.array.fetch import fetcher_for, is_lasting
-from intarsia.array.member import checked_member
-from intarsia.array.source import Source
+from intarsia.array.fetch import Fetcher, fetcher_for, is_lasting
+from intarsia.array.member import AnyArray, checked_member
+from intarsia.array.source import AnySource, Source
 from intarsia.array.table import NONE
 from intarsia.array.values import type_text
 from intarsia.errors import DataTypeError, ReadError
@@ -20,12 +20,9 @@ from intarsia.words import place_text
 if TYPE_CHECKING:
     from zarr.storage import StorePath
 
-    from intarsia.array.fetch import Fetcher
     from intarsia.array.manifest import Manifest
-    from intarsia.array.member import AnyArray
     from intarsia.array.packings import Packings
     from intarsia.array.plan import Part
-    from intarsia.array.source import AnySource
     from intarsia.packing import Packing
 
 

@@ -16,7 +16,7 @@ from intarsia.array.box import Box
 from intarsia.array.config import LogicalConfig
 from intarsia.array.document import PackingChoice, checked_packing, chosen_packing
 from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.member import Encoding
+from intarsia.array.member import Encoding, Live, Members
 from intarsia.array.orientation import View
 from intarsia.array.policy import Policy
 from intarsia.array.recode import StoredNumbers, recode
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from intarsia.array.explain import ArrayInfo
     from intarsia.array.layout import Fallback
     from intarsia.array.manifest import Manifest
-    from intarsia.array.member import Live, Members
     from intarsia.codecs import CodecLike
 
 

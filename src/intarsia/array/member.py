@@ -16,7 +16,7 @@ from zarr.abc.codec import ArrayArrayCodec, ArrayBytesCodec, BytesBytesCodec, Co
 from intarsia._compat import sync
 from intarsia.array.box import sizes_of
 from intarsia.array.values import codecs_for, data_type_of, fits, is_nullable, type_text, values_dtype
-from intarsia.codecs import parse_codecs
+from intarsia.codecs import CodecLike, parse_codecs
 from intarsia.codecs.base import codec_list
 from intarsia.codecs.runtime import NO_OPTIONS, Options, options_of, remembered, remembering, with_codecs
 from intarsia.errors import MemberError, MissingMemberError, ShapeError
@@ -26,7 +26,6 @@ from intarsia.words import codecs_text, one_line, place_text
 if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
     from intarsia.array.table import Row
-    from intarsia.codecs import CodecLike
     from intarsia.packing import Packing
 
 

@@ -12,18 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from intarsia.array.table import MOST_REGIONS, NONE, ReadLater
+from intarsia.array.table import MOST_REGIONS, NONE, Ints, ReadLater
 from intarsia.errors import PackingError
 from intarsia.packing import Packing
 from intarsia.packing.numbers import KINDS
-
-if TYPE_CHECKING:
-    from intarsia.array.table import Ints
-
 
 FACTORS = ("scale", "offset")
 MOST_MISSING = 1_000

@@ -20,13 +20,13 @@ import numpy as np
 
 from intarsia.array.chunk_codecs import Scratch
 from intarsia.array.config import LogicalConfig, cores
-from intarsia.array.fetch import read_error
+from intarsia.array.fetch import Fetcher, Pending, read_error
 from intarsia.array.layers import CHEAPEST, LayerChoice
 from intarsia.array.packings import Packings
-from intarsia.array.plan import plan
-from intarsia.array.pool import Queue, by_fetcher, run, threads_for, whole_batch
+from intarsia.array.plan import Part, SelectionPlan, plan
+from intarsia.array.pool import Batch, Queue, by_fetcher, run, threads_for, whole_batch
 from intarsia.array.shards import ShardIndexError, locate, whereabouts
-from intarsia.array.source import EngineSource
+from intarsia.array.source import EngineSource, Source, ZarrSource
 from intarsia.array.values import Values, allocated
 from intarsia.array.work import Work
 from intarsia.array.zarr_fallback import culprit, read_part_by_zarr
@@ -37,12 +37,8 @@ from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from intarsia.array.chunk_cache import ChunkCache
-    from intarsia.array.fetch import Fetcher, Pending
     from intarsia.array.layout import Ground, Layout
-    from intarsia.array.plan import Part, SelectionPlan
-    from intarsia.array.pool import Batch
     from intarsia.array.request import Request
-    from intarsia.array.source import Source, ZarrSource
 
 
 class PreparedRead(NamedTuple):

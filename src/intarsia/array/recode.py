@@ -16,10 +16,10 @@ from intarsia.array.box import BLOCK_BYTES, Box, blocks
 from intarsia.array.config import LogicalConfig
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
-from intarsia.array.member import grain
+from intarsia.array.member import AnyArray, Encoding, grain
 from intarsia.array.read import read_request
 from intarsia.array.request import request
-from intarsia.array.reserve import Room, lattice_box
+from intarsia.array.reserve import BoundsLike, Piece, Reservation, Room, lattice_box
 from intarsia.array.source import Source
 from intarsia.array.table import RegionTable, Row
 from intarsia.array.write import write_box
@@ -33,9 +33,7 @@ from intarsia.progress import Progress, silent
 
 if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
-    from intarsia.array.member import AnyArray, Encoding
     from intarsia.array.packings import Packings
-    from intarsia.array.reserve import BoundsLike, Piece, Reservation
     from intarsia.array.values import Values
 
 

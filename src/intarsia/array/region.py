@@ -9,7 +9,7 @@ import zarr
 from zarr.core.sync import sync
 
 from intarsia.array.box import Box
-from intarsia.array.member import checked_member, grain, short_codecs
+from intarsia.array.member import Members, checked_member, grain, short_codecs
 from intarsia.array.orientation import View
 from intarsia.array.table import Row
 from intarsia.errors import MemberError
@@ -20,7 +20,6 @@ from intarsia.words import bounds_text, size_text
 if TYPE_CHECKING:
     from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
-    from intarsia.array.member import Members
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from intarsia.array.box import Box, blocks
 from intarsia.array.policy import EncodingPolicy, Policy, ReplicaPolicy, growing
 from intarsia.array.recode import copied_parts, copy_values, to_copy
-from intarsia.array.reserve import Room, lattice_box
+from intarsia.array.reserve import BoundsLike, Reservation, Room, lattice_box
 from intarsia.array.table import MOST_LAYERS, RegionTable, Row
 from intarsia.errors import BoundsError, NoRegionError, PolicyError
 from intarsia.progress import Progress, silent
@@ -22,7 +22,6 @@ from intarsia.progress import Progress, silent
 if TYPE_CHECKING:
     from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
-    from intarsia.array.reserve import BoundsLike, Reservation
     from intarsia.parallel import Client
 
 

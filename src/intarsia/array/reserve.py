@@ -19,7 +19,7 @@ from zarr.abc.codec import ArrayArrayCodec
 
 from intarsia._compat import store_supports_sync_io
 from intarsia.array.box import Box
-from intarsia.array.member import codecs_for_size
+from intarsia.array.member import Encoding, codecs_for_size
 from intarsia.array.orientation import View
 from intarsia.array.packings import Packings
 from intarsia.array.table import NONE, RegionTable, Row
@@ -33,7 +33,6 @@ from intarsia.packing import Packing
 if TYPE_CHECKING:
     from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
-    from intarsia.array.member import Encoding
 
 
 type BoundsLike = Sequence[tuple[int, int] | slice | EllipsisType] | slice | EllipsisType

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from zarr.codecs import ShardingCodec
 
-from intarsia.array.fetch import FileSpan, Spans
+from intarsia.array.fetch import Encoded, Fetcher, FileSpan, Spans
 from intarsia.codecs.shard_index import ABSENT, LONGEST, ShardIndex, points_outside
 
 if TYPE_CHECKING:
-    from intarsia.array.fetch import Encoded, Fetcher
     from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
 

@@ -20,14 +20,13 @@ from zarr.codecs import BytesCodec, TransposeCodec, ZstdCodec
 
 from intarsia.array.member import new_name
 from intarsia.array.packings import NO_PACKINGS, Packings
-from intarsia.array.table import NONE, RegionTable
+from intarsia.array.table import NONE, Ints, RegionTable
 
 if TYPE_CHECKING:
     from zarr.storage import StorePath
 
     from intarsia.array.manifest import Manifest
     from intarsia.array.orientation import View
-    from intarsia.array.table import Ints
 
 
 ROWS_PER_CHUNK = 1 << 11

@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.array.fetch import Spans
+from intarsia.array.fetch import Fetcher, Spans
 from intarsia.array.packings import Packings
 from intarsia.array.shards import WORTH_A_PIECE, Located, bounds, stretches
-from intarsia.array.values import put
+from intarsia.array.values import Values, put
 
 if TYPE_CHECKING:
-    from intarsia.array.fetch import Fetcher
     from intarsia.array.plan import AxisSelector, Part
     from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
-    from intarsia.array.values import Values
     from intarsia.packing import Packing
 
 

@@ -16,11 +16,11 @@ import numpy as np
 from intarsia.array.box import Box
 from intarsia.array.config import LogicalConfig
 from intarsia.array.layers import LayerChoice
-from intarsia.array.plan import Part, plan
+from intarsia.array.plan import AxisSelector, Part, SelectionPlan, plan
 from intarsia.array.pool import run, threads_for
-from intarsia.array.put import held_for
+from intarsia.array.put import Look, held_for
 from intarsia.array.read import read_layout
-from intarsia.array.source import EngineSource
+from intarsia.array.source import EngineSource, Source
 from intarsia.array.values import Values, as_values, broadcast, for_member, holds_nulls, is_nullable
 from intarsia.array.work import Work, outer_index
 from intarsia.array.write_chunks import ChunkWriter, ShardWriter
@@ -33,10 +33,7 @@ if TYPE_CHECKING:
     from intarsia.array.layout import Told
     from intarsia.array.logical_group import GroupLayout, LogicalGroup
     from intarsia.array.manifest import Manifest
-    from intarsia.array.plan import AxisSelector, SelectionPlan
-    from intarsia.array.put import Look
     from intarsia.array.request import Axis, Request
-    from intarsia.array.source import Source
     from intarsia.packing import Packing
 
 

@@ -20,18 +20,15 @@ import numpy as np
 
 from intarsia._compat import morton_order_coords
 from intarsia.array.chunk_codecs import Scratch
-from intarsia.array.fetch import FileSpan, Spans, fetcher_for, read_error
-from intarsia.array.pool import BATCHES_PER_THREAD, batches
-from intarsia.array.put import BATCHES_STORED_AT_A_TIME, Storing, as_bytes, put_here
+from intarsia.array.fetch import Encoded, Fetcher, FileSpan, Pending, Spans, fetcher_for, read_error
+from intarsia.array.pool import BATCHES_PER_THREAD, Batch, batches
+from intarsia.array.put import BATCHES_STORED_AT_A_TIME, Look, Stored, Storing, as_bytes, put_here
 from intarsia.array.shards import Shards, whereabouts
 from intarsia.codecs.current_chunk import working_on
 from intarsia.errors import ReadError
 
 if TYPE_CHECKING:
-    from intarsia.array.fetch import Encoded, Fetcher, Pending
     from intarsia.array.layout import Told
-    from intarsia.array.pool import Batch
-    from intarsia.array.put import Look, Stored
     from intarsia.array.table import Ints
     from intarsia.array.values import Values
     from intarsia.array.work import Work

@@ -20,14 +20,13 @@ import zarr
 
 from intarsia.array.fetch.grants import inside
 from intarsia.array.fetch.joining import FILES, REMOTE, JoinedRanges, Limits, joined, joined_as
-from intarsia.array.fetch.store import Cost, FileSpan, Started, requests_of
+from intarsia.array.fetch.store import Cost, Encoded, Fetcher, FileSpan, Pending, Spans, Started, requests_of
 from intarsia.errors import ChunkDecodeError
 from intarsia.parallel import check_store
 
 if TYPE_CHECKING:
     from intarsia.array.fetch.icechunk import IcechunkBatch
     from intarsia.array.fetch.references import Origin, References
-    from intarsia.array.fetch.store import Encoded, Fetcher, Pending, Spans
     from intarsia.array.source import EngineSource
     from intarsia.array.table import Ints
 

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from intarsia.array.fetch.joining import FILES, joined_in_order
-from intarsia.array.fetch.store import FileSpan, cut_out, file_bytes
+from intarsia.array.fetch.store import Encoded, FileSpan, Spans, cut_out, file_bytes
 from intarsia.codecs.shard_index import ABSENT, LONGEST, points_outside
 
 if TYPE_CHECKING:
     from intarsia.array.fetch.links import Folders
-    from intarsia.array.fetch.store import Encoded, Spans
     from intarsia.array.shards import Shards
     from intarsia.array.table import Ints
 
