@@ -9,23 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from intarsia.archives import drift
 from intarsia.archives.cf import Decoding, clean
 from intarsia.archives.combined_attrs import Combining
 from intarsia.archives.coordinates import are_one, calendar_of, counts_time, same_values
 from intarsia.archives.cube import PlacingRules
-from intarsia.archives.drift import (
-    MOST_SPANS,
-    Conversion,
-    brought,
-    close,
-    conversion,
-    convert_coordinate,
-    difference,
-    is_longitude,
-    located,
-    type_problem,
-    units_of,
-)
+from intarsia.archives.drift import units_of
 from intarsia.archives.parsed import ParsedFile, ParsedVariable, is_grid_mapping
 from intarsia.archives.places import Span, spans
 from intarsia.array.values import is_nullable, values_dtype
@@ -137,7 +126,7 @@ class Expected:
         self.dropped: dict[str, str] = {}
         self.turned: dict[str, dict[str, tuple[Span, ...]]] = {}
         """Axes that files have in another order than expected, by URL and dimension."""
-        self.conversions: dict[str, dict[str, Conversion]] = {}
+        self.conversions: dict[str, dict[str, drift.Conversion]] = {}
         """How files' data become those of the dataset's units, by URL and variable."""
         self.kinds: dict[str, np.dtype[Any]] = {}
         """Types of the values of the file that is judged."""
@@ -146,8 +135,7 @@ class Expected:
             dims = tuple(str(each) for each in manifest.dimension_names or ())
             if not set(self.dims) <= set(dims):
                 continue
-            sizes = self._fixed(dims, manifest.shape)
-            units = units_of(logical.group.attrs)
+            sizes, units = self._fixed(dims, manifest.shape), units_of(logical.group.attrs)
             dtype, nulls = values_dtype(manifest.data_type), is_nullable(manifest.data_type)
             self.data[name] = ExpectedVariable(dims, sizes, units, dtype, "the dataset", nulls)
             parts = [part for part, stack in rules.stacks.items() if stack.array == name]
@@ -171,8 +159,7 @@ class Expected:
         if problem:
             raise IngestError(f"the schema cannot be met: {problem}")
         for name, dtype in schema.dtypes.items():
-            known = self.data.get(name)
-            if known is None:
+            if (known := self.data.get(name)) is None:
                 continue
             if known.dtype not in (None, dtype):
                 raise IngestError(
@@ -261,14 +248,14 @@ class Expected:
                 if not self.rules.convert_units:
                     return f"{words} (convert_units=True converts them)"
                 try:
-                    convert_coordinate(file, name, units)
+                    drift.convert_coordinate(file, name, units)
                 except IngestError as error:
                     return f"{words}: {error}"
             elif self.rules.convert_units and variable.role == "static" and name in self.static:
                 units = self.static[name].units
                 if own != units:
                     with suppress(IngestError):  # it may be the same all the same; if not, it is refused
-                        convert_coordinate(file, name, units)
+                        drift.convert_coordinate(file, name, units)
         return ""
 
     def _calendar(self, file: ParsedFile) -> str:
@@ -286,15 +273,14 @@ class Expected:
     def _grid(self, file: ParsedFile) -> str:
         """What is wrong with coordinates that should be the same everywhere; turned axes are noted."""
         axes = {dim for v in file.variables.values() if v.role == "data" for dim in v.sizes}
-        listed = {
-            name for v in file.variables.values() for name in str(v.attrs.get("coordinates", "")).split()
-        }
+        named = (str(variable.attrs.get("coordinates", "")) for variable in file.variables.values())
+        listed = {name for names in named for name in names.split()}
         static = {
             name: variable
             for name, variable in file.variables.items()
             if variable.role == "static" and name in self.static and variable.values is not None
         }
-        circular = {name for name, variable in static.items() if is_longitude(name, variable.attrs)}
+        circular = {name for name, variable in static.items() if drift.is_longitude(name, variable.attrs)}
         circular |= {str(static[name].attrs.get("bounds")) for name in circular}
         turned: dict[str, Ints] = {}
         # axes first: what else runs along them is turned with them
@@ -304,16 +290,15 @@ class Expected:
                 continue
             if variable.dims == known.dims == (name,) and name in axes:
                 circle, tolerance = name in circular, self.rules.placing.tolerance
-                positions = located(variable.loaded, known.values, tolerance, circle)
-                if positions is not None and len(spans(positions)) <= MOST_SPANS:
+                positions = drift.located(variable.loaded, known.values, tolerance, circle)
+                if positions is not None and len(spans(positions)) <= drift.MOST_SPANS:
                     if not np.array_equal(positions, np.arange(len(positions))):
                         turned[name] = positions
                     continue
             elif self._same(name, variable, turned, name in circular):
                 continue
             if name in axes or (name in listed and variable.dims):
-                words = difference(variable.loaded, known.values)
-                own = units_of(variable.attrs)
+                own, words = units_of(variable.attrs), drift.difference(variable.loaded, known.values)
                 if own != known.units:
                     words += f"; its units are {own!r} instead of {known.units!r}"
                     words += "" if self.rules.convert_units else " (convert_units=True converts them)"
@@ -330,14 +315,10 @@ class Expected:
     def _same(self, name: str, variable: ParsedVariable, turned: Mapping[str, Ints], circle: bool) -> bool:
         """Whether a variable is the expected one, seen through axes that are turned."""
         known = self.static[name]
-        seen = brought(variable.loaded, variable.dims, known.dims, turned)
-        tolerance = self.rules.placing.tolerance
-        if seen is not None and close(seen, known.values, tolerance, circle):
+        seen = drift.brought(variable.loaded, variable.dims, known.dims, turned)
+        if seen is not None and drift.close(seen, known.values, self.rules.placing.tolerance, circle):
             return True
-        return self._same_mapping(name, variable)
-
-    def _same_mapping(self, name: str, variable: ParsedVariable) -> bool:
-        """Whether this is a grid mapping with the same attributes: its value means nothing."""
+        # Of a grid mapping, the attributes count: its value means nothing.
         return name in self.mappings and clean(variable.attrs) == self.mappings[name]
 
     def _variable(self, name: str, variable: ParsedVariable, file: ParsedFile) -> str:
@@ -365,7 +346,7 @@ class Expected:
                     "units='ignore' takes the numbers as they are)"
                 )
             try:
-                change = conversion(units, known.units)
+                change = drift.conversion(units, known.units)
                 decoding = decoding.converted(change)
             except IngestError as error:
                 return f"{words}: {error}"
@@ -377,7 +358,7 @@ class Expected:
             known.dtype or known.seen,
             known.is_declared or (known.nulls and known.dtype is not None),
         )
-        return type_problem(name, decoding.values, held, known.source, fixed=fixed)
+        return drift.type_problem(name, decoding.values, held, known.source, fixed=fixed)
 
     def _fits(self, variable: ParsedVariable, known: ExpectedVariable) -> bool:
         """Whether a variable has the same axes, in any order; those of length 1 may come and go."""
@@ -391,9 +372,8 @@ class Expected:
     def _learn(self, file: ParsedFile, data: Mapping[str, ParsedVariable]) -> None:
         for name, variable in data.items():
             if name not in self.data and (self._takes(name) or not self.settled):
-                own = variable.sizes
-                sizes = self._fixed(own, own.values())
-                units, nulls = units_of(variable.attrs), self.rules.nulls
+                own, nulls = variable.sizes, self.rules.nulls
+                sizes, units = self._fixed(own, own.values()), units_of(variable.attrs)
                 self.data[name] = ExpectedVariable(tuple(own), sizes, units, None, file.url, nulls)
             elif name not in self.data:
                 words = f"the dataset does not have it, but {file.url} does (add_variables=True adds it)"

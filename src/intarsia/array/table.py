@@ -5,7 +5,7 @@ Lookups and checks work on whole columns, so that 100,000 regions cost no Python
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import product
@@ -190,15 +190,9 @@ class RegionTable(ReadLater):
 
         numbers = [(row.member, row.packing, row.view, row.layer) for row in listed]
         member, packing, view, layer = np.array(numbers, dtype=np.int64).reshape(len(listed), 4).T.copy()
-        return cls(
-            member,
-            column([row.box.start for row in listed]),
-            column([row.box.stop for row in listed]),
-            column([row.member_start for row in listed]),
-            packing,
-            view,
-            layer,
-        )
+        start, stop = [row.box.start for row in listed], [row.box.stop for row in listed]
+        corners = column(start), column(stop), column([row.member_start for row in listed])
+        return cls(member, *corners, packing, view, layer)
 
     def row(self, i: int) -> Row:
         """Row `i` as an object.
@@ -338,11 +332,8 @@ class RegionTable(ReadLater):
         touched = self.touching(box)
         kept = np.ones(len(self), dtype=bool)
         kept[touched] = False
-        pieces = [
-            row.cropped(left)
-            for row in (self.row(i) for i in touched.tolist())
-            for left in row.box.without(box)
-        ]
+        rows = map(self.row, touched.tolist())
+        pieces = [row.cropped(left) for row in rows for left in row.box.without(box)]
         return self.take(np.flatnonzero(kept)).joined(RegionTable.from_rows(pieces, self.ndim))
 
     def overlap(self) -> tuple[int, int] | None:
@@ -359,9 +350,7 @@ class RegionTable(ReadLater):
         # From the cheapest test to the dearest; each that succeeds proves that nothing overlaps.
         if bool((starts[1:] >= highest_stop[:-1]).all()):
             return None  # disjoint along one axis already, as a series of appends is
-        if self._same_size_tiles_are_distinct():
-            return None
-        if self._painted_once():
+        if self._same_size_tiles_are_distinct() or self._painted_once():
             return None
         return self._overlapping_pair(axis, order, starts)
 
@@ -406,6 +395,6 @@ class RegionTable(ReadLater):
             rivals = order[position + 1 : ends[position]]
             hit = np.all((self.start[rivals] < self.stop[i]) & (self.stop[rivals] > self.start[i]), axis=1)
             if hit.any():
-                pair: Sequence[int] = sorted((i, int(rivals[np.argmax(hit)])))
-                return pair[0], pair[1]
+                rival = int(rivals[np.argmax(hit)])
+                return min(i, rival), max(i, rival)
         return None

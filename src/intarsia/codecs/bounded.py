@@ -13,7 +13,6 @@ import bz2
 import gzip
 import io
 import lzma
-import struct
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -62,7 +61,7 @@ TEXT_BYTES, TEXT_RATIO = 1 << 10, 1 << 8
 """Where elements may have any length: this many bytes for each, and this many for every stored byte.
 Texts that are all long and all the same would be refused; others are not packed that tightly."""
 
-COUNT = struct.Struct("<I")
+COUNT = Struct("<I")
 """How many elements follow, before those of variable length."""
 
 

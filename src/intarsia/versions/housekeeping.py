@@ -4,6 +4,7 @@ import asyncio
 import datetime
 from collections.abc import Callable
 from concurrent.futures import wait
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,13 +19,7 @@ from intarsia.array.logical import LogicalArray
 from intarsia.array.upkeep import Problem
 from intarsia.array.upkeep import vacuum as vacuum_array
 from intarsia.array.upkeep import verify as verify_array
-from intarsia.errors import (
-    CutOffError,
-    ManifestError,
-    NotLogicalArrayError,
-    ReadOnlyError,
-    RepositoryError,
-)
+from intarsia.errors import CutOffError, ManifestError, NotLogicalArrayError, ReadOnlyError, RepositoryError
 from intarsia.progress import Progress, part_of, silent
 from intarsia.versions.commit import Backoff
 from intarsia.versions.locking import commit_lock, directory_of
@@ -275,9 +270,8 @@ def _cut_off(
     """The time before which versions and garbage go; refused if that could take away too much."""
     if force:
         return now - older_than if isinstance(older_than, datetime.timedelta) else moment(older_than)
-    histories = [
-        list(islice(repo.ancestry(branch=branch), FIRST_AND_LAST + 1)) for branch in repo.list_branches()
-    ]
+    tips = repo.list_branches()
+    histories = [list(islice(repo.ancestry(branch=tip), FIRST_AND_LAST + 1)) for tip in tips]
     newest = max(versions[0].written_at for versions in histories)
     if isinstance(older_than, datetime.timedelta):
         latest = min(now, newest)
@@ -375,12 +369,11 @@ def _copies(repo: icechunk.Repository, cut_off: datetime.datetime) -> list[Path]
 
 def _remove(copy: Path) -> int | None:
     """Remove a file; returns its size, or None if somebody else was faster."""
-    try:
+    with suppress(FileNotFoundError):
         size = copy.stat().st_size
         copy.unlink()
-    except FileNotFoundError:
-        return None
-    return size
+        return size
+    return None
 
 
 def leftovers(repo: RepositoryLike) -> Collected:
