@@ -19,7 +19,7 @@ from zarr.storage import LocalStore
 
 from intarsia.array import LogicalArray
 from intarsia.array import open as open_array
-from intarsia.array.fetch.icechunk import check_access
+from intarsia.array.fetch.grants import check_access
 from intarsia.array.fetch.links import refuse_links_out
 from intarsia.array.hierarchy import logical_arrays
 from intarsia.codecs import CodecLike

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import zarr
 
-from intarsia.array.fetch.icechunk import origin, reason
+from intarsia.array.fetch.grants import origin, reason
 
 
 @pytest.fixture

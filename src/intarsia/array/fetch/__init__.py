@@ -7,7 +7,8 @@ from zarr.storage import LocalStore
 
 from intarsia._compat import store_supports_sync_io
 from intarsia._icechunk import IcechunkStore, safe_store
-from intarsia.array.fetch.icechunk import IcechunkBatch, LocalIcechunk, read_error
+from intarsia.array.fetch.grants import read_error
+from intarsia.array.fetch.icechunk import IcechunkBatch, LocalIcechunk
 from intarsia.array.fetch.links import refuse_links_out
 from intarsia.array.fetch.local_files import LocalFiles
 from intarsia.array.fetch.store import (

@@ -4,13 +4,14 @@ A session travels to other processes with all that it needs there: where its rep
 of virtual chunks, and for those that somebody authorised the credentials. That form, MessagePack, is read
 here. Nothing is guessed: a source is read directly only if the container that Icechunk would choose is
 authorised, and its kind and credentials are known here; all else is left to Icechunk, which reads it or says
-why not.
+why not. What it says is put into words that help here, too.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -18,9 +19,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import icechunk
 import msgpack
+import numpy as np
+from zarr.abc.store import RangeByteRequest
+from zarr.core.buffer import default_buffer_prototype
 
+from intarsia._icechunk import VIRTUAL, chunk_table
+from intarsia.array.fetch.store import start
+from intarsia.errors import NotAuthorizedError, ReadError
 from intarsia.extras import is_there
+from intarsia.words import common_prefix, storage_hint
 
 STORAGE, RESOLVER = 2, 4
 """Places in a session's form: its repository's storage, and what resolves virtual chunks."""
@@ -231,3 +240,111 @@ def _http(prefix: str, settings: Mapping[str, Any]) -> Callable[[], Any] | None:
         return HTTPStore.from_url(root, client_options=client, retry_config=RETRIES)
 
     return opened
+
+
+NOT_AUTHORISED = re.compile(r"resolves to the url prefix (\S+), to be able to fetch")
+
+
+NO_CONTAINER = re.compile(r"no virtual chunk container can handle the chunk location \((\S+)\)")
+
+
+def origin(store: Any, path: str, index: tuple[int, ...] | None) -> str | None:
+    """The URL of the file that holds a virtual chunk; None if the chunk is not virtual, or nobody knows.
+
+    >>> origin({}, "t/m-1", (0, 0)) is None
+    True
+    """
+    if index is None or not isinstance(store, icechunk.IcechunkStore):
+        return None
+    try:
+        table = chunk_table(store, path, len(index))
+        virtual = ((table.index == index).all(axis=1) & (table.kind == VIRTUAL)).nonzero()[0]
+        return table.location[virtual[0]] if virtual.size else None
+    except Exception:  # the message is about another error, and must not be lost for this one
+        return None
+
+
+def read_error(
+    what: str, error: Exception, store: Any, path: str, index: tuple[int, ...] | None
+) -> ReadError:
+    """Our error for a chunk that cannot be read, with its cause in words that help.
+
+    >>> read_error("cannot read [0:4]", ValueError("bad bytes"), {}, "t/m-1", (0,))
+    ReadError('cannot read [0:4]: bad bytes')
+    """
+    text = f"{what}: {reason(error, store, path, index)}"
+    prefix = refused_prefix(error, store)
+    return ReadError(text) if prefix is None else NotAuthorizedError(text, prefix)
+
+
+def refused_prefix(error: Exception, store: Any) -> str | None:
+    """What a repository must be allowed to read, if that it is not is the error; one prefix for all sources.
+
+    >>> refused_prefix(ValueError("bad bytes"), {}) is None
+    True
+    """
+    if not isinstance(error, icechunk.IcechunkError):
+        return None
+    unknown = NO_CONTAINER.search(str(error))
+    if unknown:  # the handle was opened before the repository had a container for it
+        return unknown[1].rsplit("/", 1)[0] + "/"
+    refused = NOT_AUTHORISED.search(str(error))
+    if refused is None:
+        return None
+    known = store.session.config.virtual_chunk_containers or {}
+    root = "/".join(refused[1].split("/")[:3]) + "/"
+    return common_prefix([refused[1], *(each for each in known if each.startswith(root))]) or refused[1]
+
+
+def check_access(store: Any, arrays: Iterable[tuple[str, int]]) -> None:
+    """Refuse, before anything is read, if these arrays refer to files that nobody allowed to be read.
+
+    Arrays are given by path and number of axes. Of every container one chunk is asked for, one byte of it.
+
+    >>> check_access({}, [("t/m-1", 2)])
+    """
+    if not isinstance(store, icechunk.IcechunkStore):
+        return
+    left = set(store.session.config.virtual_chunk_containers or ()) or {""}
+    for path, ndim in arrays:
+        if not left:
+            return
+        table = chunk_table(store, path, ndim)
+        for row in np.flatnonzero(table.kind == VIRTUAL).tolist():
+            met = {prefix for prefix in left if table.location[row].startswith(prefix)}
+            if not met:
+                continue
+            left -= met
+            key = "/".join([path, "c", *map(str, table.index[row].tolist())])
+            try:
+                start(_first_byte(store, key)).result()
+            except icechunk.IcechunkError as error:
+                prefix = refused_prefix(error, store)
+                if prefix is not None:  # whatever else may be wrong, whoever reads it will be told
+                    raise read_error(f"{path} cannot be read", error, store, path, None) from error
+
+
+async def _first_byte(store: icechunk.IcechunkStore, key: str) -> None:
+    await store.get(key, default_buffer_prototype(), RangeByteRequest(0, 1))
+
+
+def reason(error: Exception, store: Any, path: str, index: tuple[int, ...] | None) -> str:
+    """What is wrong with a chunk, in words that help.
+
+    >>> reason(ValueError("bad bytes"), {}, "t/m-1", (0,))
+    'bad bytes'
+    """
+    text = str(error).split("\n\ncontext:")[0].strip()  # the call chain inside Icechunk
+    place = origin(store, path, index)
+    if place is not None and place not in text:
+        text = f"{text} ({place})"
+    if not isinstance(error, icechunk.IcechunkError):
+        return text
+    prefix = refused_prefix(error, store)
+    if prefix is not None:
+        return (
+            f"{place or 'its source'} may not be read: the repository is not authorised to read below "
+            f"{prefix}.\n  If you trust it, say so where you open it: authorize=[{prefix!r}], or "
+            f"authorize=True for all that it names; or repo = intarsia.authorize(repo, [{prefix!r}])"
+        )
+    return text + storage_hint(text)
