@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from zarr.dtype import ZDType, parse_dtype
 
 from intarsia.archives.parsed import Description, Want, read_stored
 from intarsia.array.attributes import NONFINITE_KEY, RESERVED
@@ -216,12 +215,6 @@ def _factor(value: Any, name: str) -> Any:
     if isinstance(value, np.number):
         return value.astype(value.dtype.newbyteorder("="))  # HDF5 also stores attributes big-endian
     return number if isinstance(value, str) else value
-
-
-@lru_cache
-def zarr_type(dtype: np.dtype[Any]) -> ZDType[Any, Any]:
-    """The Zarr data type; zarr tries one after the other, which adds up over thousands of files."""
-    return parse_dtype(dtype, zarr_format=3)
 
 
 def decoded_fill_attribute(value: Any, dtype: np.dtype[Any]) -> Any:

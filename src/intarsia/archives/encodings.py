@@ -17,9 +17,10 @@ from zarr.abc.codec import ArrayArrayCodec, BytesBytesCodec
 from zarr.dtype import ZDType
 from zarr.registry import get_codec_class
 
-from intarsia.archives.cf import Decoding, zarr_type
+from intarsia.archives.cf import Decoding
 from intarsia.archives.parsed import ParsedVariable
 from intarsia.array.box import Box, chunk_grid
+from intarsia.array.values import zarr_type
 from intarsia.errors import IngestError
 from intarsia.nullable import NULL, OptionalDType, Some
 from intarsia.words import codecs_text

@@ -16,7 +16,7 @@ from zarr.core.group import GroupMetadata
 
 from intarsia._compat import sync
 from intarsia.archives.array_draft import ArrayDraft
-from intarsia.archives.cf import clean, encoded_fill_attribute, zarr_type
+from intarsia.archives.cf import clean, encoded_fill_attribute
 from intarsia.archives.coordinates import Assembled
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.draft import Draft
@@ -32,7 +32,7 @@ from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.manifest import Manifest
 from intarsia.array.table import NONE, RegionTable
 from intarsia.array.upkeep import member_problems
-from intarsia.array.values import values_dtype
+from intarsia.array.values import values_dtype, zarr_type
 from intarsia.errors import IngestError, IntarsiaError
 from intarsia.nullable import optional_dtype
 from intarsia.packing import Packing

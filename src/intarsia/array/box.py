@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from math import prod
+from types import EllipsisType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -203,3 +204,34 @@ def sizes_of(value: Any, what: str) -> tuple[int, ...]:
         return tuple(operator.index(n) for n in value) if np.iterable(value) else (operator.index(value),)
     except TypeError:
         raise ShapeError(f"{what} {value!r}: give a whole number for each axis") from None
+
+
+type BoundsLike = Sequence[tuple[int, int] | slice | EllipsisType] | slice | EllipsisType
+"""A box of elements: (start, stop) for every axis, or slices as between brackets, `np.s_[0:500, :]`."""
+
+
+def element_bounds(bounds: BoundsLike, shape: Sequence[int]) -> list[tuple[int, int]]:
+    """Bounds as pairs of numbers, one for every axis; slices count as NumPy's do, but nothing is cut.
+
+    >>> import numpy as np
+    >>> element_bounds(np.s_[100:], (250, 80)), element_bounds([(0, 50)], (250,))
+    ([(100, 250), (0, 80)], [(0, 50)])
+    """
+    entries = [bounds] if isinstance(bounds, slice | EllipsisType) else list(bounds)
+    if any(isinstance(entry, slice | EllipsisType) for entry in entries):
+        at = next((i for i, entry in enumerate(entries) if entry is Ellipsis), len(entries))
+        rest = [slice(None)] * (len(shape) - len(entries) + (at < len(entries)))
+        entries = [*entries[:at], *rest, *entries[at + 1 :]]
+    sizes = dict(enumerate(shape))
+    return [_ends(entry, sizes.get(axis, 0)) for axis, entry in enumerate(entries)]
+
+
+def _ends(entry: Any, size: int) -> tuple[int, int]:
+    if isinstance(entry, slice):
+        if entry.step not in (None, 1):
+            raise TypeError("a box has no step")
+        start = 0 if entry.start is None else operator.index(entry.start)
+        stop = size if entry.stop is None else operator.index(entry.stop)
+        return start + size * (start < 0), stop + size * (stop < 0)
+    first, last = (operator.index(edge) for edge in entry)
+    return first, last

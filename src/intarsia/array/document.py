@@ -7,17 +7,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import zarr
+from zarr.dtype import parse_dtype
 
 from intarsia import schemas
 from intarsia.array.orientation import MOST_AXES, View
-from intarsia.array.packings import NO_PACKINGS, Packings
+from intarsia.array.packings import NO_PACKINGS, Packings, can_hold
 from intarsia.array.table import MOST_LAYERS, MOST_REGIONS, NONE, Ints, RegionTable
-from intarsia.array.values import is_nullable, type_text, values_dtype
+from intarsia.array.values import zarr_type
 from intarsia.errors import ManifestError, ManifestVersionError, PackingError, ShapeError
-from intarsia.packing import Packing
+from intarsia.words import one_line
 
 if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
@@ -127,6 +129,36 @@ def _known_problems(schema: str, text: str) -> tuple[str, ...]:
     return tuple(schemas.problems(schema, json.loads(text)))
 
 
+def parse_fields(
+    document: object, table: Ints | zarr.Array[Any] | None, read: Callable[[], Manifest] | None = None
+) -> dict[str, Any]:
+    """The fields of a `Manifest`; of its regions, only the form is checked. See `parse_columns`."""
+    problems = problems_of_fields(document)
+    if problems:
+        raise ManifestError(problems)
+    assert isinstance(document, Mapping)
+    columns, problems = parse_columns(document, table, read)
+    try:
+        named = document["data_type"]
+        data_type = zarr_type(named) if isinstance(named, str) else parse_dtype(named, zarr_format=3)
+        fill_value = data_type.from_json_scalar(document["fill_value"], zarr_format=3)
+    except Exception as error:  # whatever data types raise over what is not theirs
+        problems.append(f"data_type, fill_value: {one_line(error)}")
+    if problems:
+        raise ManifestError(problems)
+    names = document["dimension_names"]
+    return {
+        "generation": document["generation"],
+        "shape": tuple(document["shape"]),
+        "chunk_shape": tuple(document["chunk_shape"]),
+        "data_type": data_type,
+        "fill_value": fill_value,
+        "dimension_names": None if names is None else tuple(names),
+        "members": tuple(document["members"]),
+        **columns._asdict(),
+    }
+
+
 def parse_columns(
     document: Mapping[str, Any], table: Any, read: Callable[[], Manifest] | None = None
 ) -> tuple[Columns, list[str]]:
@@ -222,69 +254,6 @@ def _listed_columns(regions: Mapping[str, Any], ndim: int) -> tuple[dict[str, In
     return columns, problems
 
 
-def checked_packing(manifest: Manifest, given: Packing | Mapping[str, Any] | None) -> Packing | None:
-    """The packing that somebody gave, or its arguments; refused if the array cannot hold its values.
-
-    Arguments without a type of the values mean that of the array.
-
-    >>> from intarsia.array.manifest import Manifest
-    >>> manifest = Manifest.empty((4,), (2,), "float32")
-    >>> checked_packing(manifest, {"stored": "int16", "scale": 0.5})
-    Packing('int16', scale=float32(0.5), values='float32')
-    >>> checked_packing(manifest, Packing("int16", scale=0.1))
-    Traceback (most recent call last):
-    ...
-    intarsia.errors.PackingError: int16 * 0.1: its values are float64, which an array of float32 cannot hold.
-      Say of which type they are: Packing(…, values='float32')
-    """
-    if given is None:
-        return None
-    if isinstance(given, Mapping):
-        arguments = {"values": values_dtype(manifest.data_type), **given}
-        try:
-            given = Packing(**arguments)
-        except TypeError as error:
-            raise PackingError(f"{arguments!r}: these are not the arguments of a packing: {error}") from None
-    if not isinstance(given, Packing):
-        raise PackingError(f"{given!r:.200} is neither a Packing nor the arguments of one")
-    if not _holds(manifest, given):
-        own, advice = type_text(manifest.data_type), ""
-        if values_dtype(manifest.data_type).kind == "f" and not is_nullable(manifest.data_type):
-            advice = f".\n  Say of which type they are: Packing(…, values={own!r})"
-        raise PackingError(
-            f"{given}: its values are {given.values}, which an array of {own} cannot hold{advice}"
-        )
-    return given
-
-
-type PackingChoice = Packing | Mapping[str, Any] | Literal["keep"] | None
-"""What people say about packing: a packing or its arguments, the one that was there before, or none."""
-
-
-def chosen_packing(manifest: Manifest, given: PackingChoice) -> dict[str, Any]:
-    """What an `Encoding` has to know of what was said about packing.
-
-    >>> from intarsia.array.manifest import Manifest
-    >>> chosen_packing(Manifest.empty((4,), (2,), "float32"), "keep")
-    {'keep_packing': True}
-    """
-    if isinstance(given, str):
-        if given != "keep":
-            raise PackingError(f'packing={given!r}: say "keep", None, or give a packing')
-        return {"keep_packing": True}
-    return {"packing": checked_packing(manifest, given)}
-
-
-def _holds(manifest: Manifest, packing: Packing) -> bool:
-    """Whether the array can hold all values that a packing may have; arrays with nulls take no packings."""
-    wanted, values = values_dtype(manifest.data_type), packing.values
-    # NumPy calls the conversion of 64-bit integers to floats safe, and that of numbers to texts; it is not.
-    long = values.kind in "iu" and values.itemsize == 8 and wanted.kind not in "iu"
-    if is_nullable(manifest.data_type) or wanted.kind not in "iufc" or long:
-        return False
-    return bool(np.can_cast(values, wanted, "safe"))
-
-
 def problems_of_regions(manifest: Manifest) -> list[str]:
     """Everything that is wrong with the regions, a line each; empty when nothing is.
 
@@ -360,7 +329,7 @@ def _problems_of_packings(manifest: Manifest) -> Iterator[str]:
     """Kinds of packings whose values the array cannot hold."""
     name = manifest.data_type.to_json(zarr_format=3)
     for i, kind in enumerate(manifest.packings.kinds):
-        if not _holds(manifest, kind):
+        if not can_hold(manifest, kind):
             yield f"packings: kinds[{i}].values: {kind.values}, which data_type {name!r} cannot hold"
 
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zarr
 
-from intarsia.array.box import Box, sizes_of
+from intarsia.array.box import BoundsLike, Box, sizes_of
 from intarsia.array.chunk_copies import Move, copy_chunks
 from intarsia.array.document import NAME, problems_of_regions
 from intarsia.array.member import Encoding, encoding_of, grain, member_problem
 from intarsia.array.orientation import View
 from intarsia.array.recode import copy_out
-from intarsia.array.reserve import BoundsLike, Room, check_shape, encoding_like, lattice_box, reserve_regions
+from intarsia.array.reserve import Room, check_shape, encoding_like, lattice_box, reserve_regions
 from intarsia.array.table import NONE, RegionTable, Row
 from intarsia.array.values import as_values
 from intarsia.casting import Casting

@@ -12,17 +12,17 @@ from intarsia.array import edit, replicas
 from intarsia.array.accessors import Accessors, chosen_codecs
 from intarsia.array.append import append
 from intarsia.array.attributes import Attributes
-from intarsia.array.box import Box
+from intarsia.array.box import BoundsLike, Box
 from intarsia.array.config import LogicalConfig
-from intarsia.array.document import PackingChoice, checked_packing, chosen_packing
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding, Live, Members
 from intarsia.array.orientation import View
+from intarsia.array.packings import PackingChoice, checked_packing, chosen_packing
 from intarsia.array.policy import Policy
-from intarsia.array.recode import StoredNumbers, recode
+from intarsia.array.recode import StoredNumbers, as_stored, recode
 from intarsia.array.region import Region, Regions
 from intarsia.array.request import Request
-from intarsia.array.reserve import BoundsLike, lattice_box
+from intarsia.array.reserve import lattice_box
 from intarsia.array.stored_array import StoredArray
 from intarsia.array.write import write_request
 from intarsia.casting import Casting
@@ -310,7 +310,7 @@ class LogicalArray(Accessors, StoredArray):
         array([0, 2, 4, 6], dtype=uint8)
         """
         manifest = self.manifest
-        numbers = manifest.as_stored(lattice_box(manifest, bounds)) if len(manifest.packings) else None
+        numbers = as_stored(manifest, lattice_box(manifest, bounds)) if len(manifest.packings) else None
         if numbers is None:
             return self
         return LogicalArray(StoredNumbers(self.group, numbers, self.members.live), self._config)

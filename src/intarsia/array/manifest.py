@@ -6,9 +6,9 @@ The format is specified in docs/spec/manifest.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,20 +16,12 @@ import zarr
 from zarr.dtype import ZDType, parse_dtype
 
 from intarsia.array.box import Box, chunk_grid
-from intarsia.array.document import (
-    COLUMNS,
-    MANIFEST_KEY,
-    MORE_COLUMNS,
-    parse_columns,
-    problems_of_fields,
-    problems_of_regions,
-)
+from intarsia.array.document import COLUMNS, MANIFEST_KEY, MORE_COLUMNS, parse_fields, problems_of_regions
 from intarsia.array.packings import NO_PACKINGS, Packings
 from intarsia.array.routing import surviving
 from intarsia.array.table import NONE, Ints, RegionTable, Row
 from intarsia.array.values import data_type_of, fill_value_of, values_dtype
 from intarsia.errors import ManifestError
-from intarsia.words import one_line
 
 if TYPE_CHECKING:
     from intarsia.array.orientation import View
@@ -282,27 +274,6 @@ class Manifest:
             left = left.without(box)
         return self.changed(regions=self.regions, replicas=left)
 
-    def as_stored(self, box: Box) -> Manifest | None:
-        """The regions in a box as their members hold them: numbers. None unless all of one type are packed.
-
-        Only for reading: it says nothing about the rest of the array.
-        """
-        table = self.regions.take(self.regions.touching(box))
-        if not len(table) or (table.packing == NONE).any():
-            return None
-        stored = {self.packings.kinds[kind].stored for kind in np.unique(self.packings.kind[table.packing])}
-        if len(stored) > 1:
-            return None
-        data_type = data_type_of(stored.pop())
-        return replace(
-            self,
-            data_type=data_type,
-            fill_value=data_type.default_scalar(),
-            regions=replace(table, packing=np.full(len(table), NONE, dtype=np.int64)),
-            packings=NO_PACKINGS,
-            replicas=NO_REPLICAS,
-        )
-
     def without_regions(self) -> Manifest:
         """What the array is, with nothing behind it; of the same generation."""
         nothing = RegionTable.from_rows([], self.ndim)
@@ -392,7 +363,7 @@ class Manifest:
         ...
         intarsia.errors.ManifestVersionError: the manifest has version 3, and this is intarsia ...
         """
-        manifest = cls._parsed(document, table)
+        manifest = cls(**parse_fields(document, table))
         problems = problems_of_regions(manifest)
         if problems:
             raise ManifestError(problems)
@@ -406,43 +377,7 @@ class Manifest:
         >>> Manifest.described(manifest.to_json("t-1"), lambda: manifest) == manifest
         True
         """
-        return cls._parsed(document, None, read)
-
-    @classmethod
-    def _parsed(cls, document: object, table: Any, read: Callable[[], Manifest] | None = None) -> Manifest:
-        problems = problems_of_fields(document)
-        if problems:
-            raise ManifestError(problems)
-        assert isinstance(document, Mapping)
-        columns, problems = parse_columns(document, table, read)
-        try:
-            named = document["data_type"]
-            data_type = _data_type(named) if isinstance(named, str) else parse_dtype(named, zarr_format=3)
-            fill_value = data_type.from_json_scalar(document["fill_value"], zarr_format=3)
-        except Exception as error:  # whatever data types raise over what is not theirs
-            problems.append(f"data_type, fill_value: {one_line(error)}")
-        if problems:
-            raise ManifestError(problems)
-        names = document["dimension_names"]
-        return cls(
-            generation=document["generation"],
-            shape=tuple(document["shape"]),
-            chunk_shape=tuple(document["chunk_shape"]),
-            data_type=data_type,
-            fill_value=fill_value,
-            dimension_names=None if names is None else tuple(names),
-            members=tuple(document["members"]),
-            regions=columns.regions,
-            packings=columns.packings,
-            views=columns.views,
-            replicas=columns.replicas,
-        )
-
-
-@lru_cache
-def _data_type(name: str) -> ZDType[Any, Any]:
-    """The data type of a name; zarr tries one after the other, which adds up over thousands of arrays."""
-    return parse_dtype(name, zarr_format=3)
+        return cls(**parse_fields(document, None, read))
 
 
 def _renumbered(numbers: Ints) -> tuple[Ints, Ints]:

@@ -12,14 +12,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from intarsia.array.table import MOST_REGIONS, NONE, Ints, ReadLater
+from intarsia.array.values import is_nullable, type_text, values_dtype
 from intarsia.errors import PackingError
 from intarsia.packing import Packing
 from intarsia.packing.numbers import KINDS
+
+if TYPE_CHECKING:
+    from intarsia.array.manifest import Manifest
 
 FACTORS = ("scale", "offset")
 MOST_MISSING = 1_000
@@ -325,3 +329,66 @@ def _parsed_columns(document: Mapping[str, Any], kinds: tuple[Packing, ...]) -> 
 
 
 NO_PACKINGS = Packings((), *np.zeros((3, 0), dtype=np.int64))
+
+
+def checked_packing(manifest: Manifest, given: Packing | Mapping[str, Any] | None) -> Packing | None:
+    """The packing that somebody gave, or its arguments; refused if the array cannot hold its values.
+
+    Arguments without a type of the values mean that of the array.
+
+    >>> from intarsia.array.manifest import Manifest
+    >>> manifest = Manifest.empty((4,), (2,), "float32")
+    >>> checked_packing(manifest, {"stored": "int16", "scale": 0.5})
+    Packing('int16', scale=float32(0.5), values='float32')
+    >>> checked_packing(manifest, Packing("int16", scale=0.1))
+    Traceback (most recent call last):
+    ...
+    intarsia.errors.PackingError: int16 * 0.1: its values are float64, which an array of float32 cannot hold.
+      Say of which type they are: Packing(…, values='float32')
+    """
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        arguments = {"values": values_dtype(manifest.data_type), **given}
+        try:
+            given = Packing(**arguments)
+        except TypeError as error:
+            raise PackingError(f"{arguments!r}: these are not the arguments of a packing: {error}") from None
+    if not isinstance(given, Packing):
+        raise PackingError(f"{given!r:.200} is neither a Packing nor the arguments of one")
+    if not can_hold(manifest, given):
+        own, advice = type_text(manifest.data_type), ""
+        if values_dtype(manifest.data_type).kind == "f" and not is_nullable(manifest.data_type):
+            advice = f".\n  Say of which type they are: Packing(…, values={own!r})"
+        raise PackingError(
+            f"{given}: its values are {given.values}, which an array of {own} cannot hold{advice}"
+        )
+    return given
+
+
+type PackingChoice = Packing | Mapping[str, Any] | Literal["keep"] | None
+"""What people say about packing: a packing or its arguments, the one that was there before, or none."""
+
+
+def chosen_packing(manifest: Manifest, given: PackingChoice) -> dict[str, Any]:
+    """What an `Encoding` has to know of what was said about packing.
+
+    >>> from intarsia.array.manifest import Manifest
+    >>> chosen_packing(Manifest.empty((4,), (2,), "float32"), "keep")
+    {'keep_packing': True}
+    """
+    if isinstance(given, str):
+        if given != "keep":
+            raise PackingError(f'packing={given!r}: say "keep", None, or give a packing')
+        return {"keep_packing": True}
+    return {"packing": checked_packing(manifest, given)}
+
+
+def can_hold(manifest: Manifest, packing: Packing) -> bool:
+    """Whether the array can hold all values that a packing may have; arrays with nulls take no packings."""
+    wanted, values = values_dtype(manifest.data_type), packing.values
+    # NumPy calls the conversion of 64-bit integers to floats safe, and that of numbers to texts; it is not.
+    long = values.kind in "iu" and values.itemsize == 8 and wanted.kind not in "iu"
+    if is_nullable(manifest.data_type) or wanted.kind not in "iufc" or long:
+        return False
+    return bool(np.can_cast(values, wanted, "safe"))

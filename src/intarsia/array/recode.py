@@ -6,22 +6,25 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BytesCodec, ShardingCodec, TransposeCodec, VLenBytesCodec, VLenUTF8Codec
 
-from intarsia.array.box import BLOCK_BYTES, Box, blocks
+from intarsia.array.box import BLOCK_BYTES, BoundsLike, Box, blocks
 from intarsia.array.config import LogicalConfig
 from intarsia.array.hierarchy import open_group
 from intarsia.array.logical_group import LogicalGroup
+from intarsia.array.manifest import NO_REPLICAS, Manifest
 from intarsia.array.member import AnyArray, Encoding, grain
+from intarsia.array.packings import NO_PACKINGS, Packings
 from intarsia.array.read import read_request
 from intarsia.array.request import request
-from intarsia.array.reserve import BoundsLike, Piece, Reservation, Room, lattice_box
+from intarsia.array.reserve import Piece, Reservation, Room, lattice_box
 from intarsia.array.source import Source
-from intarsia.array.table import RegionTable, Row
+from intarsia.array.table import NONE, RegionTable, Row
+from intarsia.array.values import Values, data_type_of
 from intarsia.array.write import write_box
 from intarsia.codecs import parse_codecs
 from intarsia.codecs.reshape import ReshapeCodec
@@ -30,12 +33,6 @@ from intarsia.errors import CodecConfigurationError, NoRegionError, ReadError
 from intarsia.nullable.codec import NullableCodec
 from intarsia.parallel import Client, spread
 from intarsia.progress import Progress, silent
-
-if TYPE_CHECKING:
-    from intarsia.array.manifest import Manifest
-    from intarsia.array.packings import Packings
-    from intarsia.array.values import Values
-
 
 EXACT_CODECS = BytesBytesCodec, BytesCodec, VLenUTF8Codec, VLenBytesCodec, TransposeCodec, ReshapeCodec
 """They give back what they got, bit by bit."""
@@ -107,7 +104,7 @@ def copied_parts(
     """
     touched = [manifest.regions.row(i) for i in manifest.regions.touching(box).tolist()]
     parts = [(shared, row.packing) for row in touched if (shared := row.box.intersect(box)) is not None]
-    copied = manifest.as_stored(box) if encoding.keep_packing else None
+    copied = as_stored(manifest, box) if encoding.keep_packing else None
     packings = manifest.packings
     if copied is not None:
         encoding = replace(encoding, packing=manifest.packing_of(touched[0]))
@@ -118,6 +115,28 @@ def copied_parts(
     if len(numbers) == 1 and _is_covered(box, parts):
         parts = [(box, numbers.pop())]  # no hole is to be kept
     return parts, packings, encoding, copied
+
+
+def as_stored(manifest: Manifest, box: Box) -> Manifest | None:
+    """The regions in a box as their members hold them: numbers. None unless all of one type are packed.
+
+    Only for reading: it says nothing about the rest of the array.
+    """
+    table, packings = manifest.regions.take(manifest.regions.touching(box)), manifest.packings
+    if not len(table) or (table.packing == NONE).any():
+        return None
+    stored = {packings.kinds[kind].stored for kind in np.unique(packings.kind[table.packing])}
+    if len(stored) > 1:
+        return None
+    data_type = data_type_of(stored.pop())
+    return replace(
+        manifest,
+        data_type=data_type,
+        fill_value=data_type.default_scalar(),
+        regions=replace(table, packing=np.full(len(table), NONE, dtype=np.int64)),
+        packings=NO_PACKINGS,
+        replicas=NO_REPLICAS,
+    )
 
 
 def to_copy(manifest: Manifest, box: Box, parts: list[tuple[Box, int]]) -> list[Box]:

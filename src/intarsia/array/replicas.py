@@ -11,10 +11,10 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from intarsia.array.box import Box, blocks
+from intarsia.array.box import BoundsLike, Box, blocks
 from intarsia.array.policy import EncodingPolicy, Policy, ReplicaPolicy, growing
 from intarsia.array.recode import copied_parts, copy_values, to_copy
-from intarsia.array.reserve import BoundsLike, Reservation, Room, lattice_box
+from intarsia.array.reserve import Reservation, Room, lattice_box
 from intarsia.array.table import MOST_LAYERS, RegionTable, Row
 from intarsia.errors import BoundsError, NoRegionError, PolicyError
 from intarsia.progress import Progress, silent

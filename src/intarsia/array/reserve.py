@@ -7,18 +7,16 @@ shows it.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
-from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 from zarr.abc.codec import ArrayArrayCodec
 
 from intarsia._compat import store_supports_sync_io
-from intarsia.array.box import Box
+from intarsia.array.box import BoundsLike, Box, element_bounds
 from intarsia.array.member import Encoding, codecs_for_size
 from intarsia.array.orientation import View
 from intarsia.array.packings import Packings
@@ -33,37 +31,6 @@ from intarsia.packing import Packing
 if TYPE_CHECKING:
     from intarsia.array.logical_group import LogicalGroup
     from intarsia.array.manifest import Manifest
-
-
-type BoundsLike = Sequence[tuple[int, int] | slice | EllipsisType] | slice | EllipsisType
-"""A box of elements: (start, stop) for every axis, or slices as between brackets, `np.s_[0:500, :]`."""
-
-
-def element_bounds(bounds: BoundsLike, shape: Sequence[int]) -> list[tuple[int, int]]:
-    """Bounds as pairs of numbers, one for every axis; slices count as NumPy's do, but nothing is cut.
-
-    >>> import numpy as np
-    >>> element_bounds(np.s_[100:], (250, 80)), element_bounds([(0, 50)], (250,))
-    ([(100, 250), (0, 80)], [(0, 50)])
-    """
-    entries = [bounds] if isinstance(bounds, slice | EllipsisType) else list(bounds)
-    if any(isinstance(entry, slice | EllipsisType) for entry in entries):
-        at = next((i for i, entry in enumerate(entries) if entry is Ellipsis), len(entries))
-        rest = [slice(None)] * (len(shape) - len(entries) + (at < len(entries)))
-        entries = [*entries[:at], *rest, *entries[at + 1 :]]
-    sizes = dict(enumerate(shape))
-    return [_ends(entry, sizes.get(axis, 0)) for axis, entry in enumerate(entries)]
-
-
-def _ends(entry: Any, size: int) -> tuple[int, int]:
-    if isinstance(entry, slice):
-        if entry.step not in (None, 1):
-            raise TypeError("a box has no step")
-        start = 0 if entry.start is None else operator.index(entry.start)
-        stop = size if entry.stop is None else operator.index(entry.stop)
-        return start + size * (start < 0), stop + size * (stop < 0)
-    first, last = (operator.index(edge) for edge in entry)
-    return first, last
 
 
 def lattice_box(manifest: Manifest, bounds: BoundsLike) -> Box:

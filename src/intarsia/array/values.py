@@ -6,6 +6,7 @@ A nullable logical array may have plain members as well; all their values are pr
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +18,7 @@ from zarr.dtype import ZDType, parse_dtype
 from intarsia.casting import Casting, cast, cast_values
 from intarsia.codecs import CodecLike, PackBitsCodec, ReshapeCodec, parse_codecs
 from intarsia.errors import DataTypeError, NullsPresentError, ShapeError
-from intarsia.nullable import (
-    NullableCodec,
-    NullableValues,
-    OptionalDType,
-    as_nullable,
-    optional_dtype,
-)
+from intarsia.nullable import NullableCodec, NullableValues, OptionalDType, as_nullable, optional_dtype
 from intarsia.nullable.buffer import OptionalNDBuffer
 from intarsia.nullable.codec import default_serializer, optional_codec
 from intarsia.nullable.elements import MOST_LEVELS, Null, Some, element_type
@@ -288,3 +283,9 @@ def fill_value_of(data_type: ZDType[Any, Any], value: Any) -> Any:
     if (kind in "fc" and given.dtype.kind != "U") or kind == given.dtype.kind == "U":
         cast(given, values_dtype(data_type), what="fill values")
     return fill
+
+
+@lru_cache(typed=True)
+def zarr_type(dtype: np.dtype[Any] | str) -> ZDType[Any, Any]:
+    """The Zarr data type; zarr tries one after the other, which adds up over thousands of arrays or files."""
+    return parse_dtype(dtype, zarr_format=3)

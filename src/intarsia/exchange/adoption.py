@@ -27,11 +27,11 @@ from intarsia.archives.locations import Identity, Sources, url_of
 from intarsia.archives.virtual import specified_codec
 from intarsia.archives.zarr_sources import translated
 from intarsia.array import LogicalArray
-from intarsia.array.box import chunk_grid
+from intarsia.array.box import BoundsLike, chunk_grid, element_bounds
 from intarsia.array.chunk_copies import Move, copy_chunks
 from intarsia.array.member import new_name
 from intarsia.array.orientation import View
-from intarsia.array.reserve import BoundsLike, clean_up, element_bounds
+from intarsia.array.reserve import clean_up
 from intarsia.codecs.stored_chunks import stored_indices
 from intarsia.errors import AdoptionError, AlignmentError, DataTypeError, ReadOnlyError, ShapeError
 from intarsia.exchange.block_copies import node_of

@@ -15,10 +15,9 @@ import zarr
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from intarsia.array import LogicalArray
-from intarsia.array.box import Bounds
+from intarsia.array.box import Bounds, BoundsLike, element_bounds
 from intarsia.array.manifest import Manifest
 from intarsia.array.member import Encoding, create_member
-from intarsia.array.reserve import BoundsLike, element_bounds
 from intarsia.codecs import CodecLike, PackBitsCodec, ShuffleCodec
 from intarsia.errors import DataTypeError, ShapeError
 from intarsia.listing import table_html, table_text, terminal_width, wrapped

@@ -15,7 +15,7 @@ import numpy as np
 from intarsia._icechunk import VIRTUAL, chunk_table
 from intarsia.array import LogicalArray
 from intarsia.array.accessors import chosen_codecs
-from intarsia.array.box import Box
+from intarsia.array.box import BoundsLike, Box
 from intarsia.array.edit import consolidate
 from intarsia.array.hierarchy import logical_arrays
 from intarsia.array.logical_group import LogicalGroup
@@ -23,7 +23,7 @@ from intarsia.array.member import create_member, encoding_of
 from intarsia.array.policy import EncodingPolicy, Policy, ReplicaPolicy
 from intarsia.array.recode import reserve_recode
 from intarsia.array.replicas import gaps, piece_of, planned_replica, reserve_replica
-from intarsia.array.reserve import BoundsLike, Reservation
+from intarsia.array.reserve import Reservation
 from intarsia.codecs import CodecLike
 from intarsia.errors import NotLogicalArrayError
 from intarsia.parallel import Client

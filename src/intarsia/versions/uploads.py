@@ -14,12 +14,12 @@ from intarsia._icechunk import writing
 from intarsia.array import LogicalArray
 from intarsia.array.accessors import chosen_codecs
 from intarsia.array.append import Addition, completed, reserve_append, reserve_growth, reserve_rest
-from intarsia.array.box import Box
-from intarsia.array.document import PackingChoice, chosen_packing
+from intarsia.array.box import BoundsLike, Box
 from intarsia.array.logical_group import LogicalGroup
 from intarsia.array.member import Encoding, codecs_for_size
+from intarsia.array.packings import PackingChoice, chosen_packing
 from intarsia.array.recode import copy_values, reserve_recode
-from intarsia.array.reserve import BoundsLike, Reservation, lattice_box
+from intarsia.array.reserve import Reservation, lattice_box
 from intarsia.array.values import as_values, holds_nulls
 from intarsia.casting import Casting
 from intarsia.codecs import CodecLike
