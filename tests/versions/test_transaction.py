@@ -369,3 +369,13 @@ def test_a_transaction_is_used_once(repo):
         tx.open("t")[0] = 1
     with pytest.raises(RuntimeError, match="used once"), tx:
         pass
+
+
+def test_create_takes_a_transaction_or_a_session_and_says_what_a_repository_needs(repo):
+    with pytest.raises(TypeError, match=r"with intarsia\.transaction\(repo\) as tx"):
+        intarsia.create(repo, "new", shape=(2,), chunks=(2,), dtype="i4")
+    with intarsia.transaction(repo) as tx:
+        intarsia.create(tx, "new", shape=(2,), chunks=(2,), dtype="i4")
+        intarsia.create(tx.session, "other", shape=(3,), chunks=(2,), dtype="i4")
+    assert intarsia.open(repo, "new").shape == (2,)
+    assert intarsia.open(repo, "other").shape == (3,)

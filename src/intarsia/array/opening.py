@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import icechunk
 import zarr
 from zarr.errors import ContainsArrayError, ContainsGroupError
 
@@ -58,7 +59,7 @@ def create(
     for the shape.
 
     Args:
-        store: A zarr store or group, a path or URL, or a dictionary.
+        store: A zarr store or group, a path or URL, a dictionary, or an open transaction.
         path: Where the array goes in the store.
         shape: The shape, in elements. An axis that will grow may begin with 0.
         chunks: The lattice, see above.
@@ -95,7 +96,7 @@ def create(
     manifest = Manifest.empty(sizes, chunk_shape, dtype, fill_value, names)
     manifest.check()
     try:
-        group = open_group(store, path, "w" if overwrite else "w-")
+        group = open_group(_place_of(store), path, "w" if overwrite else "w-")
     except (FileExistsError, ContainsArrayError, ContainsGroupError) as error:
         raise OverwriteError(
             f"there is something at {path or '/'!r} already: choose another path, or replace it with "
@@ -105,6 +106,16 @@ def create(
     logical.group = group.update_attributes(dict(attributes or {}))
     logical.commit(manifest)
     return LogicalArray(logical)
+
+
+def _place_of(store: Any) -> Any:
+    """What zarr takes for this place: for a transaction or a session, its store."""
+    if isinstance(store, icechunk.Repository):
+        raise TypeError(
+            "a repository is changed in a transaction: with intarsia.transaction(repo) as tx: tx.create(…)"
+        )
+    is_session = isinstance(getattr(store, "session", store), icechunk.Session)
+    return store.store if is_session and not isinstance(store, icechunk.IcechunkStore) else store
 
 
 def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:

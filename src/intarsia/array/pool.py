@@ -163,7 +163,8 @@ WORTH_A_BATCH = 1 << 20
 """Decoded bytes that make up for opening files and asking for places once more: a tenth of their time."""
 
 BATCHES_AHEAD = 4
-"""Fetches that run at a time, where the store does not answer in the decoding thread."""
+"""Fetches that run at a time, where the store does not answer in the decoding thread; where it does, it may
+see to it that so many come soon."""
 
 
 TOO_SMALL_TO_SHARE = 8 << 10
@@ -237,6 +238,7 @@ class Queue:
     def __init__(self, works: list[Work], threads: int, window: int) -> None:
         self._ahead, self._here = cut(works, threads, window)
         self._started: deque[tuple[Batch, Pending]] = deque()
+        self._near: deque[tuple[Batch, Pending]] = deque()
         self._taken: list[Pending] = []
         self._lock = threading.Lock()
         self._fetch_ahead()
@@ -253,14 +255,16 @@ class Queue:
                 self._taken.append(taken[1])
                 self._fetch_ahead()
                 return taken
-            batch = next(self._here, None)
-            return None if batch is None else (batch, _begin(batch))
+            while len(self._near) < BATCHES_AHEAD and (batch := next(self._here, None)) is not None:
+                self._near.append((batch, _begin(batch)))
+            return self._near.popleft() if self._near else None
 
     def cancel(self) -> None:
         """Give up all that is on its way."""
         with self._lock:
             begun = [*self._taken, *(pending for _, pending in self._started)]
             self._started.clear()
+            self._near.clear()
             self._ahead = self._here = iter(())
         for pending in begun:
             pending.cancel()

@@ -68,7 +68,7 @@ def test_what_the_system_reads_in_pieces_is_read_whole(tmp_path, codecs, monkeyp
     array.add_region(((0, 5000),), codecs=codecs, data=values)
     pread, preadv = os.pread, os.preadv
     monkeypatch.setattr(os, "pread", lambda file, n, at: pread(file, min(n, 1000), at))
-    monkeypatch.setattr(os, "preadv", lambda file, into, at: preadv(file, [into[0][:1000]], at))
+    monkeypatch.setattr(os, "preadv", lambda file, into, at, *how: preadv(file, [into[0][:1000]], at, *how))
     assert array[:].tolist() == values.tolist()
     assert array[4990:].tolist() == values[4990:].tolist()
     (chunk,) = (tmp_path / "a" / array.regions[0].name / "c").iterdir()

@@ -9,6 +9,7 @@ says what is wrong.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -27,6 +28,7 @@ from intarsia.array.fetch.grants import Grants, grants_of
 from intarsia.array.fetch.joining import coalesced
 from intarsia.array.fetch.links import Folders, open_file, refuse_links_out
 from intarsia.array.fetch.origins import LocalOrigins, RemoteOrigins
+from intarsia.array.fetch.read_ahead import Disk, FilesInTurn
 from intarsia.array.fetch.references import load, load_marks
 from intarsia.array.fetch.store import (
     CAN_READ_FILES,
@@ -35,7 +37,6 @@ from intarsia.array.fetch.store import (
     Spans,
     Started,
     cost_of,
-    one_span,
     requests_of,
     start,
 )
@@ -227,27 +228,33 @@ class _RepositoryFiles:
 
     arrival = None
 
-    def __init__(self, folder: bytes, batch: IcechunkBatch, spans: Sequence[Spans]) -> None:
-        self._folder, self._batch, self._spans = folder, batch, spans
+    def __init__(self, folder: bytes, disk: Disk, batch: IcechunkBatch, spans: Sequence[Spans]) -> None:
+        self._folder, self._disk, self._batch, self._spans = folder, disk, batch, spans
+        if disk.is_cold:
+            for item in spans:
+                self._files(item).begin()
 
     def __iter__(self) -> Generator[Encoded | None]:
-        folder = self._folder
-        for spans in self._spans:
-            table, compressed = self._batch.listed(spans.source), not spans.source.decoder.is_raw
-            rows = table.rows(spans.blob)
-            offset, nbytes = table.places(rows, spans)
-            columns = [column.tolist() for column in (table.file[rows], offset, nbytes)]
-            native = (table.kind[rows] == NATIVE).tolist()
-            for i, (file, first, length) in enumerate(zip(*columns, strict=True)):
-                if not native[i]:
-                    yield memoryview(table.inlined[int(rows[i])])[first : first + length]
-                    continue
-                try:
-                    opened = open_file(folder + file, folder)
-                except OSError:
-                    yield self._batch.get_now(spans, i)
-                    continue
-                yield from one_span(opened, first, length, compressed)
+        for item in self._spans:
+            yield from self._files(item)
+
+    def _files(self, spans: Spans) -> FilesInTurn:
+        table, folder = self._batch.listed(spans.source), self._folder
+        rows = table.rows(spans.blob)
+        starts, lengths = (column.tolist() for column in table.places(rows, spans))
+        names, native = table.file[rows].tolist(), (table.kind[rows] == NATIVE).tolist()
+
+        def opened(i: int) -> int:
+            if not native[i]:
+                raise FileNotFoundError(errno.ENOENT, "it is inlined")
+            return open_file(folder + names[i], folder)
+
+        def otherwise(i: int, _: OSError) -> Encoded | None:
+            if native[i]:
+                return self._batch.get_now(spans, i)
+            return memoryview(table.inlined[int(rows[i])])[starts[i] : starts[i] + lengths[i]]
+
+        return FilesInTurn(opened, starts, lengths, spans.source.decoder, self._disk, otherwise)
 
     def cancel(self) -> None:
         """Nothing runs."""
@@ -262,6 +269,7 @@ class LocalIcechunk:
         self._batch = batch
         Folders(os.fspath(repository)).check("chunks")
         self._folder = os.fsencode(repository / "chunks") + b"/"
+        self._disk = Disk()
         self._is_checked = False
         self.name = "Icechunk, chunk files"
 
@@ -299,4 +307,4 @@ class LocalIcechunk:
         return self._batch.cost(spans)
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
-        return _RepositoryFiles(self._folder, self._batch, spans)
+        return _RepositoryFiles(self._folder, self._disk, self._batch, spans)

@@ -6,13 +6,13 @@ import os
 from collections.abc import Generator, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
 from zarr.storage import LocalStore
 
 from intarsia.array.fetch.joining import FILES, joined_in_order
 from intarsia.array.fetch.links import Folders
+from intarsia.array.fetch.read_ahead import Disk, FilesInTurn
 from intarsia.array.fetch.shard_files import inner_chunks
 from intarsia.array.fetch.store import (
     Cost,
@@ -22,11 +22,7 @@ from intarsia.array.fetch.store import (
     Spans,
     cost_of,
     cut_out,
-    one_span,
 )
-
-if TYPE_CHECKING:
-    from intarsia.array.table import Ints
 
 SMALL_PIECE = 128 << 10
 """Of a file here: finding it takes longer than copying it once more."""
@@ -37,28 +33,30 @@ class _FilesLater:
 
     arrival = None
 
-    def __init__(self, folders: Folders, spans: Sequence[Spans]) -> None:
-        self._folders, self._spans = folders, spans
+    def __init__(self, folders: Folders, disk: Disk, spans: Sequence[Spans]) -> None:
+        self._folders, self._disk, self._spans = folders, disk, spans
+        if disk.is_cold:
+            for item in spans:
+                if item.within is None and not _is_worth_joining(item):
+                    self._files(item).begin()
 
     def __iter__(self) -> Generator[Encoded | None]:
         for item in self._spans:
-            source, blob, start, nbytes, _, within = item
-            if within is not None:
+            if item.within is not None:
                 yield from inner_chunks(self._folders, item)
-                continue
-            compressed = not source.decoder.is_raw
-            if nbytes is not None and start is not None and _is_worth_joining(start, nbytes):
+            elif _is_worth_joining(item):
                 yield from self._joined_pieces(item)
-                continue
-            starts = [0] * blob.size if start is None else start.tolist()
-            lengths = [None] * blob.size if nbytes is None else nbytes.tolist()
-            for key, first, length in zip(source.keys(blob), starts, lengths, strict=True):
-                try:
-                    file = self._folders.open(key)
-                except (FileNotFoundError, NotADirectoryError):
-                    yield None
-                    continue
-                yield from one_span(file, first, length, compressed)
+            else:
+                yield from self._files(item)
+
+    def _files(self, item: Spans) -> FilesInTurn:
+        source, blob, start, nbytes, *_ = item
+        keys, folders = source.keys(blob), self._folders
+        starts = [0] * blob.size if start is None else start.tolist()
+        lengths = [None] * blob.size if nbytes is None else nbytes.tolist()
+        return FilesInTurn(
+            lambda i: folders.open(keys[i]), starts, lengths, source.decoder, self._disk, _not_stored
+        )
 
     def _joined_pieces(self, item: Spans) -> Iterator[bytes | None]:
         """Small pieces of files: each file opened once, neighbours read in one go."""
@@ -86,16 +84,22 @@ class _FilesLater:
         """Nothing runs."""
 
 
-def _is_worth_joining(start: Ints, nbytes: Ints) -> bool:
+def _not_stored(_: int, error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
+
+
+def _is_worth_joining(item: Spans) -> bool:
     """Whether pieces of files are so small that finding them takes longer than copying them once more."""
-    return bool(start.size > 1 and (start >= 0).all() and nbytes.max() <= SMALL_PIECE)
+    start, nbytes = item.start, item.nbytes
+    if start is None or nbytes is None or start.size <= 1:
+        return False
+    return bool((start >= 0).all() and nbytes.max() <= SMALL_PIECE)
 
 
 def _joined_in_files(item: Spans) -> Spans:
     """What is read of files in one go."""
-    if item.start is None or item.nbytes is None or not _is_worth_joining(item.start, item.nbytes):
-        return item
-    return joined_in_order(item, 0, FILES.most_gap)[0]
+    return joined_in_order(item, 0, FILES.most_gap)[0] if _is_worth_joining(item) else item
 
 
 class LocalFiles(Plain):
@@ -106,10 +110,10 @@ class LocalFiles(Plain):
     name = "local files"
 
     def __init__(self, store: LocalStore) -> None:
-        self._folders = Folders(os.fspath(store.root))
+        self._folders, self._disk = Folders(os.fspath(store.root)), Disk()
 
     def cost(self, spans: Sequence[Spans]) -> Cost:
         return cost_of([_joined_in_files(item) for item in spans])
 
     def begin(self, spans: Sequence[Spans]) -> Pending:
-        return _FilesLater(self._folders, spans)
+        return _FilesLater(self._folders, self._disk, spans)
