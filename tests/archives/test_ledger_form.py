@@ -106,8 +106,14 @@ def many_texts(_stored):
     return zstd.compress((1 << 30).to_bytes(4, "little") + bytes(8))
 
 
-def longer(stored):
-    return json.dumps(json.loads(stored) | {"shape": [1 << 40]}).encode()
+def of_shape(*shape):
+    return lambda stored: json.dumps(json.loads(stored) | {"shape": shape}).encode()
+
+
+def with_nulls(stored):
+    """The data type is another one, which does not fit the fill value."""
+    optional = {"name": "optional", "configuration": {"name": "int8", "configuration": {}}}
+    return json.dumps(json.loads(stored) | {"data_type": optional}).encode()
 
 
 @pytest.mark.parametrize(
@@ -116,7 +122,11 @@ def longer(stored):
         ("sources/c/0/0", many_texts),
         ("sources/c/0/0", lambda stored: stored[:5]),
         ("claims/c/0/0", lambda stored: b"\x1f\x8b" + stored),
-        ("head/zarr.json", longer),
+        ("head/zarr.json", of_shape(1 << 40)),
+        ("claims/zarr.json", of_shape(2, 1 << 31)),
+        ("claims/zarr.json", of_shape(1 << 31, 5)),
+        ("sources/zarr.json", of_shape(1 << 31, 3)),
+        ("claims/zarr.json", with_nulls),
     ],
 )
 def test_damaged_arrays_of_it_are_refused_in_words_and_take_no_memory(key, damage):

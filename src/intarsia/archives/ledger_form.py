@@ -14,11 +14,12 @@ import numpy as np
 import zarr
 from zarr.codecs import ZstdCodec
 
+from intarsia._compat import sync
 from intarsia.archives.ledger import Ledger, Rows
 from intarsia.array.hierarchy import LEDGER
 from intarsia.array.reader import Reader
 from intarsia.array.table import RegionTable
-from intarsia.errors import IngestError, IntarsiaError, ReadError
+from intarsia.errors import IngestError, ReadError
 from intarsia.words import one_line, place_text
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _named(group: zarr.Group) -> Iterator[None]:
         place = place_text(group.store_path)
         raise IngestError(f"the ledger of {place} cannot be read: {one_line(why)}") from why
     except DAMAGE as why:
-        if isinstance(why, IntarsiaError):
+        if isinstance(why, IngestError):
             raise
         reason = f"{type(why).__name__}: {one_line(why)}"
         raise IngestError(f"the ledger of {place_text(group.store_path)} is damaged: {reason}") from why
@@ -108,10 +109,10 @@ def _parsed(version: int, node: Any, *, rows: bool) -> Ledger:
     if not rows:
         ledger.unread = Rows(node[SOURCES].shape[0], node[CLAIMS].shape[0])
     elif node[SOURCES].shape[0]:
-        locations, contents, moments = np.asarray(Reader.of(node[SOURCES])[...]).T.tolist()
+        locations, contents, moments = _table(node[SOURCES], 3).T.tolist()
         ledger.locations, ledger.contents = locations, contents
         ledger.moments = [float(moment) if moment else None for moment in moments]
-        ledger.claims = _claims_of(np.asarray(Reader.of(node[CLAIMS])[...]))
+        ledger.claims = _claims_of(_table(node[CLAIMS], 1 + 2 * (len(dims) + 1)))
     # its lists are never changed in place, but replaced
     ledger.stored = replace(ledger, members={name: dict(own) for name, own in ledger.members.items()})
     return ledger
@@ -285,6 +286,17 @@ def _read_json(array: Any) -> dict[str, Any]:
         raise ValueError(f"{array.name} has the shape {array.shape}, but chunks of {array.chunks}")
     document: dict[str, Any] = json.loads(np.asarray(Reader.of(array)[...]).tobytes())
     return document
+
+
+def _table(array: Any, width: int) -> np.ndarray[Any, Any]:
+    """All rows of an array that `set_rows` has made; an error before anything is read if it claims more."""
+    rows, *others = array.shape
+    if others != [width]:
+        raise ValueError(f"{array.name} has the shape {array.shape}, but rows of {width} are needed")
+    last = ((rows - 1) // array.chunks[0], 0)
+    if not sync(array.store.exists(f"{array.path}/{array.metadata.encode_chunk_key(last)}")):
+        raise ValueError(f"{array.name} has the shape {array.shape}, but its last chunk {last} is not there")
+    return np.asarray(Reader.of(array)[...])
 
 
 def _columns(claims: RegionTable) -> Ints:
