@@ -30,6 +30,8 @@ MOST_ADDRESS_SPACE = 2 << 30
 MOST_WORDS = 200_000
 """Characters of a traceback that are kept: a history without an explanation can be studied from them."""
 
+PAGE = resource.getpagesize()
+
 
 class Memory:
     """How much of the machine's memory this process holds."""
@@ -47,6 +49,11 @@ class Memory:
     def forget_peak(self):
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
+
+    @property
+    def now(self):
+        """What is held now, in less time than `held` takes."""
+        return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
     @property
     def grown(self):
@@ -95,6 +102,8 @@ def run(target, seed, start, stop, place):
             except Exception:
                 counted["WRONG"] += 1
                 say(failure=number, text=traceback.format_exc()[-MOST_WORDS:])
+            if target.memory is not None and memory.now - memory.at_start > target.memory // 4:
+                gc.collect()  # what errors before this one hold in cycles is not what this case takes
             if time.monotonic() - since > TOLD_EVERY or number + 1 == stop:
                 grown = memory.grown
                 before, used = used, processor_seconds()

@@ -115,3 +115,25 @@ def test_progress_goes_on_inside_one_array(tmp_path):
         assert done == sorted(done)
         assert len(set(done)) > 6
         assert steps[-1][0] == steps[-1][1]
+
+
+def test_a_manifest_that_claims_more_than_it_can_hold_is_told_and_nothing_makes_room_for_it(tmp_path):
+    """Icechunk would, where it looks for what no version refers to, and end the process if it got none."""
+    repo = intarsia.open_repository(tmp_path / "r", create=True)
+    with intarsia.transaction(repo) as tx:
+        tx.create("a", shape=(0,), chunks=(2,), dtype="i4").append([1, 2, 3, 4])
+    assert intarsia.verify(repo) == ()
+    (manifest,) = (tmp_path / "r" / "manifests").iterdir()
+    plain = manifest.read_bytes()
+    head = 39 + 4  # after Icechunk's header and the magic number of zstd
+    assert plain[head] == 0b0010_0000  # a size of one byte follows
+    claims = bytes([0b1010_0000]) + (2**32 - 1).to_bytes(4, "little")
+    manifest.write_bytes(plain[:head] + claims + plain[head + 2 :])
+    told = [problem for problem in intarsia.verify(repo) if problem.where == f"manifests/{manifest.name}"]
+    assert [problem.what for problem in told] == [
+        f"{len(plain) + 3} bytes cannot hold the 4,294,967,295 they claim"
+    ]
+    with pytest.raises(intarsia.errors.RepositoryError, match=r"cannot hold.*\n.*restore it"):
+        intarsia.expire_and_collect(repo, older_than=intarsia.versions.housekeeping.MINIMUM_AGE)
+    manifest.write_bytes(plain)
+    assert intarsia.verify(repo) == ()

@@ -282,7 +282,7 @@ def unzstd(data: Any, most: int) -> Any:
     >>> bytes(unzstd(zstd.compress(b"intarsia"), 8))
     b'intarsia'
     """
-    content = _zstd_content(data)
+    content = zstd_content(data)
     if content is not None and content > most:
         raise _too_much(most)
     if content:
@@ -296,8 +296,12 @@ def unzstd(data: Any, most: int) -> Any:
     raise _too_much(most)
 
 
-def _zstd_content(data: Any) -> int | None:
-    """Size of a zstd frame's content, where its header says so."""
+def zstd_content(data: Any) -> int | None:
+    """Size of a zstd frame's content, where its header says so.
+
+    >>> zstd_content(zstd.compress(b"intarsia"))
+    8
+    """
     return _zstd_frame(bytes(memoryview(data)[:18]))[1]
 
 

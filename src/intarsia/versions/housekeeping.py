@@ -22,6 +22,7 @@ from intarsia.array.upkeep import verify as verify_array
 from intarsia.errors import CutOffError, ManifestError, NotLogicalArrayError, ReadOnlyError, RepositoryError
 from intarsia.progress import Progress, part_of, silent
 from intarsia.versions.commit import Backoff
+from intarsia.versions.file_claims import impossible_files, refuse_impossible_files
 from intarsia.versions.locking import commit_lock, directory_of
 from intarsia.versions.repository import RepositoryLike, describe, explained, open_repository
 from intarsia.versions.transaction import transaction
@@ -153,7 +154,12 @@ def _damaged(path: str, error: ManifestError) -> tuple[Problem, ...]:
 
 
 def repository_leftovers(repo: icechunk.Repository) -> tuple[Problem, ...]:
-    """What no version refers to, as a problem that does no harm; empty if there is nothing."""
+    """What no version refers to, as a problem that does no harm; empty if there is nothing.
+
+    Files of the repository that are damaged so that it cannot be told are problems of their own.
+    """
+    if impossible := impossible_files(repo):
+        return tuple(Problem("manifest", *told, "restore it from a copy") for told in impossible)
     try:
         remains = leftovers(repo)
     except (RepositoryError, ReadOnlyError):
@@ -330,6 +336,7 @@ def _collect_garbage(repo: icechunk.Repository, cut_off: datetime.datetime) -> i
     path = directory_of(repo)
     if path is None:
         return repo.garbage_collect(cut_off)
+    refuse_impossible_files(repo)
     with commit_lock(repo):
         before = _identity(path)
         running = asyncio.run_coroutine_threadsafe(repo.garbage_collect_async(cut_off), event_loop())
@@ -383,6 +390,7 @@ def leftovers(repo: RepositoryLike) -> Collected:
     """
     opened = open_repository(repo)
     now = datetime.datetime.now(datetime.UTC)
+    refuse_impossible_files(opened)
     with explained(describe(opened)):
         summary = opened.garbage_collect(now, dry_run=True)
         copies = [copy.stat().st_size for copy in _copies(opened, now - MINIMUM_AGE)]
