@@ -15,7 +15,7 @@ import numpy as np
 
 from intarsia.archives.cf import PACKING, packing_of
 from intarsia.archives.coordinates import counts_time
-from intarsia.archives.places import ULPS
+from intarsia.archives.places import ULPS, sortable
 from intarsia.errors import IngestError
 from intarsia.extras import extra
 
@@ -96,16 +96,12 @@ def located(values: Values, expected: Values, tolerance: float | None, circle: b
         rank, place = np.argsort(turned, kind="stable"), np.argsort(expected, kind="stable")
     else:
         circle = False
-        rank, place = (np.argsort(_sortable(each), kind="stable") for each in (values, expected))
+        rank, place = (np.argsort(sortable(each), kind="stable") for each in (values, expected))
     if not close(values[rank], expected[place], tolerance, circle):
         return None
     positions = np.empty(len(values), dtype=np.int64)
     positions[rank] = place
     return positions
-
-
-def _sortable(values: Values) -> Values:
-    return values.astype(object) if isinstance(values.dtype, np.dtypes.StringDType) else values
 
 
 def brought(

@@ -10,7 +10,7 @@ from intarsia.archives.cf import clean
 from intarsia.archives.ingest_report import FileReport, IngestReport, Runs
 from intarsia.archives.parsing import format_of
 from intarsia.archives.writer import write_joined, write_plain
-from intarsia.array.hierarchy import open_group
+from intarsia.array.hierarchy import joined_path, open_group
 from intarsia.errors import IngestError
 
 if TYPE_CHECKING:
@@ -20,15 +20,6 @@ if TYPE_CHECKING:
 
 ALL = "*"
 """As `source_group`: every group that files have."""
-
-
-def joined_path(*parts: str) -> str:
-    """A path of groups.
-
-    >>> joined_path("", "PRODUCT/", "DETAILS")
-    'PRODUCT/DETAILS'
-    """
-    return "/".join(part.strip("/") for part in parts if part.strip("/"))
 
 
 @dataclass(frozen=True)

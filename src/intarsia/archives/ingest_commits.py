@@ -17,7 +17,7 @@ from intarsia.archives.cube import WholeNeededError
 from intarsia.archives.dataset import Dataset
 from intarsia.archives.dataset_ingestion import DatasetIngestion
 from intarsia.archives.draft import Draft
-from intarsia.archives.groups import Bare, Groups, joined_path, merged
+from intarsia.archives.groups import Bare, Groups, merged
 from intarsia.archives.ingest_batches import BATCH_BYTES, Progressed, usual_files
 from intarsia.archives.ingest_report import IngestReport
 from intarsia.archives.places import GrownAxis
@@ -25,6 +25,7 @@ from intarsia.archives.relocation import accept_restored
 from intarsia.archives.splitting import with_splitting, with_whole_members
 from intarsia.archives.stretches import Stretches
 from intarsia.archives.writer import Written
+from intarsia.array.hierarchy import joined_path
 from intarsia.errors import IngestError
 from intarsia.progress import Progress
 from intarsia.versions.access import opened_anew

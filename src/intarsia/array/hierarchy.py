@@ -262,3 +262,12 @@ def node_type(group: zarr.Group, name: str) -> str | None:
         return str(json.loads(document)["node_type"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return "damaged"
+
+
+def joined_path(*parts: str) -> str:
+    """A path of groups.
+
+    >>> joined_path("", "PRODUCT/", "DETAILS")
+    'PRODUCT/DETAILS'
+    """
+    return "/".join(part.strip("/") for part in parts if part.strip("/"))

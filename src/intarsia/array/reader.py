@@ -238,3 +238,13 @@ class Reader(StoredArray):
     def __reduce__(self) -> tuple[Any, ...]:
         check_travels(self.store, f"the reader of {self.path or '/'!r}")
         return Reader.of, (self.zarr_array, self._config.for_reading)
+
+
+def chunk_shape(array: StoredArray) -> tuple[int, ...]:
+    """The chunks of an array; where they differ, the largest.
+
+    >>> import zarr, intarsia
+    >>> chunk_shape(intarsia.reader(zarr.create_array({}, shape=4, chunks=2, dtype="u1")))
+    (2,)
+    """
+    return tuple(size if isinstance(size, int) else max(size, default=1) for size in array.chunks)

@@ -15,6 +15,7 @@ from intarsia.array.hierarchy import is_any_array, is_logical, nodes_below
 from intarsia.array.manifest import Manifest
 from intarsia.array.member import Encoding, encoding_of, grain
 from intarsia.array.read import read_request
+from intarsia.array.reader import chunk_shape
 from intarsia.array.request import request
 from intarsia.array.values import Values, data_type_of
 from intarsia.errors import NotLogicalArrayError
@@ -104,8 +105,8 @@ def _stored_as(array: AnyStored) -> tuple[tuple[int, ...], Encoding]:
     """The shape of an array's chunks, and how they are stored if all are alike."""
     if isinstance(array, Reader):
         if array.metadata.zarr_format == 2:
-            return _sizes(array), Encoding(chunks=_sizes(array))
-        return _sizes(array), _encoding_like(array.zarr_array, _sizes(array))
+            return chunk_shape(array), Encoding(chunks=chunk_shape(array))
+        return chunk_shape(array), _encoding_like(array.zarr_array, chunk_shape(array))
     regions = array.regions
     if not regions:
         return array.chunks, Encoding()
@@ -126,11 +127,6 @@ def _encoding_like(stored: zarr.Array[Any], chunks: tuple[int, ...]) -> Encoding
     if stored.shards is not None:
         codecs = list(codecs[0].codecs)
     return Encoding(codecs, chunks, None if stored.shards is None else tuple(stored.shards))
-
-
-def _sizes(array: Reader) -> tuple[int, ...]:
-    """The shape of a chunk; where chunks differ, that of the largest."""
-    return tuple(size if isinstance(size, int) else max(size, default=1) for size in array.chunks)
 
 
 def chosen(own: Encoding, codecs: Any, chunks: Any, shards: Any) -> Encoding:

@@ -19,6 +19,7 @@ import numpy as np
 from intarsia.array import LogicalArray, StoredArray
 from intarsia.array.box import Box, chunk_grid
 from intarsia.array.explain import explain
+from intarsia.array.reader import chunk_shape
 from intarsia.errors import BoundsError
 from intarsia.nullable import NullableValues
 
@@ -121,16 +122,6 @@ def _check(shape: tuple[int, ...], spans: Sequence[Span]) -> None:
 
 def _selection(spans: Sequence[Span]) -> tuple[int | slice, ...]:
     return tuple(span if isinstance(span, int) else slice(span.start, span.stop, span.step) for span in spans)
-
-
-def chunk_shape(array: StoredArray) -> tuple[int, ...]:
-    """The chunks of an array; where they differ, the largest.
-
-    >>> import zarr, intarsia
-    >>> chunk_shape(intarsia.reader(zarr.create_array({}, shape=4, chunks=2, dtype="u1")))
-    (2,)
-    """
-    return tuple(size if isinstance(size, int) else max(size, default=1) for size in array.chunks)
 
 
 def _is_dear(array: StoredArray, spans: Sequence[Span]) -> bool:

@@ -26,11 +26,12 @@ from intarsia.array.box import Box
 from intarsia.array.fetch import is_lasting
 from intarsia.array.hierarchy import LEDGER, groups_below, is_logical, open_group
 from intarsia.array.member import grain
+from intarsia.array.reader import chunk_shape
 from intarsia.array.values import type_text
 from intarsia.errors import BoundsError, VersionNotFoundError
 from intarsia.report.axis_labels import AxisLabels, open_array, texts_of
 from intarsia.report.region_map import MOST_REQUESTS
-from intarsia.report.sample import FAILURES, Sample, Span, chunk_shape, sample
+from intarsia.report.sample import FAILURES, Sample, Span, sample
 from intarsia.report.survey import survey
 from intarsia.versions.history import history
 from intarsia.versions.version import Version

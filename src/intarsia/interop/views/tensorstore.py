@@ -13,6 +13,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
 
 from intarsia.array import LogicalArray
+from intarsia.array.hierarchy import joined_path
 from intarsia.array.manifest import Manifest
 from intarsia.array.member import Encoding, checked_member, create_member
 from intarsia.array.orientation import View
@@ -182,15 +183,11 @@ def _file(root: Any, path: str) -> dict[str, Any]:
 
 
 def _in_bucket(driver: str, bucket: str, *parts: str, **options: Any) -> dict[str, Any]:
-    return {"driver": driver, "bucket": bucket, "path": _joined(*parts) + "/", **options}
-
-
-def _joined(*parts: str) -> str:
-    return "/".join(part.strip("/") for part in parts if part.strip("/"))
+    return {"driver": driver, "bucket": bucket, "path": joined_path(*parts) + "/", **options}
 
 
 def _web(url: str, *parts: str) -> dict[str, Any]:
-    return {"driver": "http", "base_url": url.rstrip("/"), "path": f"/{_joined(*parts)}/"}
+    return {"driver": "http", "base_url": url.rstrip("/"), "path": f"/{joined_path(*parts)}/"}
 
 
 def _of_fsspec(store: FsspecStore, path: str) -> dict[str, Any] | None:
