@@ -415,7 +415,7 @@ def test_only_nullable_arrays_get_a_handle():
     [
         (([0, 9], [0, 0]), "out of bounds"),
         (([0, -4], [0, 0]), "out of bounds"),
-        (np.zeros((2, 2), dtype=bool), "the mask has the shape"),
+        (np.zeros((2, 2), dtype=bool), "the mask has shape"),
         (([0],), "2 integer arrays"),
         (([0.5], [1]), "2 integer arrays"),
     ],
@@ -431,7 +431,7 @@ def test_negative_points_count_from_the_end_and_results_keep_their_shape():
     rows = np.array([[0, -1], [1, 2]])
     assert array.vindex[rows, -1].tolist() == [[3, 11], [7, 11]]
     assert array.vindex[0, 1] == 1
-    with pytest.raises(ValueError, match=r"the selection has the shape \(2, 2\), the data \(2,\)"):
+    with pytest.raises(ValueError, match=r"the selection has shape \(2, 2\), but the data has shape \(2,\)"):
         array.vindex[rows, 0] = [1, 2]
 
 

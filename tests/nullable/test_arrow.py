@@ -122,9 +122,9 @@ def test_types_without_an_equal_are_refused(array, match):
         (NullableValues(np.zeros(2, dtype="c8")), "no type for complex64"),
         (NullableValues(np.zeros(2, dtype="V3")), "no type"),
         (NullableValues(np.array(3)), "single element"),
-        (NullableValues(np.zeros((2, 0))), "no length"),
+        (NullableValues(np.zeros((2, 0))), "would be empty"),
         (NullableValues(np.zeros(2), np.zeros(2, dtype="u1"), 2), "one kind of null"),
-        (NullableValues(np.zeros(2, dtype="M8[ps]")), "has no equal"),
+        (NullableValues(np.zeros(2, dtype="M8[ps]")), "has no equivalent"),
     ],
 )
 def test_what_arrow_cannot_hold_is_refused(data, match):
@@ -230,7 +230,7 @@ def test_dates_keep_their_meaning(unit):
 
 @pytest.mark.parametrize("dtype", ["m8[Y]", "m8[M]", "m8[ps]", "M8[fs]"])
 def test_units_without_an_equal_are_refused(dtype):
-    with pytest.raises(DataTypeError, match="has no equal"):
+    with pytest.raises(DataTypeError, match="has no equivalent"):
         in_common_unit(np.zeros(2, dtype=dtype))
 
 

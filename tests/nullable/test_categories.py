@@ -107,7 +107,7 @@ def test_codes_out_of_range_are_refused():
     a = stored(pd.Categorical(["a", "b"]))
     a[0] = 7
     for read in (a.to_pandas, a.to_arrow, a.to_polars):
-        with pytest.raises(DataTypeError, match="not one of 0 to 1"):
+        with pytest.raises(DataTypeError, match="a code is outside 0 to 1"):
             read()
 
 

@@ -127,7 +127,7 @@ def test_without_data_codecs_those_of_the_data_type_are_taken():
         inner = z.metadata.codecs[0].to_dict()["configuration"]["data_codecs"]
         assert inner[0]["configuration"]["data_codecs"][0]["name"] == name
     assert created(["x", None], data_codecs=["gzip"])[:].tolist() == ["x", None]
-    with pytest.raises(CodecConfigurationError, match="before the codec meets its data type"):
+    with pytest.raises(CodecConfigurationError, match="until the codec meets its data type"):
         NullableCodec().to_dict()
 
 

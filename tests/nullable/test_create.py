@@ -62,7 +62,7 @@ def test_options_reach_zarr(tmp_path):
     [
         ({"shape": 3}, DataTypeError, "give shape and dtype, or data"),
         ({"dtype": "i2"}, DataTypeError, "give shape and dtype, or data"),
-        ({"data": [1, 2], "shape": 3}, ValueError, r"data of shape \(2,\)"),
+        ({"data": [1, 2], "shape": 3}, ValueError, r"the data has shape \(2,\)"),
         ({"shape": 3, "dtype": "nonsense"}, DataTypeError, "nonsense"),
         ({"shape": 3, "dtype": "i2", "filters": ["gzip"]}, CodecConfigurationError, "out of order|filters"),
         (
@@ -70,7 +70,7 @@ def test_options_reach_zarr(tmp_path):
             CodecConfigurationError,
             "out of order|filters",
         ),
-        ({"shape": 3, "dtype": "i2", "spelling": "maybe"}, DataTypeError, "is called"),
+        ({"shape": 3, "dtype": "i2", "spelling": "maybe"}, DataTypeError, "is named"),
     ],
 )
 def test_nothing_is_created_of_what_makes_no_sense(options, error, match, tmp_path):

@@ -196,7 +196,7 @@ def test_structs_stay_structs():
 
 def test_the_dtype_of_a_nullable_array_does_not_make_a_plain_one_by_mistake():
     z = nullable.create_array({}, shape=2, dtype="float64").zarr_array
-    with pytest.raises(DataTypeError, match="does not say enough"):
+    with pytest.raises(DataTypeError, match="says too little"):
         zarr.create_array({}, shape=2, dtype=z.dtype)
     assert optional_dtype(z.dtype) == z.metadata.data_type
     like = zarr.create_array(
@@ -235,7 +235,7 @@ def test_data_types_that_are_not(arguments, match):
         optional_dtype(*arguments)
     with pytest.raises(DataTypeError, match="inner must be"):
         OptionalDType(inner="float64")
-    with pytest.raises(DataTypeError, match="is called"):
+    with pytest.raises(DataTypeError, match="is named"):
         OptionalDType(inner=Float64(), name="maybe")
 
 

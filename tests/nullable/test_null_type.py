@@ -50,7 +50,7 @@ def test_it_takes_nothing_else(experimental):
         with pytest.raises((TypeError, ValueError)):
             array.zarr_array[:] = value
     assert array.zarr_array.nchunks_initialized == 0
-    with pytest.raises(DataTypeError, match="the fill value of an array of 'null' is null"):
+    with pytest.raises(DataTypeError, match="the fill value of an array of 'null' must be null"):
         create_array({}, shape=3, dtype="null", fill_value=3)
     with pytest.raises(DataTypeError, match="zarr_format=3"):
         NullDType().to_json(zarr_format=2)

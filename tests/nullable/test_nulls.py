@@ -128,7 +128,7 @@ def test_without_a_choice_strings_are_masked_arrays(tmp_path):
 )
 def test_a_string_is_refused_with_the_reason(attempt, tmp_path):
     create_array(tmp_path, "a", data=STRINGS)
-    with pytest.raises(DataTypeError, match="'N/A' is a string: NumPy takes such a null for that text"):
+    with pytest.raises(DataTypeError, match="'N/A' is a string: NumPy treats such a null as that text"):
         attempt(tmp_path)
     assert not (tmp_path / "b/zarr.json").exists()
 

@@ -45,15 +45,15 @@ _IN_DASKS_WORDS = {
     "dropna": "x[~null]",
     "fillna": "dask.array.where(null, value, x)",
 }
-"""What `NullableValues` offer and arrays of dask have no method for."""
+"""Methods of `NullableValues` that dask arrays do not have, in dask's words."""
 
 
 class NullableArray(NDArrayOperatorsMixin):
-    """A zarr array with missing values: masked arrays out, anything with nulls in.
+    """A zarr array with missing values. It reads as masked arrays; you can write anything that has nulls.
 
-    Values that would change in the data type of the array are refused. To write them all the same, convert
+    Values that the data type of the array would change are refused. To write them all the same, convert
     them first: `a[...] = nullable.as_nullable(data, a.dtype, casting="unsafe")`. Operators and ufuncs compute
-    lazily, with dask; what `read_nullable` gives computes at once.
+    lazily, with dask; the result of `read_nullable` computes at once.
 
     >>> from intarsia import nullable
     >>> a = nullable.create_array({}, shape=4, dtype="int16")
@@ -63,12 +63,12 @@ class NullableArray(NDArrayOperatorsMixin):
     """
 
     __slots__ = ("_na_object", "zarr_array")
-    __eq__ = object.__eq__  # as zarr arrays: which array it is, not what is in it
+    __eq__ = object.__eq__  # by identity, as for zarr arrays, not by content
     __ne__ = object.__ne__
     __hash__ = object.__hash__
 
     zarr_array: zarr.Array[Any]
-    """The zarr array itself; its reads give `NullableValues`."""
+    """The underlying zarr array; it reads as `NullableValues`."""
 
     def __init__(self, zarr_array: zarr.Array[Any], *, na_object: Any = UNSET) -> None:
         data_type = zarr_array.metadata.dtype
@@ -88,7 +88,7 @@ class NullableArray(NDArrayOperatorsMixin):
 
     @property
     def data_type(self) -> OptionalDType | NullDType:
-        """The zarr data type, with its levels."""
+        """The zarr data type, including its levels of null."""
         return self.zarr_array.metadata.dtype  # type: ignore[return-value]  # `open` checked it
 
     @property
@@ -98,47 +98,47 @@ class NullableArray(NDArrayOperatorsMixin):
 
     @property
     def depth(self) -> int:
-        """How many levels of null there are."""
+        """The number of levels of null."""
         return self.data_type.element.depth
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As of a zarr array."""
+        """The shape of the array."""
         return self.zarr_array.shape
 
     @property
     def ndim(self) -> int:
-        """As of a zarr array."""
+        """The number of dimensions."""
         return self.zarr_array.ndim
 
     @property
     def size(self) -> int:
-        """As of a zarr array."""
+        """The number of elements."""
         return self.zarr_array.size
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """As of a zarr array."""
+        """The chunk shape."""
         return self.zarr_array.chunks
 
     @property
     def shards(self) -> tuple[int, ...] | None:
-        """As of a zarr array."""
+        """The shard shape, or None if there are no shards."""
         return self.zarr_array.shards
 
     @property
     def attrs(self) -> Attributes:
-        """As of a zarr array."""
+        """The attributes of the zarr array."""
         return self.zarr_array.attrs
 
     @property
     def fill_value(self) -> Any:
-        """`NULL`, or `Some(value)`: what chunks hold that were never written."""
+        """What chunks read as before they are written: `NULL`, or `Some(value)`."""
         return self.zarr_array.fill_value
 
     @property
     def na_object(self) -> Any:
-        """What stands for null in strings: chosen at run time, else by the attribute, else `UNSET`."""
+        """What stands for null in strings: chosen at run time, else named by the attribute, else `UNSET`."""
         if self._na_object is not UNSET:
             return self._na_object
         if is_string(self.dtype) and ATTRIBUTE in self.attrs:
@@ -147,7 +147,7 @@ class NullableArray(NDArrayOperatorsMixin):
 
     @property
     def categories(self) -> Categories | None:
-        """What the elements stand for, if they are codes: those of `create_array(…, categories=True)`.
+        """What the elements stand for if they are codes, as `create_array(…, categories=True)` makes them.
 
         >>> import pandas as pd
         >>> from intarsia import nullable
@@ -179,7 +179,7 @@ class NullableArray(NDArrayOperatorsMixin):
         unknown = options.keys() - {"decision", "padding", "verify_header"}
         if unknown:
             raise TypeError(
-                f"{min(unknown)!r} is not a run-time option: there are decision, padding and verify_header"
+                f"{min(unknown)!r} is not a run-time option: choose from decision, padding and verify_header"
             )
         array = self.zarr_array
         if "decision" in options:
@@ -201,7 +201,7 @@ class NullableArray(NDArrayOperatorsMixin):
     # -- reading
 
     def read_nullable(self, selection: Any = ...) -> NullableValues:
-        """A `selection` as values and `missing`, with all levels of null.
+        """Read a `selection` as values and `missing`, with all levels of null.
 
         >>> from intarsia import nullable
         >>> nullable.create_array({}, data=[1, None]).read_nullable()
@@ -216,19 +216,19 @@ class NullableArray(NDArrayOperatorsMixin):
 
     @property
     def oindex(self) -> OuterIndex:
-        """Reads and writes by one index a dimension, as of a zarr array."""
+        """Reads and writes with one index per dimension, as in zarr."""
         return OuterIndex(self)
 
     @property
     def vindex(self) -> PointIndex:
-        """Reads and writes of single elements by their coordinates, or by a mask, as of a zarr array."""
+        """Reads and writes single elements by their coordinates or by a mask, as in zarr."""
         return PointIndex(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return self.read_nullable().__array__(dtype=dtype)
 
     def _made(self, read: Any) -> NullableValues:
-        """zarr gives scalars for single elements."""
+        """As an array, even where zarr gives the scalar of a single element."""
         if isinstance(read, NullableValues):
             return read
         return NullableValues.full((), read, self.data_type.element)
@@ -244,7 +244,7 @@ class NullableArray(NDArrayOperatorsMixin):
             return strings(data, self.na_object)
         library, _ = representation_of(self.attrs.get(REPRESENTATION))
         if library is not None:
-            with suppress(DataTypeError, NullsPresentError):  # as far as the library has such data
+            with suppress(DataTypeError, NullsPresentError):  # unless the library cannot hold such data
                 return self._given_as(library, data)
         return data.masked()
 
@@ -276,13 +276,13 @@ class NullableArray(NDArrayOperatorsMixin):
     def _write_points(self, selection: Any, data: NullableValues) -> None:
         points, shape = _points_of(selection, self.shape)
         if data.ndim and data.shape != shape:
-            raise ValueError(f"the selection has the shape {shape}, the data {data.shape}")
+            raise ValueError(f"the selection has shape {shape}, but the data has shape {data.shape}")
         if points[0].size:
             flat: Any = data.reshape(-1) if data.ndim else data
             self.zarr_array.set_coordinate_selection(points, flat)
 
     def append(self, data: Any, axis: int = 0) -> tuple[int, ...]:
-        """Grow along `axis` by `data`; the new shape.
+        """Add `data` at the end of `axis`, and return the new shape.
 
         >>> from intarsia import nullable
         >>> nullable.create_array({}, data=[1, None]).append([None])
@@ -291,15 +291,15 @@ class NullableArray(NDArrayOperatorsMixin):
         return self.zarr_array.append(self._taken(data), axis=axis)
 
     def resize(self, shape: Any) -> None:
-        """Change the `shape`; new elements are the fill value."""
+        """Change the `shape`; new elements hold the fill value."""
         self.zarr_array.resize(shape)
 
     # -- computing
 
     def to_dask(self, chunks: Any = None) -> Any:
-        """A dask array with blocks of `NullableValues`, which computes with nulls as they do.
+        """A dask array whose blocks are `NullableValues`, so that it treats nulls as they do.
 
-        `chunks` is the shape of the blocks; by default it is that of the chunks or shards.
+        `chunks` is the shape of the blocks, by default that of the chunks or shards.
 
         >>> from intarsia import nullable
         >>> a = nullable.create_array({}, data=[1, None, 3], chunks=2)
@@ -324,20 +324,20 @@ class NullableArray(NDArrayOperatorsMixin):
         def __getattr__(self, name: str) -> Any:
             if name in _IN_DASKS_WORDS:
                 raise AttributeError(
-                    f"a NullableArray has no {name!r}. At once: a.read_nullable().{name}(…). Lazily: "
+                    f"a NullableArray has no {name!r}. Use a.read_nullable().{name}(…) or, lazily, "
                     "x = a.to_dask(); null = x.map_blocks(NullableValues.isnull, dtype=bool); "
                     f"{_IN_DASKS_WORDS[name]}"
                 )
             raise AttributeError(
-                f"a NullableArray has no {name!r}. To compute: read_nullable() at once, to_dask() lazily"
+                f"a NullableArray has no {name!r}. To compute at once: read_nullable(). Lazily: to_dask()"
             )
 
     # -- other libraries
 
     def to_pandas(self, *, name: Any = None, nat_as_null: bool = False) -> pandas.Series | pandas.DataFrame:
-        """Everything as a pandas Series of a nullable type, or a DataFrame of two dimensions.
+        """Everything as a pandas Series of a nullable type, or as a DataFrame if there are two dimensions.
 
-        The Series gets the `name`. With `nat_as_null` NaT becomes null, too; otherwise it is refused.
+        `name` is the name of the Series. With `nat_as_null`, NaT becomes null too; otherwise it is refused.
 
         >>> from intarsia import nullable
         >>> nullable.create_array({}, data=[1, None]).to_pandas()
@@ -348,16 +348,16 @@ class NullableArray(NDArrayOperatorsMixin):
         return self._given_as("pandas", self.read_nullable(), name=name, nat_as_null=nat_as_null)
 
     def to_arrow(self, *, nat_as_null: bool = False) -> pyarrow.Array[Any]:
-        """Everything as an Arrow array; more dimensions become lists of fixed size.
+        """Everything as an Arrow array; further dimensions become lists of fixed size.
 
-        With `nat_as_null` NaT becomes null, too; otherwise it is refused.
+        With `nat_as_null`, NaT becomes null too; otherwise it is refused.
         """
         return self._given_as("arrow", self.read_nullable(), nat_as_null=nat_as_null)
 
     def to_polars(self, *, name: str = "", nat_as_null: bool = False) -> polars.Series:
-        """Everything as a Polars series of this `name`.
+        """Everything as a Polars series with this `name`.
 
-        With `nat_as_null` NaT becomes null, too; otherwise it is refused.
+        With `nat_as_null`, NaT becomes null too; otherwise it is refused.
         """
         series: polars.Series = self._given_as(
             "polars", self.read_nullable(), name=name, nat_as_null=nat_as_null
@@ -365,7 +365,7 @@ class NullableArray(NDArrayOperatorsMixin):
         return series
 
     def _given_as(self, library: str, data: NullableValues, **options: Any) -> Any:
-        """Data of this array as another library has it, with the categories that its codes stand for."""
+        """Data of this array in the form of another library, with the categories that its codes stand for."""
         if (categories := self.categories) is not None:
             options.pop("nat_as_null", None)
             return getattr(categories, f"to_{library}")(data, **options)
@@ -376,10 +376,10 @@ class NullableArray(NDArrayOperatorsMixin):
 
 @dataclass(frozen=True, slots=True)
 class OuterIndex:
-    """`array.oindex[rows, columns]`: one index a dimension."""
+    """`array.oindex[rows, columns]`: one index per dimension."""
 
     array: NullableArray
-    """Whose elements are selected."""
+    """The array whose elements are selected."""
 
     def __getitem__(self, selection: Any) -> Any:
         read = self.array.zarr_array.oindex[selection]
@@ -394,7 +394,7 @@ class PointIndex:
     """`array.vindex[rows, columns]`: single elements, or those where a mask is true."""
 
     array: NullableArray
-    """Whose elements are selected."""
+    """The array whose elements are selected."""
 
     def __getitem__(self, selection: Any) -> Any:
         return self.array._shown(self.array._read_points(selection))
@@ -404,7 +404,7 @@ class PointIndex:
 
 
 class _PointBuffer(OptionalNDBuffer):
-    """Where zarr puts a selection of points. It makes a plain array of it at the end, which must not fail."""
+    """Where zarr puts a selection of points. In the end zarr makes it a plain array, which must not fail."""
 
     def as_ndarray_like(self) -> Any:
         return np.broadcast_to(np.uint8(0), self.shape)
@@ -413,16 +413,16 @@ class _PointBuffer(OptionalNDBuffer):
 def _points_of(
     selection: Any, shape: tuple[int, ...]
 ) -> tuple[tuple[np.ndarray[Any, Any], ...], tuple[int, ...]]:
-    """Coordinates along every dimension, flat and counted from the start, and the shape of the result."""
+    """The coordinates along every dimension, flat and none negative, and the shape of the result."""
     given = selection if isinstance(selection, tuple) else (selection,)
     arrays = [np.asarray(part) for part in given]
     if len(arrays) == 1 and arrays[0].dtype == np.bool_:
         if arrays[0].shape != shape:
-            raise IndexError(f"the mask has the shape {arrays[0].shape}, the array {shape}")
+            raise IndexError(f"the mask has shape {arrays[0].shape}, but the array has shape {shape}")
         arrays = list(np.nonzero(arrays[0]))
     if len(arrays) != len(shape) or any(a.dtype.kind not in "iu" and a.size for a in arrays):
         raise IndexError(
-            f"points are given by {len(shape)} integer arrays, or by one mask of the shape {shape}; "
+            f"points are given by {len(shape)} integer arrays, or by one mask of shape {shape}, "
             f"not by {selection!r}"
         )
     spread = np.broadcast_arrays(*arrays)

@@ -1,8 +1,8 @@
-"""zarr's memory for arrays, extended by nullable data.
+"""zarr's memory for arrays, extended to nullable data.
 
 zarr asks one class, named in its configuration, for all memory. `NullableNDBuffer` answers with zarr's own
 behaviour for plain arrays; for a dtype that says "nullable" (see elements.py) it answers with an
-`OptionalNDBuffer`. Who makes zarr ask it: `meet_nulls` in dtype.py.
+`OptionalNDBuffer`. `meet_nulls` in dtype.py makes zarr ask it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,23 +33,23 @@ def gather(values: Array, present: Array, count: int, out: Array | None = None) 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """A chunk just decoded, before its elements are put in place: which are present, and only those.
+    """A freshly decoded chunk before its elements are put in place: which are present, and only those.
 
-    zarr decodes a chunk and copies it into the result. Waiting with the expansion until the result is
-    known saves that copy.
+    zarr decodes a chunk and copies it into the result. Delaying the expansion until the result is known
+    saves that copy.
     """
 
     present: Array
-    """One bool an element, of the chunk's shape."""
+    """One bool per element, in the chunk's shape."""
 
     data: Array | NullableValues
-    """The present elements, one dimension; of nested data they may be null further in."""
+    """The present elements, in one dimension; in nested data they may be null further in."""
 
     element: ElementType
     """What the expanded chunk looks like."""
 
     count: int
-    """How many are present."""
+    """How many elements are present."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -67,7 +67,7 @@ class Gathered:
         return made
 
     def expand_into(self, values: Array, missing: Array) -> None:
-        """Write the chunk into memory of its shape."""
+        """Write the chunk into memory of the same shape."""
         depth = self.element.depth
         inner = None if isinstance(self.data, np.ndarray) else self.data
         data = self.data if isinstance(self.data, np.ndarray) else self.data.values
@@ -75,7 +75,7 @@ class Gathered:
             values[...] = data.reshape(self.shape)
             missing[...] = 0 if inner is None else inner.missing.reshape(self.shape)
             return
-        # Filling all and overwriting the present is quicker than finding the nulls, too.
+        # Filling everything and overwriting the present elements is also quicker than finding the nulls.
         values[...] = beneath(values.dtype)
         if self.count == 0:
             missing[...] = depth
@@ -83,13 +83,13 @@ class Gathered:
         values[self.present] = data
         if inner is None:
             np.logical_not(self.present, out=missing.view(np.bool_))  # one level: 1 is null, 0 is not
-        else:  # null at the outermost level, or what the level within says
+        else:  # null at the outermost level, or what the next level in says
             missing[...] = depth
             missing[self.present] = inner.missing
 
 
 class _ZarrsEqual(type):
-    """Makes a class equal to zarr's NDBuffer, as the prototypes of memory that name one of them then are.
+    """Makes a class equal to zarr's NDBuffer, and so too the buffer prototypes that name one of them.
 
     zarr reads the index of a shard inside a shard with the prototype of its own class, and refuses any that
     is not equal to the one in its configuration. Plain arrays must not notice which of the two that is.
@@ -103,7 +103,7 @@ class _ZarrsEqual(type):
 
 
 class NullableNDBuffer(NDBuffer, metaclass=_ZarrsEqual):
-    """zarr's own NDBuffer, which also knows what to allocate for nullable dtypes."""
+    """zarr's own NDBuffer, but it also knows what to allocate for nullable dtypes."""
 
     @classmethod
     def create(
@@ -140,7 +140,7 @@ class NullableNDBuffer(NDBuffer, metaclass=_ZarrsEqual):
 
 
 class OptionalNDBuffer(DeferredNDBuffer, NullableNDBuffer):
-    """The memory of nullable data: `NullableValues`, or a chunk just decoded and not yet expanded.
+    """The memory of nullable data: `NullableValues`, or a chunk that is decoded and not yet expanded.
 
     >>> from intarsia.nullable import optional_dtype
     >>> dtype = optional_dtype("int8").to_native_dtype()
@@ -157,7 +157,7 @@ class OptionalNDBuffer(DeferredNDBuffer, NullableNDBuffer):
 
     @classmethod
     def from_gathered(cls, chunk: Gathered) -> Self:
-        """A chunk whose elements are put in place when somebody looks, or into another buffer."""
+        """A chunk whose elements are put in place once they are read or copied into another buffer."""
         made = cls.__new__(cls)
         made._gathered = chunk
         return made
@@ -254,7 +254,7 @@ def _all_equal(data: NullableValues, scalar: Any, equal_nan: bool) -> bool:
     while isinstance(value, Some):
         value, wraps = value.value, wraps + 1
     if value is NULL:
-        # Plain and masked data being written does not know the array's depth: its nulls are the outermost.
+        # Plain and masked data to be written does not know the array's depth: its nulls are the outermost.
         nulls = data.is_null() if data.depth == 1 else data.missing == data.depth - wraps
         return (data.depth > 1 or wraps == 0) and bool(nulls.all())
     return not data.missing.any() and NDBuffer(data.values).all_equal(value, equal_nan)

@@ -1,6 +1,6 @@
-"""Categories: arrays of codes, null where there is none, with what the codes stand for as an attribute.
+"""Categories: arrays of codes, or null where there is no category. An attribute says what they stand for.
 
-What pandas calls categorical, Arrow a dictionary, and Polars Categorical or Enum.
+pandas calls this categorical, Arrow a dictionary, and Polars Categorical or Enum.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ATTRIBUTE: Final = "categories"
 
 
 def is_categorical(data: Any) -> bool:
-    """Whether pandas, Arrow or Polars has `data` as codes and categories."""
+    """Whether `data` is categorical data of pandas, Arrow or Polars."""
     library = type(data).__module__.partition(".")[0]
     kind = str(getattr(data, "type" if library == "pyarrow" else "dtype", ""))
     starts = {"pandas": ("category",), "pyarrow": ("dictionary",), "polars": ("Categorical", "Enum")}
@@ -45,17 +45,17 @@ class Categories:
     """The text, number or bool that each code from 0 on stands for."""
 
     ordered: bool = False
-    """Whether they are in an order that means something."""
+    """Whether their order means something."""
 
     def __post_init__(self) -> None:
         if not all(isinstance(value, str | bool | int | float) for value in self.values):
-            raise DataTypeError("categories that are kept as an attribute are text, numbers or bools")
+            raise DataTypeError("categories kept as an attribute must be text, numbers or bools")
         if len(set(self.values)) != len(self.values):
             raise DataTypeError("the categories are not distinct")
 
     @classmethod
     def split(cls, data: Any) -> tuple[NullableValues, Self]:
-        """The codes and the categories of what pandas, Arrow or Polars has as categorical."""
+        """The codes and the categories of categorical data from pandas, Arrow or Polars."""
         if not is_categorical(data):
             raise DataTypeError(
                 "categories are for categorical data of pandas, Arrow or Polars, "
@@ -74,16 +74,16 @@ class Categories:
         if hasattr(array, "unify_dictionaries"):
             array = array.unify_dictionaries().combine_chunks()
         if array.dictionary.null_count:
-            raise DataTypeError("a category is null: give the nulls as codes that are null")
+            raise DataTypeError("a category is null: mark nulls by null codes instead")
         made = cls(tuple(array.dictionary.to_pylist()), is_enum or bool(array.type.ordered))
         return made._narrow(from_arrow(array.indices)), made
 
     def _narrow(self, codes: NullableValues) -> NullableValues:
-        """Codes in the smallest signed integers, as pandas has them."""
+        """Codes in the smallest signed integers that hold them, as in pandas."""
         return codes.astype(np.min_scalar_type(-max(len(self.values), 1)))
 
     def codes_of(self, data: Any) -> NullableValues:
-        """Categorical data by the codes of these categories; one that is not among them is an error."""
+        """Categorical data as codes of these categories; a category that is not among them is an error."""
         codes, theirs = Categories.split(data)
         unknown = [value for value in theirs.values if value not in self.values]
         if unknown:
@@ -101,21 +101,21 @@ class Categories:
     def from_json(cls, attribute: Any) -> Self:
         """From an attribute."""
         if not isinstance(attribute, Mapping) or not isinstance(attribute.get("values"), list):
-            raise DataTypeError(f"the attribute {ATTRIBUTE!r} needs a list of values; it is {attribute!r}")
+            raise DataTypeError(f"the attribute {ATTRIBUTE!r} needs a list of values, but is {attribute!r}")
         return cls(tuple(attribute["values"]), bool(attribute.get("ordered", False)))
 
     # -- other libraries
 
     def _checked(self, codes: NullableValues) -> NullableValues:
         if codes.ndim != 1:
-            raise DataTypeError(f"categorical data has one dimension, and this has {codes.ndim}")
+            raise DataTypeError(f"categorical data has one dimension, but this has {codes.ndim}")
         present = codes.dropna()
         if present.size and (int(present.min()) < 0 or int(present.max()) >= len(self.values)):
-            raise DataTypeError(f"a code is not one of 0 to {len(self.values) - 1}, those of the categories")
+            raise DataTypeError(f"a code is outside 0 to {len(self.values) - 1}, the codes of the categories")
         return codes
 
     def to_pandas(self, codes: NullableValues, name: Any = None) -> pandas.Series:
-        """A Series of pandas' categorical type."""
+        """A pandas Series of categorical type."""
         pd = extra("pandas", "nullable")
         plain = self._checked(codes).filled(-1)
         categorical = pd.Categorical.from_codes(plain, list(self.values), ordered=self.ordered)
@@ -134,7 +134,7 @@ class Categories:
         """A Polars series: an Enum if the order means something, else Categorical."""
         pl = extra("polars", "nullable")
         if not all(isinstance(value, str) for value in self.values):
-            raise DataTypeError("Polars has categories of text only: read them with to_pandas or to_arrow")
+            raise DataTypeError("Polars has categories of text only: read these with to_pandas or to_arrow")
         text = self.to_arrow(codes).dictionary_decode()
         kind = pl.Enum(list(self.values)) if self.ordered else pl.Categorical
         series: polars.Series = pl.Series(name, text, dtype=kind)

@@ -1,4 +1,4 @@
-"""The `optional` codec for nullable data: which elements are present, and only those."""
+"""The `optional` codec for nullable data: it stores which elements are present, and only those."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -28,9 +28,9 @@ from intarsia.nullable.parts import HEADER, NestedCodecs, checked_mask, joined, 
 
 @dataclass(frozen=True)
 class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
-    """array -> bytes: the mask of the present elements, then those elements, each by its own codecs.
+    """array -> bytes: the mask of present elements, then those elements, each encoded by its own codecs.
 
-    Without `data_codecs`, those that suit the data type are taken when an array is created.
+    Without `data_codecs`, creating an array picks codecs that suit the data type.
 
     >>> import zarr
     >>> from intarsia.nullable import optional_dtype
@@ -43,13 +43,13 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
 
     is_fixed_size = False
     mask_codecs: tuple[Codec, ...]
-    """How the mask is encoded: one bool per element, of the chunk's shape."""
+    """How the mask is encoded: one bool per element, in the chunk's shape."""
 
     data_codecs: tuple[Codec, ...] | None
-    """How the present elements are encoded: one dimension, in C order."""
+    """How the present elements are encoded: in one dimension, in C order."""
 
     name: Spelling
-    """How the codec is called in zarr.json."""
+    """What the codec is called in zarr.json."""
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         for part, codecs in (("mask", mask), ("data", data or ())):
             if any(isinstance(codec, ShardingCodec) for codec in codecs):
                 raise CodecConfigurationError(
-                    f"codec 'optional': sharding_indexed among the {part}_codecs: their data has another "
-                    "length in every chunk. Put sharding around 'optional' instead"
+                    f"codec 'optional': sharding_indexed cannot be among the {part}_codecs, whose data has a "
+                    "different length in every chunk. Put sharding around 'optional' instead"
                 )
         object.__setattr__(self, "mask_codecs", mask)
         object.__setattr__(self, "data_codecs", data)
@@ -89,7 +89,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
     def to_dict(self) -> dict[str, JSON]:
         if self.data_codecs is None:
             raise CodecConfigurationError(
-                "codec 'optional': data_codecs are not known before the codec meets its data type; "
+                "codec 'optional': data_codecs are unknown until the codec meets its data type: "
                 "give them, or create an array with it first"
             )
         parts: Any = {
@@ -106,7 +106,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         return {"mask_codecs": self.mask_codecs, "data_codecs": self.data_codecs or ()}
 
     def open_parts(self, data: Buffer, spec: ArraySpec) -> dict[str, tuple[Buffer, ArraySpec]]:
-        """The encoded parts of a chunk, each with what its codecs are told; no data where all is null."""
+        """The encoded parts of a chunk, each with the spec for its codecs; no data where all is null."""
         raw, mask_length = split(data)
         mask_spec, _ = self._specs(spec, 0)
         mask = _bytes(raw[:mask_length], spec)
@@ -117,16 +117,16 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
         return parts
 
     def close_parts(self, parts: Mapping[str, Buffer], spec: ArraySpec) -> Buffer:
-        """A chunk of these encoded parts."""
+        """A chunk made of these encoded parts."""
         return joined(parts["mask_codecs"], parts.get("data_codecs"), spec)
 
     # -- what slots ask of it: see `intarsia.shards.inner_codecs`
 
     frame_bytes = HEADER.size
-    """What a chunk has beside its parts."""
+    """The bytes of a chunk that are not in its parts."""
 
     def largest_parts(self, spec: ArraySpec) -> list[tuple[tuple[Codec, ...], ArraySpec]]:
-        """The codecs of its parts, each with what they are told of a chunk without nulls."""
+        """The codecs of its parts, each with the spec for a chunk without nulls."""
         return list(zip(self.chains.values(), self._specs(spec, prod(spec.shape)), strict=True))
 
     # -- fitting the codecs to the data
@@ -164,17 +164,17 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
     def _data(self) -> NestedCodecs:
         if self.data_codecs is None:
             raise CodecConfigurationError(
-                "codec 'optional': it has no data_codecs yet; create an array with it"
+                "codec 'optional': it has no data_codecs yet: create an array with it"
             )
         return NestedCodecs("data", self.data_codecs)
 
     @property
     def _sync_capable(self) -> bool:
-        """zarr's fused pipeline asks; a nested codec may need an event loop."""
+        """Asked by zarr's fused pipeline; a nested codec may need an event loop."""
         return self._mask.synchronous and self._data.synchronous
 
     def _specs(self, spec: ArraySpec, count: int) -> tuple[ArraySpec, ArraySpec]:
-        """What the two nested chains get: a bool array like the chunk, and `count` elements in a row."""
+        """What the two nested chains get: bools in the chunk's shape, and `count` elements in a row."""
         dtype = _optional(spec.dtype)
         fill = spec.fill_value.value if isinstance(spec.fill_value, Some) else dtype.inner.default_scalar()
         mask = replace(spec, dtype=Bool(), fill_value=np.bool_(False))
@@ -219,7 +219,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
     def _encode_raw(
         self, nullable: NullableValues, present: np.ndarray[Any, Any], count: int, mask: Buffer
     ) -> np.ndarray[Any, Any] | None:
-        """The whole chunk, if its values are stored as they lie in memory: gathered where they belong."""
+        """The whole chunk, gathered in place, if its values are stored as they lie in memory."""
         codec = self._data.only(BytesCodec)
         values = nullable.values
         if codec is None or nullable.depth > 1 or values.dtype.hasobject or not count:
@@ -285,7 +285,7 @@ class NullableCodec(ChunkNamingCodec, ArrayBytesCodec):
 def _optional(dtype: Any) -> OptionalDType:
     if not isinstance(dtype, OptionalDType):
         raise CodecConfigurationError(
-            f"codec 'optional': it encodes optional data types, not {dtype}.\n"
+            f"codec 'optional' encodes optional data types, not {dtype}.\n"
             "  Give dtype=intarsia.nullable.optional_dtype(…), or create the array with "
             "intarsia.nullable.create_array"
         )
@@ -293,7 +293,7 @@ def _optional(dtype: Any) -> OptionalDType:
 
 
 def default_serializer(inner: Any, name: Spelling = "optional") -> ArrayBytesCodec:
-    """What encodes values of the data type `inner` without compressing them."""
+    """The codec that encodes values of the data type `inner` without compressing them."""
     if isinstance(inner, OptionalDType):
         return NullableCodec(name=name)
     if isinstance(inner, VariableLengthUTF8):
@@ -322,7 +322,7 @@ def optional_codec(
     mask_codecs: Iterable[CodecLike] | None = None,
     data_codecs: Iterable[CodecLike] | None = None,
 ) -> NullableCodec:
-    """The `optional` codec for a data type, at all its levels."""
+    """The `optional` codec for a data type, nested for all its levels."""
     if compressors == "auto":
         compressors = (ZstdCodec(),)
     packed = list(compressors or ())

@@ -1,9 +1,9 @@
-"""Computing with nulls: operators, ufuncs, reductions and a few functions of NumPy, for `NullableValues`.
+"""Computing with nulls: operators, ufuncs, reductions and a few NumPy functions, for `NullableValues`.
 
-The answers are Arrow's. A null in gives a null out, `&` and `|` of bools know three values (null & False is
-False), a condition that is null chooses nothing. Reductions pass over nulls; of nothing, even a sum is null.
+The answers are Arrow's. A null in gives a null out; `&` and `|` of bools know three values (null & False is
+False); a null condition chooses nothing. Reductions skip nulls; if nothing is present, even a sum is null.
 
-What lies beneath a null may be anything, and nobody hears what NumPy says about it: no warning, no error.
+Anything may lie beneath a null, so NumPy's warnings and errors about it are not passed on.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 type Array = np.ndarray[Any, Any]
 
 _KLEENE = {np.bitwise_and: False, np.logical_and: False, np.bitwise_or: True, np.logical_or: True}
-"""Logic of three values, and the value of one operand that decides the result, whatever the other is."""
+"""Three-valued logic: the value of one operand that decides the result regardless of the other."""
 
 _SCALARS = (bool, int, float, complex, str, bytes, np.generic)
-"""What NumPy takes as it is, so that it adapts to the array's data type: int8 + 1 stays int8."""
+"""Passed to NumPy as they are, so that they adapt to the array's data type: int8 + 1 stays int8."""
 
 
 class Computing(NDArrayOperatorsMixin):
@@ -69,11 +69,11 @@ class Computing(NDArrayOperatorsMixin):
         if method != "__call__" or ufunc.signature is not None or "where" in options:
             named = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
             raise TypeError(
-                f"{named} does not know nulls: it would have to say what they do to other elements.\n"
-                "  Reductions are methods, such as x.sum(); else remove the nulls with fillna or dropna"
+                f"{named} has no rule for nulls, which would affect other elements.\n"
+                "  Reductions are methods, such as x.sum(). Otherwise remove the nulls with fillna or dropna"
             )
         if any(hasattr(value, "to_dask") for value in inputs):
-            return NotImplemented  # what is stored computes lazily
+            return NotImplemented  # stored arrays compute lazily
         if any(hasattr(value, "__dask_graph__") for value in inputs):
             from intarsia.nullable.lazy_blocks import to_dask  # which needs dask
 
@@ -89,18 +89,18 @@ class Computing(NDArrayOperatorsMixin):
         if out is None or all(target is None for target in out):
             return results
         if len(out) != 1:
-            raise TypeError(f"{ufunc.__name__} has {len(out)} results, and out= is for one")
+            raise TypeError(f"{ufunc.__name__} has {len(out)} results, but out= takes one")
         out[0][...] = results
         return out[0]
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        # What is not ours gets this as any object: it calls a method, or np.asarray, which refuses nulls.
+        # Other functions treat this as any object: they call a method, or np.asarray, which refuses nulls.
         return (_FUNCTIONS.get(function) or numpys_own(function))(*args, **options)
 
     def __bool__(self) -> bool:
         if self.values.size == 1:
             return bool(self.item())
-        raise ValueError(f"the truth of {self.values.size} elements is ambiguous: ask any() or all() of them")
+        raise ValueError(f"the truth value of {self.values.size} elements is ambiguous: use any() or all()")
 
     def __int__(self) -> int:
         return int(np.asarray(self))
@@ -115,7 +115,7 @@ class Computing(NDArrayOperatorsMixin):
     # -- nulls
 
     def isnull(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """True where an element is null, as a plain array; `is_null` by the name that pandas gives it.
+        """True where an element is null, as a plain array: `is_null` under the name that pandas uses.
 
         >>> from intarsia.nullable import as_nullable
         >>> as_nullable([1, None]).isnull()
@@ -124,7 +124,7 @@ class Computing(NDArrayOperatorsMixin):
         return self.is_null()
 
     def fillna(self, value: Any) -> NullableValues:
-        """`value` in place of every null: one for all, or an array with one for each, null again or not.
+        """Replace every null by `value`: one for all, or an array with one for each, which may be null again.
 
         A value that the data type cannot hold is refused. `filled` gives a plain array.
 
@@ -142,7 +142,7 @@ class Computing(NDArrayOperatorsMixin):
         return filled
 
     def dropna(self) -> NullableValues:
-        """What is present, in a row.
+        """The present elements, in one dimension.
 
         >>> from intarsia.nullable import as_nullable
         >>> as_nullable([[1, None], [None, 4]]).dropna()
@@ -153,7 +153,7 @@ class Computing(NDArrayOperatorsMixin):
     # -- reductions
 
     def count(self, axis: Axis = None, *, keepdims: bool = False) -> Any:
-        """How many elements are present, as a plain number or array.
+        """The number of present elements, as a plain number or array.
 
         >>> from intarsia.nullable import as_nullable
         >>> as_nullable([[1, None], [3, 4]]).count(axis=0).tolist()
@@ -162,7 +162,7 @@ class Computing(NDArrayOperatorsMixin):
         return np.count_nonzero(~self.is_null(), axis=axis, keepdims=keepdims)
 
     def sum(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
-        """The sum of what is present; null if nothing is.
+        """The sum of the present elements; null if there are none.
 
         >>> from intarsia.nullable import as_nullable
         >>> as_nullable([[1, None], [3, None]]).sum(axis=0)
@@ -171,7 +171,7 @@ class Computing(NDArrayOperatorsMixin):
         return reduced(self, "sum", axis, **options)
 
     def prod(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
-        """The product of what is present; null if nothing is.
+        """The product of the present elements; null if there are none.
 
         >>> from intarsia.nullable import as_nullable
         >>> as_nullable([2, None, 3]).prod()
@@ -180,7 +180,7 @@ class Computing(NDArrayOperatorsMixin):
         return reduced(self, "prod", axis, **options)
 
     def mean(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
-        """The mean of what is present.
+        """The mean of the present elements; null if there are none.
 
         >>> from intarsia.nullable import as_nullable
         >>> as_nullable([1, None, 4]).mean()
@@ -189,7 +189,7 @@ class Computing(NDArrayOperatorsMixin):
         return reduced(self, "mean", axis, **options)
 
     def var(self, axis: Axis = None, *, ddof: int = 0, **options: Unpack[Reduction]) -> NullableValues:
-        """The variance of what is present; null unless more than `ddof` elements are.
+        """The variance of the present elements; null unless there are more than `ddof`.
 
         >>> from intarsia.nullable import as_nullable
         >>> as_nullable([1, None, 3]).var(), as_nullable([1, None]).var(ddof=1)
@@ -198,7 +198,7 @@ class Computing(NDArrayOperatorsMixin):
         return reduced(self, "var", axis, ddof=ddof, **options)
 
     def std(self, axis: Axis = None, *, ddof: int = 0, **options: Unpack[Reduction]) -> NullableValues:
-        """The standard deviation of what is present; null unless more than `ddof` elements are.
+        """The standard deviation of the present elements; null unless there are more than `ddof`.
 
         >>> from intarsia.nullable import as_nullable
         >>> as_nullable([1, None, 3]).std()
@@ -207,7 +207,7 @@ class Computing(NDArrayOperatorsMixin):
         return reduced(self, "std", axis, ddof=ddof, **options)
 
     def min(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
-        """The smallest of what is present; NaN only if nothing else is, as in Arrow.
+        """The smallest present element; NaN only if all of them are NaN, as in Arrow.
 
         >>> from intarsia.nullable import as_nullable
         >>> as_nullable([np.nan, None, 3.0]).min()
@@ -216,7 +216,7 @@ class Computing(NDArrayOperatorsMixin):
         return reduced(self, "min", axis, **options)
 
     def max(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
-        """The largest of what is present; NaN only if nothing else is, as in Arrow.
+        """The largest present element; NaN only if all of them are NaN, as in Arrow.
 
         >>> from intarsia.nullable import as_nullable
         >>> as_nullable([[1, None], [None, None]]).max(axis=1)
@@ -225,7 +225,7 @@ class Computing(NDArrayOperatorsMixin):
         return reduced(self, "max", axis, **options)
 
     def any(self, axis: Axis = None, **options: Unpack[Reduction]) -> NullableValues:
-        """Whether something present is true. With `skipna=False`, a null that might be makes the answer null.
+        """Whether any present element is true. With `skipna=False`, a null that could decide makes it null.
 
         >>> from intarsia.nullable import as_nullable
         >>> as_nullable([True, None]).any(skipna=False), as_nullable([False, None]).any(skipna=False)
@@ -234,7 +234,7 @@ class Computing(NDArrayOperatorsMixin):
         return reduced(self, "any", axis, **options)
 
     def all(self, axis: Axis = None, **options: Unpack[Reduction]) -> Any:  # zarr asks for a bool
-        """Whether all that is present is true. With `skipna=False`, a null that might not be makes it null.
+        """Whether all present elements are true. With `skipna=False`, a null that could decide makes it null.
 
         >>> from intarsia.nullable import as_nullable
         >>> as_nullable([True, None]).all(), as_nullable([True, None]).all(skipna=False)
@@ -257,7 +257,7 @@ def _restored(values: Any, missing: Any, depth: int) -> NullableValues:
 
 
 def _meet_dask() -> None:
-    """Before dask computes with this type, even in a worker, it must know how to count its elements."""
+    """Teach dask how to count elements, before it computes with this type here or in a worker."""
     if "dask" in sys.modules:
         from intarsia.nullable.lazy_blocks import teach_dask  # the other way round at import time
 
@@ -268,7 +268,7 @@ def _meet_dask() -> None:
 
 
 def _operands(inputs: Sequence[Any]) -> list[Any]:
-    """Nullable data, and scalars as they are. A null by itself has the data type of its first companion."""
+    """Nullable data, and scalars as they are. A bare null takes the data type of its first companion."""
     from intarsia.nullable.convert import as_nullable, is_null_type  # the other way round at import time
 
     null = [is_null_type(type(value)) for value in inputs]
@@ -287,7 +287,7 @@ def _depth(value: Any) -> int:
 
 
 def _elementwise(ufunc: Callable[..., Any], operands: Sequence[Any], options: Any) -> Any:
-    """What `ufunc` makes of the elements that are present in all operands."""
+    """The result of `ufunc` for elements that are present in all operands."""
     nullable = [operand for operand in operands if isinstance(operand, Computing)]
     shape = np.broadcast_shapes(*(operand.shape for operand in nullable))
     null = np.zeros(shape, dtype=np.bool_)
@@ -311,9 +311,9 @@ def _elementwise(ufunc: Callable[..., Any], operands: Sequence[Any], options: An
 
 
 def _at_once(ufunc: Callable[..., Any], operands: Sequence[Any], options: Any) -> Any:
-    """What `ufunc` makes of everything, or None if it complains: maybe of what lies beneath nulls.
+    """The result of `ufunc` for everything, or None if it complains: perhaps about what lies beneath nulls.
 
-    Taking the present elements out and putting them back takes far longer than to compute.
+    Taking the present elements out and putting them back takes far longer than computing.
     """
     if not all(np.asarray(_values(operand)).dtype.kind in "biufcmM" for operand in operands):
         return None
@@ -321,7 +321,7 @@ def _at_once(ufunc: Callable[..., Any], operands: Sequence[Any], options: Any) -
     try:
         with np.errstate(**complaints):
             return ufunc(*map(_values, operands), **options)
-    except Exception:  # said again, if it is about present elements
+    except Exception:  # raised again if it is about present elements
         return None
 
 
@@ -336,7 +336,7 @@ def _is_bool(operand: Any) -> bool:
 
 
 def _kleene(operands: Sequence[Any], decisive: bool) -> NullableValues:
-    """`and` (False is decisive) or `or` (True is): decided by one operand, or null if there is a null."""
+    """`and` (False decides) or `or` (True decides): decided by one operand, else null if there is a null."""
     null: Any = np.False_
     decided: Any = np.False_
     for operand in operands:
@@ -347,7 +347,7 @@ def _kleene(operands: Sequence[Any], decisive: bool) -> NullableValues:
     return _new(decided if decisive else ~decided, null & ~decided)
 
 
-# -- functions of NumPy that ask for an implementation
+# -- NumPy functions that ask for an implementation
 
 
 def _data(value: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Anything people keep missing values in, as `NullableValues`: exactly, or refused.
+"""`NullableValues` from everything that people keep missing values in: exact, or refused.
 
-What to do with lists of Python's objects is asked of the set of the elements' types, which is quick to find,
-so that a long list of numbers goes to NumPy as a whole. Other formats of Zarr keep values and a mask: anndata
-in its nullable columns, GEFF (the graph exchange format of cell tracking) in its properties.
+How a list of Python objects is converted depends on the set of its element types. That set is quick to find,
+so a long list of numbers goes to NumPy as a whole. Other formats on Zarr keep values and a mask: anndata in
+its nullable columns, GEFF (the graph exchange format of cell tracking) in its properties.
 """
 
 import array
@@ -31,7 +31,7 @@ _FAMILIES: dict[str, tuple[type, ...]] = {  # to Python a timedelta64 is an inte
     "number": (bool, int, float, complex, np.bool_, np.number),
     "record": (tuple, np.void),
 }
-"""Types of elements that go together in one array."""
+"""Element types that can go together in one array."""
 
 _INTEGERS = (int, np.integer)
 _BUFFERS = (bytearray, memoryview, array.array)
@@ -40,14 +40,14 @@ _BUFFERS = (bytearray, memoryview, array.array)
 def as_nullable(
     data: Any, dtype: Any = None, depth: int = 1, *, casting: Casting = "same_kind"
 ) -> NullableValues:
-    """Data with nulls from NumPy, pandas, Arrow, Polars, or lists with None, as `NullableValues`.
+    """Convert data with nulls from NumPy, pandas, Arrow, Polars, or lists with None to `NullableValues`.
 
-    Masked arrays, and most of what pandas and Arrow hold, are not copied. Where `dtype` is given, the
-    present values are converted to it; those that would change are refused, unless `casting="unsafe"`.
+    Masked arrays, and most data of pandas and Arrow, are not copied. If `dtype` is given, the present
+    values are converted to it; values that would change are refused, unless `casting="unsafe"`.
 
     Args:
-        data: What has nulls, see above.
-        depth: How many levels of null there are: 1, unless data types are nested.
+        data: The data with nulls, see above.
+        depth: The number of levels of null: 1, unless data types are nested.
 
     >>> as_nullable([1, None, 3], "int16")
     NullableValues([1, NULL, 3], dtype=int16)
@@ -72,7 +72,7 @@ def _taken(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Casting)
         from intarsia.nullable.tables import from_pandas
 
         return from_pandas(data).at_depth(depth)
-    if library == "polars":  # also what from_polars refuses: to NumPy it is one object
+    if library == "polars":  # also what from_polars refuses, which NumPy would take for one object
         from intarsia.nullable.tables import from_polars
 
         return from_polars(data).at_depth(depth)
@@ -84,19 +84,19 @@ def _taken(data: Any, dtype: np.dtype[Any] | None, depth: int, casting: Casting)
     if isinstance(data, Sequence) and not isinstance(data, _BUFFERS):
         return _of_sequence(data if isinstance(data, list | tuple) else list(data), dtype, depth, casting)
     if all(hasattr(data, name) for name in ("shape", "dtype", "ndim")):
-        # An array that is stored or computed somewhere; NumPy's conversion would drop its mask.
+        # An array that is stored or computed elsewhere; NumPy's conversion would drop its mask.
         read = data.compute() if hasattr(data, "compute") else data[...]
         if type(read) is not type(data):
             return _taken(read, dtype, depth, casting)
     elif library == "pyarrow" or hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_stream__"):
-        # NumPy would make NaN of Arrow's nulls. Arrays of xarray are above: they export themselves as tables.
+        # NumPy would turn Arrow's nulls into NaN. xarray's arrays are above: they are exported as tables.
         from intarsia.nullable.tables import from_arrow
 
         return from_arrow(data).at_depth(depth)
     plain = np.asarray(data)
     if plain.dtype == object and plain.ndim == 0:
         raise DataTypeError(
-            f"an object of type {type(data).__name__} is not an array and has no place in one: give a list, "
+            f"an object of type {type(data).__name__} is no array, nor an element of one: give a list, "
             "a masked array, or a table or series of pandas, Arrow or Polars"
         )
     return _taken(plain, dtype, depth, casting)
@@ -107,23 +107,23 @@ def _of_sequence(
 ) -> NullableValues:
     if not data or not all(isinstance(row, np.ndarray) and row.ndim for row in data):
         return from_objects(data, dtype, depth, casting=casting)
-    # Rows that are arrays have masks of their own.
+    # Rows that are arrays have their own masks.
     rows = [as_nullable(row, dtype, depth, casting=casting) for row in data]
     if len({(row.shape, str(row.values.dtype)) for row in rows}) > 1:
-        raise DataTypeError("the rows differ in shape or data type: those of an array do not")
+        raise DataTypeError("the rows differ in shape or data type: in an array they must agree")
     return NullableValues(
         np.stack([row.values for row in rows]), np.stack([row.missing for row in rows]), depth
     )
 
 
 def as_masked(data: Any, *, collapse: bool = False) -> np.ma.MaskedArray[Any, Any]:
-    """Data with nulls as a NumPy masked array, without a copy where the source allows it.
+    """Convert data with nulls to a NumPy masked array, without a copy where the source allows it.
 
-    Takes what a read of a nullable array through plain zarr gives, nullable arrays themselves, and all
-    that `as_nullable` takes. Nested levels of null become one only if `collapse`.
+    Takes what plain zarr reads from a nullable array, nullable arrays themselves, and everything that
+    `as_nullable` takes. Nested levels of null become one only with `collapse`.
 
     Args:
-        data: What has nulls, see above.
+        data: The data with nulls, see above.
 
     >>> import pandas as pd
     >>> print(as_masked(pd.Series([1, None], dtype="Int64")))
@@ -141,7 +141,7 @@ def _is_element(kind: type) -> bool:
 def from_objects(
     data: Any, dtype: np.dtype[Any] | None = None, depth: int = 1, *, casting: Casting = "same_kind"
 ) -> NullableValues:
-    """Nested lists, an array of objects, or one object; None and what pandas has for it are null."""
+    """Nested lists, an array of objects, or one object; None and pandas' equivalents are null."""
     if isinstance(data, np.ndarray) and data is not np.ma.masked:
         flat, shape = list(np.ma.getdata(data).reshape(-1)), data.shape
         if isinstance(data, np.ma.MaskedArray):
@@ -159,7 +159,7 @@ def from_objects(
 
 
 def _flattened(data: Any, *, records: bool) -> tuple[list[Any], tuple[int, ...]]:
-    """All elements of nested lists in a row, and the shape. Of records, tuples are elements."""
+    """All elements of nested lists in a row, and the shape. With `records`, tuples are elements."""
     lists: Any = list if records else (list, tuple)
     if not isinstance(data, lists):
         return [data], ()
@@ -177,7 +177,7 @@ def _flattened(data: Any, *, records: bool) -> tuple[list[Any], tuple[int, ...]]
 def _split(
     flat: list[Any], kinds: set[type], depth: int
 ) -> tuple[np.ndarray[Any, np.dtype[np.uint8]] | None, list[Any]]:
-    """`missing`, or None if nothing is, and what is present."""
+    """`missing`, or None if nothing is missing, and the present elements."""
     nulls = {kind for kind in kinds if is_null_type(kind)}
     if Some in kinds or any(issubclass(kind, np.ndarray) for kind in kinds - nulls):
         pairs = [unwrap(_bare(value), depth) for value in flat]
@@ -202,7 +202,7 @@ def is_null_type(kind: type) -> bool:
 
 
 def _bare(value: Any) -> Any:
-    """An array without dimensions as its element, which may be masked."""
+    """The element of an array without dimensions, which may be masked."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     return NULL if is_null_type(type(value)) else value
@@ -213,7 +213,7 @@ def _family(kind: type) -> str | None:
 
 
 def _array_of(present: list[Any], dtype: np.dtype[Any] | None, casting: Casting) -> _Array:
-    """The objects as an array of `dtype`, or of what they have in common."""
+    """The objects as an array of `dtype`, or of the dtype that they have in common."""
     if not present:
         return np.empty(0, dtype=dtype)
     if dtype is not None and is_pair(dtype):
@@ -222,7 +222,7 @@ def _array_of(present: list[Any], dtype: np.dtype[Any] | None, casting: Casting)
     family, *others = {_family(kind) for kind in kinds}
     named = f"the elements ({', '.join(sorted({kind.__name__ for kind in kinds}))})"
     if others or family is None:
-        raise DataTypeError(f"{named} do not become {dtype or 'one data type'}")
+        raise DataTypeError(f"{named} cannot become {dtype or 'one data type'}")
     if family == "text" and dtype is not None and dtype.kind == "M":
         family = "time"
     try:
@@ -232,13 +232,13 @@ def _array_of(present: list[Any], dtype: np.dtype[Any] | None, casting: Casting)
     except DataTypeError:
         raise
     except (TypeError, ValueError, OverflowError) as error:
-        raise DataTypeError(f"{named} do not become {dtype or 'one data type'}: {error}") from error
+        raise DataTypeError(f"{named} cannot become {dtype or 'one data type'}: {error}") from error
     return made if dtype is None else cast_values(made, dtype, casting=casting, what=named)
 
 
 def _numbers(present: list[Any], kinds: set[type]) -> _Array:
     if kinds == {float}:
-        return np.array(present, dtype=np.float64)  # NumPy does not need to look for the type first
+        return np.array(present, dtype=np.float64)  # so NumPy need not look for the type first
     made = np.array(present)
     if made.dtype == object:
         raise OverflowError("an integer has more than 64 bits")
@@ -246,7 +246,7 @@ def _numbers(present: list[Any], kinds: set[type]) -> _Array:
     if made.dtype.kind not in "fc" or not integers:
         return made
     if all(issubclass(kind, (*_INTEGERS, np.bool_)) for kind in kinds):
-        # NumPy makes floats of integers that only int64 and uint64 together could hold, and also of some
+        # NumPy turns integers that only int64 and uint64 together could hold into floats, and also some
         # that only uint64 holds.
         return np.array([int(value) for value in present], dtype=np.uint64)
     among = _numbers([value for value in present if isinstance(value, _INTEGERS)], integers)
@@ -261,7 +261,7 @@ def _bytes(present: list[Any], kinds: set[type]) -> _Array:
 
 
 def _times(present: list[Any], kinds: set[type]) -> _Array:
-    """Times with a zone are meant in UTC, and do not mix with those that have none."""
+    """Times with a zone become UTC, and do not mix with those that have none."""
     zoned = {getattr(value, "tzinfo", None) is not None for value in present}
     if len(zoned) > 1:
         raise ValueError("some have a time zone, others have none")
@@ -278,7 +278,7 @@ def _spans(present: list[Any], kinds: set[type]) -> _Array:
 
 
 def _in_one_unit(scalars: Iterable[Any]) -> _Array:
-    """NumPy's times in the finest of their units; NumPy itself does not notice what is out of its range."""
+    """NumPy times in the finest of their units. NumPy itself does not notice values out of its range."""
     listed = list(scalars)
     units = {scalar.dtype for scalar in listed}
     made: _Array = np.empty(len(listed), dtype=np.result_type(*units))
@@ -291,7 +291,7 @@ def _in_one_unit(scalars: Iterable[Any]) -> _Array:
 def _records(present: list[Any], dtype: np.dtype[Any], casting: Casting) -> _Array:
     names = dtype.names or ()
     if any(len(record) != len(names) for record in present):
-        raise ValueError(f"a record has the fields {', '.join(names)}")
+        raise ValueError(f"a record needs the fields {', '.join(names)}")
     made = np.empty(len(present), dtype=dtype)
     for i, name in enumerate(names):
         made[name] = _array_of([record[i] for record in present], dtype[name], casting)
@@ -299,7 +299,7 @@ def _records(present: list[Any], dtype: np.dtype[Any], casting: Casting) -> _Arr
 
 
 def _pairs(given: list[Any], dtype: np.dtype[Any], casting: Casting) -> _Array:
-    """An optional field, of values and nulls."""
+    """An optional field, from values and nulls."""
     whole = [bare(value, value.dtype) if isinstance(value, np.void) else value for value in given]
     there = [not is_null_type(type(value)) for value in whole]
     made = np.zeros(len(given), dtype=dtype)
@@ -310,7 +310,7 @@ def _pairs(given: list[Any], dtype: np.dtype[Any], casting: Casting) -> _Array:
 
 
 _MAKERS: dict[str, Callable[[list[Any], set[type]], _Array]] = {
-    # Of fixed width, each text would take the room of the longest.
+    # With a fixed width, each text would take the room of the longest.
     "text": lambda present, _: np.array(present, dtype=np.dtypes.StringDType()),
     "bytes": _bytes,
     "time": _times,
@@ -326,11 +326,10 @@ ANNDATA_ENCODINGS = ("nullable-integer", "nullable-boolean", "nullable-string-ar
 def from_geff(
     source: Any, prop: str, *, of: Literal["nodes", "edges"] = "nodes", path: str | None = None
 ) -> NullableValues:
-    """The property `prop` of the nodes or edges of a GEFF: its values, null where it is missing.
+    """Read the property `prop` of the nodes or edges of a GEFF; it is null where it is missing.
 
-    `source` is a path, a store or a group, and `path` is where in it the GEFF lies; `of` says whether the
-    property belongs to nodes or edges. A property of more than one dimension is missing for a node as a
-    whole.
+    `source` is a path, a store or a group, and `path` says where the GEFF is in it; `of` says whether the
+    property belongs to nodes or edges. A property of several dimensions is missing for a node as a whole.
 
     >>> group = zarr.group({})
     >>> values = group.create_array("nodes/props/score/values", data=np.array([0.5, 0.0]))
@@ -339,7 +338,7 @@ def from_geff(
     NullableValues([0.5, NULL], dtype=float64)
     """
     if of not in ("nodes", "edges"):
-        raise ValueError(f"of={of!r}: a GEFF has properties of 'nodes' and of 'edges'")
+        raise ValueError(f"of={of!r}: choose 'nodes' or 'edges', which have properties in a GEFF")
     root: Any = source
     if not isinstance(source, zarr.Group):
         root = zarr.open_group(safe_store(source), mode="r", path=path or "")
@@ -352,10 +351,10 @@ def from_geff(
     except KeyError:
         parent = root.get(f"{of}/props")
         known = sorted(parent.group_keys()) if isinstance(parent, zarr.Group) else []
-        raise KeyError(f"no property {prop!r} of {of}; there are: {', '.join(known) or 'none'}") from None
+        raise KeyError(f"{of} have no property {prop!r}; they have: {', '.join(known) or 'none'}") from None
     if "data" in group:
         raise DataTypeError(
-            f"{where} holds arrays of a different shape for every one of its {of}, which is no "
+            f"{where} holds an array of its own shape for each of the {of}, which do not form one "
             "n-dimensional array: read it with geff.GeffReader"
         )
     values = stored[...]
@@ -365,15 +364,15 @@ def from_geff(
         return NullableValues(values)
     missing = np.asarray(group["missing"][...], dtype=np.bool_)
     if missing.shape != values.shape[:1]:
-        raise DataTypeError(f"{where}: {missing.shape} elements of missing for values of {values.shape}")
+        raise DataTypeError(f"{where}: missing has shape {missing.shape}, but values has {values.shape}")
     spread = missing.reshape(missing.shape + (1,) * (values.ndim - 1))
     return NullableValues(values, np.ascontiguousarray(np.broadcast_to(spread, values.shape)))
 
 
 def from_anndata(source: Any, path: str | None = None) -> NullableValues:
-    """A nullable column as anndata stores it: integers, bools or strings, null where it is masked.
+    """Read a nullable column as anndata stores it: integers, bools or strings, null where masked.
 
-    `source` is a path, a store or a group, `path` where in it the column lies, for example
+    `source` is a path, a store or a group, and `path` says where the column is in it, for example
     "obs/cell_count".
 
     >>> group = zarr.group({}, attributes={"encoding-type": "nullable-integer"})
@@ -388,12 +387,12 @@ def from_anndata(source: Any, path: str | None = None) -> NullableValues:
     if encoding not in ANNDATA_ENCODINGS:
         raise DataTypeError(
             f"{path or 'the group'} has the anndata encoding {encoding!r}; "
-            f"nullable are {', '.join(ANNDATA_ENCODINGS)}"
+            f"the nullable ones are {', '.join(ANNDATA_ENCODINGS)}"
         )
     values = column["values"][...]
     mask = np.asarray(column["mask"][...], dtype=np.bool_)
     if mask.shape != values.shape:
-        raise DataTypeError(f"{path or 'the group'}: a mask of {mask.shape} for values of {values.shape}")
+        raise DataTypeError(f"{path or 'the group'}: the mask is {mask.shape}, the values are {values.shape}")
     if encoding == "nullable-string-array":
         values = np.asarray(values, dtype=object).astype(np.dtypes.StringDType())
     return NullableValues(values, mask)

@@ -46,22 +46,22 @@ def create_array(
     attributes: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> NullableArray:
-    """Create an array with missing values, in a store or a group; give `shape` and `dtype`, or `data`.
+    """Create an array with missing values in a store or a group; give `shape` and `dtype`, or `data`.
 
-    `dtype` is that of the values, or an optional data type; `depth` nests optionals. `compressors` apply
-    to the mask and to the values; `mask_codecs` and `data_codecs` replace either chain as a whole.
-    `filters` come before the split and leave nulls alone. `na_object` is kept as an attribute.
-    With `categories`, categorical data is stored as codes, and what they stand for as an attribute.
-    `spelling="zarrs.optional"` writes the name that zarrs reads. Data that would change in `dtype` is
-    refused, unless `casting="unsafe"`. Everything else, `dimension_names` or `overwrite` for example, goes
-    to `zarr.create_array`.
+    `dtype` is the type of the values, or an optional data type; `depth` nests optionals. `compressors` apply
+    to both the mask and the values; `mask_codecs` and `data_codecs` replace either chain as a whole.
+    `filters` run before the two are split and leave nulls alone. `na_object` is kept as an attribute.
+    With `categories`, categorical data is stored as codes, and an attribute says what they stand for.
+    `spelling="zarrs.optional"` writes the name that zarrs reads. Data that `dtype` would change is
+    refused, unless `casting="unsafe"`. Everything else, such as `dimension_names` or `overwrite`, goes to
+    `zarr.create_array`.
 
     Args:
         store: A zarr store or group, a path or URL, or a dictionary.
         name: Where the array goes in the store.
         chunks: The chunk shape; `"auto"` leaves it to zarr.
         shards: The shape of the shards, a whole number of chunks along each axis; by default there are none.
-        fill_value: What chunks that are never written read as; by default null.
+        fill_value: What chunks read as before they are written; by default null.
         attributes: Attributes of the array.
         **options: Everything else that `zarr.create_array` takes, by keyword.
 
@@ -79,7 +79,7 @@ def create_array(
         values_dtype = None if dtype is None else optional_dtype(dtype).element.dtype
         nullable = as_nullable(data, values_dtype, depth, casting=casting)
         if shape is not None and tuple(np.atleast_1d(shape)) != nullable.shape:
-            raise ValueError(f"data of shape {nullable.shape} was given for an array of shape {shape}")
+            raise ValueError(f"the data has shape {nullable.shape}, but the array is to have shape {shape}")
         shape = nullable.shape
         if dtype is None:
             dtype = nullable.values.dtype if nullable.values.dtype != object else "variable_length_bytes"
@@ -127,20 +127,20 @@ def create_array(
 def _filters(filters: Iterable[CodecLike]) -> list[ArrayArrayCodec]:
     parsed = parse_codecs([*filters, PackBitsCodec()])
     if len(parsed) != len(list(filters)) + 1:
-        raise CodecConfigurationError("filters are array -> array codecs; others go to data_codecs")
+        raise CodecConfigurationError("filters must be array -> array codecs: give others as data_codecs")
     return [on_present_values(codec) for codec in parsed[:-1]]
 
 
 def open_array(
     store: Any, path: str | None = None, *, mode: str | None = None, na_object: Any = UNSET, **options: Any
 ) -> NullableArray:
-    """Open an array with missing values, in a store or a group; `options` are those of `zarr.open_array`.
+    """Open an array with missing values in a store or a group; `options` are those of `zarr.open_array`.
 
     Args:
         store: A zarr store or group, a path or URL, or a dictionary.
         path: Where the array is in the store.
         mode: How to open it, as in `zarr.open_array`: `"r"` or `"r+"`, for example.
-        na_object: What stands for null in NumPy's string arrays, such as None. By default the one that the
+        na_object: What stands for null in NumPy's string arrays, such as None; by default, the one that the
             array was created with.
 
     >>> store = {}

@@ -1,8 +1,8 @@
-"""The `optional` data type: a value of another data type, or null. It nests. And `null`: nothing but null.
+"""The data types `optional`, a value of another data type or null, which nests, and `null`, nothing but null.
 
-zarr imports this module with the first data type that anybody asks for, so it imports little itself. What
-nulls need of zarr is set when the first data type with nulls is made, from whatever source; a process that
-meets none keeps zarr as it is. A choice that somebody made before is left alone.
+zarr imports this module with the first data type that anybody asks for, so it imports little itself. zarr is
+configured for nulls when the first data type with nulls is made, wherever it comes from; a process that meets
+none keeps zarr as it is. Earlier choices of the user are left alone.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 type Spelling = Literal["optional", "zarrs.optional"]
 
 NAMES: tuple[Spelling, ...] = ("optional", "zarrs.optional")
-"""The name of the proposal, and the one that zarrs gave it while it is a proposal."""
+"""The name in the proposal, and the one that zarrs uses as long as it is a proposal."""
 
 EXPERIMENTAL = "intarsia.experimental"
-"""The setting of `zarr.config` that allows what is not settled."""
+"""The setting in `zarr.config` that allows what is not settled yet."""
 
 STOCK_NDBUFFERS = ("zarr.buffer.cpu.NDBuffer", "zarr.core.buffer.cpu.NDBuffer")
 NDBUFFER = "intarsia.nullable.buffer.NullableNDBuffer"
@@ -40,9 +40,9 @@ NDBUFFER = "intarsia.nullable.buffer.NullableNDBuffer"
 type _ZDType = ZDType[Any, Any]
 
 
-@cache  # once: whoever chooses other classes afterwards keeps them
+@cache  # once: other classes that are chosen afterwards stay
 def meet_nulls() -> None:
-    """Make zarr use `NullableNDBuffer`, and codecs for arithmetic that leave nulls alone.
+    """Make zarr use `NullableNDBuffer`, and arithmetic codecs that leave nulls alone.
 
     Called for every data type with nulls.
     """
@@ -63,7 +63,7 @@ def meet_nulls() -> None:
 
 
 def check_experimental(what: str) -> None:
-    """Refuse what is not settled, unless it was asked for."""
+    """Refuse what is not settled yet, unless the user has allowed it."""
     if not zarr.config.get(EXPERIMENTAL, False):
         raise DataTypeError(
             f"{what} is experimental, and other programs cannot read it.\n"
@@ -87,10 +87,10 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
     _zarr_v3_name: ClassVar[str] = "optional"
 
     inner: _ZDType
-    """What an element is when it is not null; may be optional itself."""
+    """The data type of an element that is not null; it may be optional itself."""
 
     name: Spelling = "optional"
-    """How the data type is called in zarr.json."""
+    """What the data type is called in zarr.json."""
 
     def __new__(cls, **_fields: Any) -> Self:
         meet_nulls()
@@ -98,11 +98,11 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
 
     def __post_init__(self) -> None:
         if self.name not in NAMES:
-            raise DataTypeError(f"an optional data type is called {' or '.join(NAMES)}, not {self.name!r}")
+            raise DataTypeError(f"an optional data type is named {' or '.join(NAMES)}, not {self.name!r}")
         if not isinstance(self.inner, ZDType):
             raise DataTypeError(f"inner must be a zarr data type, not {self.inner!r}: see zarr.dtype")
         if self.depth > MOST_LEVELS:
-            raise DataTypeError(f"{self.depth} nested optionals: there are at most {MOST_LEVELS}")
+            raise DataTypeError(f"{self.depth} optionals are nested, but at most {MOST_LEVELS} can be")
 
     def __repr__(self) -> str:
         inner = self.inner
@@ -129,11 +129,11 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
 
     @property
     def item_size(self) -> int:
-        """Bytes of a value in memory; zarr chooses chunk shapes by it."""
+        """The bytes that a value takes in memory; zarr uses it to choose chunk shapes."""
         return int(self.innermost.to_native_dtype().itemsize)
 
     def with_name(self, name: Spelling) -> OptionalDType:
-        """The same data type spelled otherwise, at all levels."""
+        """The same data type under another name, at all levels."""
         inner = self.inner.with_name(name) if isinstance(self.inner, OptionalDType) else self.inner
         return replace(self, inner=inner, name=name)
 
@@ -143,11 +143,11 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
         return replace(self, inner=inner)
 
     def has_multi_byte_fields(self) -> bool:
-        """Asked only by zarr's `bytes` codec, which cannot encode this data type."""
+        """Called only by zarr's `bytes` codec, which cannot encode this data type."""
         raise CodecConfigurationError(
             f"the data type {self} cannot be encoded by the codec 'bytes' by itself: nulls have no bytes.\n"
-            "  Use the codec 'optional', serializer=intarsia.nullable.NullableCodec(), and codecs of "
-            "the values among its data_codecs; intarsia.nullable.create_array does so"
+            "  Use the codec 'optional', serializer=intarsia.nullable.NullableCodec(), with codecs for "
+            "the values as its data_codecs; intarsia.nullable.create_array does so"
         )
 
     # -- NumPy
@@ -160,10 +160,10 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
     def from_native_dtype(cls, dtype: Any) -> Self:
         element = element_type(dtype)
         if element is not None:
-            # zarr's own data types match this dtype, too, and would drop the nulls silently.
+            # zarr's own data types match this dtype too, and would silently drop the nulls.
             raise DataTypeError(
-                f"the dtype of a nullable array ({element.dtype}, {element.depth} level(s) of null) does not "
-                "say enough to make another one: give dtype=array.metadata.data_type for a nullable "
+                f"the dtype of a nullable array ({element.dtype}, {element.depth} level(s) of null) says too "
+                "little to make another one: give dtype=array.metadata.data_type for a nullable "
                 f"array, or np.dtype({str(element.dtype)!r}) for a plain one.\n"
                 "  To store data with nulls: intarsia.nullable.create_array(group, name, data=…)"
             )
@@ -207,8 +207,8 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
             raise DataTypeError(f"data type {name!r}: " + "; ".join(problems))
         assert isinstance(data, Mapping)
         inner: Any = data["configuration"]
-        # Most of zarr's data types have no configuration and are known by their bare name. The proposal
-        # lets the inner configuration be left out, zarrs does not.
+        # Most zarr data types have no configuration and are known by their bare name. The proposal
+        # allows leaving out the inner configuration; zarrs does not.
         spelled = inner if inner.get("configuration") or inner["name"] in NAMES else inner["name"]
         try:
             resolved = resolve(spelled)
@@ -232,7 +232,7 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
         return True
 
     def cast_scalar(self, data: object) -> Null | Some:
-        """`NULL` for None, NULL or np.ma.masked; else the value, present at every level.
+        """`NULL` for None, NULL or np.ma.masked; otherwise the value, present at every level.
 
         >>> optional_dtype("int8", depth=2).cast_scalar(4)
         Some(Some(np.int8(4)))
@@ -277,9 +277,9 @@ class OptionalDType(ZDType[Any, Any], HasItemSize):
         return [self.inner.to_json_scalar(scalar.value, zarr_format=3)]
 
 
-# zarr has no hook by which a data type could refuse an array -> bytes codec. But its `bytes` codec and its
-# choice of a default ask every struct whether it has multi-byte fields, when an array is created: being
-# taken for one (a mask and a value, after all) gets us asked.
+# zarr has no hook that lets a data type refuse an array -> bytes codec. But when an array is created, zarr's
+# `bytes` codec and its choice of a default ask every struct whether it has multi-byte fields. Passing for a
+# struct (a mask and a value, after all) gets us asked.
 Struct.register(OptionalDType)
 
 
@@ -290,9 +290,9 @@ def _plain_name(dtype: _ZDType) -> str:
 
 
 def optional_dtype(dtype: Any, depth: int = 1, *, name: Spelling | None = None) -> OptionalDType:
-    """`dtype` as an optional data type: anything zarr takes for a dtype, or "optional[float64]".
+    """Make `dtype` an optional data type; it is anything that zarr takes as a dtype, or "optional[float64]".
 
-    A `dtype` that is optional already is taken as it is; `depth` then must agree or be 1.
+    A `dtype` that is already optional is taken as it is; `depth` must then agree or be 1.
 
     Args:
         name: How the data type is spelled in zarr.json: `"optional"`, or `"zarrs.optional"` for zarrs.
@@ -315,12 +315,12 @@ def optional_dtype(dtype: Any, depth: int = 1, *, name: Spelling | None = None) 
             for _ in range(depth - 1):
                 made = OptionalDType(inner=made)
     if depth not in (1, made.depth):
-        raise DataTypeError(f"depth {depth} was asked for, but {made} has {made.depth}")
+        raise DataTypeError(f"depth {depth} was asked for, but {made} has depth {made.depth}")
     return made if name is None else made.with_name(name)
 
 
 def parsed_dtype(dtype: Any) -> _ZDType:
-    """Anything zarr takes for a dtype, or "optional[float64]", as a data type."""
+    """The data type for anything that zarr takes as a dtype, or for "optional[float64]"."""
     if isinstance(dtype, str) and dtype.strip().startswith("optional["):
         return optional_dtype(dtype)
     if (element := element_type(dtype)) is not None:
@@ -339,8 +339,8 @@ def parsed_dtype(dtype: Any) -> _ZDType:
 class NullDType(ZDType[Any, Any]):
     """Every element is null: such an array has a shape, chunks and attributes, but stores no chunk.
 
-    Asked for in the discussion of the optional data type, and specified nowhere yet: hence refused unless
-    `zarr.config` has `intarsia.experimental`.
+    It was requested when the optional data type was discussed, and is not specified anywhere yet. So it is
+    refused unless `zarr.config` has `intarsia.experimental`.
 
     >>> with zarr.config.set({"intarsia.experimental": True}):
     ...     NullDType().to_json(zarr_format=3)
@@ -359,15 +359,15 @@ class NullDType(ZDType[Any, Any]):
 
     @property
     def element(self) -> ElementType:
-        """Objects, so that no plain value can be mistaken for bytes to store."""
+        """Elements are objects, so that no plain value can be mistaken for bytes to store."""
         return ElementType(np.dtype(object), 1)
 
     def check(self, data: NullableValues) -> None:
-        """Refuse data with anything present."""
+        """Refuse data that has present elements."""
         count = data.size - data.null_count
         if count:
             raise DataTypeError(
-                f"{count} of {data.size} elements are not null, and an array of 'null' takes nothing else"
+                f"{count} of {data.size} elements are not null, but an array of 'null' holds only nulls"
             )
 
     @classmethod
@@ -376,7 +376,7 @@ class NullDType(ZDType[Any, Any]):
 
     @classmethod
     def from_native_dtype(cls, dtype: Any) -> Self:
-        raise DataTypeValidationError(f"Invalid data type: {dtype}. No dtype of NumPy is all null")
+        raise DataTypeValidationError(f"Invalid data type: {dtype}. NumPy has no dtype that is all null")
 
     def to_native_dtype(self) -> np.dtype[Any]:
         return tagged(np.dtype(object), 1)
@@ -402,7 +402,7 @@ class NullDType(ZDType[Any, Any]):
 
     def cast_scalar(self, data: object) -> Null:
         if not self._check_scalar(data):
-            raise DataTypeError(f"the fill value of an array of 'null' is null, not {data!r}")
+            raise DataTypeError(f"the fill value of an array of 'null' must be null, not {data!r}")
         return NULL
 
     def default_scalar(self) -> Null:

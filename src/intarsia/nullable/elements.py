@@ -1,9 +1,9 @@
 """An element of nullable data: a value or a null, as a scalar, in memory, and as a NumPy dtype.
 
-Zarr keeps an array's fill value as a scalar, and for nullable arrays that scalar may be a null, a
-value, or (nested) a value that is itself a null: `NULL`, `Some(3)`, `Some(NULL)`.
+Zarr keeps an array's fill value as a scalar. In a nullable array, that scalar may be a null, a value, or
+(nested) a value that is itself a null: `NULL`, `Some(3)`, `Some(NULL)`.
 
-zarr hands the dtype of an array, and nothing else, to whoever allocates its memory. So the dtype of
+zarr hands the dtype of an array, and nothing else, to the code that allocates its memory. So the dtype of
 a nullable array is the plain dtype with a note on it, an `ElementType`: NumPy's dtype metadata, or the
 `na_object` of a `StringDType`, which takes no metadata. The note changes nothing about the dtype otherwise.
 """
@@ -19,11 +19,11 @@ from intarsia.errors import NullsPresentError
 _KEY = "intarsia.nullable"
 
 MOST_LEVELS = 255
-"""Levels of nesting that fit the `missing` byte of an element."""
+"""The number of levels that fit into the `missing` byte of an element."""
 
 
 class Null:
-    """The type of `NULL`: nothing is here. It is equal only to itself, and has no truth value.
+    """The type of `NULL`, which says that there is no value. It equals only itself and has no truth value.
 
     >>> NULL
     NULL
@@ -51,7 +51,7 @@ class Null:
         raise NullsPresentError("NULL is neither true nor false: compare with `x is NULL`")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        raise NullsPresentError("NULL has no number to stand for it: test `x is NULL` before computing")
+        raise NullsPresentError("no number stands for NULL: test `x is NULL` before computing")
 
     def astype(self, dtype: Any, **_options: object) -> Any:
         """A nullable scalar of `dtype`, so that `zarr_array[i] = NULL` works."""
@@ -112,7 +112,7 @@ class Some:
 
 
 def _key(value: Any) -> object:
-    """What two scalars share if they are the same: NumPy's and Python's alike, floats by their bits."""
+    """A key that equal scalars share, be they NumPy's or Python's; floats are compared by their bits."""
     if isinstance(value, float | complex | np.inexact):
         return np.asarray(value, dtype=np.complex128).tobytes()
     if isinstance(value, np.datetime64 | np.timedelta64):
@@ -130,7 +130,7 @@ def _as_values(scalar: Null | Some, dtype: Any) -> Any:
 
 
 def unwrap(scalar: Any, depth: int) -> tuple[Any, int]:
-    """(value, missing) of a scalar in data of `depth`: the value is None where there is none.
+    """(value, missing) of a scalar in data of `depth`; the value is None if there is none.
 
     >>> unwrap(NULL, 2), unwrap(Some(NULL), 2), unwrap(Some(Some(7)), 2), unwrap(7, 2)
     ((None, 2), (None, 1), (7, 0), (7, 0))
@@ -140,13 +140,13 @@ def unwrap(scalar: Any, depth: int) -> tuple[Any, int]:
         scalar, level = scalar.value, level - 1
     if scalar is NULL or scalar is None or scalar is np.ma.masked:
         if level == 0:
-            raise NullsPresentError(f"a null within {depth} level(s) of Some: data of that depth has no such")
+            raise NullsPresentError(f"a null within {depth} level(s) of Some does not fit data of that depth")
         return None, level
     return scalar, 0
 
 
 def scalar_of(value: Any, missing: int, depth: int) -> Any:
-    """The scalar a user sees: the bare value where it is present, else the null of its level.
+    """The scalar that a user sees: the bare value if it is present, else the null of its level.
 
     >>> scalar_of(7, 0, 2), scalar_of(7, 1, 2), scalar_of(7, 2, 2)
     (7, Some(NULL), NULL)
@@ -161,7 +161,7 @@ def scalar_of(value: Any, missing: int, depth: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ElementType:
-    """Values of `dtype` beside a `missing` byte each.
+    """Values of `dtype`, each with a `missing` byte.
 
     >>> element_type(tagged(np.dtype("float32"), 2))
     ElementType(dtype=dtype('float32'), depth=2)
@@ -171,7 +171,7 @@ class ElementType:
     """The plain NumPy dtype of the values."""
 
     depth: int
-    """How many levels of null there are; `missing` counts them from the inside."""
+    """The number of levels of null; `missing` counts them from the inside."""
 
     def __bool__(self) -> bool:
         return True
@@ -193,7 +193,7 @@ def _tagged(dtype: np.dtype[Any], depth: int, text: str) -> np.dtype[Any]:
 
 def tagged(dtype: np.dtype[Any], depth: int) -> np.dtype[Any]:
     """`dtype` with the note that it is the value part of nullable data."""
-    # Equal dtypes need not be the same (byte order of one byte, h5py's metadata), hence the text.
+    # Equal dtypes need not be identical (byte order of one byte, h5py's metadata), hence the text.
     return _tagged(dtype, depth, dtype.str)
 
 
@@ -203,14 +203,14 @@ def element_type(dtype: Any) -> ElementType | None:
         metadata = dtype.metadata
         if metadata is not None:
             return metadata.get(_KEY)
-        if dtype.kind == "T":  # a string; asked for every array of zarr, so the quick way
+        if dtype.kind == "T":  # a string; the quick way, as this is called for every zarr array
             note = getattr(dtype, "na_object", None)
             return note if isinstance(note, ElementType) else None
     return None
 
 
 def beneath(dtype: np.dtype[Any]) -> Any:
-    """What lies in memory where nothing is: NaN or NaT if there is one, so that misuse shows."""
+    """What lies in memory beneath a null: NaN or NaT if the dtype has one, so that misuse shows."""
     if dtype.kind in "fc":
         return np.nan
     if dtype.kind in "mM":
@@ -221,7 +221,7 @@ def beneath(dtype: np.dtype[Any]) -> Any:
 
 
 def spread(present_values: np.ndarray[Any, Any], present: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """An array with these values where there is one.
+    """An array with these values at the places where `present` is true.
 
     >>> spread(np.array([1.5]), np.array([False, True]))
     array([nan, 1.5])

@@ -1,8 +1,8 @@
 """Fields of structs that may be null: an experiment, since nobody has specified how they are stored.
 
-The registered `struct` wants fields of a fixed size, and `bytes` says nothing about `optional`. Here such a
-field is a pair, in memory and in the bytes: the value, zeros where there is none, and a byte that is 1 where
-there is one. So it is a struct like any other to whoever selects, copies, shards or compresses it.
+The registered `struct` requires fields of a fixed size, and `bytes` says nothing about `optional`. Here such
+a field is a pair, in memory and when stored: the value, or zeros if there is none, and a byte that is 1 if
+there is one. So code that selects, copies, shards or compresses it sees a struct like any other.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ type _Array = np.ndarray[Any, Any]
 type _DType = np.dtype[Any]
 
 PAIR = ("value", "not null")
-"""Names of the parts of an optional field; nobody's own fields are called so."""
+"""The names of the two parts of an optional field; users' own fields are not called this."""
 
 
 def pair_of(dtype: _DType) -> _DType:
-    """What an optional field of values of `dtype` is to NumPy."""
+    """The NumPy dtype of an optional field with values of `dtype`."""
     return np.dtype([(PAIR[0], dtype), (PAIR[1], np.bool_)])
 
 
 def is_pair(dtype: _DType) -> bool:
-    """Whether `dtype` is that of an optional field."""
+    """Whether `dtype` is the dtype of an optional field."""
     return dtype.names == PAIR
 
 
@@ -47,21 +47,21 @@ def may_have_nulls(dtype: _DType) -> bool:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class OptionalField(OptionalDType):
-    """The data type `optional` as that of a field in a struct."""
+    """The data type `optional` for a field of a struct."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_experimental(f"a struct with a field of {self}")
         if self.inner.to_native_dtype().kind in "OT":
-            raise DataTypeError(f"a field of {self}: fields of a struct have a fixed size")
+            raise DataTypeError(f"a field of {self}: fields of a struct must have a fixed size")
 
     @property
     def item_size(self) -> int:
-        """That of the value: zarr asks whether byte order matters."""
+        """The size of the value; zarr asks in order to know whether byte order matters."""
         return int(self.inner.to_native_dtype().itemsize)
 
     def has_multi_byte_fields(self) -> bool:
-        """Likewise."""
+        """Whether byte order matters for the value."""
         return self.item_size > 1
 
     def to_native_dtype(self) -> _DType:
@@ -82,12 +82,12 @@ class OptionalField(OptionalDType):
 
 
 def struct_dtype(fields: Mapping[str, Any] | Struct) -> Struct:
-    """A struct whose fields may be optional: by name, whatever `optional_dtype` and zarr take for a type.
+    """A struct data type whose fields may be optional.
 
-    Needs `zarr.config.set({"intarsia.experimental": True})` where a field is optional.
+    An optional field needs `zarr.config.set({"intarsia.experimental": True})`.
 
     Args:
-        fields: A dictionary of names and data types.
+        fields: The data type of each field by name, as `optional_dtype` or zarr take it.
 
     >>> import zarr
     >>> with zarr.config.set({"intarsia.experimental": True}):
@@ -111,7 +111,7 @@ def _field_type(dtype: Any) -> Any:
 
 
 def bare(value: Any, dtype: _DType) -> Any:
-    """An element of a struct, or what `item` makes of one, as a tuple with None for fields that are null."""
+    """A struct element, or what `item` makes of one, as a tuple with None for fields that are null."""
     if is_pair(dtype):
         return bare(value[0], dtype[PAIR[0]]) if value[1] else None
     if dtype.names is None:
@@ -120,7 +120,7 @@ def bare(value: Any, dtype: _DType) -> Any:
 
 
 def described(dtype: _DType) -> str:
-    """A dtype in words; in those of NumPy where no field is optional.
+    """A dtype in words, which are NumPy's if no field is optional.
 
     >>> described(np.dtype([("x", pair_of(np.dtype("<f4"))), ("n", "<i4")]))
     "[('x', '<f4', 'optional'), ('n', '<i4')]"
@@ -138,7 +138,7 @@ def _described(name: str, dtype: _DType) -> str:
 
 
 def settled(values: _Array) -> _Array:
-    """Values with zeros beneath every null, so that equal elements are equal to the bit."""
+    """The values with zeros beneath every null, so that equal elements are equal to the bit."""
     if is_pair(values.dtype):
         made = np.zeros_like(values)
         there = made[PAIR[1]] = values[PAIR[1]]
@@ -153,7 +153,7 @@ def settled(values: _Array) -> _Array:
 
 
 def cast_fields(values: _Array, dtype: _DType, casting: Casting, what: str = "the values") -> _Array:
-    """Values of a struct with other fields of the same names, of which some may be null or no longer."""
+    """Struct values cast to a dtype with the same field names; fields may become optional or cease to be."""
     if is_pair(dtype):
         made = np.zeros(values.shape, dtype)
         there, inner = np.ones(values.shape, np.bool_), values
@@ -164,7 +164,7 @@ def cast_fields(values: _Array, dtype: _DType, casting: Casting, what: str = "th
         return made
     if is_pair(values.dtype):
         if count := int(np.count_nonzero(~values[PAIR[1]])):
-            raise NullsPresentError(f"{count} of {what} are null, and {dtype} has no null")
+            raise NullsPresentError(f"{count} of {what} are null, but {dtype} has no null")
         return cast_fields(values[PAIR[0]], dtype, casting, what)
     if not dtype.names or values.dtype.names != dtype.names:
         return cast_values(values, dtype, casting=casting, what=what)
@@ -175,9 +175,9 @@ def cast_fields(values: _Array, dtype: _DType, casting: Casting, what: str = "th
 
 
 def from_masked(values: _Array, mask: _Array) -> tuple[_Array, _Array]:
-    """Structs of a masked array, and where all of one is masked; where only a part is, with optional fields.
+    """The structs of a masked array, and which are masked as a whole. Partly masked fields become optional.
 
-    NumPy's masks of structs always are masks of their fields.
+    NumPy's masks of structs are always masks of their fields.
     """
     made = np.zeros(values.shape, _with_pairs(values.dtype))
     hidden = _hide(made, values, mask)
@@ -202,7 +202,7 @@ def _hide(made: _Array, values: _Array, mask: _Array) -> _Array:
 
 
 def masked(values: _Array, missing: _Array) -> np.ma.MaskedArray[Any, Any]:
-    """As NumPy has it: fields with masks of their own."""
+    """As a NumPy masked array, whose fields have their own masks."""
     made: np.ma.MaskedArray[Any, Any] = np.ma.zeros(values.shape, _without_pairs(values.dtype))
     mask = np.zeros(values.shape, np.ma.make_mask_descr(made.dtype))
     _show(made.data, mask, values, missing)

@@ -1,4 +1,4 @@
-"""Nullable arrays for dask: blocks of `NullableValues`, so that dask's answers are Arrow's too."""
+"""Nullable arrays for dask, with blocks of `NullableValues`, so that dask too gives Arrow's answers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from intarsia.nullable.nullable_values import NullableValues
 
 
 def to_dask(array: Any, chunks: Any = None) -> Any:
-    """A `dask.array.Array` with blocks of `NullableValues`: of a nullable array, or of masked arrays in dask.
+    """A `dask.array.Array` with blocks of `NullableValues`, from a nullable array or dask's masked arrays.
 
-    A logical array is taken as well, by its own `to_dask`, and `NullableValues`. Blocks are the chunks, or
-    the shards, of what is stored, unless `chunks` asks for others as dask does. The array is read when
-    something is computed.
+    It also takes `NullableValues`, and a logical array by its own `to_dask`. The blocks are the stored chunks
+    or shards, unless `chunks` asks for others, as in dask. The array is read when something is computed.
 
     >>> from intarsia import nullable
     >>> a = nullable.create_array({}, data=[[True, None], [None, False]], chunks=(1, 2))
@@ -36,12 +35,12 @@ def to_dask(array: Any, chunks: Any = None) -> Any:
         return masked.map_blocks(NullableValues.of, dtype=masked.dtype, meta=_nothing(masked))
     if array.depth > 1:
         raise DataTypeError(
-            f"the array is {array.data_type}: computing knows one level of null, not {array.depth}"
+            f"the array is {array.data_type}: computing supports one level of null, not {array.depth}"
         )
     return da.from_array(
         _Blocks(array),
         chunks=chunks or array.shards or array.chunks,
-        name=False,  # a name made of the content would have to read it, and the array may be written to
+        name=False,  # a name made from the content would have to read it, and the array may be written to
         asarray=False,
         meta=_nothing(array),
     )
@@ -52,7 +51,7 @@ def _nothing(array: Any) -> NullableValues:
 
 
 class _Blocks:
-    """A nullable array whose reads are `NullableValues`."""
+    """A nullable array that reads as `NullableValues`."""
 
     def __init__(self, array: NullableArray) -> None:
         self.array = array
@@ -64,7 +63,7 @@ class _Blocks:
 
 
 def teach_dask() -> None:
-    """Means and variances divide by the number of elements: dask has to count those that are present."""
+    """Make dask count the present elements: means and variances divide by their number."""
     dispatch = extra("dask.array.dispatch", "dask")
     dispatch.numel_lookup.register(NullableValues, _present)
     dispatch.divide_lookup.register(NullableValues, _divided)
@@ -77,5 +76,5 @@ def _present(
 
 
 def _divided(a: Any, b: Any, dtype: Any = None) -> Any:
-    """What is divided by a number of elements is null if there are none."""
+    """A division by a number of elements, which is null if there are none."""
     return np.true_divide(a, np.where(NullableValues.of(b) > 0, b, None), dtype=dtype)

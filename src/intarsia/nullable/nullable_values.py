@@ -1,7 +1,7 @@
-"""`NullableValues`: an array with nulls in memory, as values beside a `missing` byte each.
+"""`NullableValues`: an array with nulls in memory, as values with a `missing` byte each.
 
-This is what a read of a nullable array through plain zarr gives. It never turns a null into a number
-by itself: `np.asarray` raises as soon as there is one, and says what to call instead.
+Plain zarr reads a nullable array as this. It never turns a null into a number by itself: `np.asarray`
+raises if there is one, and says what to call instead.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ type Array = np.ndarray[Any, Any]
 type Order = Literal["K", "A", "C", "F"]
 
 _NO_BYTES = (
-    "nullable data has no bytes of its own, the nulls would be lost: encode it with the codec 'optional'"
+    "nullable data cannot be seen as bytes, which would lose the nulls: encode it with the codec 'optional'"
 )
 
 _SHOWN = 10
-"""Elements of a dimension that `repr` shows; of more, the first and the last half as many."""
+"""The most elements per dimension that `repr` shows; of a longer one, it shows both ends."""
 
 
 class NullableValues(Computing):
-    """Values, and for each whether it is missing: 0 present, k null, counted from the inside.
+    """Values, and a byte for each that says whether it is missing: 0 if present, k if null at level k.
 
-    With one level of null it shares its memory with a NumPy masked array, both ways.
+    Levels count from the inside. With one level of null, conversion from and to a NumPy masked array
+    shares the memory.
 
     >>> x = NullableValues(np.array([1.5, 2.5]), np.array([0, 1], dtype="uint8"))
     >>> x
@@ -46,19 +47,19 @@ class NullableValues(Computing):
     __slots__ = ("depth", "missing", "values")
 
     values: Array
-    """What is there; where nothing is, anything may lie here (NaN or NaT after a read)."""
+    """The values. Beneath a null, anything may lie here (NaN or NaT after a read)."""
 
     missing: np.ndarray[Any, np.dtype[np.uint8]]
     """0 where a value is present; k where it is null, k levels from the inside."""
 
     depth: int
-    """How many levels of null there are: 1, unless data types are nested."""
+    """The number of levels of null: 1, unless data types are nested."""
 
-    __hash__ = None  # type: ignore[assignment]  # as NumPy arrays: compared element by element
+    __hash__ = None  # type: ignore[assignment]  # compared element by element, as NumPy arrays are
 
     def __init__(self, values: Any, missing: Any = None, depth: int = 1) -> None:
         if not 1 <= depth <= elements.MOST_LEVELS:
-            raise DataTypeError(f"depth {depth}: there are 1 to {elements.MOST_LEVELS} levels of null")
+            raise DataTypeError(f"depth {depth}: there must be 1 to {elements.MOST_LEVELS} levels of null")
         self.values = values if isinstance(values, np.ndarray) else np.asarray(values)
         element = elements.element_type(self.values.dtype)
         if element is not None:
@@ -82,7 +83,7 @@ class NullableValues(Computing):
     def empty(
         cls, shape: tuple[int, ...], element: elements.ElementType, order: Literal["C", "F"] = "C"
     ) -> Self:
-        """Memory of `shape`, not initialised."""
+        """Uninitialised memory of `shape`."""
         values: Array = np.empty(shape, dtype=element.dtype, order=order)
         if element.dtype.kind in "mM":
             values = values.view(element.dtype)  # allocation drops the scale of a generic time unit
@@ -96,14 +97,14 @@ class NullableValues(Computing):
         element: elements.ElementType,
         order: Literal["C", "F"] = "C",
     ) -> Self:
-        """Every element `scalar`: `NULL`, `Some(…)` or a bare value."""
+        """An array with every element set to `scalar`: `NULL`, `Some(…)` or a bare value."""
         made = cls.empty(shape, element, order)
         made.fill(scalar)
         return made
 
     @classmethod
     def of(cls, array: Any, depth: int = 1) -> NullableValues:
-        """An array as NumPy has it, without a copy: masked, of strings with an `na_object`, or plain.
+        """A NumPy array, without a copy: masked, plain, or of strings with an `na_object`.
 
         >>> NullableValues.of(np.ma.masked_equal([1, 2], 2))
         NullableValues([1, NULL], dtype=int64)
@@ -131,7 +132,7 @@ class NullableValues(Computing):
             return self
         if self.null_count:
             raise DataTypeError(
-                f"nulls of {self.depth} level(s) do not say which of {depth} levels they are.\n"
+                f"nulls of {self.depth} level(s) do not say which of {depth} levels they are at.\n"
                 "  Give NullableValues(values, missing, depth) with the levels, or call collapse() first"
             )
         return NullableValues(self.values, self.missing, depth)
@@ -153,51 +154,51 @@ class NullableValues(Computing):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the values, with the note that they are nullable."""
+        """The dtype of the values, with a note that they are nullable."""
         return elements.tagged(self.values.dtype, self.depth)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As of an array."""
+        """The shape of the array."""
         return tuple(self.values.shape)
 
     @property
     def ndim(self) -> int:
-        """As of an array."""
+        """The number of dimensions."""
         return self.values.ndim
 
     @property
     def size(self) -> int:
-        """As of an array."""
+        """The number of elements."""
         return self.values.size
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element's value and its `missing`."""
+        """The bytes of one value and its `missing`."""
         return self.values.itemsize + 1
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the values and `missing`."""
+        """The bytes of all values and of `missing`."""
         return self.values.nbytes + self.missing.nbytes
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Those of the values."""
+        """The strides of the values."""
         return self.values.strides
 
     @property
     def flags(self) -> Any:
-        """Those of the values."""
+        """The flags of the values."""
         return self.values.flags
 
     @property
     def null_count(self) -> int:
-        """How many elements are null, at any level."""
+        """The number of elements that are null at any level."""
         return int(np.count_nonzero(self.missing))
 
     def is_null(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """True where an element is null, at any level."""
+        """True where an element is null at any level."""
         return self.missing.view(np.bool_) if self.depth == 1 else self.missing != 0
 
     def __len__(self) -> int:
@@ -221,7 +222,7 @@ class NullableValues(Computing):
         return f"[{', '.join(parts)}]"
 
     def equals(self, other: NullableValues) -> bool:
-        """Whether both hold the same: shape, levels of null, and present values to the bit.
+        """Whether both have the same shape, levels of null, and present values to the bit.
 
         >>> x = NullableValues(np.array([np.nan, 1.0]), np.array([False, True]))
         >>> x.equals(NullableValues(np.array([np.nan, 2.0]), np.array([False, True])))
@@ -249,7 +250,7 @@ class NullableValues(Computing):
         return elements.scalar_of(value, int(self.missing.reshape(-1)[0]), self.depth)
 
     def tolist(self) -> Any:
-        """Nested lists with None for null; levels of null become one."""
+        """Nested lists with None for every null, at whichever level."""
         if self.values.dtype.names is None:
             return self.masked(collapse=True).tolist()
         records = np.full(self.shape, None, dtype=object)
@@ -260,17 +261,17 @@ class NullableValues(Computing):
     # -- leaving
 
     def masked(self, *, collapse: bool = False) -> np.ma.MaskedArray[Any, Any]:
-        """A NumPy masked array that shares this memory. Nested levels become one if `collapse`."""
+        """A NumPy masked array that shares this memory. With `collapse`, nested levels become one."""
         if self.depth > 1 and not collapse:
             raise DataTypeError(
-                f"a masked array has one kind of null, and this data has {self.depth}: "
-                "look at .missing, or lose the difference with masked(collapse=True)"
+                f"a masked array has one kind of null, but this data has {self.depth}: "
+                "look at .missing, or give up the difference with masked(collapse=True)"
             )
         if fields.may_have_nulls(self.values.dtype):
             if not collapse:
                 raise DataTypeError(
-                    "a masked array does not tell a null struct from one whose fields are all null: look at "
-                    "the fields, x[name], or lose the difference with masked(collapse=True)"
+                    "a masked array cannot tell a null struct from one whose fields are all null: look at "
+                    "the fields, x[name], or give up the difference with masked(collapse=True)"
                 )
             return fields.masked(self.values, self.is_null())
         return np.ma.MaskedArray(self.values, mask=self.is_null())
@@ -288,14 +289,14 @@ class NullableValues(Computing):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if count := self.null_count:
             raise NullsPresentError(
-                f"{count} of {self.size} elements are null, and a plain array has no null.\n"
+                f"{count} of {self.size} elements are null, but a plain array has no nulls.\n"
                 "  Call .masked() for a masked array (or intarsia.nullable.open_array, which gives them), "
                 ".filled(value) for a plain one, or .values and .missing.\n"
                 "  In a codec chain, put this codec among the data_codecs of the 'optional' codec"
             )
         return np.array(self.values, dtype=dtype, copy=copy)
 
-    # -- working, as zarr needs it of an array
+    # -- what zarr needs from an array
 
     def __getitem__(self, key: Any) -> NullableValues:
         if isinstance(key, str):
@@ -304,7 +305,7 @@ class NullableValues(Computing):
         return NullableValues(self.values[key], self.missing[key], self.depth)
 
     def _field(self, name: str) -> NullableValues:
-        """A field of structs: null where it is, and where the struct is."""
+        """A field of the structs: null where the field or the whole struct is null."""
         values, levels = self.values[name], []
         while fields.is_pair(values.dtype):
             levels.append(values[fields.PAIR[1]])
@@ -332,18 +333,18 @@ class NullableValues(Computing):
         self.missing[key] = 0
 
     def _one(self, value: Any) -> Any:
-        """A value that is there, as the values' dtype holds it; what would change is refused."""
+        """A present value in the dtype of the values; one that would change is refused."""
         if isinstance(value, np.generic) and value.dtype == self.values.dtype:
             return value
         from intarsia.nullable.convert import from_objects  # the other way round at import time
 
         converted = from_objects(value, self.values.dtype)
         if converted.null_count:
-            raise NullsPresentError(f"{value!r} is null where a value has to be")
+            raise NullsPresentError(f"{value!r} is null where a value is needed")
         return converted.values[()]
 
     def fill(self, value: Any) -> None:
-        """Set every element."""
+        """Set every element to `value`."""
         self[...] = value
 
     def copy(self) -> NullableValues:
@@ -351,26 +352,26 @@ class NullableValues(Computing):
         return NullableValues(self.values.copy(), self.missing.copy(), self.depth)
 
     def reshape(self, *shape: Any, **options: Any) -> NullableValues:
-        """As of an array."""
+        """The same elements in another `shape`, as in NumPy."""
         given = {name: option for name, option in options.items() if option is not None}
         values, missing = self.values.reshape(*shape, **given), self.missing.reshape(*shape, **given)
         return NullableValues(values, missing, self.depth)
 
     def ravel(self, order: Order = "C") -> NullableValues:
-        """As of an array."""
+        """The elements in one dimension, as in NumPy."""
         return NullableValues(self.values.ravel(order), self.missing.ravel(order), self.depth)
 
     def transpose(self, axes: Any = None) -> NullableValues:
-        """As of an array."""
+        """The elements with permuted axes, as in NumPy."""
         return NullableValues(self.values.transpose(axes), self.missing.transpose(axes), self.depth)
 
     def astype(
         self, dtype: Any, order: Order = "K", *, copy: bool = True, casting: Casting | None = None
     ) -> NullableValues:
-        """The present values converted to `dtype`, as NumPy does; nulls stay nulls of their level.
+        """The present values converted to `dtype`, as in NumPy; nulls keep their level.
 
-        With `casting="same_kind"`, values that would change are refused. It is the default for the dtype of
-        nullable data (`z.dtype`), with which zarr calls before it writes.
+        With `casting="same_kind"`, values that would change are refused. This is the default for the dtype
+        of nullable data (`z.dtype`), which zarr passes before it writes.
 
         >>> NullableValues(np.array([1.0, np.nan]), np.array([False, True])).astype("int8")
         NullableValues([1, NULL], dtype=int8)
@@ -386,7 +387,7 @@ class NullableValues(Computing):
         if source.null_count == 0:
             values = fields.cast_fields(source.values, element.dtype, casting)
         else:
-            # What lies beneath a null need not be convertible, so only the present are.
+            # What lies beneath a null need not be convertible, so only present values are converted.
             present = source.missing == 0
             cast = fields.cast_fields(source.values[present], element.dtype, casting)
             values = elements.spread(cast, present)
@@ -397,12 +398,12 @@ class NullableValues(Computing):
         raise DataTypeError(_NO_BYTES)
 
     def tobytes(self, order: Order | None = "C") -> bytes:
-        """Refused, as `view`; numcodecs wants to see it in whatever passes for an array."""
+        """Refused, like `view`; numcodecs expects it of anything that passes for an array."""
         raise DataTypeError(_NO_BYTES)
 
 
 def _as_view(key: Any) -> Any:
-    """`key` such that NumPy answers with an array even where a single element is asked for."""
+    """`key`, changed so that NumPy gives an array even for a single element."""
     if isinstance(key, tuple):
         return key if any(part is Ellipsis for part in key) else (*key, Ellipsis)
     if isinstance(key, int | np.integer | slice):

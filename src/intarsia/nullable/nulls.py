@@ -1,6 +1,6 @@
-"""Nullable data for those who have no null: NaN and NaT, masked arrays, an `na_object`, or an error.
+"""Nullable data for libraries without nulls: NaN and NaT, masked arrays, an `na_object`, or an error.
 
-`na_object` is what stands for null in NumPy's string arrays: a choice of the reader, never of the format.
+`na_object` stands for null in NumPy's string arrays: the reader chooses it, never the format.
 """
 
 import re
@@ -18,14 +18,14 @@ type NullsChoice = Literal["nan", "masked", "raise"]
 CHOICES = ("nan", "masked", "raise")
 
 _EXACT_FLOAT64 = 2**53
-"""Integers up to here have a float64 each."""
+"""Every integer up to here is a float64 of its own."""
 
 
 def dtype_without_nulls(dtype: np.dtype[Any], nulls: NullsChoice | None = None) -> np.dtype[Any]:
-    """The dtype that `without_nulls` gives for values of `dtype`, whether or not there is a null.
+    """The dtype that `without_nulls` gives for values of `dtype`, whether or not any are null.
 
     Args:
-        nulls: The choice, as in `without_nulls`.
+        nulls: What nulls become, as in `without_nulls`.
 
     >>> dtype_without_nulls(np.dtype("int16"), "nan"), dtype_without_nulls(np.dtype("int16"))
     (dtype('float32'), dtype('int16'))
@@ -41,11 +41,11 @@ def dtype_without_nulls(dtype: np.dtype[Any], nulls: NullsChoice | None = None) 
 def without_nulls(
     data: NullableValues, nulls: NullsChoice | None = None, *, what: str = "the array"
 ) -> np.ndarray[Any, Any]:
-    """Nullable data as an ordinary array, nulls as `nulls` says.
+    """Convert nullable data to an ordinary array; `nulls` says what nulls become.
 
-    "nan": NaN, or NaT for times; integers become floats, bools and strings objects. "masked": a masked
-    array. "raise": an error if there is a null. By default NaN or NaT where the data type has one, an
-    error otherwise, so that no data type ever changes unasked.
+    "nan": NaN, or NaT for times; integers become floats, and bools and strings become objects. "masked": a
+    masked array. "raise": an error if there is a null. By default, nulls become NaN or NaT if the data type
+    has one, and raise an error otherwise, so that the data type never changes unless asked.
 
     Args:
         data: The nullable data.
@@ -86,7 +86,7 @@ def _promoted(values: np.ndarray[Any, Any], missing: np.ndarray[Any, Any], what:
         present = values[~missing]
         if present.size and (present.max() > _EXACT_FLOAT64 or present.min() < -_EXACT_FLOAT64):
             raise DataTypeError(
-                f'{what} holds integers beyond 2**53, which floats cannot tell apart: choose nulls="masked"'
+                f'{what} holds integers beyond 2**53, which floats cannot distinguish: choose nulls="masked"'
             )
     out = values.astype(dtype)
     out[missing] = np.nan
@@ -99,12 +99,12 @@ def _check(nulls: object) -> None:
 
 
 ATTRIBUTE: Final = "na_object"
-"""The attribute of an array that names the `na_object` its readers are to use."""
+"""The attribute of an array that names the `na_object` for its readers."""
 
 _NONE, _NAN, _NA = "None", "numpy.nan", "pandas.NA"
 
 REPRESENTATION: Final = "py_array_representation"
-"""The attribute of an array that names what its selections are in Python, as the proposal writes it."""
+"""The attribute of an array that names the Python type of its selections, as in the proposal."""
 
 _IN_LIBRARIES = {
     "pandas.Series": "pandas",
@@ -117,7 +117,7 @@ _STRINGS = re.compile(r"numpy\.typing\.NDArray\[numpy\.dtypes\.StringDType\(na_o
 
 
 class Unset:
-    """The type of `UNSET`: no `na_object` was chosen; None is one that can be.
+    """The type of `UNSET`, which says that no `na_object` was chosen; None is a valid choice.
 
     >>> UNSET
     UNSET
@@ -127,7 +127,7 @@ class Unset:
         return "UNSET"
 
     def __reduce__(self) -> str:
-        return "UNSET"  # there is one, also after a pickle
+        return "UNSET"  # a single instance, even after pickling
 
 
 UNSET: Final = Unset()
@@ -135,16 +135,16 @@ UNSET: Final = Unset()
 
 
 def check_na_object(na_object: Any) -> None:
-    """Refuse what cannot be told from a string."""
+    """Refuse what cannot be distinguished from a string."""
     if isinstance(na_object, str):
         raise DataTypeError(
-            f"na_object {na_object!r} is a string: NumPy takes such a null for that text, so it would be a "
-            "value again and equal to real ones.\n  Use None, numpy.nan or pandas.NA"
+            f"na_object {na_object!r} is a string: NumPy treats such a null as that text, so it would equal "
+            "real values.\n  Use None, numpy.nan or pandas.NA"
         )
 
 
 def attribute_of(na_object: Any) -> str:
-    """How the attribute names an `na_object`; only these three mean the same everywhere."""
+    """The name of an `na_object` in the attribute; only these three mean the same everywhere."""
     check_na_object(na_object)
     if na_object is None:
         return _NONE
@@ -153,8 +153,8 @@ def attribute_of(na_object: Any) -> str:
     if type(na_object).__module__.startswith("pandas.") and repr(na_object) == "<NA>":
         return _NA
     raise DataTypeError(
-        f"na_object {na_object!r} cannot be kept as an attribute: only None, numpy.nan and pandas.NA have a "
-        "name. Choose it when opening instead: open_array(…, na_object=…)"
+        f"na_object {na_object!r} cannot be kept as an attribute: only None, numpy.nan and pandas.NA can. "
+        "Choose it when you open the array: open_array(…, na_object=…)"
     )
 
 
@@ -167,13 +167,13 @@ def from_attribute(name: Any) -> Any:
     if name == _NA:
         return extra("pandas", "nullable").NA
     raise DataTypeError(
-        f"the attribute {ATTRIBUTE!r} is {name!r}; it may be {_NONE!r}, {_NAN!r} or {_NA!r}.\n"
+        f"the attribute {ATTRIBUTE!r} is {name!r}, but must be {_NONE!r}, {_NAN!r} or {_NA!r}.\n"
         "  Override it: open_array(…, na_object=…)"
     )
 
 
 def representation_of(attribute: Any) -> tuple[str | None, Any]:
-    """The library whose arrays an attribute names, and the `na_object`; what is not known here says nothing.
+    """The library whose arrays an attribute names, and the `na_object`; unknown names are ignored.
 
     >>> representation_of("pd.Series")
     ('pandas', UNSET)
@@ -204,7 +204,7 @@ def from_strings(array: np.ndarray[Any, Any]) -> NullableValues:
     dtype: Any = array.dtype
     if element_type(dtype) is None:
         missing = _is_na(array, dtype.na_object)
-    else:  # made by np.empty(…, dtype=z.dtype) or the like: no element is the note itself
+    else:  # made by np.empty(…, dtype=z.dtype), for example: no element is the note itself
         missing = np.zeros(array.shape, dtype=np.bool_)
     plain = np.empty(array.shape, dtype=np.dtypes.StringDType())
     plain[~missing] = array[~missing].astype(np.dtypes.StringDType())
@@ -212,7 +212,7 @@ def from_strings(array: np.ndarray[Any, Any]) -> NullableValues:
 
 
 def _is_na(array: np.ndarray[Any, Any], na_object: object) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Where an array of strings holds its `na_object`."""
+    """True where an array of strings holds its `na_object`."""
     if isinstance(na_object, float) and np.isnan(na_object):
         is_nan: np.ndarray[Any, np.dtype[np.bool_]] = np.isnan(array)
         return is_nan

@@ -1,8 +1,8 @@
 """The two parts of a chunk of nullable data, its mask and its values: how they are framed and encoded.
 
-A chunk is two lengths, the encoded mask and the encoded values. Each part has a chain of codecs, nested in
-the `optional` codec. Other than zarr's own chains, one checks what it can before a nested codec allocates
-anything, and says which codec failed on which part.
+A chunk consists of two lengths, the encoded mask and the encoded values. Each part has a chain of codecs,
+nested in the `optional` codec. Unlike zarr's own chains, it checks what it can before a nested codec
+allocates anything, and says which codec failed on which part.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from intarsia.codecs.current_chunk import named_chunk
 from intarsia.errors import ChunkDecodeError, has_panicked
 
 HEADER = struct.Struct("<QQ")
-"""Length of the encoded mask and of the encoded data, in bytes."""
+"""The lengths of the encoded mask and the encoded data, in bytes."""
 
 
 def joined(mask: Buffer, data: Buffer | None, spec: ArraySpec) -> Buffer:
@@ -36,7 +36,7 @@ def joined(mask: Buffer, data: Buffer | None, spec: ArraySpec) -> Buffer:
 
 
 def split(chunk_data: Buffer) -> tuple[np.ndarray[Any, Any], int]:
-    """The chunk without its header, and where the mask ends. Nothing is allocated before this is right."""
+    """The chunk without its header, and where the mask ends. Nothing is allocated until this is checked."""
     raw = chunk_data.as_numpy_array()
     if raw.size < HEADER.size:
         raise ChunkDecodeError(
@@ -52,7 +52,7 @@ def split(chunk_data: Buffer) -> tuple[np.ndarray[Any, Any], int]:
 
 
 def checked_mask(mask: NDBuffer) -> tuple[np.ndarray[Any, Any], int]:
-    """The mask as an array of bools, and how many are true; other bytes would be counted wrongly."""
+    """The mask as bools, and how many are true; bytes other than 0 and 1 would be miscounted."""
     present = mask.as_numpy_array()
     octets = present.view(np.uint8)
     if present.size and octets.max() > 1:
@@ -67,7 +67,7 @@ class NestedCodecs:
     """The codecs of one part of a chunk."""
 
     part: str
-    """What the part is called in errors: mask or data."""
+    """The name of the part in errors: mask or data."""
 
     codecs: tuple[Codec, ...]
     """The chain, as in zarr.json."""
@@ -78,15 +78,15 @@ class NestedCodecs:
 
     @cached_property
     def synchronous(self) -> bool:
-        """Whether all of them can be called without an event loop."""
+        """Whether all of the codecs can be called without an event loop."""
         return all(codec_supports_sync(codec) for codec in self.codecs)
 
     def only(self, codec_class: type[Codec]) -> Any:
-        """The codec, if the chain is a single one of that class; else None."""
+        """The codec, if the chain is a single codec of that class; else None."""
         return self.codecs[0] if len(self.codecs) == 1 and type(self.codecs[0]) is codec_class else None
 
     def evolved(self, spec: ArraySpec) -> tuple[Codec, ...]:
-        """The codecs filled in for data of `spec`."""
+        """The codecs, completed for data of `spec`."""
         return evolve_codecs(self.codecs, spec)
 
     def validate(self, spec: ArraySpec, chunk_grid: Any) -> None:
@@ -103,7 +103,7 @@ class NestedCodecs:
             spec = codec.resolve_metadata(spec)
         return before, spec
 
-    # Encoding and decoding are written once, as coroutines. Unless they are to wait for nested codecs that
+    # Encoding and decoding are written once, as coroutines. Unless they must wait for nested codecs that
     # need an event loop, they never pause, and `now` runs them without one.
 
     async def encode(self, data: NDBuffer, spec: ArraySpec, *, wait: bool) -> Buffer:
@@ -122,7 +122,7 @@ class NestedCodecs:
         return part
 
     async def decode(self, data: Buffer, spec: ArraySpec, *, wait: bool) -> NDBuffer:
-        """The decoded part, of the shape `spec` says."""
+        """The decoded part, in the shape that `spec` gives."""
         arrays, serializer, compressors = self._stages
         before, spec_bytes = self._specs(spec)
         to_bytes: tuple[Codec, ...] = (serializer, *compressors)
@@ -130,7 +130,7 @@ class NestedCodecs:
             self._check_size(len(data), to_bytes, spec_bytes)
         decoded: Any = data
         bounds = decoded_bounds(to_bytes, spec_bytes)
-        unknown = unknown_bound(spec_bytes, len(data))  # by what is stored, however it was compressed
+        unknown = unknown_bound(spec_bytes, len(data))  # by the stored size, however it was compressed
         for compressor, bound in zip(reversed(compressors), reversed(bounds), strict=True):
             most = unknown if bound is None else bound
             decoded = await self._undone(_Bounded(compressor, most), decoded, spec_bytes, wait)
@@ -144,14 +144,14 @@ class NestedCodecs:
             decoded = await self._undone(codec, decoded, codec_spec, wait)
         if decoded.shape != spec.shape:
             raise ChunkDecodeError(
-                f"codec 'optional': the {self.part} part{named_chunk()} has the shape {decoded.shape}, "
-                f"but {spec.shape} is due"
+                f"codec 'optional': the {self.part} part{named_chunk()} has shape {decoded.shape}, "
+                f"but {spec.shape} is expected"
             )
         part: NDBuffer = decoded
         return part
 
     async def _undone(self, codec: Any, data: Any, spec: ArraySpec, wait: bool) -> Any:
-        """What one codec decodes; damage names the codec and the part."""
+        """The data that one codec decodes; an error about damage names the codec and the part."""
         try:
             return await codec._decode_single(data, spec) if wait else codec._decode_sync(data, spec)
         except BaseException as error:
@@ -185,7 +185,7 @@ class NestedCodecs:
 
 @dataclass(frozen=True, slots=True)
 class _Bounded:
-    """A bytes -> bytes codec that must not give more bytes than there may be."""
+    """A bytes -> bytes codec that must not return more bytes than allowed."""
 
     codec: Any
     most: int
@@ -204,18 +204,18 @@ class _Bounded:
 
 
 def now[T](steps: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that pauses for nothing."""
+    """The result of a coroutine that never pauses."""
     try:
         steps.send(None)
     except StopIteration as stop:
         result: T = stop.value
         return result
     steps.close()
-    raise RuntimeError("a codec that was to work at once waits for an event loop")
+    raise RuntimeError("a codec that should work synchronously waits for an event loop")
 
 
 def _aligned(data: Buffer, spec: ArraySpec) -> Buffer:
-    """`data`, copied if it does not start where its elements may: a part starts anywhere in its chunk."""
+    """`data`, copied if it is not aligned for its elements: a part may start anywhere in its chunk."""
     raw = data.as_numpy_array()
     alignment = spec.dtype.to_native_dtype().alignment
     return data if raw.ctypes.data % alignment == 0 else type(data).from_array_like(raw.copy())

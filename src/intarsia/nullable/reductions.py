@@ -1,4 +1,4 @@
-"""Reductions that pass over nulls, for `NullableValues`: numpy.ma where its rules are Arrow's."""
+"""Reductions that skip nulls, for `NullableValues`, with numpy.ma where its rules match Arrow's."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ type Axis = int | tuple[int, ...] | None
 
 
 class Reduction(TypedDict, total=False):
-    """What all reductions take beside `axis`."""
+    """What all reductions take besides `axis`."""
 
     dtype: Any
-    """Of the result and of what is added up; as in Arrow, integers have 64 bits, floats at least as many."""
+    """The type of the result and of the sums. By default as in Arrow: 64-bit integers, floats at least so."""
 
     out: None
-    """As NumPy passes it; a result cannot be put elsewhere."""
+    """Passed by NumPy; a result cannot be put elsewhere."""
 
     keepdims: bool
-    """Whether axes that are reduced stay, with a length of 1."""
+    """Whether reduced axes are kept, with length 1."""
 
     skipna: bool
-    """Whether nulls are passed over, as by default; else a null makes the result null."""
+    """Whether nulls are skipped, as by default; otherwise a null makes the result null."""
 
     min_count: int
-    """Fewer present elements than this make the result null; 1 by default."""
+    """With fewer present elements than this, the result is null; 1 by default."""
 
 
 def only_level(data: Any) -> NullableValues:
-    """`data`, unless it has several levels of null."""
+    """`data`, which must not have several levels of null."""
     if data.depth > 1:
         raise DataTypeError(
-            f"this data has {data.depth} levels of null, and computing knows one: "
-            "lose the difference with collapse() first"
+            f"this data has {data.depth} levels of null, but computing supports one: "
+            "give up the difference with collapse() first"
         )
     known: NullableValues = data
     return known
@@ -87,21 +87,21 @@ def reduced(
 
 
 def _statistic(data: NullableValues, name: str, axes: tuple[int, ...], dtype: Any, ddof: int) -> Array:
-    """What numpy.ma makes of the numbers."""
+    """The result of numpy.ma for the numbers."""
     values, null = data.values, data.is_null()
     if values.dtype.kind not in ("biufcm" if name == "sum" else "biufc"):
         raise DataTypeError(f"{name} is for numbers, not for {values.dtype}")
     options: dict[str, Any] = {"ddof": ddof} if name in ("var", "std") else {}
     if name not in ("any", "all"):
         options["dtype"] = dtype or _accumulator(values.dtype, name)
-    if name in ("var", "std") and null.any():  # which square what lies beneath the mask, too
+    if name in ("var", "std") and null.any():  # these also square what lies beneath the mask
         values = np.where(null, np.zeros((), values.dtype), values)
     masked: Any = np.ma.MaskedArray(values, mask=null)
     return np.ma.getdata(getattr(masked, name)(axis=axes, keepdims=True, **options))
 
 
 def _accumulator(dtype: np.dtype[Any], name: str) -> np.dtype[Any] | None:
-    """Arrow's types: 64 bits, and floats unless integers are added or multiplied."""
+    """The type that Arrow uses: 64 bits, and float unless integers are added or multiplied."""
     if dtype.kind == "m":
         return None
     if name not in ("sum", "prod") or dtype.kind in "fc":
@@ -110,7 +110,7 @@ def _accumulator(dtype: np.dtype[Any], name: str) -> np.dtype[Any] | None:
 
 
 def _extreme(data: NullableValues, name: str, axes: tuple[int, ...]) -> Array:
-    """The smallest or largest element, of anything that has an order."""
+    """The smallest or largest element of any data that has an order."""
     own, values, null = data.values.dtype, data.values, data.is_null()
     if own.kind in "US":
         values = values.astype(np.dtypes.StringDType() if own.kind == "U" else object)
@@ -123,7 +123,7 @@ def _extreme(data: NullableValues, name: str, axes: tuple[int, ...]) -> Array:
     present = values[~null]
     if not present.size:
         return np.full(shape, beneath(own), dtype=own)
-    # NaN and NaT lose against anything; of what has none, the other extreme does.
+    # NaN and NaT lose against anything; in types without them, the other extreme does.
     loses = beneath(own) if own.kind in "fcmM" else worst.reduce(present)
     if null.any():
         values = values.copy()

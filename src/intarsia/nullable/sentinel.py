@@ -1,9 +1,9 @@
-"""Codecs in front of `optional`, or instead of it, which see nulls themselves.
+"""Codecs that see nulls themselves, in front of `optional` or instead of it.
 
-`intarsia.sentinel` reads files that mark missing values by a special number. zarr's `scale_offset` and
-`cast_value`, and what it has of numcodecs, need nothing among `data_codecs`, which see present values only.
-In front of `optional` they see nullable data, which zarr's own classes refuse; ours work on what is present.
-On any other data type they turn themselves into zarr's own.
+`intarsia.sentinel` reads files that mark missing values by a special number. zarr's `scale_offset`,
+`cast_value` and numcodecs codecs work unchanged as `data_codecs`, which see present values only. In front of
+`optional` they see nullable data, which zarr's own classes refuse; ours work on the present values. For any
+other data type they turn themselves into zarr's own.
 """
 
 from collections.abc import Iterable
@@ -33,9 +33,9 @@ NAME = "intarsia.sentinel"
 class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
     """array -> array: nulls become the first of `values`, and any of `values` becomes null.
 
-    The data type is `optional` and becomes its inner one, which `codecs` encode further. (They are nested
-    because zarr asks every codec of a list whether it can encode the array's own data type.) A value that is
-    there and equals a sentinel cannot be encoded.
+    The data type `optional` becomes its inner type, which `codecs` encode further. (They are nested because
+    zarr asks every codec in a list whether it can encode the array's own data type.) A present value that
+    equals a sentinel cannot be encoded.
 
     >>> import zarr
     >>> from intarsia.nullable import optional_dtype
@@ -50,10 +50,10 @@ class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
 
     is_fixed_size = True
     values: tuple[Any, ...]
-    """The special values, as in the fill value of a zarr.json: numbers, or "NaN"."""
+    """The special values, written like a fill value in zarr.json: numbers, or "NaN"."""
 
     codecs: tuple[ArrayArrayCodec, ...] = ()
-    """What encodes the values further: array -> array codecs, which know nothing of nulls."""
+    """The array -> array codecs that encode the values further; they know nothing of nulls."""
 
     def __init__(self, *, values: Iterable[Any], codecs: Iterable[base.CodecLike] = ()) -> None:
         listed = tuple(values)
@@ -87,7 +87,7 @@ class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
             raise CodecConfigurationError(f"codec {NAME!r}: values: {error}") from error
 
     def _specs(self, chunk_spec: ArraySpec) -> list[ArraySpec]:
-        """What every nested codec gets, and at the end what leaves the last."""
+        """The input of every nested codec, and at the end the output of the last."""
         inner = _inner(chunk_spec.dtype)
         fill = chunk_spec.fill_value
         plain = fill.value if isinstance(fill, Some) else self._scalars(inner)[0]
@@ -129,7 +129,7 @@ class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
         if clash.any():
             at = tuple(int(i) for i in np.argwhere(clash)[0])
             raise ChunkEncodeError(
-                f"codec {NAME!r}: the value {data.values[at]} at {at}{named_chunk()} means null here, "
+                f"codec {NAME!r}: the value {data.values[at]} at {at}{named_chunk()} would mean null, "
                 "so it cannot be stored"
             )
         filled = data.filled(self._scalars(inner)[0])
@@ -140,7 +140,7 @@ class SentinelCodec(base.ChunkNamingCodec, base.SynchronousArrayCodec):
 
 
 def _synchronous(codec: ArrayArrayCodec) -> Any:
-    """Every array -> array codec of zarr can work without an event loop; one of others may not."""
+    """All of zarr's array -> array codecs work without an event loop; those of others may not."""
     if not codec_supports_sync(codec):
         raise CodecConfigurationError(f"codec {NAME!r}: codecs: {type(codec).__name__} needs an event loop")
     return codec
@@ -148,12 +148,12 @@ def _synchronous(codec: ArrayArrayCodec) -> Any:
 
 def _inner(dtype: ZDType[Any, Any]) -> ZDType[Any, Any]:
     if not isinstance(dtype, OptionalDType) or isinstance(dtype.inner, OptionalDType):
-        raise CodecConfigurationError(f"codec {NAME!r}: it encodes optional data of one level, not {dtype}")
+        raise CodecConfigurationError(f"codec {NAME!r} encodes optional data of one level, not {dtype}")
     return dtype.inner
 
 
 class _OnPresentValues(base.SynchronousArrayCodec):
-    """Gives an element-wise codec of zarr the ability to meet nulls."""
+    """Lets an element-wise codec of zarr work on data with nulls."""
 
     def evolve_from_array_spec(self, array_spec: ArraySpec) -> Any:
         evolved: Any = super().evolve_from_array_spec(array_spec)
@@ -175,7 +175,7 @@ class _OnPresentValues(base.SynchronousArrayCodec):
         is_null = value is NULL
         inner = _inner_spec(chunk_spec, (), dtype.innermost.default_scalar() if is_null else value)
         if is_null:
-            # The default of the inner type may be out of reach for the codec, and nobody needs it.
+            # The codec may be unable to encode the default of the inner type, and nobody needs it.
             resolved = replace(inner, dtype=self._encoded_type(inner))
             fill = chunk_spec.fill_value
         else:
@@ -184,12 +184,12 @@ class _OnPresentValues(base.SynchronousArrayCodec):
         return replace(chunk_spec, dtype=dtype.with_innermost(resolved.dtype), fill_value=fill)
 
     def _encoded_type(self, inner: ArraySpec) -> ZDType[Any, Any]:
-        """What values of the inner data type become."""
+        """The data type that values of the inner data type become."""
         encoded: ZDType[Any, Any] = getattr(self, "dtype", inner.dtype)
         return encoded
 
     def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
-        encode = super()._encode_sync  # type: ignore[misc]  # of the codec that this class stands in front of
+        encode = super()._encode_sync  # type: ignore[misc]  # of the codec that this class wraps
         return self._on_present(encode, chunk_data, chunk_spec, encoding=True)
 
     def _decode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> NDBuffer:
@@ -209,7 +209,7 @@ class _OnPresentValues(base.SynchronousArrayCodec):
         taken = np.ascontiguousarray(gather(nullable.values, present, count))
         spec = _inner_spec(chunk_spec, (count,), dtype.innermost.default_scalar())
         due = (self._encoded_type(spec) if encoding else spec.dtype).to_native_dtype()
-        worked: np.ndarray[Any, Any] = np.empty(0, dtype=due)  # not every codec takes an array of nothing
+        worked: np.ndarray[Any, Any] = np.empty(0, dtype=due)  # not every codec takes an empty array
         if count:
             worked = work(NullableNDBuffer(taken), spec).as_numpy_array()
         if worked.dtype != due and worked.dtype.itemsize == due.itemsize:
@@ -227,7 +227,7 @@ class PresentCastValue(_OnPresentValues, CastValue):
 
 
 class _OnPresentNumbers(_OnPresentValues):
-    """Likewise for codecs of numcodecs."""
+    """The same for the codecs of numcodecs."""
 
     def _encoded_type(self, inner: ArraySpec) -> ZDType[Any, Any]:
         encoded: ZDType[Any, Any] = self.resolve_metadata(inner).dtype
@@ -263,14 +263,14 @@ ON_PRESENT_VALUES: Final[dict[str, type[_OnPresentValues]]] = {
     "numcodecs.fixedscaleoffset": PresentFixedScaleOffset,
     "numcodecs.quantize": PresentQuantize,
 }
-"""By the names of the codecs."""
+"""Our classes by codec name."""
 
 
 def on_present_values(codec: Any) -> Any:
-    """`codec`, as one that works in front of the `optional` codec, if it is one of zarr's that can."""
+    """`codec`, made to work in front of the `optional` codec if it is one of zarr's that can."""
     if isinstance(codec, numcodecs.PackBits):
         raise CodecConfigurationError(
-            f"codec {codec.codec_name!r} makes one byte of eight elements, and nulls would lose their place: "
+            f"codec {codec.codec_name!r} packs eight elements into a byte, so nulls would lose their place: "
             "put it among the data_codecs"
         )
     for ours in ON_PRESENT_VALUES.values():

@@ -1,7 +1,7 @@
 """Nullable data from and to Arrow, Polars and pandas.
 
-Numbers are not copied. Nulls are Arrow's validity bitmap, and a mask in pandas' nullable types; null and NaN
-are as different there as here.
+Numbers are not copied. Nulls are a validity bitmap in Arrow and a mask in pandas' nullable types; null and
+NaN are as distinct there as here.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     import pyarrow
 
 UNITS = ("s", "ms", "us", "ns")
-"""The units that pandas and Arrow have."""
+"""The time units of pandas and Arrow."""
 
 _COARSER = ("W", "D", "h", "m")
 
 
 def to_arrow(data: NullableValues, *, nat_as_null: bool = False) -> pyarrow.Array[Any]:
-    """An Arrow array. More than one dimension becomes lists of fixed size, with the nulls innermost.
+    """Convert to an Arrow array. Further dimensions become lists of fixed size, with the nulls innermost.
 
     Args:
         data: The nullable data.
-        nat_as_null: Whether NaT becomes null, too. Otherwise data with NaT is refused.
+        nat_as_null: Whether NaT becomes null too. Otherwise data with NaT is refused.
 
     >>> to_arrow(NullableValues(np.array([1.5, np.nan, 2.5]), np.array([False, False, True]))).to_pylist()
     [1.5, nan, None]
@@ -42,11 +42,11 @@ def to_arrow(data: NullableValues, *, nat_as_null: bool = False) -> pyarrow.Arra
     pa = extra("pyarrow", "nullable")
     data = with_one_null(data, nat_as_null=nat_as_null, where="Arrow")
     if data.ndim == 0:
-        raise DataTypeError("a single element is no Arrow array: use .item()")
+        raise DataTypeError("a single element is not an Arrow array: use .item()")
     flat = _flat_to_arrow(pa, data.reshape(-1))
     for size in reversed(data.shape[1:]):
         if size == 0:
-            raise DataTypeError(f"Arrow cannot say the shape {data.shape}: one of its lists has no length")
+            raise DataTypeError(f"Arrow cannot express the shape {data.shape}: a list would be empty")
         flat = pa.FixedSizeListArray.from_arrays(flat, size)
     return flat
 
@@ -78,9 +78,9 @@ def _flat_to_arrow(pa: ModuleType, data: NullableValues) -> Any:
 
 
 def from_arrow(array: Any) -> NullableValues:
-    """An Arrow array, chunked array or table as nullable data; lists of fixed size become dimensions.
+    """Convert an Arrow array, chunked array or table; lists of fixed size become dimensions.
 
-    Takes pyarrow's own, and those of every library with the Arrow PyCapsule interface.
+    Takes data of pyarrow, and of every library with the Arrow PyCapsule interface.
 
     Args:
         array: The array, chunked array or table.
@@ -96,12 +96,12 @@ def from_arrow(array: Any) -> NullableValues:
         return stacked([from_arrow(column) for column in array.columns], array.column_names)
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):  # older pyarrow gives chunks back for some types
+        if isinstance(array, pa.ChunkedArray):  # older pyarrow returns chunks for some types
             array = pa.concat_arrays(array.chunks)
     shape = [len(array)]
     while pa.types.is_fixed_size_list(array.type):
         if array.null_count:
-            raise DataTypeError("a null in place of a whole list has no equal in an n-dimensional array")
+            raise DataTypeError("a null in place of a whole list has no equivalent in an n-dimensional array")
         shape.append(array.type.list_size)
         array = array.flatten()
     if pa.types.is_dictionary(array.type):
@@ -110,7 +110,7 @@ def from_arrow(array: Any) -> NullableValues:
 
 
 def _imported(pa: ModuleType, data: Any) -> Any:
-    """What another library exports, as pyarrow's own; tables are exported as arrays of structs."""
+    """Another library's data as pyarrow's own; tables are exported as arrays of structs."""
     if hasattr(data, "__arrow_c_array__"):
         array, table = pa.array(data), pa.RecordBatch
     elif hasattr(data, "__arrow_c_stream__"):
@@ -120,7 +120,7 @@ def _imported(pa: ModuleType, data: Any) -> Any:
     if not pa.types.is_struct(array.type):
         return array
     if array.null_count:
-        raise DataTypeError("a null in place of a whole row has no equal in an array of two dimensions")
+        raise DataTypeError("a null in place of a whole row has no equivalent in an array of two dimensions")
     return table.from_struct_array(array)
 
 
@@ -150,10 +150,10 @@ def _flat_from_arrow(pa: ModuleType, array: Any) -> NullableValues:
         kind, offset = array.type, array.offset
     is_time = types.is_timestamp(kind) or types.is_duration(kind)
     if not (types.is_integer(kind) or types.is_floating(kind) or is_time):
-        raise DataTypeError(f"the Arrow type {kind} has no equal among NumPy's: cast it first")
+        raise DataTypeError(f"the Arrow type {kind} has no equivalent in NumPy: cast it first")
     if getattr(kind, "tz", None) not in (None, "UTC"):
         raise DataTypeError(f"{kind}: NumPy's dates have no time zone; convert to UTC first")
-    # A zone of UTC says the same as none does in NumPy.
+    # A UTC zone means the same as no zone in NumPy.
     dtype = np.dtype(f"M8[{kind.unit}]" if pa.types.is_timestamp(kind) else kind.to_pandas_dtype())
     if pa.types.is_duration(kind):
         dtype = np.dtype(f"m8[{kind.unit}]")
@@ -163,19 +163,19 @@ def _flat_from_arrow(pa: ModuleType, array: Any) -> NullableValues:
 
 
 def _records_from_arrow(array: Any, missing: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Structs; fields that may be null, as Arrow says, are optional ones."""
+    """Structs; fields that Arrow says may be null are optional."""
     columns = {field.name: (from_arrow(array.field(field.name)), field.nullable) for field in array.type}
     dtypes = [(name, column.values.dtype, may) for name, (column, may) in columns.items()]
     if any(dtype.kind in "OT" for _, dtype, _ in dtypes):
         raise DataTypeError(
-            f"the Arrow type {array.type}: fields of a struct have a fixed size: cast it first"
+            f"the Arrow type {array.type}: fields of a struct need a fixed size: cast it first"
         )
     dtype = np.dtype([(name, pair_of(dtype) if may else dtype) for name, dtype, may in dtypes])
     made = np.zeros(len(array), dtype=dtype)
     for name, (column, may) in columns.items():
         there = ~(column.is_null() | missing)
         if not may and column.null_count > np.count_nonzero(missing):
-            raise NullsPresentError(f"the field {name!r} holds nulls, although it says that it does not")
+            raise NullsPresentError(f"the field {name!r} holds nulls, although its type allows none")
         made[name][there] = cast_fields(column.values[there], dtype[name], "same_kind")
     return made
 
@@ -187,22 +187,22 @@ def _bits(buffer: Any, offset: int, size: int) -> np.ndarray[Any, np.dtype[np.bo
 
 
 def stacked(columns: list[NullableValues], names: list[Any]) -> NullableValues:
-    """The columns of a data frame as one array of two dimensions; they must be of one type."""
+    """The columns of a data frame as one two-dimensional array; they must have one type."""
     types = {str(column.values.dtype) for column in columns}
     if len(types) != 1:
         listed = ", ".join(f"{n}: {c.values.dtype}" for n, c in zip(names, columns, strict=True))
-        raise DataTypeError(f"the columns have different types ({listed}): an array has one")
+        raise DataTypeError(f"the columns have different types ({listed}), but an array has one")
     values = np.stack([column.values for column in columns], axis=1)
     return NullableValues(values, np.stack([column.missing for column in columns], axis=1))
 
 
 def to_polars(data: NullableValues, *, name: str = "", nat_as_null: bool = False) -> polars.Series:
-    """A Polars series, of arrays if there is more than one dimension. The values are not copied.
+    """Convert to a Polars series, of arrays if there is more than one dimension. Values are not copied.
 
     Args:
         data: The nullable data.
         name: The name of the series.
-        nat_as_null: Whether NaT becomes null, too. Otherwise data with NaT is refused.
+        nat_as_null: Whether NaT becomes null too. Otherwise data with NaT is refused.
 
     >>> to_polars(NullableValues(np.array([1.5, np.nan, 2.5]), np.array([False, False, True]))).to_list()
     [1.5, nan, None]
@@ -213,7 +213,7 @@ def to_polars(data: NullableValues, *, name: str = "", nat_as_null: bool = False
 
 
 def from_polars(series: Any) -> NullableValues:
-    """A Polars series as nullable data.
+    """Convert a Polars series to nullable data.
 
     Args:
         series: The series.
@@ -232,16 +232,16 @@ def from_polars(series: Any) -> NullableValues:
         raise DataTypeError(f"from_polars takes a series or a data frame, not {type(series).__name__}")
     if series.dtype.base_type() is pl.Object or (series.dtype.is_nested() and "Object" in str(series.dtype)):
         # Polars exports the addresses of the objects.
-        raise DataTypeError(f"a series of {series.dtype} has no equal in an array: cast it first")
+        raise DataTypeError(f"a series of {series.dtype} has no equivalent in an array: cast it first")
     try:
         exported = series.to_arrow()
     except ValueError as error:
-        raise DataTypeError(f"a series of {series.dtype} has no equal in Arrow: cast it first") from error
+        raise DataTypeError(f"a series of {series.dtype} does not exist in Arrow: cast it first") from error
     return from_arrow(exported)
 
 
 def in_common_unit(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """`values` in one of `UNITS`, unchanged in meaning; a unit that none of them can express is refused."""
+    """`values` in one of `UNITS`, with the same meaning; a unit that none of them can express is refused."""
     unit, count = np.datetime_data(values.dtype)
     if unit in UNITS and count == 1 and values.dtype.isnative:
         return values
@@ -252,7 +252,7 @@ def in_common_unit(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         target = "s"
     else:
         raise DataTypeError(
-            f"{values.dtype} has no equal in Arrow or pandas, which count in {', '.join(UNITS)}: "
+            f"{values.dtype} has no equivalent in Arrow or pandas, which count in {', '.join(UNITS)}: "
             "convert it with astype first"
         )
     converted = values.astype(f"{kind}8[{target}]")
@@ -264,11 +264,11 @@ def in_common_unit(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def with_one_null(nullable: NullableValues, *, nat_as_null: bool, where: str) -> NullableValues:
-    """`nullable` for libraries with one null: levels are refused, and NaT, unless it is to become null."""
+    """`nullable` for libraries with one kind of null: refuses levels, and NaT unless it becomes null."""
     if nullable.depth > 1:
         raise DataTypeError(
-            f"{where} has one kind of null, and this data has {nullable.depth}: "
-            "lose the difference with collapse() first"
+            f"{where} has one kind of null, but this data has {nullable.depth}: "
+            "give up the difference with collapse() first"
         )
     if nullable.values.dtype.kind not in "mM":
         return nullable
@@ -278,7 +278,7 @@ def with_one_null(nullable: NullableValues, *, nat_as_null: bool, where: str) ->
         return nullable
     if not nat_as_null:
         raise NullsPresentError(
-            f"{count} of {nullable.size} elements are NaT and not null, and {where} cannot tell the two "
+            f"{count} of {nullable.size} elements are NaT and not null, but {where} cannot tell the two "
             "apart: pass nat_as_null=True to make them null"
         )
     return NullableValues(nullable.values, nullable.is_null() | nat)
@@ -287,14 +287,14 @@ def with_one_null(nullable: NullableValues, *, nat_as_null: bool, where: str) ->
 def to_pandas(
     data: NullableValues, *, name: Any = None, nat_as_null: bool = False
 ) -> pandas.Series | pandas.DataFrame:
-    """A Series of a nullable type, or of two dimensions a DataFrame. Numbers and bools are not copied.
+    """Convert to a Series of a nullable type, or to a DataFrame if there are two dimensions.
 
-    Dates and durations become pandas' own, where NaT is the missing value.
+    Numbers and bools are not copied. Dates and durations become pandas' own, with NaT as the missing value.
 
     Args:
         data: The nullable data.
         name: The name of the Series.
-        nat_as_null: Whether NaT becomes null, too. Otherwise data with NaT is refused.
+        nat_as_null: Whether NaT becomes null too. Otherwise data with NaT is refused.
 
     >>> to_pandas(NullableValues(np.array([1.5, np.nan, 2.5]), np.array([False, False, True])))
     0     1.5
@@ -310,7 +310,7 @@ def to_pandas(
         columns = {j: _column(pd, data[:, j]) for j in range(data.shape[1])}
         return pd.DataFrame(columns, index=range(data.shape[0]), copy=False)
     raise DataTypeError(
-        f"pandas has one or two dimensions, and this data has {data.ndim}: select or reshape first"
+        f"pandas has one or two dimensions, but this data has {data.ndim}: select or reshape first"
     )
 
 
@@ -342,10 +342,10 @@ def _column(pd: ModuleType, data: NullableValues) -> Any:
 
 
 def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
-    """A Series, a DataFrame of one type, or one of pandas' arrays, as nullable data.
+    """Convert a Series, a DataFrame of one type, or one of pandas' arrays to nullable data.
 
-    pandas' nullable types keep NaN apart from null, and so does this. In its plain float types NaN may
-    mean either: it stays a NaN unless `nan_as_null`. NaT is null.
+    pandas' nullable types keep NaN apart from null, and so does this. In its plain float types, NaN may
+    mean either: it stays NaN, or becomes null with `nan_as_null`. NaT is null.
 
     Args:
         data: The Series, DataFrame or array.
@@ -360,7 +360,7 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
         columns = [from_pandas(data.iloc[:, j], nan_as_null=nan_as_null) for j in range(data.shape[1])]
         return stacked(columns, list(data.columns))
     if isinstance(data, pd.MultiIndex):
-        raise DataTypeError("an index of several levels has no equal in an array: give one level of it")
+        raise DataTypeError("an index of several levels has no equivalent in an array: give one level")
     array = data.array if isinstance(data, pd.Series | pd.Index) else data
     if isinstance(array, pd.arrays.BooleanArray | pd.arrays.IntegerArray | pd.arrays.FloatingArray):
         return NullableValues(*pandas_memory(array))
@@ -370,7 +370,7 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
         missing = np.asarray(array.isna())
         text = array.to_numpy(dtype=object, na_value="").astype(np.dtypes.StringDType())
         return NullableValues(text, missing)
-    if isinstance(array, pd.Categorical):  # which would give NaN for what is missing, and floats
+    if isinstance(array, pd.Categorical):  # it would give floats, with NaN for what is missing
         return _of_codes(from_pandas(array.categories), np.asarray(array.codes))
     if getattr(array.dtype, "tz", None) is not None:
         array = array.tz_convert("UTC").tz_localize(None)
@@ -381,7 +381,7 @@ def from_pandas(data: Any, *, nan_as_null: bool = False) -> NullableValues:
         nan_is_null = nan_as_null and plain.dtype.kind in "fc"
         return NullableValues(plain, np.isnan(plain) if nan_is_null else None)
     raise DataTypeError(
-        f"a column of {array.dtype} has no equal in an array: give it a type with convert_dtypes() first"
+        f"a column of {array.dtype} has no equivalent in an array: give it a type with convert_dtypes()"
     )
 
 
