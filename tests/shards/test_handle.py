@@ -61,7 +61,7 @@ def test_other_codecs_before_a_transposed_shard_are_refused(tmp_path):
         tmp_path, shape=64, chunks=32, dtype="u2", filters=[delta],
         serializer=ShardingCodec(chunk_shape=(8,)), compressors=None,
     )  # fmt: skip
-    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="'transpose' may stand before"):
+    with pytest.raises(intarsia.errors.SlotsUnsupportedError, match="'transpose' may come before"):
         intarsia.slotted(array)
 
 

@@ -1,4 +1,4 @@
-"""Slotted shards: many processes write into one shard file at once; compaction later.
+"""Slotted shards: many processes write into one shard file at once; compaction comes later.
 
 A slotted shard is a valid `sharding_indexed` shard whose inner chunks lie at fixed offsets.
 """

@@ -1,6 +1,6 @@
-"""Chunks of one shard file, read and written beside processes that write and replace it.
+"""Chunks of one shard file, read and written while other processes write and replace it.
 
-A process that died may leave an index half changed: what of it can be believed, and how it is put right.
+A process that dies may leave an index half changed. This says what of it can be believed, and repairs it.
 """
 
 import os
@@ -20,7 +20,7 @@ from intarsia.shards.locks import lock_chunks, lock_index, lock_out_writers
 from intarsia.shards.slots import TORN, SlotIndex, SlotLayout, SlotSettings, parked, placed, unparked
 
 BATCH = 16 << 20
-"""Bytes of slots that one lock covers: more would keep other processes waiting, less costs more locks."""
+"""Bytes of slots that one lock covers: more would keep other processes waiting, less takes more locks."""
 
 
 def in_batches(numbers: Iterable[int], slot: int) -> Iterator[list[int]]:
@@ -42,7 +42,7 @@ def in_batches(numbers: Iterable[int], slot: int) -> Iterator[list[int]]:
 
 @contextmanager
 def held_chunks(path: Path, first: int, last: int, *, write: bool) -> Iterator[int | None]:
-    """The file at `path` with some chunks locked, certain not to be replaced meanwhile; None without one."""
+    """The file at `path` with some chunks locked, so that nobody replaces it; None if there is none."""
     while True:
         with files.opened(path, write=write) as fd:
             if fd is None:
@@ -55,13 +55,13 @@ def held_chunks(path: Path, first: int, last: int, *, write: bool) -> Iterator[i
 
 
 def locked_entries(fd: int, index: SlotIndex, numbers: Sequence[int]) -> tuple[Table, bool]:
-    """The rows of some chunks as some writer left them, and whether the checksum of the index agrees."""
+    """The rows of some chunks as a writer left them, and whether the checksum of the index agrees."""
     with lock_index(fd, exclusive=False) if index.checksum else nullcontext():
         return files.read_entries(fd, index, numbers)
 
 
 def locked_index(fd: int, index: SlotIndex) -> tuple[Table, bool]:
-    """The table of an open shard as some writer left it, and whether its checksum agrees."""
+    """The table of an open shard as a writer left it, and whether its checksum agrees."""
     with lock_index(fd, exclusive=False) if index.checksum else nullcontext():
         return files.read_index(fd, index)
 
@@ -69,10 +69,10 @@ def locked_index(fd: int, index: SlotIndex) -> tuple[Table, bool]:
 def read_chunks(
     path: Path, index: SlotIndex, numbers: Sequence[int], layouts: Sequence[SlotLayout]
 ) -> dict[int, bytes] | None:
-    """The stored bytes of some chunks, which one lock covers; None if there is no file.
+    """The stored bytes of some chunks that one lock covers; None if there is no file.
 
-    A chunk that was never written is missing in the result. `layouts` are those in which the shard may
-    have been written slot by slot: then an index whose checksum is out of date is still good.
+    A chunk that was never written is absent from the result. `layouts` are those in which the shard may
+    have been written slot by slot: in these, an index with an outdated checksum is still good.
     """
     with held_chunks(path, min(numbers), max(numbers), write=False) as fd:
         if fd is None:
@@ -97,7 +97,7 @@ def read_chunks(
 
 
 def believable(index: SlotIndex, file_bytes: int, table: Table, layouts: Sequence[SlotLayout]) -> bool:
-    """Whether a table makes sense without its checksum: chunks in slots, or one behind the other, no gaps."""
+    """Whether a table makes sense without its checksum: chunks in slots, or in a row without gaps."""
     if any(layout.file_bytes == file_bytes and layout.holds(table) for layout in layouts):
         return True
     rows = placed(table)[~absent(table)]
@@ -111,16 +111,16 @@ def believable(index: SlotIndex, file_bytes: int, table: Table, layouts: Sequenc
 def check_believable(
     path: Path, index: SlotIndex, file_bytes: int, table: Table, layouts: Sequence[SlotLayout]
 ) -> None:
-    """Raise `ChunkDecodeError` unless a dying process may have left a table without its checksum."""
+    """Raise `ChunkDecodeError` unless a dying process may have left the table without its checksum."""
     if not believable(index, file_bytes, table, layouts):
         raise ChunkDecodeError(
-            f"the index of the shard {path} does not agree with its checksum, and makes no sense without: "
+            f"the index of the shard {path} does not match its checksum and makes no sense without it: "
             "the file is damaged"
         )
 
 
 def torn_message(path: Path, coordinates: tuple[int, ...]) -> str:
-    """What to say of a chunk whose slot was being overwritten when its writer died."""
+    """The message about a chunk whose slot was being overwritten when its writer died."""
     return (
         f"inner chunk {coordinates} of {path} was being overwritten when its writer died: neither its old "
         "nor its new value is left. Write the whole chunk again"
@@ -128,7 +128,7 @@ def torn_message(path: Path, coordinates: tuple[int, ...]) -> str:
 
 
 def mend(path: Path, fd: int, index: SlotIndex, layouts: Sequence[SlotLayout]) -> Table:
-    """Put right what a writer or a compaction that died left in the index; returns where every chunk is.
+    """Repair what a writer or a compaction that died left in the index, and return where every chunk is.
 
     The caller keeps all writers out.
     """
@@ -145,14 +145,14 @@ def mend(path: Path, fd: int, index: SlotIndex, layouts: Sequence[SlotLayout]) -
 
 
 WORTH_ALLOCATING = 64 << 10
-"""From this size on, having the file system allocate a slot before writing it pays: the write holds the
-file's own lock for a shorter time."""
+"""From this size on, it pays to have the file system allocate a slot before it is written: the write then
+holds the file's own lock for a shorter time."""
 
 MOST_DOUBLINGS = 5
-"""How often the pause of a writer that was forestalled doubles: up to some thirty encodings."""
+"""How often the pause of a writer that came too late doubles: up to some thirty encodings."""
 
 type Payload = tuple[bytes | memoryview, ...]
-"""What is stored of a chunk, in parts that need not be joined in memory."""
+"""The stored bytes of a chunk, in parts that need not be joined in memory."""
 
 
 def size_of(payload: Payload) -> int:
@@ -166,16 +166,16 @@ def size_of(payload: Payload) -> int:
 
 @dataclass(frozen=True)
 class SlotWrite:
-    """What is to become of one chunk."""
+    """A pending write of one chunk."""
 
     number: int
-    """Which chunk of the shard."""
+    """The number of the chunk in the shard."""
 
     encode: Callable[[bytes | None], Payload | None]
-    """From what is stored, or None, to what shall be stored, or None for nothing."""
+    """Takes the stored bytes, or None, and returns the new payload, or None to store nothing."""
 
     partial: bool
-    """Whether it needs what is stored."""
+    """Whether it needs the stored bytes."""
 
 
 def write_slots(
@@ -184,18 +184,18 @@ def write_slots(
     writes: Sequence[SlotWrite],
     restore: Callable[[Path, SlotSettings], bool],
 ) -> None:
-    """Carry out `writes`, which one lock covers; a shard is created if it must be.
+    """Carry out `writes`, which one lock covers; the shard is created if necessary.
 
-    Chunks are encoded while nobody waits for them, because codecs may run for long and decisions may read
-    the very shard, or need threads that wait for it. So a chunk of which a part is replaced is read, let go
-    of, encoded, and written if it is still what was read; if not, somebody else has got on. What is `quick`
-    to encode is not let go of. `restore` is called with a shard that has no slots, and says whether it made
+    Chunks are encoded without holding a lock, because codecs may run for long and decisions may read this
+    very shard, or need threads that wait for it. So to replace part of a chunk it is read, unlocked, encoded,
+    and written only if it is still what was read; if not, another writer has made progress. If encoding is
+    `quick`, the lock is kept. `restore` is called with a shard that has no slots, and says whether it made
     some.
     """
     numbers = [write.number for write in writes]
     updates = {write.number: write for write in writes if write.partial}
     encoded = {write.number: write.encode(None) for write in writes if not write.partial}
-    merged: dict[int, bytes | None] = {}  # what the updates were merged with
+    merged: dict[int, bytes | None] = {}  # the stored bytes that the updates were merged with
     rests = _Rests()
 
     def merge(stored: dict[int, bytes | None]) -> None:
@@ -234,10 +234,10 @@ def write_slots(
 
 
 class _Rests:
-    """Pauses of those who were forestalled, before they encode once more.
+    """The pauses of a writer that came too late, before it encodes again.
 
-    Many who replace parts of one chunk would otherwise encode in vain again and again, all but one of them.
-    A pause is as long as some encodings take, more of them each time, and by chance different for each.
+    If many writers replace parts of one chunk, all but one of them would otherwise encode in vain, again and
+    again. A pause lasts as long as a few encodings, more of them each time, and its length is random.
     """
 
     def __init__(self) -> None:
@@ -247,13 +247,13 @@ class _Rests:
 
     @contextmanager
     def worked(self) -> Iterator[None]:
-        """Notes how long encoding takes."""
+        """Measure how long encoding takes."""
         begin = time.monotonic()
         yield
         self._seconds, self._rested = time.monotonic() - begin, False
 
     def take(self) -> bool:
-        """Pause, once after each time; whether there was a pause, and what is stored has to be read anew."""
+        """Pause if a pause is due; says whether it paused, so that the stored bytes must be read again."""
         if self._rested:
             return False
         self._forestalled += 1
@@ -265,7 +265,7 @@ class _Rests:
 def _find_slots(
     path: Path, fd: int, settings: SlotSettings, numbers: Sequence[int]
 ) -> tuple["_Slots | None", bool]:
-    """The slots of an open shard, if it has any, and whether its index says so as it should."""
+    """The slots of an open shard, if it has any, and whether its index is intact."""
     rows, intact = locked_entries(fd, settings.index, numbers)
     sound = intact and not parked(rows).any()
     if not sound:
@@ -291,23 +291,23 @@ def _gone(path: Path, settings: SlotSettings) -> str:
     return (
         f"the shard {path} does not have {wanted}: it was written without intarsia.slotted, or with other "
         "settings, and writing into it would harm other chunks. Nothing was written.\n"
-        "  Stop whoever writes it otherwise, then give it slots: intarsia.shards.reslot(array)"
+        "  Stop the program that writes it otherwise, then give it slots: intarsia.shards.reslot(array)"
     )
 
 
 @dataclass(frozen=True)
 class _Slots:
-    """An open shard with slots, of which the caller holds some for writing."""
+    """An open shard with slots, some of which the caller holds for writing."""
 
     path: Path
     fd: int
     settings: SlotSettings
     layout: SlotLayout
     entries: dict[int, tuple[int, int]]
-    """What the index says of those chunks."""
+    """What the index says about those chunks."""
 
     def stored(self, number: int) -> bytes | None:
-        """What is stored of a chunk."""
+        """The stored bytes of a chunk."""
         offset, length = self.entries[number]
         if (offset, length) == NO_ENTRY:
             return None
@@ -316,7 +316,7 @@ class _Slots:
         return files.read_exactly(self.fd, length, offset)
 
     def write(self, encoded: dict[int, Payload | None]) -> None:
-        """Write payloads, then entries. Whatever fails before an only slot is overwritten harms nothing."""
+        """Write payloads, then entries. A failure before a chunk's only slot is overwritten harms nothing."""
         for number, data in encoded.items():
             if data is not None and size_of(data) > self.layout.bound.nbytes:
                 raise ChunkEncodeError(
@@ -341,13 +341,13 @@ class _Slots:
         )
         if not files.is_current(self.fd, self.path):
             raise SlotsGoneError(
-                f"the shard {self.path} was replaced or removed while it was written, by a program that "
+                f"the shard {self.path} was replaced or removed during the write, by a program that "
                 "knows nothing of slots: the write is lost.\n"
                 "  Stop that program, then intarsia.shards.reslot(array), and write again"
             )
 
     def _place(self, number: int) -> int:
-        """Where to write: the slot that the index does not name, if there are two."""
+        """Where to write: if there are two slots, into the one that the index does not name."""
         entry = self.entries[number]
         in_force = None if entry == NO_ENTRY else self.layout.copy_at(entry[0] & ~int(TORN))
         return self.layout.offset(number, 1 if self.layout.copies == 2 and in_force == 0 else 0)
@@ -368,7 +368,7 @@ class _Slots:
 def _runs(
     places: dict[int, int], encoded: dict[int, Payload | None], slot: int
 ) -> Iterator[tuple[int, list[bytes | memoryview]]]:
-    """Payloads that fill neighbouring slots, together, with where they start."""
+    """Payloads for neighbouring slots, joined, with the offset at which they start."""
     start, end, buffers = 0, -1, list[bytes | memoryview]()
     for number, offset in sorted(places.items(), key=lambda item: item[1]):
         data = encoded[number]
@@ -380,7 +380,7 @@ def _runs(
         buffers += data
         end = offset + size_of(data)
         gap = slot - size_of(data)
-        if 0 < gap < 8:  # the rounding of the slot; a longer gap stays a hole
+        if 0 < gap < 8:  # padding of the slot; a longer gap stays a hole
             buffers.append(bytes(gap))
             end += gap
     if buffers:

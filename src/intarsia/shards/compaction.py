@@ -1,4 +1,4 @@
-"""Compaction: shards without slots again, as small as their chunks are, and compressed if wanted."""
+"""Compaction: shards lose their slots, become as small as their chunks, and are compressed if wanted."""
 
 import hashlib
 import os
@@ -24,10 +24,10 @@ from intarsia.shards.handle import AnyArray, ShardedArray
 from intarsia.shards.swap import HeldShard, chunk_lengths, dense, held_shard, put
 
 AT_ONCE = 4
-"""Shards that are compacted at once: while one waits for the disk, the next one is copied."""
+"""How many shards are compacted at once: while one waits for the disk, the next is copied."""
 
 WAITING = 64
-"""Shards that may wait at once until nobody follows their old index any more."""
+"""How many shards may wait at once until nobody follows their old index any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,20 @@ class Compaction:
     """
 
     shards: int
-    """Shards that the array had."""
+    """The number of shards in the array."""
 
     replaced: int
-    """Shards that were replaced, or removed because they held nothing; the others were compact already."""
+    """How many were replaced, or removed because they were empty; the others were compact already."""
 
     bytes_before: int
-    """Bytes that the shards took on disk."""
+    """The bytes that the shards took on disk."""
 
     bytes_after: int
-    """Bytes that they take now."""
+    """The bytes that they take now."""
 
     @property
     def bytes_freed(self) -> int:
-        """Bytes that are free again on disk."""
+        """The bytes that were freed on disk."""
         return self.bytes_before - self.bytes_after
 
 
@@ -65,16 +65,15 @@ def compact(
 ) -> Compaction:
     """Rewrite the shards of `array` without slots, as zarr-python would have written them.
 
-    Other processes may go on reading and writing through `intarsia.slotted`: for each shard, writers wait
-    until the new file, which is on disk by then, takes the place of the old one. If it is interrupted, call
-    it again.
+    Other processes may keep reading and writing through `intarsia.slotted`. For each shard, writers wait
+    until the new file, which is on disk by then, replaces the old one. If the call is interrupted, repeat it.
 
-    With a `decision`, the chunks of a `conditional` codec are encoded again by it: write fast, compress
-    later. Encoding is done before anybody has to wait. Damaged chunks stay as they are. `any_filesystem` is
-    as in `intarsia.slotted`.
+    With a `decision`, the chunks of a `conditional` codec are encoded again accordingly: write fast, compress
+    later. Nobody has to wait for the encoding. Damaged chunks stay as they are. `any_filesystem` is as in
+    `intarsia.slotted`.
 
     Args:
-        progress: A function that is called with the number of steps done and of all steps, see
+        progress: A function that is called with the number of steps done and the total, see
             `intarsia.types.Progress`. Steps are shards.
 
     >>> import tempfile, zarr, intarsia
@@ -117,14 +116,14 @@ def _on_disk(path: Path) -> int:
 
 @dataclass(frozen=True)
 class _Compacting:
-    """Compacting the shards of one array, of which others wait while some are worked on."""
+    """Compacts the shards of one array; some wait while others are being worked on."""
 
     sharded: ShardedArray
     recoding: "Recoding | None"
     turns: Semaphore = field(default_factory=lambda: Semaphore(AT_ONCE))
 
     def compact(self, path: Path) -> tuple[bool, int, int]:
-        """Compact one shard; says whether anything was to do, and the bytes on disk before and after."""
+        """Compact one shard; returns whether there was work to do, and the bytes on disk before and after."""
         with self.turns:
             before = _on_disk(path)
             return self._replace(path), before, _on_disk(path)
@@ -145,7 +144,7 @@ class _Compacting:
             files.clear_leftovers(path)
             lengths = chunk_lengths(shard)
             if not lengths:
-                os.unlink(path)  # a shard without chunks is no file, as zarr has it
+                os.unlink(path)  # as in zarr, a shard without chunks has no file
                 files.sync_directory(path.parent)
                 return True
             replaced = {} if recoding is None else recoding.replacements(shard, lengths, prepared)
@@ -160,9 +159,9 @@ class _Compacting:
 
 @dataclass(frozen=True)
 class Recoding:
-    """The new encoding of the chunks of one array, whose decision it follows.
+    """Encodes the chunks of one array again, by the array's decision.
 
-    Most of the work is done in `prepare`, while others go on writing; `replacements` then does again what has
+    `prepare` does most of the work while others keep writing; `replacements` then does again whatever has
     been written meanwhile.
     """
 
@@ -171,7 +170,7 @@ class Recoding:
 
     @cached_property
     def _routes(self) -> list[Route]:
-        """The ways to the codecs that decide, from an inner chunk, in the order of encoding."""
+        """The routes from an inner chunk to the codecs that decide, in the order of encoding."""
         return routes(self.sharded.inner_codecs)
 
     @cached_property
@@ -179,7 +178,7 @@ class Recoding:
         return Grid.of(self.sharded.metadata)
 
     def prepare(self, path: Path) -> dict[int, tuple[bytes, bytes | None]]:
-        """For each chunk of a shard, a digest of what is stored, and what it is to become; None stays."""
+        """For each chunk of a shard, a digest of its stored bytes, and its new bytes or None if it stays."""
         sharded = self.sharded
 
         def prepared(number: int) -> tuple[bytes, bytes | None] | None:
@@ -196,7 +195,7 @@ class Recoding:
     def replacements(
         self, shard: HeldShard, lengths: dict[int, int], prepared: dict[int, tuple[bytes, bytes | None]]
     ) -> dict[int, bytes]:
-        """What the chunks of a held shard are to become, where that is not what they are."""
+        """The new bytes of those chunks of a held shard that change."""
         replaced = {}
         for number, length in lengths.items():
             if shard.torn[number]:
@@ -210,7 +209,7 @@ class Recoding:
         return replaced
 
     def _recode(self, path: Path, number: int, stored: bytes) -> bytes | None:
-        """The chunk's new bytes; None if it stays as it is, which damaged ones do."""
+        """The chunk's new bytes; None if it stays as it is, as damaged chunks do."""
         sharded = self.sharded
         shard = StoredPlace(self._grid, path.as_posix(), sharded.shard_spec, ())
         coordinates = sharded.index.coordinates(number)

@@ -1,4 +1,4 @@
-"""Shard files: opening, creating and reading them so that no process sees one half made."""
+"""Shard files: opening, creating and reading them so that no process sees a half-made one."""
 
 import contextlib
 import errno
@@ -16,18 +16,18 @@ from intarsia.shards.locks import close_file, open_file, try_lock
 from intarsia.shards.slots import SlotIndex, SlotLayout
 
 MOST_BUFFERS = 512
-"""Buffers handed to one pwritev; every system allows that many."""
+"""The most buffers for one pwritev; every system allows that many."""
 
 FAR = 64 << 10
-"""Bytes of an index between two places that are better read or written one by one."""
+"""Places in an index that are this many bytes apart are better read or written one by one."""
 
 CLOCK_TICK = 10**9
-"""Nanoseconds within which two changes of a directory may carry the same time; on Linux it is far less."""
+"""Nanoseconds within which two changes to a directory may have the same time; far less on Linux."""
 
 
 @contextmanager
 def opened(path: Path, *, write: bool) -> Iterator[int | None]:
-    """A descriptor of the file, opened anew so that its locks are its own; None if there is no file.
+    """A new descriptor of the file, so that its locks are its own; None if there is no file.
 
     >>> from pathlib import Path
     >>> with opened(Path("no-such-shard"), write=False) as fd:
@@ -46,7 +46,7 @@ def opened(path: Path, *, write: bool) -> Iterator[int | None]:
 
 
 def is_current(fd: int, path: Path) -> bool:
-    """Whether `path` still names the file that is open; a compaction may have put another in its place.
+    """Whether `path` still names the open file; a compaction may have put another in its place.
 
     >>> import tempfile; from pathlib import Path
     >>> with tempfile.NamedTemporaryFile() as file:
@@ -60,7 +60,7 @@ def is_current(fd: int, path: Path) -> bool:
 
 
 def read_exactly(fd: int, nbytes: int, offset: int) -> bytes:
-    """`nbytes` bytes from `offset`; `ChunkDecodeError` if the file ends before.
+    """`nbytes` bytes from `offset`; raises `ChunkDecodeError` if the file ends before that.
 
     >>> import tempfile
     >>> with tempfile.TemporaryFile() as file:
@@ -82,7 +82,7 @@ def read_exactly(fd: int, nbytes: int, offset: int) -> bytes:
 
 
 def write_all(fd: int, buffers: Sequence[bytes | memoryview], offset: int) -> int:
-    """Write the buffers one after the other from `offset`; returns where they end.
+    """Write the buffers one after another from `offset`, and return where they end.
 
     >>> import tempfile
     >>> with tempfile.TemporaryFile() as file:
@@ -107,9 +107,9 @@ def write_all(fd: int, buffers: Sequence[bytes | memoryview], offset: int) -> in
 
 
 def allocate(fd: int, offset: int, nbytes: int) -> None:
-    """Have the file system set blocks aside, where it can; a full disk is noticed here, before any write.
+    """Have the file system reserve blocks if it can; a full disk is noticed here, before any write.
 
-    Writes into blocks that are set aside hold the file's own lock for a shorter time.
+    Writes into reserved blocks hold the file's own lock for a shorter time.
 
     >>> import os, tempfile
     >>> with tempfile.TemporaryFile() as file:
@@ -132,12 +132,12 @@ def read_index(fd: int, index: SlotIndex) -> tuple[Table, bool]:
 def _size_with_index(fd: int, index: SlotIndex) -> int:
     size = os.fstat(fd).st_size
     if size < index.nbytes:
-        raise ChunkDecodeError(f"{_shard(fd)} has {size} bytes, but its index alone has {index.nbytes}")
+        raise ChunkDecodeError(f"{_shard(fd)} has {size} bytes, but its index alone takes {index.nbytes}")
     return size
 
 
 def _shard(fd: int) -> str:
-    """The open shard by its name, as far as the system tells it."""
+    """The open shard by its name, if the system tells it."""
     try:
         return f"the shard {os.readlink(f'/proc/self/fd/{fd}')}"
     except OSError:
@@ -147,7 +147,7 @@ def _shard(fd: int) -> str:
 def read_entries(fd: int, index: SlotIndex, numbers: Sequence[int]) -> tuple[Table, bool]:
     """The rows of some chunks in the table of the open shard, and whether its checksum agrees.
 
-    A checksum can be checked on the whole index only. Without one, no more is read than is needed.
+    A checksum can only be checked on the whole index. Without one, no more is read than needed.
     """
     size = _size_with_index(fd, index)
     start = index.start(size)
@@ -166,8 +166,8 @@ def read_entries(fd: int, index: SlotIndex, numbers: Sequence[int]) -> tuple[Tab
 def write_entries(fd: int, index: SlotIndex, start: int, entries: Mapping[int, tuple[int, int]]) -> None:
     """Change some entries of the index that starts at `start`.
 
-    Without a checksum each entry is one aligned write of 16 bytes, so that writers of other chunks need
-    no lock. With one, the caller holds the index.
+    Without a checksum, each entry is one aligned write of 16 bytes, so writers of other chunks need no lock.
+    With one, the caller holds the index.
     """
     order: Literal["big", "little"] = "big" if index.big_endian else "little"
     places = index.positions(list(entries)).tolist()
@@ -184,9 +184,9 @@ def write_entries(fd: int, index: SlotIndex, start: int, entries: Mapping[int, t
         stored[place * ENTRY : (place + 1) * ENTRY] = entry
     view = memoryview(stored)
     view[-CHECKSUM:] = checksum_of(view[:-CHECKSUM])
-    # The checksum last: a writer that dies leaves the whole change, none, or a checksum that is out of date,
-    # which the next writer puts right. In one write, where that is not much more than what has changed, for
-    # other programs know no lock.
+    # The checksum comes last: a writer that dies leaves the whole change, none of it, or an old checksum,
+    # which the next writer repairs. All in one write, if that is not much more than what has changed, because
+    # other programs know no locks.
     first, last = min(raw, default=index.chunks) * ENTRY, (max(raw, default=index.chunks) + 1) * ENTRY
     if index.nbytes - last > FAR:
         write_all(fd, [view[first:last]], start + first)
@@ -195,7 +195,7 @@ def write_entries(fd: int, index: SlotIndex, start: int, entries: Mapping[int, t
 
 
 def temporary(path: Path) -> Path:
-    """A new name beside `path` for a file that is to become it; readers of Zarr do not look at it.
+    """A new name beside `path` for a file that is to replace it; Zarr readers do not look at it.
 
     >>> from pathlib import Path
     >>> temporary(Path("c/0")).name.startswith(".0.")
@@ -205,12 +205,12 @@ def temporary(path: Path) -> Path:
 
 
 def create(path: Path, layout: SlotLayout) -> None:
-    """Make an empty slotted shard at `path`, unless there is a file already; it appears all at once."""
+    """Make an empty slotted shard at `path`, unless there is a file already; it appears atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     made = temporary(path)
     fd = open_file(made, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
-        try_lock(fd)  # says to clear_leftovers that somebody is at work here
+        try_lock(fd)  # tells clear_leftovers that somebody is at work here
         os.ftruncate(fd, layout.file_bytes)
         write_all(
             fd, [layout.index.encode_numbered(layout.index.empty())], layout.index.start(layout.file_bytes)
@@ -233,11 +233,11 @@ def create(path: Path, layout: SlotLayout) -> None:
 
 
 def sync_names(path: Path, known: dict[Path, tuple[int, int]]) -> None:
-    """Make the name of a file survive a power loss, and all without which nobody finds it or can read it.
+    """Make the name of a file survive a power loss, and everything that is needed to find and read it.
 
-    These are the directories around it, up to the root of the file system, and the `zarr.json` in them,
-    whoever made them. `known` remembers what is durable: a directory has no new names while its time of
-    change is the same.
+    That is the directories around it, up to the root of the file system, and the `zarr.json` in them, no
+    matter who made them. `known` remembers what is durable: a directory has no new names as long as its
+    time of change is the same.
 
     >>> import tempfile; from pathlib import Path
     >>> known = {}
@@ -253,7 +253,7 @@ def sync_names(path: Path, known: dict[Path, tuple[int, int]]) -> None:
         if device not in (None, status.st_dev):
             return
         device, state = status.st_dev, (status.st_ino, status.st_mtime_ns)
-        # Nobody of us made names in a directory that we may not write to.
+        # None of our processes made names in a directory that we may not write to.
         if known.get(directory) == state or not os.access(directory, os.W_OK):
             continue
         with opened(directory / "zarr.json", write=False) as fd:
@@ -265,7 +265,7 @@ def sync_names(path: Path, known: dict[Path, tuple[int, int]]) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make names that were added to or changed in `directory` survive a power loss.
+    """Make names that were added or changed in `directory` survive a power loss.
 
     >>> from pathlib import Path
     >>> sync_directory(Path("."))
@@ -278,7 +278,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def clear_leftovers(path: Path) -> int:
-    """Remove the temporary files for `path` whose makers are dead; returns how many.
+    """Remove the temporary files for `path` that dead processes left, and return how many there were.
 
     >>> from pathlib import Path
     >>> clear_leftovers(Path("no-such-directory/0"))

@@ -1,4 +1,4 @@
-"""An array seen as shard files; `slotted`, whose chunk writes go to slots, `flush_slots` and `reslot`."""
+"""An array seen as shard files, and `slotted`, which writes chunks to slots, `flush_slots` and `reslot`."""
 
 import os
 from collections.abc import Iterator
@@ -30,23 +30,23 @@ type AnyArray = zarr.Array[Any]
 def slotted(
     array: AnyArray, *, safe_readers: bool = True, fsync: bool = False, any_filesystem: bool = False
 ) -> AnyArray:
-    """The same `array`, but each inner chunk is written by itself, to its own slot of the shard file.
+    """The same `array`, but each inner chunk is written by itself, to its own slot in the shard file.
 
     Any number of processes and threads may write different chunks of one shard at once, and rewriting a chunk
     costs no more than that chunk. The metadata stays as it is, and every reader sees an ordinary shard. The
-    array must be sharded and lie in a local directory, and its inner codecs must bound the size of an encoded
+    array must be sharded and in a local directory, and its inner codecs must bound the size of an encoded
     chunk: use no compressor, or put it into a `conditional` codec with any decision, because a chunk that
     would not fit its slot is then stored raw. Inner chunks may be shards themselves, or nullable data, and
-    `transpose` may stand before the shard. For a nullable array, give its `zarr_array`.
+    `transpose` may come before the shard. For a nullable array, give its `zarr_array`.
 
     A chunk has two slots, so that other programs can read it at any time and a writer that dies leaves the
-    old value. It takes twice the space once it has been rewritten. `safe_readers=False` gives it one slot:
-    then another program that reads during a rewrite fails, or reads a mixture if it does not check the
-    chunk's checksum (zarrs does not), and the value is lost if the writer dies. Shards that already have two
-    slots are used as they are.
+    old value. Once rewritten, it takes twice the space. `safe_readers=False` gives it one slot: then another
+    program that reads during a rewrite fails, or reads a mixture if it does not check the chunk's checksum
+    (zarrs does not), and the value is lost if the writer dies. Shards that already have two slots are used
+    as they are.
 
-    With `fsync=True`, a write returns only when it would survive a power loss. `any_filesystem=True` says
-    that no other machine writes there, on a file system that is not known to be local.
+    With `fsync=True`, a write returns only once it would survive a power loss. On a file system that is not
+    known to be local, pass `any_filesystem=True` if no other machine writes there.
 
     >>> import tempfile, zarr
     >>> directory = tempfile.TemporaryDirectory()
@@ -63,27 +63,27 @@ def slotted(
     codec = SlottedSharding.of(
         sharded.codec, safe_readers=safe_readers, fsync=fsync, any_filesystem=any_filesystem
     )
-    # Raises unless chunks have a largest size.
+    # Raises unless the size of encoded chunks is bounded.
     codec.behind(sharded.transposes).slot_settings(sharded.shard_spec)
     metadata = replace(sharded.metadata, codecs=(*sharded.transposes, codec))
     made = zarr.AsyncArray(metadata=metadata, store_path=array.store_path, config=array.config)
     if not isinstance(getattr(made.codec_pipeline, "array_bytes_codec", None), SlottedSharding):
         raise SlotsUnsupportedError(
             f"the codec pipeline {type(made.codec_pipeline).__name__} brings its own sharding and would "
-            "replace whole shards. Call intarsia.slotted under one of zarr's: zarr.config.set("
-            "{'codec_pipeline.path': 'zarr.core.codec_pipeline.BatchedCodecPipeline'}); other pipelines may "
+            "replace whole shards. Call intarsia.slotted with one of zarr's: zarr.config.set("
+            "{'codec_pipeline.path': 'zarr.core.codec_pipeline.BatchedCodecPipeline'}); other pipelines can "
             "read what it writes"
         )
     if not made.codec_pipeline.supports_partial_encode:
         raise SlotsUnsupportedError(
             f"the codec pipeline {type(made.codec_pipeline).__name__} writes a shard behind a transpose as a "
-            f"whole. Call intarsia.slotted under one of ours: {OURS}"
+            f"whole. Call intarsia.slotted with one of ours: {OURS}"
         )
     return zarr.Array(made)
 
 
 def flush_slots(array: AnyArray) -> int:
-    """Make everything written so far survive a power loss; returns how many shards were flushed.
+    """Make everything written so far survive a power loss, and return how many shards were flushed.
 
     Args:
         array: The sharded array, in a local store.
@@ -118,14 +118,14 @@ def reslot(
     any_filesystem: bool = False,
     progress: Progress = silent,
 ) -> int:
-    """Give every shard of `array` slots, with the values it has; returns how many shards lacked them.
+    """Give every shard of `array` slots, keeping its values, and return how many shards lacked them.
 
-    Needed after somebody wrote without `intarsia.slotted`. Nobody may do so while it runs; slotted readers
-    and writers may. `safe_readers` and `any_filesystem` are as in `intarsia.slotted`, and taken from `array`
-    if that is slotted.
+    This is needed after a program has written without `intarsia.slotted`. No program may do so while it runs;
+    slotted readers and writers may be at work. `safe_readers` and `any_filesystem` are as in
+    `intarsia.slotted`, and are taken from `array` if it is slotted.
 
     Args:
-        progress: A function that is called with the number of steps done and of all steps, see
+        progress: A function that is called with the number of steps done and the total, see
             `intarsia.types.Progress`. Steps are shards.
 
     >>> import tempfile, zarr, intarsia
@@ -158,7 +158,7 @@ def reslot(
 
 @dataclass(frozen=True)
 class ShardedArray:
-    """A `zarr.Array` seen as files that are shards; raises `SlotsUnsupportedError` if it has none.
+    """A `zarr.Array` seen as shard files; raises `SlotsUnsupportedError` if it has none.
 
     >>> z = zarr.create_array({}, shape=64, chunks=8, shards=32, dtype="u2")
     >>> ShardedArray(z).grid
@@ -171,20 +171,20 @@ class ShardedArray:
     def __post_init__(self) -> None:
         if not isinstance(self.array, zarr.Array):
             raise SlotsUnsupportedError(
-                f"slots belong to a sharded zarr.Array, but this is a {type(self.array).__name__}; of a "
-                "logical array, take a member: arr.members[name]; of a nullable one, arr.zarr_array"
+                f"slots belong to a sharded zarr.Array, but this is a {type(self.array).__name__}; for a "
+                "logical array, give a member: arr.members[name]; for a nullable one, arr.zarr_array"
             )
         metadata = self.array.metadata
         codecs = metadata.codecs if isinstance(metadata, _compat.ArrayV3Metadata) else ()
         if not any(isinstance(codec, ShardingCodec) for codec in codecs):
             raise SlotsUnsupportedError(
-                f"the array {self.array.path!r} has no shards, and slots are places inside a shard.\n"
+                f"the array {self.array.path!r} has no shards, but slots are places inside a shard.\n"
                 "  Shards are chosen when an array is created: zarr.create_array(…, shards=…)"
             )
         if not _has_shards(codecs):
             raise SlotsUnsupportedError(
                 f"the array {self.array.path!r} has codecs around its shards. Slots need filters and "
-                "compressors inside the shards; only 'transpose' may stand before them"
+                "compressors inside the shards; only 'transpose' may come before them"
             )
         assert isinstance(metadata, _compat.ArrayV3Metadata)
         if not isinstance(metadata.chunk_grid, _compat.RegularChunkGridMetadata):
@@ -205,7 +205,7 @@ class ShardedArray:
 
     @cached_property
     def codec(self) -> ShardingCodec:
-        """The array's sharding, as zarr.json has it."""
+        """The array's sharding, as in zarr.json."""
         codec = self.metadata.codecs[-1]
         assert isinstance(codec, ShardingCodec)
         return codec
@@ -216,7 +216,7 @@ class ShardedArray:
 
     @property
     def inner_codecs(self) -> tuple[Codec, ...]:
-        """What encodes an inner chunk, in the array's axes."""
+        """The codecs that encode an inner chunk, in the array's axes."""
         return self._seen[0].codecs
 
     @cached_property
@@ -244,7 +244,7 @@ class ShardedArray:
 
     @cached_property
     def layouts(self) -> tuple[SlotLayout, ...]:
-        """How a shard with slots would be laid out; nothing if chunks have no largest size."""
+        """The possible layouts of a shard with slots; none if the size of chunks is not bounded."""
         try:
             bound = encoded_bound(self.inner_codecs, self.chunk_spec)
         except NoSlotBoundError:
@@ -258,7 +258,7 @@ class ShardedArray:
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """How many inner chunks a shard has along each axis."""
+        """The number of inner chunks of a shard along each axis."""
         shapes = zip(self.shard_spec.shape, self.chunk_spec.shape, strict=True)
         return tuple(shard // chunk for shard, chunk in shapes)
 
@@ -269,22 +269,22 @@ class ShardedArray:
 
     @cached_property
     def directory(self) -> Path:
-        """The array's directory, in files; `SlotsUnsupportedError` if the store has none."""
+        """The array's local directory; raises `SlotsUnsupportedError` if the store has none."""
         return local_root(self.array.store) / self.array.path
 
     def check_filesystem(self, *, any_filesystem: bool) -> None:
-        """Raise `SlotsUnsupportedError` if other machines may write to the directory, unless that is fine."""
+        """Raise `SlotsUnsupportedError` if other machines may write here, unless `any_filesystem`."""
         if not (any_filesystem or getattr(self.codec, "any_filesystem", False)):
             refuse_network(self.directory)
 
     def files(self) -> Iterator[tuple[tuple[int, ...], Path]]:
-        """The shards that exist: where in the grid of shards, and their file."""
+        """The shards that exist: their place in the grid of shards, and their file."""
         directory = self.directory  # raises unless there are files
         for coordinates in stored_indices(self.array):
             yield coordinates, directory / self.metadata.encode_chunk_key(coordinates)
 
     def chunk_index(self, shard: tuple[int, ...], number: int) -> tuple[int, ...]:
-        """The index over the whole array of an inner chunk, given by its number in its shard."""
+        """The index of an inner chunk in the whole array, given its number in its shard."""
         inner = self.index.coordinates(number)
         return tuple(s * n + i for s, n, i in zip(shard, self.grid, inner, strict=True))
 

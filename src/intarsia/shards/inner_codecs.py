@@ -1,4 +1,4 @@
-"""The codecs of an inner chunk, as slots need them: how large it gets, where it lies, how to store it raw."""
+"""What slots need from the codecs of an inner chunk: its largest size, its place, and how to store it raw."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -32,32 +32,32 @@ CHECKSUMS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class EncodedBound:
-    """The size of an encoded chunk, as far as it is known before encoding.
+    """What is known about the size of an encoded chunk before encoding.
 
     >>> EncodedBound(nbytes=260, fixed=True, checksum=True).slot
     264
     """
 
     nbytes: int
-    """No chunk is encoded to more bytes."""
+    """No encoded chunk takes more bytes."""
 
     fixed: bool
-    """Whether every chunk is encoded to exactly that many."""
+    """Whether every encoded chunk takes exactly that many."""
 
     checksum: bool
     """Whether a chunk that is half old and half new fails to decode."""
 
     @property
     def slot(self) -> int:
-        """The bytes of a slot: the bound, up to the next multiple of 8."""
+        """The bytes of a slot: the bound, rounded up to a multiple of 8."""
         return -(-self.nbytes // 8) * 8
 
 
 def encoded_bound(codecs: Iterable[Codec], chunk_spec: ArraySpec) -> EncodedBound:
-    """The bound of a codec chain for chunks like `chunk_spec`; `NoSlotBoundError` if there is none.
+    """The bound of a codec chain for chunks like `chunk_spec`; raises `NoSlotBoundError` if there is none.
 
-    That of a `conditional` codec, in whatever codec it stands, holds where no nested codec applies: whoever
-    decides otherwise must see to it that the chunk still fits.
+    For a `conditional` codec, wherever it is nested, the bound holds if none of its codecs applies. Code that
+    decides otherwise must make sure that the chunk still fits.
 
     >>> import zarr
     >>> from intarsia.shards.handle import ShardedArray
@@ -79,7 +79,7 @@ def encoded_bound(codecs: Iterable[Codec], chunk_spec: ArraySpec) -> EncodedBoun
     for codec in codecs:
         if isinstance(codec, ConditionalCodec):
             nbytes, fixed = nbytes + codec.header_bytes, False
-        elif isinstance(codec, ShardingCodec):  # which leaves chunks of the fill value out
+        elif isinstance(codec, ShardingCodec):  # it leaves out chunks of the fill value
             index = ShardIndex.of(codec, spec.shape)
             inner = encoded_bound(codec.codecs, replace(spec, shape=codec.chunk_shape))
             nbytes, fixed = index.chunks * inner.nbytes + index.nbytes, False
@@ -98,8 +98,8 @@ def encoded_bound(codecs: Iterable[Codec], chunk_spec: ArraySpec) -> EncodedBoun
 def has_checksum(codecs: Iterable[Codec]) -> bool:
     """Whether a chunk of this chain that is half old and half new fails to decode.
 
-    A checksum inside a nested shard, or inside a part of nullable data, does not do: all the parts may be
-    whole, and some of them old.
+    A checksum inside a nested shard, or inside a part of nullable data, is not enough: all the parts may be
+    intact, and some of them old.
 
     >>> from zarr.codecs import BytesCodec, Crc32cCodec
     >>> has_checksum([BytesCodec()]), has_checksum([BytesCodec(), Crc32cCodec()])
@@ -118,13 +118,13 @@ def _unbounded(codec: Codec) -> str:
         "ConditionalCodec."
     )
     return (
-        f"codec {name!r} may make a chunk larger, by an amount that nothing limits, so no slot is surely "
+        f"codec {name!r} may enlarge a chunk, by an amount that nothing limits, so no slot is certain to be "
         f"large enough.\n  {way_out}"
     )
 
 
 def placed(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
-    """The same codecs; those inside nested shards are told which chunk they work on.
+    """The same codecs, except that those inside nested shards are told which chunk they work on.
 
     >>> from zarr.codecs import BytesCodec
     >>> type(placed([ShardingCodec(chunk_shape=(2,), codecs=[BytesCodec()])])[0]).__name__
@@ -134,7 +134,7 @@ def placed(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
 
 
 def raw(codecs: Iterable[Codec]) -> tuple[Codec, ...]:
-    """The same codecs, but no `conditional` one among them, or inside them, applies any of its codecs.
+    """The same codecs, except that a `conditional` codec among or inside them applies none of its codecs.
 
     >>> from zarr.codecs import BytesCodec, ZstdCodec
     >>> codec = ConditionalCodec(codecs=[ZstdCodec()], decision="always_apply")
@@ -155,7 +155,7 @@ def _raw(codec: Any) -> Codec:
 
 
 class _Raw(ConditionalCodec):
-    """A `conditional` codec none of whose codecs applies, whatever anybody has decided."""
+    """A `conditional` codec none of whose codecs applies, regardless of any decision."""
 
     @classmethod
     def of(cls, codec: ConditionalCodec) -> Self:
@@ -169,7 +169,7 @@ class _Raw(ConditionalCodec):
 class NestedShard(ShardingCodec):
     """A shard that is an inner chunk of another one, encoded and decoded as a whole.
 
-    zarr's own does the same, but tells nobody which chunk it is at.
+    zarr's own does the same, but does not tell its codecs which chunk they work on.
     """
 
     @classmethod

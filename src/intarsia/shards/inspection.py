@@ -1,4 +1,4 @@
-"""Looking at all shards of an array: how full their slots are, and whether anything is wrong with them."""
+"""Inspects all shards of an array: how full their slots are, and whether anything is wrong with them."""
 
 import os
 from collections.abc import Iterator
@@ -27,35 +27,35 @@ class SlotStats:
     """
 
     shards: int
-    """Files."""
+    """The number of shard files."""
 
     slotted: int
-    """Files with slots; the others were compacted, or written without."""
+    """How many files have slots; the others were compacted, or written without slots."""
 
     slots: int
-    """Inner chunks that the slotted files have room for."""
+    """How many inner chunks the slotted files have room for."""
 
     slots_used: int
-    """Those of them that are written."""
+    """How many of them are written."""
 
     bytes_used: int
-    """Bytes of all chunks, slotted or not."""
+    """The bytes of all chunks, slotted or not."""
 
     bytes_stored: int
-    """Sizes of all files, with their index and their holes."""
+    """The sizes of all files, including their indexes and holes."""
 
     bytes_on_disk: int
-    """What the file system has allocated for them: holes take nothing."""
+    """What the file system has allocated for them; holes take nothing."""
 
     bytes_compacted: int
-    """What the sizes of all files would be after `intarsia.compact`."""
+    """The size that all files would have after `intarsia.compact`."""
 
     bytes_freed: int
-    """How much of `bytes_on_disk` it would free."""
+    """How much of `bytes_on_disk` that would free."""
 
     @property
     def slots_free(self) -> int:
-        """Slots that were never written."""
+        """How many slots were never written."""
         return self.slots - self.slots_used
 
 
@@ -108,7 +108,7 @@ def _of_shard(sharded: ShardedArray, path: Path) -> dict[str, int]:
     }
 
 
-PUT_RIGHT = "the next write through intarsia.slotted, and intarsia.compact, put it right"
+PUT_RIGHT = "the next write through intarsia.slotted, or intarsia.compact, repairs it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +120,10 @@ class ShardProblem:
     """
 
     where: str
-    """The shard's path in the store, and the chunk's index over the whole array."""
+    """The shard's path in the store, and the chunk's index in the whole array."""
 
     what: str
-    """What is true."""
+    """What is wrong."""
 
     advice: str = ""
     """What to do."""
@@ -133,9 +133,9 @@ class ShardProblem:
 
 
 def check_shards(array: AnyArray, *, data: bool = True) -> Iterator[ShardProblem]:
-    """Look at every shard and, unless `data` is False, decode every chunk; yields what is wrong.
+    """Check every shard and, unless `data` is False, decode every chunk; yields what is wrong.
 
-    Slotted writers may be at work meanwhile.
+    Slotted writers may be at work at the same time.
 
     Args:
         array: The sharded array, with slots or without.
@@ -153,7 +153,7 @@ def check_shards(array: AnyArray, *, data: bool = True) -> Iterator[ShardProblem
         where = f"{array.path}/{sharded.metadata.encode_chunk_key(coordinates)}".lstrip("/")
         with files.opened(path, write=False) as fd:
             if fd is None:
-                continue  # removed meanwhile: then it holds nothing
+                continue  # removed meanwhile, so it holds nothing
             try:
                 table, intact = locked_index(fd, sharded.index)
                 if not intact:
@@ -190,6 +190,6 @@ def _in_chunk(sharded: ShardedArray, path: Path, number: int) -> str | None:
         if stored is not None and number in stored:
             buffer = sharded.chunk_spec.prototype.buffer.from_bytes(stored[number])
             sharded.transform.decode_chunk(buffer, sharded.chunk_spec)
-    except Exception as error:  # whatever a codec thinks of damaged bytes
+    except Exception as error:  # anything that a codec may raise for damaged bytes
         return f"{type(error).__name__}: {error}"
     return None

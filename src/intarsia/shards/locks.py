@@ -1,9 +1,9 @@
-"""Locks between processes on parts of one shard, and on which file systems there can be slots.
+"""Locks between processes on parts of one shard, and which file systems can have slots.
 
-They are locks on byte ranges of the shard file itself, far behind its end, that belong to an open file
-description: two threads, or two processes, that have each opened the file exclude one another, and
-whoever dies lets go. A forked child would share the description, and keep its parent's locks when the parent
-is dead; so what is opened here is let go of in the child. Only processes on one machine see the locks.
+The locks are on byte ranges of the shard file itself, far beyond its end, and belong to an open file
+description. So two threads or processes that have each opened the file exclude one another, and a process
+that dies releases its locks. A forked child would share the description, and keep its parent's locks after
+the parent is dead; so files opened here are closed in the child. Only processes on one machine see the locks.
 """
 
 import os
@@ -21,15 +21,15 @@ from intarsia.errors import SlotsUnsupportedError
 try:
     import fcntl
 except ImportError:  # Windows, where the rest of the package works
-    fcntl = None  # type: ignore[assignment]  # and `supported` says so
+    fcntl = None  # type: ignore[assignment]  # `supported` says so
 
 
 SWAP = 1 << 61
-"""Held by who replaces the file: one at a time."""
+"""Held by a process that replaces the file: one at a time."""
 
 TURNSTILE = SWAP + 1
-"""Who wants a chunk passes here, and who wants to keep all writers out stands here: so that a steady stream
-of writers cannot keep a compaction waiting for ever."""
+"""Passed by every process that wants a chunk, and held by one that wants to keep all writers out, so that a
+steady stream of writers cannot keep a compaction waiting for ever."""
 
 INDEX = SWAP + 2
 CHUNKS = SWAP + 3
@@ -51,7 +51,7 @@ _opening = threading.RLock()
 
 
 def open_file(path: Path, flags: int) -> int:
-    """A descriptor whose locks end with this process, whatever children it has; for `close_file`.
+    """A descriptor whose locks end with this process, regardless of its children; for `close_file`.
 
     >>> import tempfile; from pathlib import Path
     >>> with tempfile.NamedTemporaryFile() as file:
@@ -74,7 +74,7 @@ def _let_go_in_child() -> None:
     if _open:
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for fd in _open:
-            os.dup2(nothing, fd, inheritable=False)  # the number stays taken, for whoever still closes it
+            os.dup2(nothing, fd, inheritable=False)  # the number stays taken for code that still closes it
         os.close(nothing)
         _open.clear()
     _opening.release()
@@ -114,7 +114,7 @@ def lock_chunks(fd: int, first: int, last: int, *, exclusive: bool) -> Iterator[
 
 @contextmanager
 def lock_index(fd: int, *, exclusive: bool) -> Iterator[None]:
-    """Hold the index, which has one checksum for all chunks. Taken after a lock on chunks, never before.
+    """Hold the index, which has one checksum for all chunks. Always taken after a lock on chunks.
 
     >>> import tempfile
     >>> with tempfile.TemporaryFile() as file, lock_index(file.fileno(), exclusive=False):
@@ -129,7 +129,7 @@ def lock_index(fd: int, *, exclusive: bool) -> Iterator[None]:
 
 @contextmanager
 def lock_out_writers(fd: int) -> Iterator[None]:
-    """Keep the shard as it is; for copying it and replacing its file. Readers may go on.
+    """Keep the shard as it is, to copy it and replace its file. Readers may continue.
 
     >>> import tempfile
     >>> with tempfile.TemporaryFile() as file, lock_out_writers(file.fileno()):
@@ -148,7 +148,7 @@ def lock_out_writers(fd: int) -> Iterator[None]:
 
 
 def try_lock(fd: int) -> bool:
-    """Take everything if nobody holds anything, without waiting; held until the file is closed.
+    """Lock everything without waiting, if nobody holds anything; held until the file is closed.
 
     >>> import tempfile
     >>> with tempfile.TemporaryFile() as file:
@@ -163,7 +163,7 @@ def try_lock(fd: int) -> bool:
 
 
 MOUNTS = Path("/proc/self/mountinfo")
-"""What is mounted where, as Linux tells it."""
+"""Where Linux says what is mounted where."""
 
 LOCAL = frozenset(
     {
@@ -175,7 +175,7 @@ LOCAL = frozenset(
         "ext4",
         "f2fs",
         "fuse.fuse-overlayfs",  # containers without root
-        "fuseblk",  # a disk behind FUSE, as of ntfs-3g
+        "fuseblk",  # a disk behind FUSE, such as with ntfs-3g
         "hfsplus",
         "jfs",
         "nilfs2",
@@ -188,18 +188,18 @@ LOCAL = frozenset(
         "zfs",
     }
 )
-"""File systems that belong to this machine only. There are countless others, and their names do not tell."""
+"""File systems that belong to one machine only. For the countless others, the name does not tell."""
 
 
 def local_root(store: Store) -> Path:
-    """The directory of a store of local files; `SlotsUnsupportedError` says why another store will not do.
+    """The directory of a store of local files; for any other store, `SlotsUnsupportedError` says why not.
 
     >>> local_root(LocalStore("data"))
     PosixPath('data')
     """
     if not supported():
         raise SlotsUnsupportedError(
-            "slotted shards need pwrite and the open file description locks of Linux, which are not here"
+            "slotted shards need pwrite and Linux's open file description locks, which this system lacks"
         )
     if isinstance(store, LocalStore):
         return store.root
@@ -212,7 +212,7 @@ def local_root(store: Store) -> Path:
             "intarsia.append(repo, path, data, codecs=[...])."
         )
     raise SlotsUnsupportedError(
-        f"the array is in a {kind}; slots are written by pwrite into local files, and objects in memory, in "
+        f"the array is in a {kind}; slots are written by pwrite into local files, but objects in memory, in "
         "archives and in object stores can only be replaced as a whole.\n"
         "  Open a local directory with its path, or with zarr.storage.LocalStore."
     )
@@ -230,7 +230,7 @@ def refuse_network(directory: Path) -> None:
             "may share. Writers there would not see our locks, and each machine caches pages of the file, so "
             "that slots of different writers would overwrite one another.\n"
             "  Write to a local disk and copy the compacted shards, or give each writer shards of its own. "
-            "If no other machine writes there and the file system has locks, say any_filesystem=True."
+            "If no other machine writes there and the file system has locks, pass any_filesystem=True."
         )
 
 
@@ -252,7 +252,7 @@ def filesystem_type(directory: Path) -> str | None:
         if len(fields) < 5 or not right:
             continue
         point = Path(_unescaped(fields[4]))
-        # Of several mounts on one directory, the last one covers the others.
+        # If a directory has several mounts, the last one covers the others.
         if where.is_relative_to(point) and len(point.parts) >= best:
             best, kind = len(point.parts), right.split(" ")[0]
     return kind

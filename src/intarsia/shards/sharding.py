@@ -1,4 +1,4 @@
-"""`sharding_indexed` at run time, writing chunks into slots; on disk nothing but the sharding of Zarr."""
+"""`sharding_indexed` that writes chunks into slots at run time; on disk it is plain Zarr sharding."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
@@ -28,15 +28,15 @@ from intarsia.shards.slots import SlotIndex, SlotSettings, from_the_array
 from intarsia.shards.swap import restore_slots
 
 OURS = "zarr.config.set({'codec_pipeline.path': 'intarsia.codecs.context.BatchedPipeline'})"
-"""How to choose a pipeline that can write parts of a shard behind a transpose."""
+"""The setting for a pipeline that can write parts of a shard behind a transpose."""
 
 
 @dataclass(frozen=True, init=False)
 class SlottedSharding(ShardingCodec):
-    """zarr's sharding codec, but every inner chunk is written to a fixed slot of the shard file by itself.
+    """zarr's sharding codec, but every inner chunk is written by itself, to a fixed slot in the shard file.
 
     It has no name of its own: zarr.json says `sharding_indexed`, and every reader of that reads the shards.
-    `intarsia.slotted` puts it into an array that exists.
+    `intarsia.slotted` puts it into an existing array.
 
     Args:
         chunk_shape: The shape of the inner chunks.
@@ -57,13 +57,13 @@ class SlottedSharding(ShardingCodec):
     8
     """
 
-    waits_for_locks = True  # what our pipelines ask: see `intarsia.codecs.context`
+    waits_for_locks = True  # asked by our pipelines: see `intarsia.codecs.context`
 
     safe_readers: bool = True
     """Whether a chunk stays readable while it is rewritten: two slots per chunk."""
 
     fsync: bool = False
-    """Whether a write returns only when it would survive a power loss."""
+    """Whether a write returns only once it would survive a power loss."""
 
     any_filesystem: bool = False
     """Whether the caller vouches that no other machine writes to the file system."""
@@ -90,7 +90,7 @@ class SlottedSharding(ShardingCodec):
         object.__setattr__(self, "safe_readers", safe_readers)
         object.__setattr__(self, "fsync", fsync)
         object.__setattr__(self, "any_filesystem", any_filesystem)
-        # As zarr does it: caches of this instance, for each kind of shard.
+        # As in zarr: caches of this instance, for each kind of shard.
         object.__setattr__(self, "slot_settings", lru_cache()(self.slot_settings))
         object.__setattr__(self, "_payload_encoder", lru_cache()(self._payload_encoder))
 
@@ -108,14 +108,14 @@ class SlottedSharding(ShardingCodec):
         return cls(**same, safe_readers=safe_readers, fsync=fsync, any_filesystem=any_filesystem)
 
     def __getstate__(self) -> dict[str, Any]:
-        # zarr's own goes through JSON, where run-time parts of the inner codecs get lost.
+        # zarr's own goes through JSON, which loses run-time parts of the inner codecs.
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]  # frozen, so all is set there
+        self.__init__(**state)  # type: ignore[misc]  # frozen, so everything is set there
 
     def slot_settings(self, shard_spec: ArraySpec) -> SlotSettings:
-        """How the shards of an array are to be; `NoSlotBoundError` if its chunks have no largest size."""
+        """The settings for an array's shards; raises `NoSlotBoundError` if chunk sizes are not bounded."""
         if not _compat.codec_supports_sync(self):
             raise SlotsUnsupportedError(
                 "an inner codec of these shards works only inside an event loop, where nobody can wait for a "
@@ -134,7 +134,7 @@ class SlottedSharding(ShardingCodec):
         return SlotIndex.of(self, shard_spec.shape)
 
     def behind(self, transposes: tuple[Codec, ...]) -> "SlottedSharding":
-        """What does the work of `transposes` and of this codec; our pipelines ask for it."""
+        """A codec that does the work of `transposes` and of this one; our pipelines ask for it."""
         return TransposedSharding.of_both(transposes, self) if transposes else self
 
     def _encode_partial_sync(
@@ -176,8 +176,8 @@ class SlottedSharding(ShardingCodec):
     async def _encode_partial_single(
         self, byte_setter: Any, shard_array: NDBuffer, selection: Any, shard_spec: ArraySpec
     ) -> None:
-        # Locks may have to be waited for: never on the event loop, which all of zarr shares, and never in
-        # zarr's threads, which a decision may need that reads or writes arrays itself.
+        # This may wait for locks. It must never do so on the event loop, which all of zarr shares, nor in
+        # zarr's threads, which a decision that reads or writes arrays itself may need.
         await in_own_thread(self._encode_partial_sync, byte_setter, shard_array, selection, shard_spec)
 
     def _decode_partial_sync(
@@ -215,7 +215,7 @@ class SlottedSharding(ShardingCodec):
                     )
         if missing:
             return None
-        # A coordinate selection is flat inside; the caller wants it in the shape that was asked for.
+        # A coordinate selection is flat inside; the caller wants it in the requested shape.
         return out.reshape(indexer.sel_shape) if hasattr(indexer, "sel_shape") else out
 
     async def _decode_partial_single(
@@ -228,7 +228,7 @@ class SlottedSharding(ShardingCodec):
         return type(self.codecs[-1]) is Crc32cCodec
 
     def _payload_encoder(self, shard_spec: ArraySpec, *, apply: bool = True) -> _compat.ChunkTransform:
-        """Encodes chunks except for a crc32c at the end, to which zarr's codec would copy the whole chunk.
+        """Encodes chunks except for a crc32c at the end, for which zarr's codec would copy the whole chunk.
 
         Unless `apply`, a `conditional` codec applies none of its codecs.
         """
@@ -245,7 +245,7 @@ class SlottedSharding(ShardingCodec):
     def _fitting(
         self, shard_spec: ArraySpec, bound: EncodedBound
     ) -> Callable[[NDBuffer, ArraySpec], Buffer | None]:
-        """Encodes chunks so that they fit a slot: raw where a decision makes one too large."""
+        """Encodes chunks so that they fit a slot: raw if a decision makes one too large."""
         encoder = self._payload_encoder(shard_spec)
         most = bound.nbytes - CHECKSUM * self._ends_in_checksum
 
@@ -269,7 +269,7 @@ class SlottedSharding(ShardingCodec):
     def _encode_sync(self, _shard_array: NDBuffer, _shard_spec: ArraySpec) -> Buffer | None:
         raise SlotsUnsupportedError(
             "a slotted shard is written slot by slot and never as a whole; SlottedSharding must be the only "
-            f"codec of its array. Only 'transpose' may stand before it, and then under our pipelines: {OURS}"
+            f"codec of its array. Only 'transpose' may come before it, and then with our pipelines: {OURS}"
         )
 
     async def _encode_single(self, shard_array: NDBuffer, shard_spec: ArraySpec) -> Buffer | None:
@@ -278,14 +278,13 @@ class SlottedSharding(ShardingCodec):
 
 @dataclass(frozen=True, init=False)
 class TransposedSharding(ChunkNamingCodec, SlottedSharding):
-    """A slotted shard and the transposes before it, as one codec of a pipeline; it never stands in zarr.json.
+    """A slotted shard and the transposes before it, as one codec of a pipeline; it is never in zarr.json.
 
-    zarr's pipelines have shards behind another codec written as a whole. So our pipelines put this in the
-    place of both.
+    zarr's pipelines write shards behind another codec as a whole. So our pipelines replace both by this.
     """
 
     axes: tuple[int, ...] | None = None
-    """Which axis of the array each axis of the shard is."""
+    """The axis of the array that each axis of the shard is."""
 
     def __init__(self, *, axes: tuple[int, ...] | None, **settings: Any) -> None:
         super().__init__(**settings)
@@ -293,7 +292,7 @@ class TransposedSharding(ChunkNamingCodec, SlottedSharding):
 
     @classmethod
     def of_both(cls, transposes: tuple[Codec, ...], codec: SlottedSharding) -> Self:
-        """One codec for all of them."""
+        """One codec in place of `transposes` and `codec`."""
         seen, axes = from_the_array(transposes, codec)
         settings = {field.name: getattr(seen, field.name) for field in fields(SlottedSharding)}
         return cls(axes=axes, **settings)
@@ -305,7 +304,7 @@ class TransposedSharding(ChunkNamingCodec, SlottedSharding):
 def _naming(
     path: Path, coordinates: tuple[int, ...], transform: _compat.ChunkTransform
 ) -> Callable[[Buffer, ArraySpec], NDBuffer]:
-    """Decodes an inner chunk; where that fails, the error says which of which shard."""
+    """Decodes an inner chunk; if that fails, the error names the chunk and the shard."""
 
     def decode(data: Buffer, spec: ArraySpec) -> NDBuffer:
         try:
@@ -320,7 +319,7 @@ def _naming(
 
 def _file_of(place: Any, *, write: bool = False) -> Path:
     if not isinstance(place, StorePath):
-        raise SlotsUnsupportedError("a slotted shard cannot lie inside another shard: it must be a file")
+        raise SlotsUnsupportedError("a slotted shard cannot be inside another shard: it must be a file")
     if write and place.store.read_only:
         raise ReadOnlyError(f"{place} cannot be written: the store was opened for reading only")
     return local_root(place.store) / place.path

@@ -1,4 +1,4 @@
-"""The slots of a shard: how its index numbers them, where they lie, and how one array wants them to be."""
+"""The slots of a shard: how its index numbers them, where they lie, and the settings of one array."""
 
 import math
 import os
@@ -19,17 +19,17 @@ from intarsia.errors import SlotsUnsupportedError
 from intarsia.shards.inner_codecs import EncodedBound
 
 PARKED = np.uint64(1 << 62)
-"""Added to an offset, it leads beyond the end of every file: who follows it fails instead of reading
-something else, and taking it away again loses nothing."""
+"""Added to an offset, it leads beyond the end of every file: a reader that follows it fails rather than reads
+something else, and subtracting it again loses nothing."""
 
 TORN = np.uint64(1 << 61)
-"""Added to the offset of a chunk while its only slot is overwritten, with the same effect. If the writer dies
-it stays: some readers check neither the length of a chunk nor its checksum, so nobody may find the chunk."""
+"""Added to the offset of a chunk while its only slot is overwritten, with the same effect. If the writer
+dies, it stays: some readers check neither the length of a chunk nor its checksum, so none may find it."""
 
 
 @lru_cache(maxsize=64)
 def chunk_order(grid: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """For each chunk in the order in which chunks lie in shards, its position in the index.
+    """The position in the index of each chunk, in the order in which chunks lie in shards.
 
     Chunks lie in Morton order, as zarr-python writes them; the index is in C order.
 
@@ -45,7 +45,7 @@ def chunk_order(grid: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.intp]]:
 
 @lru_cache(maxsize=64)
 def chunk_numbers(grid: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """For each chunk of a shard, by its coordinates, its number in `chunk_order`.
+    """The number in `chunk_order` of each chunk of a shard, by its coordinates.
 
     >>> chunk_numbers((2, 2)).tolist()
     [[0, 2], [1, 3]]
@@ -62,8 +62,8 @@ def from_the_array[T: ShardingCodec](
 ) -> tuple[T, tuple[int, ...] | None]:
     """The sharding that the array sees through `transposes`, and which of its axes each axis of a shard is.
 
-    Every chunk of the transposed shard is a chunk of the shard, transposed. So it comes to the same to divide
-    the shard in the array's axes and to transpose the chunks; only the index has them in another order.
+    Every chunk of the transposed shard is a transposed chunk of the shard. So dividing the shard in the
+    array's axes and transposing the chunks gives the same; only the index has them in another order.
 
     >>> from zarr.codecs import TransposeCodec
     >>> sharding = ShardingCodec(chunk_shape=(2, 3, 4))
@@ -83,9 +83,9 @@ def from_the_array[T: ShardingCodec](
 
 @dataclass(frozen=True)
 class SlotIndex(ShardIndex):
-    """An index whose entries can be rewritten in place: the numbers as they are, perhaps with their crc32c.
+    """An index whose entries can be rewritten in place: plain numbers, perhaps with a crc32c.
 
-    Its tables have the chunks in the order of `chunk_order`, in which they lie; that is their *number*.
+    Its tables list the chunks in the order in which they lie, `chunk_order`; that is their *number*.
 
     >>> index = SlotIndex(grid=(4, 2), first=False)
     >>> index.chunks, index.nbytes, index.number((0, 1)), index.coordinates(3)
@@ -93,39 +93,39 @@ class SlotIndex(ShardIndex):
     """
 
     axes: tuple[int, ...] | None = None
-    """Which axis of the array each axis of the grid is, if the shard has them in another order."""
+    """The axis of the array that each axis of the grid is, if the shard has them in another order."""
 
     def __post_init__(self) -> None:
         if not self.is_plain:
             names = [codec.to_dict().get("name") for codec in self.codecs]
             raise SlotsUnsupportedError(
-                f"the index of these shards goes through {names}; its entries can be rewritten in place only "
-                "behind index_codecs of 'bytes', or 'bytes' and 'crc32c'"
+                f"the index of these shards goes through {names}; entries can be rewritten in place only if "
+                "its index_codecs are 'bytes', or 'bytes' and 'crc32c'"
             )
 
     @classmethod
     def in_array(
         cls, codec: ShardingCodec, shard_shape: tuple[int, ...], axes: tuple[int, ...] | None
     ) -> Self:
-        """As `of`, where both shapes are in the array's axes."""
+        """Like `of`, but both shapes are in the array's axes."""
         index = cls.of(codec, shard_shape)
         if axes is None:
             return index
         return replace(index, grid=tuple(index.grid[axis] for axis in axes), axes=axes)
 
     def number(self, coordinates: tuple[int, ...]) -> int:
-        """The number of an inner chunk, given where it lies in the array's axes."""
+        """The number of an inner chunk, given its coordinates in the array's axes."""
         if self.axes is not None:
             coordinates = tuple(coordinates[axis] for axis in self.axes)
         return int(chunk_numbers(self.grid)[coordinates])
 
     def coordinates(self, number: int) -> tuple[int, ...]:
-        """Where in its shard the chunk with this number lies, in the array's axes."""
+        """The coordinates in its shard of the chunk with this number, in the array's axes."""
         inside = tuple(int(i) for i in np.unravel_index(chunk_order(self.grid)[number], self.grid))
         return inside if self.axes is None else to_array_axes(inside, self.axes)
 
     def positions(self, numbers: Sequence[int]) -> np.ndarray[Any, np.dtype[np.intp]]:
-        """Which entries of the stored index belong to chunks."""
+        """The entries of the stored index that belong to the chunks with these numbers."""
         positions: np.ndarray[Any, np.dtype[np.intp]] = chunk_order(self.grid)[np.asarray(numbers, np.intp)]
         return positions
 
@@ -156,10 +156,10 @@ class SlotLayout:
     """How the index is stored."""
 
     bound: EncodedBound
-    """What a slot has to hold."""
+    """What a slot must be able to hold."""
 
     copies: int
-    """Slots a chunk: 1, or 2 of which the index names the one in force."""
+    """Slots per chunk: 1, or 2, of which the index names the current one."""
 
     @property
     def slot(self) -> int:
@@ -173,7 +173,7 @@ class SlotLayout:
 
     @property
     def file_bytes(self) -> int:
-        """The size of the file; what no slot has written takes no room on disk."""
+        """The size of the file; slots that were never written take no room on disk."""
         end = self.start + self.copies * self.index.chunks * self.slot
         # An entry must not straddle two pages, or a reader could see half of it.
         return end if self.index.first else -(-end // ENTRY) * ENTRY + self.index.nbytes
@@ -187,9 +187,9 @@ class SlotLayout:
         return (offset - self.start) // self.slot // self.index.chunks
 
     def holds(self, table: Table, numbers: Sequence[int] | None = None) -> bool:
-        """Whether every chunk of the table lies in a slot of its own, so that writing one harms no other.
+        """Whether every chunk in the table lies in its own slot, so that writing one harms no other.
 
-        The table is whole, or has the rows of the chunks with these `numbers`.
+        The table is complete, or has the rows of the chunks with these `numbers`.
         """
         rows = np.arange(self.index.chunks) if numbers is None else np.asarray(numbers)
         first = np.uint64(self.start) + rows.astype(np.uint64) * np.uint64(self.slot)
@@ -203,7 +203,7 @@ class SlotLayout:
 
 
 def parked(table: Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which chunks a compaction has put out of the way of readers; only one that died leaves any."""
+    """Which chunks a compaction has put out of readers' reach; only one that died leaves any."""
     return np.asarray((table[:, 0] & PARKED != 0) & ~absent(table), dtype=np.bool_)
 
 
@@ -233,12 +233,12 @@ def placed(table: Table) -> Table:
 
 
 MOST_KNOWN = 1 << 16
-"""Files that a handle remembers; a few MB."""
+"""How many files a handle remembers, in a few MB."""
 
 
 @dataclass(frozen=True)
 class SlotSettings:
-    """How one array wants its shards to be.
+    """The settings for the shards of one array.
 
     >>> from intarsia.shards.inner_codecs import EncodedBound
     >>> index = SlotIndex(grid=(4,), first=False)
@@ -250,25 +250,25 @@ class SlotSettings:
     """How the index is stored."""
 
     bound: EncodedBound
-    """What a slot has to hold."""
+    """What a slot must be able to hold."""
 
     safe_readers: bool
-    """Whether a chunk that is rewritten stays readable: two slots per chunk."""
+    """Whether a chunk stays readable while it is rewritten: two slots per chunk."""
 
     fsync: bool = False
-    """Whether a write returns only when it would survive a power loss."""
+    """Whether a write returns only once it would survive a power loss."""
 
     quick: bool = False
-    """Whether encoding a chunk is little more than copying it, and runs no function of a user's."""
+    """Whether encoding a chunk is little more than copying it, and calls none of the user's functions."""
 
     layouts: tuple[SlotLayout, SlotLayout] = field(init=False, repr=False)
-    """With one and with two slots per chunk."""
+    """The layouts with one and with two slots per chunk."""
 
     durable: dict[Path, tuple[int, int]] = field(init=False, repr=False, compare=False, default_factory=dict)
     """What `files.sync_names` has made durable."""
 
     _slotted: set[tuple[int, int, int]] = field(init=False, repr=False, compare=False, default_factory=set)
-    """Files whose whole table was looked at: their device, number and size."""
+    """Files whose whole table was checked: their device, number and size."""
 
     def __post_init__(self) -> None:
         both = (SlotLayout(self.index, self.bound, 1), SlotLayout(self.index, self.bound, 2))
@@ -276,15 +276,15 @@ class SlotSettings:
 
     @property
     def new(self) -> SlotLayout:
-        """The layout of shards that are created."""
+        """The layout of new shards."""
         return self.layouts[1 if self.safe_readers else 0]
 
     def layout_of(
         self, file_bytes: int, table: Table, numbers: Sequence[int] | None = None
     ) -> SlotLayout | None:
-        """The layout of an existing shard; None if its chunks do not lie in slots that will do.
+        """The layout of an existing shard; None if its chunks do not lie in suitable slots.
 
-        The table is whole, or has the rows of the chunks with these `numbers`.
+        The table is complete, or has the rows of the chunks with these `numbers`.
         """
         for layout in self.layouts[1 if self.safe_readers else 0 :]:
             if layout.file_bytes == file_bytes and layout.holds(table, numbers):
@@ -296,8 +296,8 @@ class SlotSettings:
     ) -> SlotLayout | None:
         """The layout of an open shard, by its size and the rows of a few chunks.
 
-        A file that is met for the first time is looked at as a whole, which takes long in shards of many
-        chunks: other programs may have made one of the same size. `whole` reads its table.
+        When a file is met for the first time, its whole table is checked, which takes long in shards of many
+        chunks: another program may have made a file of the same size. `whole` reads the table.
         """
         status = os.fstat(fd)
         layout = self.layout_of(status.st_size, rows, numbers)

@@ -1,10 +1,10 @@
 """Putting another file in the place of a shard while processes read and write it.
 
-Our own writers wait, and our own readers keep to the file that they have opened. Other programs know no lock,
-and open the file twice: for the index, then for a chunk. Whoever opens the old file first and the new one
-second follows an old entry into the new layout. So the old entry of every chunk that moves is led astray some
-time before (the chunk is *parked*): then it fails instead. A checksum of the chunk would not do, for some
-readers do not check it.
+Our own writers wait, and our own readers keep to the file that they have opened. Other programs know no
+locks, and open the file twice: for the index, then for a chunk. A program that opens the old file first and
+then the new one would follow an old entry into the new layout. So the old entry of every chunk that moves is
+led astray some time before (the chunk is *parked*), and such a read fails instead. A checksum of the chunk
+would not be enough, because some readers do not check it.
 """
 
 import contextlib
@@ -26,8 +26,8 @@ from intarsia.shards.locks import close_file, lock_index, lock_out_writers, open
 from intarsia.shards.slots import PARKED, TORN, SlotIndex, SlotLayout, SlotSettings, placed, torn
 
 SETTLE = 0.2
-"""Seconds for which an entry leads astray before the file is replaced: far longer than a reader takes from
-the index to the chunk."""
+"""Seconds for which an entry leads astray before the file is replaced: far longer than a reader takes to get
+from the index to the chunk."""
 
 MARK = "user.intarsia.compacted"
 """Extended attribute of a shard that was compacted here, with a digest of its index: a slotted writer may
@@ -36,7 +36,7 @@ give it slots again without asking."""
 
 @dataclass(frozen=True)
 class HeldShard:
-    """A shard that nobody else of us writes to."""
+    """A shard that no other process of ours writes to."""
 
     path: Path
     fd: int
@@ -44,16 +44,16 @@ class HeldShard:
     table: Table
     """Where every chunk lies."""
     torn: np.ndarray[Any, np.dtype[np.bool_]]
-    """Which chunks were half overwritten when their writer died; they stay what they are."""
+    """Which chunks were half overwritten when their writer died; they stay that way."""
     nbytes: int
-    """Size of the file."""
+    """The size of the file."""
     mendable: bool
-    """Whether its index could be put right if we died while changing it."""
+    """Whether its index could be repaired if this process died while changing it."""
 
 
 @contextlib.contextmanager
 def held_shard(path: Path, index: SlotIndex, layouts: Sequence[SlotLayout]) -> Iterator[HeldShard | None]:
-    """Hold the shard at `path` against all writers; None if there is none."""
+    """Hold the shard at `path` against all writers; None if there is no shard."""
     while True:
         with files.opened(path, write=True) as fd:
             if fd is None:
@@ -87,7 +87,7 @@ def dense(index: SlotIndex, lengths: Mapping[int, int]) -> tuple[Table, int]:
 
 
 def chunk_lengths(shard: HeldShard) -> dict[int, int]:
-    """The length of every chunk that the shard has; `ChunkDecodeError` if one lies outside the file."""
+    """The length of every chunk in the shard; raises `ChunkDecodeError` if one lies outside the file."""
     lengths = {}
     for number in np.flatnonzero(~absent(shard.table)).tolist():
         offset, length = (int(word) for word in shard.table[number])
@@ -111,9 +111,9 @@ def put(
 ) -> None:
     """Replace the held shard by one with this table and size.
 
-    Chunks come from the old file, except for those `replaced`, which are let go of early. The new file is on
-    disk before it appears, all at once. Unless it is `slotted`, it is marked as compacted. `pause` lets
-    seconds pass.
+    Chunks come from the old file, except for those in `replaced`, which are released early. The new file is
+    on disk before it appears, atomically. Unless it is `slotted`, it is marked as compacted. `pause` waits
+    for some seconds.
     """
     pieces = [
         ChunkCopy(int(shard.table[n, 0]), int(shard.table[n, 1]), int(table[n, 0]), replaced.get(n))
@@ -156,7 +156,7 @@ def put(
 
 
 def _as_stored(shard: HeldShard, table: Table) -> Table:
-    """A table for the chunks of the held shard, in which those that are torn stay so."""
+    """A table for the chunks of the held shard in which torn chunks stay torn."""
     table = table.copy()
     table[shard.torn, 0] |= TORN
     return table
@@ -167,7 +167,7 @@ def _digest(stored_index: bytes) -> bytes:
 
 
 def _astray(shard: HeldShard, table: Table) -> list[int]:
-    """The chunks whose old place holds, or may come to hold, something else."""
+    """The chunks whose old place holds, or may later hold, something else."""
     if not shard.mendable:
         return []
     moved = ~absent(shard.table) & (shard.table != table).any(axis=1)
@@ -198,7 +198,7 @@ def reslot_file(shard: HeldShard, layout: SlotLayout) -> None:
 
 
 def restore_slots(path: Path, settings: SlotSettings) -> bool:
-    """Give a shard that was compacted here slots again; says whether that can be, or was no longer needed."""
+    """Give slots back to a shard that was compacted here; True if it has them now, whoever gave them."""
     with held_shard(path, settings.index, settings.layouts) as shard:
         if shard is None or settings.layout_of(shard.nbytes, shard.table) is not None:
             return True
@@ -209,7 +209,7 @@ def restore_slots(path: Path, settings: SlotSettings) -> bool:
 
 
 def _is_marked(fd: int, stored_index: bytes) -> bool:
-    """Whether the open shard was compacted here, and not touched since."""
+    """Whether the open shard was compacted here and not touched since."""
     try:
         return os.getxattr(fd, MARK) == _digest(stored_index)
     except OSError:
@@ -220,10 +220,10 @@ WINDOW = 2 << 20
 """Bytes that are read at a time: enough to make system calls cheap, and still in the processor's caches."""
 
 GAP = 4 << 10
-"""Bytes between two chunks that are cheaper to read than to leave out."""
+"""The bytes between two chunks that are cheaper to read than to skip."""
 
 STEP = 8 << 20
-"""Bytes after which the disk is set to work on them, so that the final wait for it is short."""
+"""The bytes after which the disk starts to write them, so that the final wait for it is short."""
 
 
 class ChunkCopy(NamedTuple):
@@ -233,7 +233,7 @@ class ChunkCopy(NamedTuple):
     """Where it is in the old file."""
 
     length: int
-    """Its bytes."""
+    """The length in bytes."""
 
     place: int
     """Where it goes in the new file."""
@@ -243,7 +243,7 @@ class ChunkCopy(NamedTuple):
 
 
 def copy_chunks(source: int, fd: int, pieces: Iterable[ChunkCopy]) -> None:
-    """Bring all pieces, in the order of their places, from `source` to `fd`.
+    """Copy all pieces, in the order of their places, from `source` to `fd`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryFile() as old, tempfile.TemporaryFile() as new:
@@ -300,9 +300,9 @@ class _Target:
     begun: int = 0
 
     def put(self, data: memoryview, place: int) -> None:
-        """Have `data` written to `place`, together with what is there before it."""
+        """Have `data` written to `place`, together with the data before it."""
         gap = place - self.end
-        if self.waiting and 0 < gap < 8:  # the rounding of a slot
+        if self.waiting and 0 < gap < 8:  # padding of a slot
             self.waiting.append(bytes(gap))
         elif self.waiting and gap:
             self.flush()
@@ -312,11 +312,11 @@ class _Target:
         self.end = place + len(data)
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the waiting data."""
         if self.waiting:
             files.write_all(self.fd, self.waiting, self.place)
             self.waiting.clear()
         if self.end - self.begun >= STEP:
-            # Of pages that are not on disk yet, "not needed" means: begin to write them.
+            # For pages that are not on disk yet, "not needed" means: begin to write them.
             os.posix_fadvise(self.fd, self.begun, self.end - self.begun, os.POSIX_FADV_DONTNEED)
             self.begun = self.end
