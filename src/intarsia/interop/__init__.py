@@ -1,4 +1,4 @@
-"""Meeting other programs: xarray, dask, and views for whoever knows Zarr, a room each.
+"""Meeting other programs: xarray, dask, and views for any program that knows Zarr, each in its own room.
 
-`import intarsia` imports neither xarray nor dask: the modules that need them are imported when asked for.
+`import intarsia` imports neither xarray nor dask: the modules that need them are imported on demand.
 """

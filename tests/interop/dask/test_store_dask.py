@@ -310,7 +310,7 @@ def test_boxes_that_make_no_sense_are_refused(repo):
     ):
         with pytest.raises(error, match=message):
             intarsia.store_dask(data, repo, "a", bounds=bounds, **options)
-    with pytest.raises(intarsia.errors.NotLogicalArrayError, match="to fill a box of"):
+    with pytest.raises(intarsia.errors.NotLogicalArrayError, match="with a box to fill"):
         intarsia.store_dask(data, repo, "b", bounds=((0, 4),))
 
 

@@ -99,8 +99,8 @@ def test_what_cannot_be_fused_is_refused_with_the_reason(options, match):
     ("backing", "how"),
     [
         ({"packing": intarsia.Packing("int16", scale=0.5)}, r"is packed: int16 \* 0\.5"),
-        ({"view": intarsia.View.identity(2).flip(0, length=4)}, r"looks at its member as \[-0, 1\]"),
-        ({"view": intarsia.View.identity(2).transpose(1, 0)}, r"looks at its member as \[1, 0\]"),
+        ({"view": intarsia.View.identity(2).flip(0, length=4)}, r"has the view \[-0, 1\]"),
+        ({"view": intarsia.View.identity(2).transpose(1, 0)}, r"has the view \[1, 0\]"),
     ],
 )
 def test_packed_and_turned_regions_have_to_be_recoded_first(backing, how):

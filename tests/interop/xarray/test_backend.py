@@ -220,7 +220,7 @@ def test_versions_are_options(repo, dataset):
 
 
 def test_a_version_of_something_without_versions_is_refused(store):
-    with pytest.raises(TypeError, match="need an Icechunk repository, and this is 'MemoryStore'"):
+    with pytest.raises(TypeError, match="need an Icechunk repository, but this is 'MemoryStore'"):
         open_dataset(store, branch="main")
 
 

@@ -1,6 +1,6 @@
 """Writing the blocks of a dask array into members: on a cluster, in processes or in threads.
 
-Blocks are cut so that they hold whole chunks: no chunk belongs to two of them.
+Blocks are cut so that they hold whole chunks, and no chunk belongs to two of them.
 """
 
 import threading
@@ -35,26 +35,26 @@ from intarsia.parallel import Crew, Receipt, Ticket, result_of
 from intarsia.progress import Progress, silent
 
 ASKED_AT_ONCE = 8
-"""How many receipts are fetched from a cluster's workers side by side."""
+"""How many receipts are fetched from a cluster's workers at once."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Who computes and writes the blocks, and who hears about it."""
+    """What computes and writes the blocks, and what is told about progress."""
 
     client: Any = None
     """A `dask.distributed.Client`; None means the current one, or else dask's local scheduler."""
 
     retries: int = 2
-    """How often a block that fails is tried again, on a client."""
+    """How often a client retries a block that fails."""
 
     progress: Progress = silent
-    """Called with how many blocks are written."""
+    """Called with the number of blocks written."""
 
     def write(self, jobs: Sequence[tuple[da.Array, LogicalGroup, Reservation]]) -> None:
-        """Write every piece of every source into its member; what they share is computed once.
+        """Write every piece of every source into its member; shared parts are computed once.
 
-        The logical_groups belong to one store, and what workers wrote ends up there.
+        The logical groups belong to one store, and everything that workers write ends up there.
         """
         work = [
             _PieceInBlocks.of(source, logical, room, piece)
@@ -73,14 +73,14 @@ class Cluster:
             except BaseException as error:
                 if door is not None:
                     door.close()
-                    # After Ctrl-C only where something is removed, see `clean_up`: writes may take long.
+                    # After Ctrl-C only if something is removed, see `clean_up`: writes may take long.
                     if isinstance(error, Exception) or store_supports_sync_io(store):
                         door.wait()
                 raise
 
     @property
     def _running(self) -> Any:
-        """The client that is to run it, if there is one."""
+        """The client that runs it, if there is one."""
         if self.client is not None:
             return self.client
         if dask.config.get("scheduler", None) not in (None, "distributed", "dask.distributed"):
@@ -96,7 +96,7 @@ class Cluster:
 
     @property
     def _in_process(self) -> bool:
-        """Whether threads of this process do it, which share the store."""
+        """Whether it is done by threads of this process, which share the store."""
         if self._running is not None:
             return False
         scheduler = get_scheduler() or dask.threaded.get
@@ -113,7 +113,7 @@ class Cluster:
         with ThreadPoolExecutor(ASKED_AT_ONCE) as asking:
             try:
                 for batch in as_completed(futures).batches():
-                    # A receipt that has arrived is let go: nobody computes it again when its worker dies.
+                    # A receipt that has arrived is released, so a worker's death does not repeat it.
                     for future, blocks in zip(batch, asking.map(result_of, batch), strict=True):
                         futures.remove(future)
                         yield from blocks.flat
@@ -135,43 +135,43 @@ def _local_receipts(written: list[da.Array], count: "_Count") -> Iterator[Receip
 
 
 class _Door:
-    """Where threads of this process go in to write a block.
+    """The door that threads of this process pass to write a block.
 
-    dask raises the first failure, and lets blocks that have begun run on: into a store from which everything
-    is being removed. So the door is closed then, and whoever removes waits until all are out.
+    dask raises the first failure, but blocks that have begun keep running and write into a store from which
+    everything is being removed. So the door is then closed, and the removal waits until all threads are out.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._closed = False
         self._blocks: list[threading.Lock] = []
-        """Of every block that went in; locked until it is out again."""
+        """One for every block that went in; locked until it is out again."""
 
     @contextmanager
     def passed(self) -> Iterator[None]:
-        """Be inside."""
+        """Go in, and out at the end."""
         inside = threading.Lock()
         with inside:
             with self._lock:
                 if self._closed:
-                    raise RuntimeError("another block has failed: nothing is written any more")
+                    raise RuntimeError("another block has failed, so nothing more is written")
                 self._blocks.append(inside)
             yield
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Let no more threads in."""
         with self._lock:
             self._closed = True
 
     def wait(self) -> None:
-        """Until all are out, once it is closed."""
+        """Wait until all are out, once the door is closed."""
         for inside in self._blocks:
             inside.acquire()
 
 
 @dataclass
 class _Count:
-    """How many blocks are written, for the progress."""
+    """Counts the blocks that are written, for the progress."""
 
     progress: Progress
     total: int
@@ -187,7 +187,7 @@ class _Count:
 
 @dataclass(frozen=True)
 class _PieceInBlocks:
-    """One piece: its data in blocks of whole chunks, and where they go."""
+    """One piece: its data in blocks of whole chunks, and the place that they go to."""
 
     source: da.Array
     logical: LogicalGroup
@@ -195,7 +195,7 @@ class _PieceInBlocks:
     luggage: Luggage
     """Run-time options to write it with."""
     grain: tuple[int, ...]
-    """The smallest unit of the member that two tasks can write side by side."""
+    """The smallest unit of the member that two tasks can write at the same time."""
 
     @classmethod
     def of(cls, source: da.Array, logical: LogicalGroup, room: Reservation, piece: Piece) -> Self:
@@ -208,7 +208,7 @@ class _PieceInBlocks:
     def written(self, ticket: Ticket, door: _Door | None) -> Any:
         """The array of receipts, one for every block."""
         starts = tuple(tuple(accumulate(sizes[:-1], initial=0)) for sizes in self.source.chunks)
-        # What a worker needs to know of the manifest: the data type, but not a hundred thousand regions.
+        # A worker needs the data type from the manifest, but not a hundred thousand regions.
         template = self.logical.manifest.without_regions()
         writer = _BlockWriter(
             ticket, self.logical.group.path, self.piece, self.luggage, template, starts, door
@@ -216,7 +216,7 @@ class _PieceInBlocks:
         return da.map_blocks(
             writer,
             self.source,
-            name=f"intarsia-store-{uuid.uuid4().hex}",  # never taken for an earlier write of equal data
+            name=f"intarsia-store-{uuid.uuid4().hex}",  # never mistaken for an earlier write of equal data
             dtype=object,
             chunks=tuple((1,) * n for n in self.source.numblocks),
             meta=np.empty((0,) * self.source.ndim, dtype=object),
@@ -225,7 +225,7 @@ class _PieceInBlocks:
 
 @dataclass(frozen=True)
 class _BlockWriter:
-    """Writes blocks of one piece; travels to workers."""
+    """Writes the blocks of one piece; it is sent to workers."""
 
     ticket: Ticket
     path: str
@@ -234,7 +234,7 @@ class _BlockWriter:
     template: Manifest
     starts: tuple[tuple[int, ...], ...]
     door: _Door | None
-    """Of threads; other processes have none."""
+    """The door for threads; None in other processes."""
 
     def __call__(self, block: np.ndarray[Any, Any], block_id: tuple[int, ...] = ()) -> Any:
         with nullcontext() if self.door is None else self.door.passed():
@@ -270,14 +270,14 @@ def aligned(sizes: Sequence[Sizes], piece: Piece, grain: Sequence[int]) -> tuple
 
 
 def _axis(blocks: Sizes, start: int, chunk: int, size: int) -> Sizes:
-    """A cut of the source moves down to where a chunk of the member begins."""
+    """Move each cut of the source down to where a chunk of the member begins."""
     moved = {(start + cut) // chunk * chunk - start for cut in accumulate(blocks)}
     edges = [0, *sorted(edge for edge in moved if 0 < edge < size), size]
     return tuple(b - a for a, b in pairwise(edges))
 
 
 def rounds(parts: Sequence[_PieceInBlocks]) -> list[list[_PieceInBlocks]]:
-    """The parts in groups that can be written at once: two that share a chunk are in different ones.
+    """The parts in groups that can be written at once: parts that share a chunk are in different groups.
 
     >>> from types import SimpleNamespace as Part
     >>> from intarsia.array.reserve import Piece

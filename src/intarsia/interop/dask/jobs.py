@@ -1,4 +1,4 @@
-"""Arrays on their way into a store: where each one goes, decided first; all written together; then shown."""
+"""Arrays on their way into a store: first it is decided where each goes, then all are written, then shown."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ ENCODING_FIELDS = frozenset(("codecs", "chunks", "shards", "fill_value"))
 
 @dataclass(frozen=True)
 class Job:
-    """One array, and the room that was made for it."""
+    """One array, and the room that is made for it."""
 
     source: Any
     """A NumPy array or a dask array."""
 
     logical: LogicalGroup
-    """Of the logical array that it goes into."""
+    """The logical array that it goes into."""
 
     reservation: Reservation
     """What goes where."""
 
     created: bool = False
-    """Whether the logical array is new, and goes again if this fails."""
+    """Whether the logical array is new, and is removed again if this fails."""
 
     def write_here(self) -> None:
         """Write a source that is in memory."""
@@ -54,7 +54,7 @@ class Job:
         self.reservation.fill(self.logical, lambda source: values[source.slices])
 
     def discard(self) -> None:
-        """Leave nothing behind."""
+        """Remove everything again."""
         self.reservation.discard(self.logical)
         if not self.created:
             return
@@ -67,7 +67,7 @@ class Job:
 
 
 def carry_out(jobs: Sequence[Job], cluster: Cluster | None, then: Callable[[], object] | None = None) -> None:
-    """Write everything, do what belongs to it, then show everything; if anything fails, nothing is shown."""
+    """Write everything, call `then`, and show everything; if anything fails, nothing is shown."""
     try:
         for job in jobs:
             if isinstance(job.source, np.ndarray):
@@ -86,7 +86,7 @@ def carry_out(jobs: Sequence[Job], cluster: Cluster | None, then: Callable[[], o
 
 
 def open_logical_group(store: Any, path: str) -> LogicalGroup | None:
-    """The logical array at a path, for writing; None if there is nothing."""
+    """The logical array at a path, for writing; None if there is none."""
     try:
         group = open_group(store, path, "r+")
     except FileNotFoundError:
@@ -106,7 +106,7 @@ def new_array(
     lattice: Sequence[int] | None = None,
     **fields: Any,
 ) -> Job:
-    """A new logical array that holds all of the source, in one region or in the ones given."""
+    """A new logical array that holds all of the source, in one region or in the given ones."""
     if regions is None:
         chunks = encoding.chunks or _chunk_shape(source)
         layout = [(tuple((0, n) for n in source.shape), encoding)]
@@ -130,7 +130,7 @@ def new_array(
 
 
 def into_bounds(source: Any, logical: LogicalGroup, bounds: Bounds, encoding: Encoding) -> Job:
-    """A box of an array: new regions where it is free, the values of existing ones where it is not."""
+    """Into a box of an array: into new regions if it is free, otherwise into the existing ones."""
     logical.begin_edit()
     manifest = logical.manifest
     _check_type(logical, source)
@@ -138,7 +138,7 @@ def into_bounds(source: Any, logical: LogicalGroup, bounds: Bounds, encoding: En
     asked = Box.of((a, b) for a, b in pairs)
     if len(pairs) != manifest.ndim or asked.shape != tuple(source.shape):
         raise ShapeError(
-            f"the data has shape {tuple(source.shape)}, but the box {asked.text()} {asked.shape}"
+            f"the data has shape {tuple(source.shape)}, but the box {asked.text()} has {asked.shape}"
         )
     if any(a < 0 or b > n for a, b, n in zip(*asked, manifest.shape, strict=True)):
         raise BoundsError(f"the box {asked.text()} is outside the array, whose shape is {manifest.shape}")
@@ -148,14 +148,14 @@ def into_bounds(source: Any, logical: LogicalGroup, bounds: Bounds, encoding: En
     if not encoding.is_default and not _are_those_of(logical, taken.tolist(), encoding):
         named = ", ".join(logical.region_text(manifest.regions.row(i)) for i in taken[:6].tolist())
         raise OverlapError(
-            f"codecs, chunks or shards were given for {asked.text()}, but there are regions: {named}.\n"
-            "  Without them the data is written into these; arr.recode changes their encoding"
+            f"codecs, chunks or shards were given for {asked.text()}, but it already has regions: {named}.\n"
+            "  Leave them out to write the data into these; arr.recode changes their encoding"
         )
     return Job(source, logical, covered(logical, bounds))
 
 
 def _are_those_of(logical: LogicalGroup, rows: list[int], encoding: Encoding) -> bool:
-    """Whether the codecs given are those of the regions: then they bring nothing new but their options."""
+    """Whether the given codecs are those of the regions, so that only their run-time options are new."""
     if encoding != Encoding(encoding.codecs):
         return False
     return all(takes_over(logical, logical.manifest.regions.row(i), encoding) for i in rows)
@@ -171,13 +171,13 @@ def onto_axis(source: Any, logical: LogicalGroup, axis: int | str, encoding: Enc
 
 
 def addition_of(source: Any, logical: LogicalGroup, axis: int | str) -> Addition:
-    """Where the source goes after the end of an axis; refused if it does not fit, before it is computed."""
+    """Where the source goes after the end of an axis; if it does not fit, refused before it is computed."""
     _check_type(logical, source)
     return Addition.of(logical.manifest, tuple(source.shape), axis)
 
 
 def continued(source: Any, logical: LogicalGroup, axis: int, encoding: Encoding) -> Encoding:
-    """What is appended with other codecs keeps the chunks of the series, unless others were asked for."""
+    """Data appended with other codecs keeps the chunks of the series, unless others are asked for."""
     if encoding.codecs is None or encoding.chunks is not None or encoding.shards is not None:
         return encoding
     last = completed(logical, axis, Encoding())
@@ -185,7 +185,7 @@ def continued(source: Any, logical: LogicalGroup, axis: int, encoding: Encoding)
 
 
 def _data_type(source: Any) -> Any:
-    """What a new array holds: masked arrays, in memory or in dask, become nullable ones."""
+    """The data type of a new array: masked arrays, in memory or in dask, become nullable ones."""
     masked = isinstance(dask_meta(source), np.ma.MaskedArray)
     return optional_dtype(source.dtype) if masked else source.dtype
 
@@ -201,7 +201,7 @@ def _pairs(regions: Regions) -> list[tuple[Bounds, Any]]:
 
 
 def _encoding(asked: Any, otherwise: Encoding) -> Encoding:
-    """What was given for one region: a codec list, or a dict of codecs, chunks, shards, fill_value."""
+    """The encoding given for one region: a codec list, or a dict of codecs, chunks, shards, fill_value."""
     if not (isinstance(asked, dict) and asked.keys() <= ENCODING_FIELDS):
         asked = {"codecs": asked}
     given = {"codecs": otherwise.codecs, "chunks": otherwise.chunks, "shards": otherwise.shards} | asked
@@ -222,12 +222,12 @@ def _check_cover(shape: tuple[int, ...], boxes: Sequence[Bounds]) -> None:
     if held < prod(shape):
         raise NoRegionError(
             f"the regions hold {held} of the {prod(shape)} elements of the data.\n"
-            "  Give regions that cover all of it, or only the part that is to be stored"
+            "  Give regions that cover all of it, or give only the part that is to be stored"
         )
 
 
 def _chunk_shape(source: Any) -> tuple[int, ...]:
-    """The blocks of a dask array, which are as large as somebody wanted them; or zarr's own choice."""
+    """The block shape of a dask array, which somebody has chosen; otherwise zarr's own choice."""
     blocks = getattr(source, "chunks", None)
     if blocks is not None:
         return tuple(max(*axis, 1) if len(axis) > 1 else max(axis[0], 1) for axis in blocks)

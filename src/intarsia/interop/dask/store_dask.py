@@ -1,4 +1,4 @@
-"""`store_dask`: a dask array into a logical array, written by whoever computes it, shown by one commit."""
+"""`store_dask`: a dask array into a logical array, written where it is computed, shown by one commit."""
 
 from __future__ import annotations
 
@@ -57,24 +57,24 @@ def store_dask(
 ) -> str | None:
     """Compute a dask array and store it in a logical array; each block is written where it is computed.
 
-    `target` is a repository (or its path or URL): then everything becomes one commit, and its snapshot's id
-    is returned. It may also be a transaction, a writable session or any other zarr store; then the commit, if
-    any, is yours, and None is returned. Afterwards, either all of the data can be seen or none of it.
+    `target` is a repository (or its path or URL): then everything becomes one commit, and its snapshot id is
+    returned. It may also be a transaction, a writable session or any other zarr store; then the commit, if
+    any, is up to you, and None is returned. Afterwards, either all of the data is visible or none of it.
 
     What happens to the logical array at `path`:
 
     - by default it is created (`overwrite` replaces an old one). `codecs`, `chunks` and `shards` say how the
       data is stored; `regions` says it for several boxes, `{bounds: codecs}` or `{bounds: {"codecs": …,
-      "chunks": …}}`. `chunks` are the blocks of the dask array unless you say otherwise; `lattice` is the
-      chunk grid that regions have to align to, if it is to be finer than that.
-    - with `axis`, by number or dimension name, the data goes after its end, as `LogicalArray.append` has it;
-      the array is created if it is not there. Others may append at the same time.
-    - with `bounds`, the data goes into that box: into a new region where the box is free, otherwise into the
-      regions that are there (`codecs` equal to theirs may bring a decision or a padding function).
+      "chunks": …}}`. `chunks` defaults to the blocks of the dask array; `lattice` is the chunk grid that
+      regions have to align to, if it is to be finer than that.
+    - with `axis`, by number or dimension name, the data goes after its end, as in `LogicalArray.append`; the
+      array is created if it does not exist. Others may append at the same time.
+    - with `bounds`, the data goes into that box: into a new region if the box is free, otherwise into the
+      existing regions (`codecs` equal to theirs may bring a decision or a padding function).
 
     The given client does the work, or else the current one; without one, dask's local scheduler does. Blocks
-    are first made to consist of whole chunks. If a worker dies, others repeat its work, and a block that
-    fails is tried again `retries` times.
+    are first cut to whole chunks. If a worker dies, others repeat its work, and a block that fails is retried
+    `retries` times.
 
     Args:
         array: The dask array.
@@ -82,10 +82,10 @@ def store_dask(
         dimension_names: A name, or None, for every axis of a new array.
         attributes: Attributes of a new array.
         branch: The branch of a repository that the commit goes to.
-        message: The message of the commit; by default it says what was done.
+        message: The commit message; by default it says what was done.
         metadata: A dictionary that is kept with the commit.
         client: The `dask.distributed.Client` that does the work, see above.
-        progress: A function that is called with the number of steps done and of all steps, see
+        progress: A function that is called with the number of steps done and the total, see
             `intarsia.types.Progress`.
 
     >>> import dask.array as da, intarsia
@@ -144,14 +144,14 @@ def _checked(array: Any) -> Any:
         )
     if any(np.isnan(size) for axis in array.chunks for size in axis):
         raise ShapeError(
-            "the chunk sizes of the dask array are not known, so nobody can tell where its blocks go.\n"
+            "the chunk sizes of the dask array are unknown, so its blocks cannot be placed.\n"
             "  Compute them first: array.compute_chunk_sizes()"
         )
     return array
 
 
 def _chosen(codecs: Any, source: Any) -> tuple[CodecLike, ...] | None:
-    """The codec list; "auto" is decided by a block from the middle."""
+    """The codec list; a block from the middle decides what "auto" means."""
     if codecs == "auto":
         middle = tuple(n // 2 for n in source.numblocks)
         codecs = chosen_codecs(codecs, np.asarray(source.blocks[middle].compute()))
@@ -159,7 +159,7 @@ def _chosen(codecs: Any, source: Any) -> tuple[CodecLike, ...] | None:
 
 
 def writable(store: Any) -> Any:
-    """A store that can be written to; a path becomes one, and a reading session an error."""
+    """A store that can be written to, opened if it is a path; a read-only session is an error."""
     opened = open_group(store, "", "a") if isinstance(store, str) else store
     if getattr(opened, "read_only", False):
         raise ReadOnlyError(
@@ -171,7 +171,7 @@ def writable(store: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Order:
-    """What was asked for."""
+    """What the caller asked for."""
 
     source: Any
     path: str
@@ -194,7 +194,7 @@ class _Order:
         if self.bounds is not None:
             if logical is None:
                 raise NotLogicalArrayError(
-                    f"there is no logical array at {self.path!r} to fill a box of.\n"
+                    f"there is no logical array at {self.path!r} with a box to fill.\n"
                     "  Create it first: intarsia.create(store, path, shape=…, chunks=…, dtype=…)"
                 )
             return jobs.into_bounds(self.source, logical, self.bounds, self.encoding)
@@ -206,7 +206,7 @@ class _Order:
     def _creation(self, store: Any) -> jobs.Job:
         if not self.creation["overwrite"] and jobs.open_logical_group(store, self.path) is not None:
             raise FileExistsError(
-                f"there is a logical array at {self.path or '/'!r} already.\n"
+                f"there is already a logical array at {self.path or '/'!r}.\n"
                 "  axis=… appends to it, bounds=… writes into it, overwrite=True replaces it"
             )
         return jobs.new_array(
@@ -217,7 +217,7 @@ class _Order:
 def _append(
     source: Any, commit: Commit, path: str, axis: int | str, encoding: Encoding, cluster: Cluster
 ) -> str | None:
-    """Append beside other writers; None if there is nothing yet to append to."""
+    """Append alongside other writers; None if there is nothing to append to yet."""
     incoming = _Deferred(source, axis, encoding, cluster)
     try:
         return append_incoming(commit, path, incoming)
@@ -229,7 +229,7 @@ def _append(
 
 @dataclass
 class _Deferred:
-    """A dask array to be appended; the cluster writes it, except for what fills a partial last chunk."""
+    """A dask array to be appended; the cluster writes all but the part that fills a partial last chunk."""
 
     source: Any
     axis: int | str
@@ -239,10 +239,10 @@ class _Deferred:
     values: Any = None
     has_met_the_array: bool = False
     head: np.ndarray[Any, Any] | None = None
-    """What goes into the partial last chunk: computed with the upload, as nobody else can write later."""
+    """The part for the partial last chunk: computed with the upload, because workers cannot write later."""
 
     stored: tuple[LogicalGroup, Reservation, int] | None = None
-    """Where it was written, and on which axis: if it has to move, it is read back, not computed again."""
+    """Where it was written, and on which axis. If it has to move, it is read back, not computed again."""
 
     def addition(self, logical: LogicalGroup) -> Addition:
         """Where the data would go."""
@@ -250,11 +250,11 @@ class _Deferred:
         return jobs.addition_of(self.source, logical, self.axis)
 
     def encoding(self, logical: LogicalGroup) -> Encoding:
-        """As asked for, in the chunks of the series."""
+        """The encoding that was asked for, in the chunks of the series."""
         return jobs.continued(self.source, logical, self.addition(logical).axis, self.asked)
 
     def fill(self, logical: LogicalGroup, room: Reservation) -> None:
-        """Compute everything: what the room is for into members, what goes before it into memory."""
+        """Compute everything: the reserved part into members, the part before it into memory."""
         if self.stored is not None:
             self.source = self._read_back(*self.stored)
         axis = self.addition(logical).axis
@@ -265,7 +265,7 @@ class _Deferred:
         self.stored = logical, room, axis
 
     def fill_head(self, logical: LogicalGroup, room: Reservation) -> None:
-        """Write what was computed into memory."""
+        """Write the part that was computed into memory."""
         head: Any = self.head
         room.fill(logical, lambda source: head[source.slices])
 

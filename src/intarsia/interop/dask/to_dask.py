@@ -1,8 +1,8 @@
 """dask reads an array: `to_dask`, how the array is cut into blocks, and the Array API, which is dask's.
 
 A dask array is a grid: its cuts go through the whole array. They are made at every bound of every region, so
-that no block reads from two members, and between those at the chunk bounds of the members, so that no chunk
-is read twice.
+that no block reads from two members. Between those, they are made at the chunk bounds of the members, so that
+no chunk is read twice.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from intarsia.nullable import OptionalDType
 type Sizes = tuple[int, ...]
 
 MOST_COMMON_STEP = 4
-"""Members of different chunks share a cut where both have a bound, if that is at most this many of the
-larger chunks away; otherwise the larger chunks decide, and the smaller ones are read twice at the cuts."""
+"""Members with different chunks share cuts where both have a bound, if such bounds are at most this many of
+the larger chunks apart. Otherwise the larger chunks decide, and the smaller ones are read twice at cuts."""
 
 MOST_BLOCKS_PER_CHUNK = 8
 """Regions scattered over several axes cut a grid into far more blocks than there are chunks. Above this many
-blocks a stored chunk, the bounds of regions are left out of the grid, and a block may read from several."""
+blocks per stored chunk, the bounds of regions are left out of the grid, and a block may read from several."""
 
 ALWAYS_ALLOWED_BLOCKS = 10_000
 """A grid of up to this many blocks is never too fine."""
 
 
 def to_dask(array: StoredArray, chunks: Any = None) -> Any:
-    """A `dask.array.Array` that reads a logical array, or a reader; see `LogicalArray.to_dask`.
+    """A `dask.array.Array` that reads a logical array or a reader; see `LogicalArray.to_dask`.
 
     >>> import numpy as np, intarsia
     >>> array = intarsia.create({}, "a", shape=(0,), chunks=(1,), dtype="i4")
@@ -65,14 +65,14 @@ def to_dask(array: StoredArray, chunks: Any = None) -> Any:
     if isinstance(data_type, OptionalDType):
         if data_type.depth > 1:
             raise DataTypeError(
-                f"the array is {data_type}: dask knows masked arrays, but not several levels of null"
+                f"the array is {data_type}: dask supports masked arrays, but not several levels of null"
             )
         nothing = np.ma.masked_array(nothing)
     return da.from_array(
         array,
         chunks=sizes,
         name=f"intarsia-{base.tokenize(array, sizes)}",
-        asarray=False,  # what is read is an array already, and a mask would be lost
+        asarray=False,  # the data read is an array already, and a mask would be lost
         meta=nothing,
     )
 
@@ -95,7 +95,7 @@ def block_sizes(array: StoredArray) -> tuple[Sizes, ...]:
 
 
 def asked_sizes(chunks: Any, ndim: int) -> tuple[int | None, ...]:
-    """The block size that somebody asks for on every axis: -1 for all of it, None where he leaves it open.
+    """The block size that is asked for on every axis: -1 for all of it, None where it is left open.
 
     >>> asked_sizes({0: -1}, 2), asked_sizes((4, "auto"), 2), asked_sizes("auto", 1)
     ((-1, None), (4, None), (None,))
@@ -111,7 +111,7 @@ def asked_sizes(chunks: Any, ndim: int) -> tuple[int | None, ...]:
 
 
 def suited_blocks(array: LogicalArray, asked: Sequence[int | None]) -> tuple[Sizes, ...]:
-    """The blocks of the layer that suits sizes asked for: it is read least, and then in the smallest blocks.
+    """The blocks of the layer that suits the given sizes: least is read, and then in the smallest blocks.
 
     >>> import numpy as np, intarsia
     >>> array = intarsia.create({}, "a", shape=(0, 6), chunks=(1, 6), dtype="u1")
@@ -138,7 +138,7 @@ def suited_blocks(array: LogicalArray, asked: Sequence[int | None]) -> tuple[Siz
 
 
 def _completed(chunks: Any, previous: tuple[Sizes, ...]) -> Any:
-    """What was asked for, with the blocks of a layer where nothing was."""
+    """The given chunks, completed by the blocks of a layer where nothing was given."""
     if isinstance(chunks, dict):
         return tuple(blocks if chunks.get(d) is None else chunks[d] for d, blocks in enumerate(previous))
     if isinstance(chunks, tuple | list):
@@ -159,15 +159,15 @@ def grid_of(manifest: Manifest, shapes: Sequence[Sequence[int] | None]) -> tuple
 
 
 def member_chunks(array: LogicalArray, manifest: Manifest | None = None) -> list[Sequence[int] | None]:
-    """The chunk shape of every member, in the manifest's order; None where there is no single one.
+    """The chunk shape of every member, in the manifest's order; None if chunks differ in shape.
 
-    Reads the metadata of all members at once, which for many of them is ten times as fast as opening them.
+    Reads the metadata of all members at once, which for many members is ten times faster than opening them.
     """
     return sync(_chunk_shapes(array, (manifest or array.manifest).members))
 
 
 def _chunk_grids(manifest: Manifest, shapes: Sequence[Sequence[int] | None]) -> tuple[Ints, Ints]:
-    """The chunks of every region's member as the region sees them: sizes, and where the first one begins."""
+    """The chunks of every region's member as the region sees them: sizes, and where the first begins."""
     table, kinds = manifest.regions, len(manifest.views) + 1
     seen, which = np.unique(table.member * kinds + table.view - NONE, return_inverse=True)
     pairs = (divmod(pair, kinds) for pair in seen.tolist())
@@ -180,7 +180,7 @@ def _chunk_grid(manifest: Manifest, shape: Sequence[int] | None, number: int) ->
     view = None if number == NONE else manifest.views[number]
     rank = manifest.ndim if view is None else len(view.axes)
     if shape is None or len(shape) != rank:
-        return [(n, 0) for n in manifest.chunk_shape]  # a wrong member is for the read to complain about
+        return [(n, 0) for n in manifest.chunk_shape]  # reading will complain about a wrong member
     sizes = [max(n, 1) for n in shape]
     return [(n, 0) for n in sizes] if view is None else view.grid(sizes)
 
@@ -196,7 +196,7 @@ async def _chunk_shapes(array: LogicalArray, names: Iterable[str]) -> list[Seque
 
 
 def _chunk_shape(document: Any) -> Sequence[int] | None:
-    """The smallest unit that can be read of the array that a zarr.json describes."""
+    """The smallest unit that can be read from the array that a zarr.json describes."""
     grid = document["chunk_grid"]
     if grid["name"] != "regular":
         return None
@@ -213,13 +213,13 @@ def _cuts(manifest: Manifest, chunks: Ints, borders: Ints, axis: int) -> Ints:
     start, stop = (bounds[:, axis] for bounds in manifest.region_bounds())
     edges = np.unique(np.concatenate([start, stop, np.array([0, size], dtype=np.int64)]))
     chunk = chunks[:, axis]
-    # A chunk starts wherever an element's place is a multiple of the chunk after the first border.
+    # A chunk starts wherever an element is a multiple of the chunk size after the first border.
     phase = (start - manifest.member_starts()[:, axis] + borders[:, axis]) % chunk
     grids = np.unique(
         np.stack([chunk, phase, np.searchsorted(edges, start), np.searchsorted(edges, stop)], axis=1), axis=0
     )
     if int((grids[:, 3] - grids[:, 2]).sum()) > ALWAYS_ALLOWED_BLOCKS * MOST_BLOCKS_PER_CHUNK + len(edges):
-        return edges  # regions across regions: far too many bounds for a grid, whatever the chunks are
+        return edges  # regions across regions: far too many bounds for a grid, even without the chunks
     between: list[set[tuple[int, int]]] = [set() for _ in range(len(edges) - 1)]
     for step, first, i, j in grids.tolist():
         for k in range(i, j):
@@ -236,8 +236,8 @@ def _common(grids: set[tuple[int, int]]) -> tuple[int, int]:
     """Step and first cut that suit all of these (chunk, phase) pairs, or else the largest chunks."""
     largest, largest_phase = max(grids)
     step, phase = 1, 0
-    # Cuts that all grids have in common lie at p, p + s, p + 2s …, with s their least common multiple, and p
-    # as the Chinese remainder theorem has it: one grid more at a time, found by trying, as the steps are few.
+    # Cuts that all grids share lie at p, p + s, p + 2s …, where s is their least common multiple and p comes
+    # from the Chinese remainder theorem: one more grid at a time, found by trying, as the steps are few.
     for chunk, first in sorted(grids, reverse=True):
         joint = lcm(step, chunk)
         if joint > MOST_COMMON_STEP * largest:
@@ -259,7 +259,7 @@ def _even_cuts(size: int, step: int) -> Ints:
 
 
 def _usual_chunk(manifest: Manifest, chunks: Ints, axis: int) -> int:
-    """The chunk size that most regions have on an axis; without regions, the lattice's."""
+    """The chunk size that most regions have on an axis; without regions, that of the lattice."""
     if not len(manifest.regions):
         return manifest.chunk_shape[axis]
     counted = Counter(chunks[:, axis].tolist())
@@ -273,7 +273,7 @@ def _stored_chunks(manifest: Manifest, chunks: Ints) -> int:
 
 
 def compact(sizes: tuple[Sizes, ...]) -> tuple[int | Sizes, ...]:
-    """A single number on the axes where all blocks but the last are of one size, as xarray has it.
+    """A single number on axes where all blocks but the last have one size, as in xarray.
 
     >>> compact(((4, 4, 2), (3, 5), (0,)))
     (4, (3, 5), (0,))
@@ -284,7 +284,7 @@ def compact(sizes: tuple[Sizes, ...]) -> tuple[int | Sizes, ...]:
 
 
 def as_dask(value: Any) -> Any:
-    """What stands for an argument in a call of dask's: the dask array of a logical array, also in lists."""
+    """An argument for a call of dask: logical arrays become dask arrays, also in lists."""
     if isinstance(value, StoredArray):
         return value.to_dask()
     if isinstance(value, list | tuple):
@@ -293,7 +293,7 @@ def as_dask(value: Any) -> Any:
 
 
 class Namespace:
-    """The functions of a namespace of dask arrays, which take logical arrays too and answer lazily.
+    """The functions of a namespace for dask arrays, which also take logical arrays and answer lazily.
 
     >>> import numpy as np, intarsia
     >>> array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="i4")
@@ -327,18 +327,18 @@ def _taking_logical_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_namespace = cache(Namespace)  # one for all arrays, as programs expect that compare them
+_namespace = cache(Namespace)  # one for all arrays, as programs that compare them expect
 
 
 def array_namespace(api_version: str | None) -> Namespace:
-    """The namespace of logical arrays; a version of the standard that nobody knows is an error."""
+    """The namespace of logical arrays; an unknown version of the standard is an error."""
     lazy = extra("dask.array", "dask").empty(())
     functions = extra("array_api_compat", "dask").array_namespace(lazy, api_version=api_version)
     return _namespace(functions)
 
 
 def apply_ufunc(ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-    """What NumPy's ufunc makes of these, as a dask array."""
+    """The result of a NumPy ufunc, as a dask array."""
     if any(isinstance(out, StoredArray) for out in options.get("out", ())):
         raise TypeError(
             f"{ufunc.__name__} cannot write into a stored array in place: that would read and rewrite "

@@ -1,1 +1,1 @@
-"""Logical arrays as other programs see them: one Zarr array, a store of them, in TensorStore."""
+"""Logical arrays as other programs see them: as one Zarr array, as a store of them, in TensorStore."""

@@ -1,8 +1,8 @@
 """From a logical array to one Zarr array with a `conditional` codec and back, reusing the encoded bytes.
 
-Where all members have the logical chunk shape, the difference between them is which bytes -> bytes codecs
-their chunks went through. That is what the `conditional` codec's header says chunk by chunk, so a chunk
-changes hands by adding or removing a header; nothing is decoded.
+If all members have the logical chunk shape, they differ only in the bytes -> bytes codecs of their chunks.
+The header of the `conditional` codec says just that for each chunk. So converting a chunk adds or removes a
+header; nothing is decoded.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ EXPORT = "Or copy the values to one plain array: intarsia.export(array, 'plain.z
 
 
 def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zarr.Array[Any]:
-    """Make one Zarr array with the values of a logical array; chunks are copied as they are stored.
+    """Make one Zarr array with the values of a logical array; stored chunks are copied without recoding.
 
-    Without a store and a path, it is put beside the logical array, as `…-fused`. Every member must have the
+    Without a store and a path, it goes beside the logical array, as `…-fused`. Every member must have the
     logical chunk shape and no shards, and all must agree on everything but their bytes -> bytes codecs.
     Packed regions, and regions with a view, have to be recoded first.
 
@@ -93,7 +93,7 @@ def fuse(array: LogicalArray, store: Any = None, path: str | None = None) -> zar
 def split(array: zarr.Array[Any], store: Any = None, path: str | None = None) -> LogicalArray:
     """Make a logical array from a Zarr `array` that has a `conditional` codec: one member per mask.
 
-    It is written to `store` at `path`, or beside the array, as `…-split`, if these are not given. The
+    It is written to `store` at `path`. If these are not given, it goes beside the array, as `…-split`. The
     `conditional` codec must be the last one, and the array must not be sharded: only then is a chunk without
     its header a chunk of a plain array.
 
@@ -150,14 +150,12 @@ def _chain(member: zarr.Array[Any]) -> list[BytesBytesCodec]:
 
 
 def _check_regions(array: LogicalArray) -> None:
-    """A stored chunk is the chunk of the array only where the region neither packs nor turns it."""
+    """Check that no region is packed or has a view: only then are stored chunks those of the array."""
     manifest, table = array.manifest, array.manifest.regions
     for i in np.flatnonzero((table.packing != NONE) | (table.view != NONE))[:1].tolist():
         row = table.row(i)
         bounds, packing = manifest.elements(row.box).bounds, manifest.packing_of(row)
-        how = (
-            f"looks at its member as {manifest.view_of(row)}" if packing is None else f"is packed: {packing}"
-        )
+        how = f"has the view {manifest.view_of(row)}" if packing is None else f"is packed: {packing}"
         raise CodecConfigurationError(
             f"cannot fuse: the region {bounds_text(bounds)} {how}; its chunks are not those of the array.\n"
             f"  Recode it first: arr.recode({bounds}, codecs=[…], chunks={array.chunks}, packing=None)\n"
@@ -166,7 +164,7 @@ def _check_regions(array: LogicalArray) -> None:
 
 
 def _shared_codecs(array: LogicalArray, members: dict[str, zarr.Array[Any]]) -> list[Any]:
-    """The codecs before the bytes -> bytes ones, which must be the same in every member."""
+    """The codecs before the bytes -> bytes codecs, which must be the same in every member."""
     shared: list[Any] | None = None
     for name, member in members.items():
         if isinstance(_codecs(member)[0], ShardingCodec) or member.shards is not None:
@@ -183,8 +181,8 @@ def _shared_codecs(array: LogicalArray, members: dict[str, zarr.Array[Any]]) -> 
         before = [codec for codec in _codecs(member) if not isinstance(codec, BytesBytesCodec)]
         if shared is not None and before != shared:
             raise CodecConfigurationError(
-                f"cannot fuse: the member {name} has {before} before its compressors, another one {shared}; "
-                "a `conditional` codec chooses among bytes -> bytes codecs only"
+                f"cannot fuse: the member {name} has {before} before its compressors, another has {shared}; "
+                "a `conditional` codec only chooses among bytes -> bytes codecs"
             )
         shared = before
     return shared or []
@@ -197,7 +195,7 @@ def _common_chain(chains: Sequence[Sequence[BytesBytesCodec]]) -> list[BytesByte
         position = 0
         for i, codec in enumerate(chain):
             if codec not in common[position:]:
-                # Before the next codec of this chain that is there already, or else at the end.
+                # Before the next codec of this chain that is already there, or else at the end.
                 later = [common.index(c, position) for c in chain[i + 1 :] if c in common[position:]]
                 common.insert(min(later, default=len(common)), codec)
             position = common.index(codec, position) + 1
@@ -218,7 +216,7 @@ async def _copy_chunks(
     pairs: list[tuple[tuple[int, ...], tuple[int, ...]]],
     change: Callable[[Buffer], Buffer],
 ) -> list[tuple[int, ...]]:
-    """Copy stored chunks from index to index, changed on the way; returns where none was stored."""
+    """Copy stored chunks from index to index, changing them on the way; returns where none was stored."""
     limit, missing = asyncio.Semaphore(COPIES_AT_ONCE), []
 
     async def copy(here: tuple[int, ...], there: tuple[int, ...]) -> None:
@@ -234,7 +232,7 @@ async def _copy_chunks(
 
 
 def _boxes(wanted: np.ndarray[Any, np.dtype[np.bool_]]) -> Iterator[Box]:
-    """Boxes that hold exactly the cells that are wanted: each as long as possible, last axis first."""
+    """Boxes that hold exactly the wanted cells: each as long as possible, last axis first."""
     left = wanted.copy()
     for cell in np.argwhere(wanted).tolist():
         if not left[tuple(cell)]:

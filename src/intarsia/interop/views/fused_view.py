@@ -1,6 +1,6 @@
-"""Fused views: logical arrays as other programs expect arrays, without copying anything.
+"""Fused views: logical arrays as the arrays that other programs expect, without copying anything.
 
-Behind a view is a store that shows another one, in which every logical array is one ordinary array.
+Behind a view is a store that shows another store with every logical array as one ordinary array.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from intarsia.words import one_line, place_text
 CONSOLIDATED = "consolidated_metadata"
 
 MOST_BYTES = 64 << 20
-"""Enough for the shards that a few clients read piece by piece."""
+"""The size of the cache: enough for the shards that a few clients read piece by piece."""
 
 
 def fused_view(
@@ -45,14 +45,14 @@ def fused_view(
     snapshot_id: str | None = None,
     as_of: datetime.datetime | str | None = None,
 ) -> zarr.Group | zarr.Array[Any]:
-    """What is at `path`, read-only, with every logical array as one ordinary Zarr array.
+    """A read-only view of what is at `path`, with every logical array as one ordinary Zarr array.
 
-    `source` is a repository (where `branch`, `tag`, `snapshot_id` and `as_of` choose the version), a session,
-    a store, a group, a path or URL, or a logical array. The result is zarr's own: an array or a group, whose
-    `store` can be given to whatever takes a zarr store. Members are hidden; groups and plain arrays stay as
-    they are. A chunk is read from its members when it is asked for, and encoded with `codecs`, by default
-    fast zstd; `codecs=[]` does not compress. The chunk grid is the logical one; for one array, `chunks` may
-    ask for another, such as larger chunks where the lattice is finer than the members' chunks.
+    `source` is a repository (for which `branch`, `tag`, `snapshot_id` and `as_of` choose the version), a
+    session, a store, a group, a path or URL, or a logical array. The result is zarr's own array or group. Its
+    `store` works wherever a zarr store is expected. Members are hidden; groups and plain arrays stay
+    as they are. A chunk is read from its members on request and encoded with `codecs`, by default fast zstd;
+    `codecs=[]` does not compress. The chunk grid is the logical one. For a single array, `chunks` may ask for
+    another, such as larger chunks if the lattice is finer than the members' chunks.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "t", shape=(0,), chunks=(2,), dtype="i4")
@@ -90,16 +90,16 @@ def view_store(
         ) from error
     if chunks is not None and MANIFEST_KEY not in node.attrs:
         raise ShapeError(
-            f"chunks {tuple(chunks)} are for the view of one logical array, and {path or '/'!r} is not one"
+            f"chunks {tuple(chunks)} are for the view of one logical array, but {path or '/'!r} is not one"
         )
     grid = None if chunks is None else tuple(int(n) for n in chunks)
     return ViewStore(node.store_path.store, inside, chosen, grid, consolidated=consolidated)
 
 
 class ViewStore(Store):
-    """Shows what lies below `root` of a store, with ordinary arrays for logical ones; it can only be read.
+    """Shows everything below `root` of a store, read-only, with ordinary arrays in place of logical ones.
 
-    Only keys of Zarr nodes are shown. `consolidated` puts the metadata of all of them into that of the root,
+    Only keys of Zarr nodes are shown. `consolidated` puts the metadata of all nodes into that of the root,
     for readers that cannot list.
     """
 
@@ -126,10 +126,10 @@ class ViewStore(Store):
 
     @property
     def place(self) -> StorePath:
-        """What it shows."""
+        """The place that it shows."""
         return StorePath(self._store, self._root)
 
-    # What zarr asks of every store
+    # What zarr expects of every store
 
     @property
     def supports_listing(self) -> bool:
@@ -138,11 +138,11 @@ class ViewStore(Store):
 
     @property
     def supports_consolidated_metadata(self) -> bool:
-        """Whether there is any; zarr and xarray do not look for it then."""
+        """Whether there is any. If not, zarr and xarray do not look for it."""
         return self._consolidated
 
     def with_read_only(self, read_only: bool = False) -> Self:
-        """Itself, if it is to be read."""
+        """The view itself, if it is only to be read."""
         if read_only:
             return self
         raise self._refusal()
@@ -153,7 +153,7 @@ class ViewStore(Store):
     @staticmethod
     def _refusal() -> ReadOnlyError:
         return ReadOnlyError(
-            "a fused view can only be read: what it shows is stored in members, each encoded in its way.\n"
+            "a fused view is read-only: what it shows is stored in members, each with its own encoding.\n"
             "  Write to the logical array itself: intarsia.open(store, path, mode='r+')"
         )
 
@@ -169,7 +169,7 @@ class ViewStore(Store):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ViewStore) and self._identity() == other._identity()
 
-    __hash__ = None  # type: ignore[assignment]  # as zarr stores: equality may change with what they hold
+    __hash__ = None  # type: ignore[assignment]  # as in zarr: stores may cease to be equal
 
     def _identity(self) -> tuple[Any, ...]:
         return self._store, self._root, self._consolidated, self._codecs, self._chunks
@@ -201,7 +201,7 @@ class ViewStore(Store):
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        """The value of a key; chunks of logical arrays are read and encoded now."""
+        """The value of a key; chunks of logical arrays are read and encoded on demand."""
         path, node = await self._tree.owner(key)
         if node is not None and node.kind == "array":
             return await self._tree.asked(self._store.get(below(self._root, key), prototype, byte_range))
@@ -224,7 +224,7 @@ class ViewStore(Store):
         return await self._value(key, path, node) is not None
 
     async def _value(self, key: str, path: str, node: Node | None) -> bytes | None:
-        """The value of a key that does not lie in a plain array."""
+        """The value of a key that is not inside a plain array."""
         if node is not None and isinstance(node.kind, ArrayView):
             inside = _inside(key, path)
             return node.kind.document if inside == METADATA else await self._chunk(path, node.kind, inside)
@@ -245,7 +245,7 @@ class ViewStore(Store):
         return bool(await self._tree.told(path, view, lambda array: array.holds(key)))
 
     async def _group_document(self, path: str, node: Node) -> bytes | None:
-        """A group's zarr.json, in which nobody may find the members of a logical array."""
+        """A group's zarr.json, without the members of logical arrays."""
         if node.document is None:
             return None
         document = json.loads(node.document)
@@ -259,7 +259,7 @@ class ViewStore(Store):
         return json.dumps(document).encode()
 
     async def _documents(self, path: str) -> AsyncIterator[tuple[str, Any]]:
-        """Path and zarr.json of a node and of all nodes below it, as the view shows them."""
+        """The paths and zarr.json of a node and all nodes below it, as the view shows them."""
         node = await self._tree.at(path)
         if node is not None and isinstance(node.kind, ArrayView):
             yield path, json.loads(node.kind.document)
@@ -277,12 +277,12 @@ class ViewStore(Store):
     # Listing
 
     async def list(self) -> AsyncIterator[str]:
-        """Every key. To know which chunks of a logical array there are, it reads them."""
+        """Every key. It has to read the chunks of logical arrays to know which exist."""
         async for key in self._keys(""):
             yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """Every key that begins so. To know which chunks of a logical array there are, it reads them."""
+        """Every key with this prefix. It has to read the chunks of logical arrays to know which exist."""
         path, node = await self._tree.owner(prefix)
         if node is not None and isinstance(node.kind, ArrayView):
             keys = self._keys_of(path, node.kind, prefix)
@@ -336,7 +336,7 @@ class ViewStore(Store):
     async def _keys_of(
         self, path: str, view: ArrayView, prefix: str, skipped: Collection[str] = ()
     ) -> AsyncIterator[str]:
-        """The keys of a logical array that begin like this, except for those in the directories `skipped`."""
+        """The keys of a logical array with this prefix, except those in the directories `skipped`."""
         if below(path, METADATA).startswith(prefix):
             yield below(path, METADATA)
         for name in view.covered():
@@ -348,12 +348,12 @@ class ViewStore(Store):
 
 
 def _inside(key: str, path: str) -> str:
-    """A key, seen from the array at `path`."""
+    """A key, relative to the array at `path`."""
     return key[len(below(path)) :]
 
 
 def _part(value: bytes, asked: ByteRequest | None) -> bytes:
-    """The bytes that were asked for."""
+    """The requested bytes."""
     match asked:
         case None:
             return value

@@ -1,4 +1,4 @@
-"""A logical array as a JSON spec of TensorStore: members as layers, each in its place, holes beneath."""
+"""A logical array as a TensorStore JSON spec: members as layers, each in its place, with holes beneath."""
 
 import json
 import os
@@ -44,13 +44,13 @@ WEB_SCHEMES = frozenset(("http", "https"))
 
 
 def tensorstore_spec(array: LogicalArray) -> dict[str, Any]:
-    """A spec that `tensorstore.open` turns into the whole logical `array`: plain JSON, to be kept or sent.
+    """A spec that `tensorstore.open` turns into the whole logical `array`: plain JSON, to keep or send.
 
     TensorStore then reads the members by itself, from local files, zip files, object stores or web servers;
-    what no region covers is the fill value there, too. The spec describes the current layout: make another
-    one when the layout has changed. Views of members become index transforms. Members in memory or in an
-    Icechunk repository, packed regions, and codecs that TensorStore does not know are refused; use
-    `intarsia.serve` for those.
+    holes read as the fill value there too. The spec describes the current layout: make a new one after the
+    layout has changed. Views of members become index transforms. Members in memory or in an Icechunk
+    repository, packed regions, and codecs that TensorStore does not know are refused; use `intarsia.serve`
+    for those.
 
     >>> import intarsia, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -64,13 +64,13 @@ def tensorstore_spec(array: LogicalArray) -> dict[str, Any]:
     name = manifest.data_type.to_json(zarr_format=3)
     if not isinstance(name, str) or name not in DATA_TYPES:
         raise UnreachableMembersError(
-            f"the array is of {type_text(manifest.data_type)}, a data type that TensorStore does not have"
+            f"the array has the data type {type_text(manifest.data_type)}, which TensorStore lacks"
         )
     labels = [label or "" for label in manifest.dimension_names or ()]
     named = [label for label in labels if label]
     if len(set(named)) < len(named):
         raise UnreachableMembersError(
-            f"the dimensions are {manifest.dimension_names}: TensorStore opens no array with two of one name"
+            f"the dimensions are {manifest.dimension_names}: TensorStore refuses two dimensions of one name"
         )
     covered = manifest.regions.cells()
     layers = list(_layers(array))
@@ -83,7 +83,7 @@ def tensorstore_spec(array: LogicalArray) -> dict[str, Any]:
 
 
 def _layers(array: LogicalArray) -> Iterator[dict[str, Any]]:
-    """One for each region: a box of its member, moved to where it belongs."""
+    """One layer for each region: a box of its member, moved to where it belongs."""
     manifest, members = array.manifest, array.members
     _check_unpacked(manifest)
     members.open_together(manifest.members)
@@ -100,9 +100,9 @@ def _layers(array: LogicalArray) -> Iterator[dict[str, Any]]:
 
 
 def _holes(manifest: Manifest) -> dict[str, Any]:
-    """An array of the whole shape without a stored chunk.
+    """An array of the whole shape without any stored chunk.
 
-    Not TensorStore's own `array` driver, which has no complex numbers as JSON.
+    This does not use TensorStore's own `array` driver, which cannot write complex numbers as JSON.
     """
     empty = create_member(MemoryStore(), None, manifest, manifest.shape, Encoding([]))
     document = json.loads(_document(empty))
@@ -119,13 +119,13 @@ def _check_unpacked(manifest: Manifest) -> None:
         row = manifest.regions.row(i)
         bounds = manifest.elements(row.box).bounds
         raise UnreachableMembersError(
-            f"the region {bounds_text(bounds)} is packed ({manifest.packing_of(row)}), which a spec of "
-            f"TensorStore cannot express.\n  {SERVE_INSTEAD}"
+            f"the region {bounds_text(bounds)} is packed ({manifest.packing_of(row)}), which a TensorStore "
+            f"spec cannot express.\n  {SERVE_INSTEAD}"
         )
 
 
 def _transform(manifest: Manifest, row: Row) -> dict[str, Any]:
-    """From elements of the array to those of the member: the view, moved to where the region is."""
+    """The transform from elements of the array to those of the member: the view, moved to the region."""
     box, moved = manifest.elements(row.box), manifest.member_shift(row)
     output: list[dict[str, int]] = []
     for source, offset, stride in (manifest.view_of(row) or View.identity(manifest.ndim)).axes:
@@ -155,7 +155,7 @@ def _check_codecs(member: str, codecs: list[dict[str, Any]]) -> None:
 
 
 def kvstore_of(store: Any, path: str) -> dict[str, Any]:
-    """Where TensorStore finds the directory `path` of a store. Credentials are left to its own environment.
+    """Where TensorStore finds the directory `path` of a store. It takes credentials from its own environment.
 
     >>> kvstore_of(LocalStore("/data/a.zarr"), "t")
     {'driver': 'file', 'path': '/data/a.zarr/t/'}
@@ -172,7 +172,7 @@ def kvstore_of(store: Any, path: str) -> dict[str, Any]:
         place = _of_obstore(store.store, path)
     if place is None:
         raise UnreachableMembersError(
-            "TensorStore cannot read the members where they are: in a store of the kind "
+            "TensorStore cannot read the members where they are: in a store of type "
             f"{type(store).__name__}, not in files or objects that it could open itself.\n  {SERVE_INSTEAD}"
         )
     return place

@@ -1,4 +1,4 @@
-"""What a view shows of a store: groups, plain arrays, and logical arrays, each as one ordinary Zarr array."""
+"""What a view shows of a store: groups, plain arrays, and each logical array as one ordinary Zarr array."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ METADATA = "zarr.json"
 OLDER_METADATA = frozenset((".zarray", ".zattrs", ".zgroup", ".zmetadata"))
 
 MOST_CHANGES = 20
-"""So many times in a row a chunk is read again because the layout has changed."""
+"""How many times in a row a chunk is read again because the layout has changed."""
 
 FAST = ZstdCodec(level=1)
-"""What chunks are compressed with unless something else is asked for: they are made while somebody waits."""
+"""The default compressor of chunks: they are made while a client waits."""
 
 CHUNKS = "c"
-"""First segment of every chunk key, as the default chunk key encoding of Zarr v3 has it."""
+"""The first segment of every chunk key in the default chunk key encoding of Zarr v3."""
 
 NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
-"""An index as zarr spells it in a chunk key: other spellings of the number are other keys."""
+"""An index as zarr writes it in a chunk key: the same number written otherwise is another key."""
 
 
 def is_metadata(name: str) -> bool:
-    """Whether a key of this last segment holds metadata.
+    """Whether a key with this last segment holds metadata.
 
     >>> is_metadata("zarr.json"), is_metadata("c")
     (True, False)
@@ -59,7 +59,7 @@ def is_metadata(name: str) -> bool:
 
 
 def below(path: str, name: str = "") -> str:
-    """A key below a path; where all of them start, without a name.
+    """A key below a path; without a name, the prefix that all such keys share.
 
     >>> below("a/b", "zarr.json"), below("", "zarr.json"), below("a")
     ('a/b/zarr.json', 'zarr.json', 'a/')
@@ -78,10 +78,10 @@ class Node(NamedTuple):
 
 
 class Tree:
-    """The nodes below `root` of a store, each looked at when asked for.
+    """The nodes below `root` of a store, each read on demand.
 
-    A read-only session of Icechunk is read once. Other stores may change, so a node's metadata is read each
-    time, as zarr does when it opens an array; a logical array is opened again when it has changed.
+    A read-only Icechunk session is read once. Other stores may change, so a node's metadata is read each
+    time, as zarr does when it opens an array; a logical array is opened again if it has changed.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class Tree:
         self._store, self._root, self._codecs, self._chunks = store, root, codecs, chunks
         self._known: dict[str, Node] = {}
         self.are_lasting = is_lasting(store)
-        """Whether nothing changes any more; asked here, as an event loop must not wait for the answer."""
+        """Whether nothing can change; determined here, because an event loop must not wait for the answer."""
 
     async def owner(self, key: str) -> tuple[str, Node | None]:
-        """The array that a key lies in, or else what there is where the key lies; path and node."""
+        """The path and node of the array that contains a key, or else of whatever is at the key's place."""
         segments = key.split("/")[:-1]
         path, node = "", None
         for depth in range(len(segments) + 1):
@@ -134,11 +134,11 @@ class Tree:
         return ArrayView(LogicalGroup.load(group), self._codecs, self._chunks)
 
     async def told[T](self, path: str, view: ArrayView, look: Callable[[ArrayView], T]) -> T | None:
-        """What the logical array at `path` tells, looked at in a thread; None if it is gone by then.
+        """The result of `look` at the logical array at `path`, in a thread; None if it is gone by then.
 
-        Where a layout is changed, members are removed after the manifest has ceased to name them. Chunks of
-        a member that is gone look as if they had never been written, so what was read counts only if the
-        array is still the same afterwards.
+        When a layout changes, members are removed once the manifest no longer names them. Chunks of a removed
+        member look as if they had never been written, so a result counts only if the array is still the same
+        afterwards.
         """
         for _ in range(MOST_CHANGES):
             failure: Exception | None = None
@@ -157,7 +157,7 @@ class Tree:
         raise ReadError(f"the array {path or '/'!r} changes faster than it can be read")
 
     async def children(self, path: str) -> list[str]:
-        """The names directly below a path, as the store has them."""
+        """The names directly below a path in the store."""
         return await self._listed(self._store.list_dir(below(self._root, path).rstrip("/")))
 
     async def keys(self, path: str) -> list[str]:
@@ -166,7 +166,7 @@ class Tree:
         return [key[len(below(self._root)) :] for key in keys]
 
     async def stored(self, key: str) -> bytes | None:
-        """A value of the store."""
+        """The stored value of a key."""
         value = await self.asked(self._store.get(below(self._root, key), default_buffer_prototype()))
         return None if value is None else value.to_bytes()
 
@@ -178,17 +178,17 @@ class Tree:
 
     @staticmethod
     async def asked[T](answer: Coroutine[Any, Any, T]) -> T:
-        """What the store answers: some stores work only on zarr's event loop, and a server has its own."""
+        """The store's answer. Some stores only work on zarr's event loop, and a server has its own."""
         if asyncio.get_running_loop() is event_loop():
             return await answer
         return await asyncio.wrap_future(start(answer))
 
 
 class ArrayView:
-    """What other programs see of a logical array: zarr.json, and chunks wherever there are values.
+    """What other programs see of a logical array: a zarr.json, and chunks wherever there are values.
 
-    Its chunk grid is the logical one unless `chunks` asks for another. Its methods read with the engine, so
-    they must not be called on an event loop.
+    Its chunk grid is the logical one unless `chunks` asks for another. Its methods read data, so they must
+    not be called on an event loop.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class ArrayView:
             raise CodecConfigurationError(f"these codecs cannot encode for a view: {error}") from error
 
     def index_of(self, key: str) -> tuple[int, ...] | None:
-        """The chunk that a key below the array means; None if it is no chunk of it, or not spelled as one."""
+        """The chunk that a key below the array names; None if it does not name one of its chunks."""
         first, *rest = key.split("/")
         shape = self._manifest.shape
         if first != CHUNKS or len(rest) != len(shape) or not all(NUMBER.fullmatch(text) for text in rest):
@@ -225,9 +225,9 @@ class ArrayView:
         return index if inside else None
 
     def covered(self) -> Iterator[str]:
-        """Keys of all chunks that regions cover; one may still hold nothing but the fill value."""
+        """The keys of all chunks that regions cover; some may still hold nothing but the fill value."""
         manifest, seen = self._manifest, set[tuple[int, ...]]()
-        aligned = self._chunks == manifest.chunk_shape  # a chunk lies in one region then
+        aligned = self._chunks == manifest.chunk_shape  # then each chunk lies in one region
         for i in range(len(manifest.regions)):
             box = manifest.elements(manifest.regions.row(i).box).in_units(self._chunks)
             for index in box.indices():
@@ -237,7 +237,7 @@ class ArrayView:
                     seen.add(index)
 
     def chunk(self, key: str) -> bytes | None:
-        """A chunk as this array stores it; None if it is not stored: a hole, or the fill value everywhere."""
+        """A chunk as this array stores it; None if it is a hole or holds only the fill value."""
         index = self.index_of(key)
         if index is None:
             return None
@@ -265,7 +265,7 @@ class ArrayView:
         if not manifest.regions.touching(manifest.cells(elements)).size:
             return None
         values = read_request(self._logical, request(manifest.shape, elements.slices or ...))
-        if values.shape != self._chunks:  # at the edge of the array chunks are full-size all the same
+        if values.shape != self._chunks:  # chunks have the full size even at the edge of the array
             padded = allocated(manifest.data_type, self._chunks, manifest.fill_value)
             padded[tuple(slice(n) for n in values.shape)] = values
             values = padded
@@ -283,7 +283,7 @@ def _chain(manifest: Manifest, codecs: Sequence[Codec] | None) -> Sequence[Codec
 
 
 def _attributes(logical: LogicalGroup) -> dict[str, Any]:
-    """The group's attributes without what makes it a logical array; other conventions stay."""
+    """The group's attributes without those that make it a logical array; other conventions stay."""
     attributes: dict[str, Any] = dict(logical.group.metadata.attributes)
     del attributes[MANIFEST_KEY]
     conventions, uuid = attributes.pop(CONVENTIONS_KEY, None), convention(1)["uuid"]
@@ -296,7 +296,7 @@ def _attributes(logical: LogicalGroup) -> dict[str, Any]:
 
 @contextmanager
 def _reading(index: tuple[int, ...]) -> Iterator[None]:
-    """Nothing that goes wrong with a chunk may look like a key that is not there, which means fill value."""
+    """Make every failure a `ReadError`: none may look like a missing key, which means fill value."""
     try:
         yield
     except IntarsiaError:

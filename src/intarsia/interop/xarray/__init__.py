@@ -1,6 +1,6 @@
-"""xarray opens groups and writes datasets; importing this room registers `Dataset.intarsia`.
+"""xarray opens groups and writes datasets; importing this package registers `Dataset.intarsia`.
 
-The backend lies in this room, so the accessor is also there once xarray has opened any dataset with it.
+The backend is in this package, so the accessor also exists once xarray has opened any dataset with it.
 """
 
 from contextlib import suppress

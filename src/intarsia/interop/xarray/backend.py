@@ -1,6 +1,6 @@
 """The backend that xarray knows as `engine="intarsia"`: a Zarr group as a dataset.
 
-Logical arrays and plain arrays side by side are its variables.
+Its variables are the logical arrays and plain arrays of the group.
 """
 
 import datetime
@@ -49,7 +49,7 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
     supports_groups: ClassVar[bool] = True
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Icechunk's own objects and local repositories; a directory of plain Zarr files is zarr's."""
+        """True for Icechunk objects and local repositories; directories of plain Zarr are left to zarr."""
         if isinstance(filename_or_obj, str | os.PathLike):
             return is_repository(filename_or_obj)
         known = (LogicalArray, icechunk.IcechunkStore, icechunk.Repository, icechunk.Session)
@@ -79,25 +79,25 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         combine: str | None = None,
         ingest_options: Mapping[str, Any] | None = None,
     ) -> xr.Dataset:
-        """One group as a dataset; a logical array brings the coordinates beside it.
+        """Open one group as a dataset; a logical array brings the coordinates beside it.
 
-        Files that no repository holds yet, NetCDF and whatever else `intarsia.ingest` takes, are opened as
-        one dataset: give a glob, a list, or with `concat_dim` a file or a directory. They are ingested into a
-        repository in a cache directory (`INTARSIA_CACHE` says where); later calls add new files, take changed
-        ones again and leave out those that are gone. Values are read from the files, when they are needed.
-        `concat_dim` names the dimensions that grow from file to file; without it the coordinates
-        tell. `group` is then the group inside every file, and `ingest_options` holds other options of
+        Files that are not in a repository yet, NetCDF or anything else that `intarsia.ingest` takes, are
+        opened as one dataset: give a glob, a list, or with `concat_dim` a file or a directory. They are
+        ingested into a repository in a cache directory (`INTARSIA_CACHE` says where). Later calls add new
+        files, update changed ones and drop those that are gone. Values are read from the files when needed.
+        `concat_dim` names the dimensions that grow from file to file; by default the coordinates tell.
+        `group` is then the group inside every file, and `ingest_options` holds other options of
         `intarsia.ingest`.
 
         A repository may refer to chunks in files elsewhere. `authorize` says which of them it may read:
-        `True` for all that it names, or some URL prefixes. `storage_options` says how the repository and
-        they are reached. Both are those of `intarsia.open_repository`.
+        `True` for all that it names, or some URL prefixes. `storage_options` says how to reach the repository
+        and these files. Both are as in `intarsia.open_repository`.
 
-        `branch`, `tag`, `snapshot_id` or `as_of` choose the version, where a repository is given. `nulls`
-        says what the nulls of nullable arrays become: "nan" (or NaT), "masked" (a boolean variable
-        NAME_missing beside each), or "raise"; by default NaN or NaT where the data type has one, and an
-        error otherwise. `layer` reads arrays from that layer, where they have it, and cuts them into its
-        blocks; xarray does not tell which `chunks` were asked for, so it has to be said.
+        For a repository, `branch`, `tag`, `snapshot_id` or `as_of` choose the version. `nulls` says what the
+        nulls of nullable arrays become: "nan" (or NaT), "masked" (a boolean variable NAME_missing beside each
+        array), or "raise"; by default NaN or NaT if the data type has one, and an error otherwise. `layer`
+        reads arrays from that layer if they have it, and cuts them into its blocks. It has to be given,
+        because xarray does not say which `chunks` were asked for.
         """
         version = Version(branch, tag, snapshot_id, as_of)
         how = _asked_of_files(concat_dim, combine, ingest_options)
@@ -122,7 +122,7 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
     def open_groups_as_dict(
         self, filename_or_obj: Any, *, group: str | None = None, **options: Any
     ) -> dict[str, xr.Dataset]:
-        """Every group of the hierarchy as a dataset of its own; logical arrays are variables, not groups.
+        """Open every group of the hierarchy as a dataset; logical arrays are variables, not groups.
 
         Takes the options of `open_dataset`.
         """
@@ -144,14 +144,14 @@ class IntarsiaBackendEntrypoint(BackendEntrypoint):
         }
 
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:
-        """Every group of the hierarchy as a node of a tree."""
+        """Open every group of the hierarchy as a node of a tree."""
         return xr.DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
 
 def _asked_of_files(
     concat_dim: Any, combine: str | None, ingest_options: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """How files become a dataset; empty if nothing was said about that."""
+    """How files become a dataset; empty if the caller did not say."""
     named = {"concat_dim": concat_dim, "combine": combine}
     return {name: value for name, value in named.items() if value is not None} | dict(ingest_options or {})
 
@@ -164,12 +164,12 @@ def _files_group(
     storage_options: Mapping[str, Any] | None,
     how: dict[str, Any],
 ) -> zarr.Group:
-    """The group of the dataset that files make, in the cache."""
+    """The group of the dataset made from files, in the cache."""
     if isinstance(files, str | os.PathLike) and is_repository(files):
-        raise TypeError(f"{files} is a repository: concat_dim, combine and ingest_options are for files")
+        raise TypeError(f"{files} is a repository, but concat_dim, combine and ingest_options are for files")
     if version.is_given or authorize is not None:
         raise TypeError(
-            "branch, tag, snapshot_id, as_of and authorize are for repositories, and these are files"
+            "branch, tag, snapshot_id, as_of and authorize are for repositories, but these are files"
         )
     if "concat_dim" not in how:
         how = {"combine": "by_coords"} | how
@@ -186,7 +186,7 @@ def _group(
     authorize: Allowed = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> zarr.Group:
-    """The group at a path of whatever people hand to xarray, for reading."""
+    """The group at a path, for reading, in anything that people pass to xarray."""
     if isinstance(source, LogicalArray) and not path and not (authorize or storage_options):
         return source.group
     store = resolve(source, version, authorize, storage_options).store
@@ -198,9 +198,9 @@ def _group(
 
 
 def _groups_text(store: Any, path: str | None, error: Exception) -> str:
-    """Which groups there are instead; what zarr says where not even a root is there."""
+    """Which groups there are instead, or zarr's own message if there is not even a root."""
     if isinstance(error, ContainsArrayError):
-        return "it is an array. intarsia.reader reads it, and intarsia.convert makes a logical array of it"
+        return "it is an array. intarsia.reader reads it; intarsia.convert makes it a logical array"
     try:
         root = open_group(store, "", "r", formats=(3, 2))
     except (FileNotFoundError, ValueError):
@@ -228,11 +228,11 @@ def _dataset(
 
 
 def _register_tokens() -> None:
-    """Tell dask, if it is installed, what repositories, sessions and their stores are known by.
+    """Tell dask, if it is installed, how to name repositories, sessions and their stores.
 
-    xarray names the blocks of a dataset after what it was opened from. A repository that was opened twice is
-    one object to dask, although somebody may have committed in between: two arrays of one name would be mixed
-    up. So other versions get other names.
+    xarray names the blocks of a dataset after its source. To dask, a repository that was opened twice is one
+    object, although there may have been a commit in between, and two arrays of one name would be mixed up.
+    So different versions get different names.
     """
     try:
         from dask.base import normalize_token
@@ -244,7 +244,7 @@ def _register_tokens() -> None:
 
 
 def repository_token(repo: icechunk.Repository) -> tuple[Any, ...]:
-    """A repository as it is now: every branch and where it points to.
+    """A repository as it is now: every branch and the snapshot it points to.
 
     >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
     >>> repository_token(repo) == repository_token(repo)
@@ -252,13 +252,13 @@ def repository_token(repo: icechunk.Repository) -> tuple[Any, ...]:
     """
     try:
         tips = [(branch, repo.lookup_branch(branch)) for branch in sorted(repo.list_branches())]
-    except icechunk.IcechunkError:  # whoever reads from it will say what is wrong
+    except icechunk.IcechunkError:  # a read will say what is wrong
         return "icechunk", uuid.uuid4().hex
     return "icechunk", str(repo.storage), tips
 
 
 def store_token(store: icechunk.IcechunkStore) -> tuple[str, str]:
-    """The snapshot of a store; something unique where values may still change.
+    """The snapshot of a store; something unique if values may still change.
 
     >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
     >>> store_token(repo.readonly_session("main").store) == store_token(repo.readonly_session("main").store)
@@ -317,12 +317,12 @@ class GroupStore(AbstractDataStore):
         """The dataset's own attributes."""
         if self._alone:
             return {}
-        hidden = UNLIMITED_KEY, "_nc"  # the second as NCZarr has them, and xarray's own engine hides them
+        hidden = UNLIMITED_KEY, "_nc"  # the second is NCZarr's; xarray's own engine hides it too
         attributes = self._group.attrs.asdict().items()
         return with_floats({key: value for key, value in attributes if not key.lower().startswith(hidden)})
 
     def get_encoding(self) -> dict[str, Any]:
-        """Which dimensions grow, where that was written down."""
+        """The dimensions that grow, if they were recorded."""
         unlimited: Any = None if self._alone else self._group.attrs.get(UNLIMITED_KEY)
         return {} if unlimited is None else {"unlimited_dims": set(unlimited)}
 
@@ -332,7 +332,7 @@ class GroupStore(AbstractDataStore):
             self._group.store.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A dataset takes this along, to be closed by it; one that travelled closes nothing.
+        # A dataset carries this along in order to close it; one that was sent elsewhere closes nothing.
         check_travels(self._group.store, "the dataset")
         return GroupStore, (self._group, self._dropped)
 

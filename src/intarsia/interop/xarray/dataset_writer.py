@@ -1,4 +1,4 @@
-"""Writing one dataset into one group: what becomes what, checked first; then all of it."""
+"""Writing one dataset into one group: first everything is checked, then everything is written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 GROWING_CHUNK = 1024
-"""Least chunk size of a coordinate on a dimension that grows: a year of daily appends is then one chunk."""
+"""The least chunk size of a coordinate on a growing dimension: a year of daily appends is one chunk."""
 
 
 CF_ENCODING = ("units", "calendar", "scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")
@@ -54,7 +54,7 @@ class Choices:
         return self.codecs.get(name) if isinstance(self.codecs, Mapping) else self.codecs
 
     def check_names(self, known: set[Hashable]) -> None:
-        """Refuse choices for variables that are not there."""
+        """Refuse choices for variables that do not exist."""
         by_name = self.codecs if isinstance(self.codecs, Mapping) else {}
         asked = set().union(self.chunks, self.lattice, self.encoding, self.logical, by_name)
         unknown = sorted(asked - known)
@@ -67,7 +67,7 @@ class Choices:
 def write_dataset(
     dataset: xr.Dataset, store: Any, path: str, choices: Choices, cluster: Cluster | None
 ) -> None:
-    """Write a dataset into the group at `path`, which is made if need be."""
+    """Write a dataset into the group at `path`, which is created if necessary."""
     _DatasetWriter(dataset, open_group(store, path, "a"), choices, cluster).write()
 
 
@@ -101,20 +101,20 @@ class _DatasetWriter:
 
         def write_plain() -> None:
             self.plain.set_variables(plain, frozenset(self.choices.encoding), _Now())
-            if not grown:  # what is appended to keeps its own attributes
+            if not grown:  # a dataset that is appended to keeps its own attributes
                 self.group.update_attributes(self.attributes | self._unlimited())
 
         carry_out(jobs, self.cluster, write_plain)
 
     def _sorted(self) -> tuple[set[str], set[str]]:
-        """Which variables are new and which grow; refused where that does not make one dataset."""
+        """Which variables are new and which grow; refused if that does not make one dataset."""
         dim = self.choices.append_dim
         if dim is None:
             taken = sorted(self.variables.keys() & self.stored.keys())
             if taken and not self.choices.overwrite:
                 raise FileExistsError(
-                    f"the group {self.group.path or '/'!r} has {', '.join(taken)} already.\n"
-                    "  To add to them give append_dim, to replace them overwrite=True"
+                    f"the group {self.group.path or '/'!r} already has {', '.join(taken)}.\n"
+                    "  To add to them, give append_dim; to replace them, overwrite=True"
                 )
             return set(self.variables), set()
         if dim not in self.dataset.dims:
@@ -127,7 +127,7 @@ class _DatasetWriter:
         if absent:
             raise ShapeError(
                 f"the dataset lacks {', '.join(absent)}, which has the dimension {dim!r} in the group: "
-                "its variables would no longer be of one length"
+                "variables would no longer have the same length"
             )
         new, grown = set(), set()
         for name, variable in self.variables.items():
@@ -135,7 +135,7 @@ class _DatasetWriter:
                 if dim in variable.dims and any(lengths.values()):
                     raise ShapeError(
                         f"the variable {name!r} has the dimension {dim!r}, but is not in the group yet, "
-                        f"where that dimension has {max(lengths.values())} elements already"
+                        f"where that dimension already has {max(lengths.values())} elements"
                     )
                 new.add(name)
             elif dim in variable.dims:
@@ -146,25 +146,25 @@ class _DatasetWriter:
         return new, grown
 
     def _stored_variables(self) -> dict[str, Variable]:
-        """What is in the group, decoded, and so with its encoding."""
+        """The variables in the group, decoded, and so with their encoding."""
         decoded, _, _ = conventions.decode_cf_variables(self.raw, {})
         return dict(decoded)
 
     @cached_property
     def raw(self) -> dict[str, Variable]:
-        """What is in the group, as it is stored."""
+        """The variables in the group, as stored."""
         return GroupStore(self.group).get_variables()
 
     def _check_equal(self, name: str, stored: Variable) -> None:
-        """A coordinate that does not grow must be the stored one; other variables are left alone."""
+        """A coordinate that does not grow must equal the stored one; other variables are left alone."""
         if name in self.dataset.coords and not self.dataset[name].variable.equals(stored):
             raise ValueError(
-                f"the coordinate {name!r} differs from the stored one, and it does not have the dimension "
+                f"the coordinate {name!r} differs from the stored one, but it does not have the dimension "
                 f"{self.choices.append_dim!r} along which the dataset is appended"
             )
 
     def _encoded(self, new: set[str], grown: set[str]) -> dict[str, Variable]:
-        """New variables in their own encoding, growing ones in that of the stored values."""
+        """New variables in their own encoding, growing ones in the encoding of the stored values."""
         there = self._stored_variables() if grown else {}
         encoded = {}
         for name in [name for name in self.variables if name in new | grown]:
@@ -212,7 +212,7 @@ class _DatasetWriter:
             attributes["_FillValue"] = FillValueCoder.encode(variable.attrs["_FillValue"], data.dtype)
         fill_value = variable.encoding.get("fill_value")
         if fill_value is None and data.dtype.kind == "f":
-            fill_value = np.nan  # as xarray has it: what was never written is missing
+            fill_value = np.nan  # as in xarray: values never written are missing
         return new_array(
             data,
             self.group,
@@ -238,7 +238,7 @@ class _DatasetWriter:
 
 
 class _Now:
-    """What xarray's store hands arrays to; writes each at once."""
+    """Takes arrays from xarray's store and writes each at once."""
 
     def add(self, source: Any, target: Any, region: Any = None) -> None:
         """Write one array into its place."""
@@ -246,7 +246,7 @@ class _Now:
 
 
 def _valid(name: Any) -> str:
-    """A variable's name, if it can be the name of a node in a Zarr group."""
+    """A variable's name, if it is a valid name for a node in a Zarr group."""
     if not isinstance(name, str) or not name or "/" in name or name.startswith("__") or name in (".", ".."):
         raise ValueError(f"{name!r} cannot be the name of an array in a Zarr group; rename the variable")
     return name
@@ -256,7 +256,7 @@ def _fitting(name: str, variable: Variable, stored: Variable, dim: str) -> Varia
     """The variable with its dimensions in the stored order; refused if it cannot go after the stored one."""
     if set(variable.dims) != set(stored.dims):
         raise ShapeError(
-            f"the variable {name!r} has the dimensions {variable.dims}, but the stored one {stored.dims}"
+            f"the variable {name!r} has the dimensions {variable.dims}, but the stored one has {stored.dims}"
         )
     turned = variable.transpose(*stored.dims)
     for other in stored.dims:
@@ -269,7 +269,7 @@ def _fitting(name: str, variable: Variable, stored: Variable, dim: str) -> Varia
 
 
 def _of_values(encoding: Mapping[Any, Any], stored: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The encoding in which an array takes what is appended: values, where its regions pack by themselves."""
+    """The encoding in which an array takes appended data: plain values if its regions pack by themselves."""
     own = stored.keys() & set(CF_ENCODING)
     if not own:
         return dict(encoding)
@@ -278,7 +278,7 @@ def _of_values(encoding: Mapping[Any, Any], stored: Mapping[Any, Any]) -> dict[A
 
 
 def _check_type(name: str, variable: Variable, stored: Variable) -> None:
-    """Refuse what the stored type would round: xarray warns and does it."""
+    """Refuse values that the stored type would round; xarray only warns."""
     numbers = variable.dtype.kind in "biufc" and stored.dtype.kind in "biufc"
     if numbers and not np.can_cast(variable.dtype, stored.dtype, "same_kind"):
         raise DataTypeError(
@@ -288,7 +288,7 @@ def _check_type(name: str, variable: Variable, stored: Variable) -> None:
 
 
 def _check_encoding(name: str, encoded: Variable, stored: Variable) -> None:
-    """Refuse what could only be stored otherwise than what is there: xarray would take other units for it."""
+    """Refuse data that cannot be stored in the same way as the existing data: its units would differ."""
     for key in CF_ENCODING:
         asked, there = encoded.attrs.get(key), stored.attrs.get(key)
         if asked == there or (_is_nan(asked) and _is_nan(there)):
@@ -296,14 +296,14 @@ def _check_encoding(name: str, encoded: Variable, stored: Variable) -> None:
         if key in ("units", "calendar") and _mean_the_same(name, encoded, stored):
             continue
         raise ValueError(
-            f"the variable {name!r} can only be stored with {key} = {asked!r}, but what is stored has "
+            f"the variable {name!r} can only be stored with {key} = {asked!r}, but the stored data has "
             f"{key} = {there!r}.\n"
             f"  Write a new array with an encoding that suits both: encoding={{{name!r}: {{{key!r}: …}}}}"
         )
 
 
 def _mean_the_same(name: str, encoded: Variable, stored: Variable) -> bool:
-    """Whether numbers mean the same times, however their units are written: two of them tell."""
+    """Whether numbers mean the same times, however their units are written: two numbers tell."""
     times = [
         conventions.decode_cf_variable(name, Variable("p", np.arange(2, dtype=encoded.dtype), variable.attrs))
         for variable in (encoded, stored)

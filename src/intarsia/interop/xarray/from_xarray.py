@@ -1,4 +1,4 @@
-"""Datasets into groups, and back: `from_xarray`, all in one commit; `to_xarray`; `Dataset.intarsia`."""
+"""Datasets into groups and back: `from_xarray`, all in one commit; `to_xarray`; `Dataset.intarsia`."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
@@ -36,14 +36,14 @@ def from_xarray(
 
     Numeric data variables become logical arrays; coordinates, scalars and strings become plain Zarr arrays,
     as xarray writes them (`logical` names the variables that become logical arrays instead). Values are
-    encoded as CF says, by xarray's own encoders: `encoding` takes `dtype`, `scale_factor`, `units` and so on.
+    encoded as in CF, by xarray's own encoders: `encoding` takes `dtype`, `scale_factor`, `units` and so on.
 
     Give `codecs`, `chunks` and `lattice` by variable; a single codec list applies to all logical arrays.
-    `append_dim` puts the dataset after the end of that dimension, with codecs of its own. Variables with this
-    dimension grow, in their stored CF encoding. The others stay as they are, and coordinates have to be
-    equal. `unlimited_dims` are remembered, as in netCDF. `overwrite` replaces variables of the same names.
+    `append_dim` puts the dataset after the end of that dimension, with its own codecs. Variables with this
+    dimension grow, in their stored CF encoding. The others stay as they are, and coordinates must be equal.
+    `unlimited_dims` are remembered, as in netCDF. `overwrite` replaces variables of the same names.
 
-    In a repository everything becomes one commit, and its snapshot's id is returned; others may append at the
+    In a repository, everything becomes one commit, and its snapshot id is returned; others may append at the
     same time. dask arrays are written where they are computed, as with `store_dask`.
 
     Args:
@@ -52,12 +52,12 @@ def from_xarray(
             zarr store.
         path: The group to write to.
         branch: The branch of a repository that the commit goes to.
-        message: The message of the commit; by default it says what was done.
+        message: The commit message; by default it says what was done.
         metadata: A dictionary that is kept with the commit.
         client: A `dask.distributed.Client` that computes dask arrays; by default the current one, or dask's
             local scheduler.
-        retries: How often a block that fails is tried again.
-        progress: A function that is called with the number of steps done and of all steps, see
+        retries: How often a block that fails is retried.
+        progress: A function that is called with the number of steps done and the total, see
             `intarsia.types.Progress`.
 
     >>> import numpy as np, xarray as xr, intarsia
@@ -104,7 +104,7 @@ def from_xarray(
 
 
 def _nodes(xr: Any, data: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Every dataset, and the group that it goes to."""
+    """Every dataset and the group that it goes to."""
     if isinstance(data, xr.DataTree):
         for node in data.subtree:
             parts = (path, node.path.strip("/"))
@@ -116,11 +116,11 @@ def _nodes(xr: Any, data: Any, path: str) -> Iterator[tuple[str, Any]]:
     elif isinstance(data, xr.Dataset):
         yield path, data
     else:
-        raise TypeError(f"{type(data).__name__!r} is not a Dataset, DataArray or DataTree of xarray")
+        raise TypeError(f"{type(data).__name__!r} is not an xarray Dataset, DataArray or DataTree")
 
 
 def _cluster(client: Any, retries: int, progress: Progress) -> Any:
-    """Who computes dask arrays; None where dask is not even installed."""
+    """What computes dask arrays; None if dask is not installed."""
     try:
         from intarsia.interop.dask.cluster import Cluster
     except ImportError:
@@ -147,7 +147,7 @@ def to_xarray(array: LogicalArray, **options: Any) -> Any:
 
 
 def suited_layer(array: LogicalArray, chunks: Mapping[Any, Any]) -> int:
-    """The layer that suits the chunks that somebody asks for, by dimension."""
+    """The layer that suits the requested chunks, given by dimension."""
     from intarsia.interop.xarray.variables import dimensions  # needs xarray, which may be missing
 
     dims = dimensions(array.path.rpartition("/")[2], array.ndim, array.dimension_names)
@@ -158,7 +158,7 @@ def suited_layer(array: LogicalArray, chunks: Mapping[Any, Any]) -> int:
 
 
 class DatasetAccessor:
-    """`dataset.intarsia`: a dataset into logical arrays.
+    """`dataset.intarsia`: writes a dataset into logical arrays.
 
     >>> import numpy as np, xarray as xr, intarsia
     >>> import intarsia.interop.xarray
@@ -174,10 +174,10 @@ class DatasetAccessor:
         self._dataset = dataset
 
     def append_to(self, target: Any, dim: str | None = None, path: str = "", **options: Any) -> str | None:
-        """Append to the dataset at `path` of a repository or store; creates it if it is not there.
+        """Append to the dataset at `path` in a repository or store; creates it if it does not exist.
 
-        `dim` is the dimension to append along; by default the only unlimited one of the stored dataset. The
-        options are those of `intarsia.from_xarray`. Returns the id of the snapshot.
+        `dim` is the dimension to append along; by default, the only unlimited one of the stored dataset. The
+        options are those of `intarsia.from_xarray`. Returns the snapshot id.
         """
         return from_xarray(
             self._dataset, target, path, append_dim=dim or self._only_unlimited(target, path), **options
@@ -191,7 +191,7 @@ class DatasetAccessor:
         unlimited = sorted(stored.encoding.get("unlimited_dims", ()))
         if len(unlimited) != 1:
             raise ValueError(
-                f"along which dimension? The stored dataset has {len(unlimited)} unlimited: {unlimited}.\n"
+                f"give the dimension: the stored dataset has {len(unlimited)} unlimited ones, {unlimited}.\n"
                 "  dataset.intarsia.append_to(target, 'time')"
             )
         return str(unlimited[0])

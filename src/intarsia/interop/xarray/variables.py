@@ -1,6 +1,6 @@
 """Arrays as xarray variables: lazy values, dimension names, attributes, preferred chunks.
 
-xarray has no null: nullable arrays become NaN, NaT, a second variable, or an error.
+xarray has no nulls: those of nullable arrays become NaN, NaT, a second variable, or an error.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ MASKING_ATTRIBUTES = frozenset(("_FillValue", "missing_value", "_Unsigned"))
 
 
 class LazyValues(BackendArray):
-    """What xarray indexes before it reads: a logical array, or the reader of a plain one."""
+    """What xarray indexes before it reads: a logical array, or a reader of a plain one."""
 
     __slots__ = ("_array", "dtype", "shape")
 
@@ -46,11 +46,11 @@ class LazyValues(BackendArray):
         return self._array.read(key.tuple, _mode(key))
 
     async def async_getitem(self, key: indexing.ExplicitIndexer) -> Any:
-        """For `Dataset.load_async`: several variables are read at once, and no thread waits for them."""
+        """For `Dataset.load_async`: several variables are read at once, without a waiting thread."""
         return await self._array.read_async(key.tuple, _mode(key))
 
     def __deepcopy__(self, memo: object) -> "LazyValues":
-        return self  # a view of what is stored: there is nothing in memory to copy
+        return self  # a view of stored data: there is nothing in memory to copy
 
     def __reduce__(self) -> tuple[Any, ...]:
         check_travels(self._array.store, "the dataset")
@@ -58,17 +58,17 @@ class LazyValues(BackendArray):
 
 
 def _mode(key: indexing.ExplicitIndexer) -> Mode:
-    """In which dialect a key of xarray's is written."""
+    """The kind of selection that a key of xarray means."""
     if isinstance(key, indexing.VectorizedIndexer):
         return "vectorized"
     return "orthogonal" if isinstance(key, indexing.OuterIndexer) else "basic"
 
 
 class PreferredChunks(Mapping[str, int | tuple[int, ...]]):
-    """Dimension -> block sizes for dask, found out when somebody asks.
+    """Dimension -> block sizes for dask, determined on demand.
 
-    The chunks of a thousand members stand in a thousand small files, and opening a dataset without dask
-    needs none of them.
+    The chunks of a thousand members are described in a thousand small files, and opening a dataset without
+    dask needs none of them.
     """
 
     def __init__(self, array: LogicalArray, dims: tuple[str, ...]) -> None:
@@ -84,9 +84,9 @@ class PreferredChunks(Mapping[str, int | tuple[int, ...]]):
         return self._known()[dim]
 
     def get(self, dim: str, default: Any = None) -> Any:
-        """The sizes for a dimension; without a default, None where there are replicas.
+        """The sizes for a dimension; without a default, None if there are replicas.
 
-        So xarray asks whether to warn of blocks that cut stored chunks, and another layer may have them.
+        xarray asks this way whether to warn about blocks that cut stored chunks; they may fit another layer.
         """
         if default is None and self._array.config.layer is None and len(self._array.manifest.replicas):
             return None
@@ -111,7 +111,7 @@ class PreferredChunks(Mapping[str, int | tuple[int, ...]]):
 
 
 def dimensions(name: str, ndim: int, stored: Sequence[str | None] | None) -> tuple[str, ...]:
-    """The dimension names of a variable; an axis without a name gets one of its own.
+    """The dimension names of a variable; an unnamed axis gets a name of its own.
 
     >>> dimensions("t", 2, ("time", None))
     ('time', 't_dim_1')
@@ -121,7 +121,7 @@ def dimensions(name: str, ndim: int, stored: Sequence[str | None] | None) -> tup
 
 
 def variables_of(array: LogicalArray, name: str, nulls: NullsChoice | None) -> dict[str, Variable]:
-    """The array as a variable that is not decoded yet; with `nulls="masked"`, also which ones are null."""
+    """The array as a variable that is not decoded yet; with `nulls="masked"`, also a mask of the nulls."""
     dims = dimensions(name, array.ndim, array.dimension_names)
     encoding: dict[str, Any] = {"preferred_chunks": PreferredChunks(array, dims)}
     if is_nullable(array.data_type):
@@ -134,13 +134,13 @@ def variables_of(array: LogicalArray, name: str, nulls: NullsChoice | None) -> d
 
 
 def _packed_encoding(array: LogicalArray) -> dict[str, Any]:
-    """The packing that all regions share, as xarray keeps that of a file to write it again; else nothing."""
+    """The packing that all regions share, as xarray keeps it in order to write it again; else nothing."""
     manifest = array.manifest
     if len(manifest.packings) != 1 or (manifest.regions.packing == NONE).any():
         return {}
     packing, is_held = manifest.packings[0], manifest.packings[0].holds(array.fill_value)
     if not is_held and manifest.regions.cells() < prod(manifest.lattice):
-        return {}  # xarray would write anything for what no region covers
+        return {}  # xarray would write arbitrary values where no region is
     marks = np.array(packing.missing[:1], dtype=packing.numbers).view(packing.stored)
     words = {
         "scale_factor": packing.scale,
@@ -154,7 +154,7 @@ def _packed_encoding(array: LogicalArray) -> dict[str, Any]:
 
 
 def plain_variables(array: zarr.Array[Any], name: str, nulls: NullsChoice | None) -> dict[str, Variable]:
-    """An ordinary Zarr array, as xarray's own engine has it; axes without a name get one."""
+    """An ordinary Zarr array, as in xarray's own engine; unnamed axes get a name."""
     reader, attributes = Reader.of(array), with_floats(dict(array.attrs))
     in_format_2 = array.metadata.zarr_format == 2
     names = attributes.pop(DIMENSIONS_2, None) if in_format_2 else reader.dimension_names
@@ -171,7 +171,7 @@ def plain_variables(array: zarr.Array[Any], name: str, nulls: NullsChoice | None
     }
     if reader.dtype.kind == "T":
         encoding["dtype"] = reader.dtype
-    if in_format_2:  # where the fill value means what is missing
+    if in_format_2:  # where the fill value means missing
         if array.fill_value is not None:
             attributes["_FillValue"] = array.fill_value
         return {name: _lazy_variable(reader, dims, attributes, encoding)}
@@ -182,14 +182,14 @@ def plain_variables(array: zarr.Array[Any], name: str, nulls: NullsChoice | None
 
 
 def _sizes(chunks: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Sizes of chunks as xarray has them: a number on axes where all are of one size."""
+    """Chunk sizes as in xarray: a number on axes where all chunks have one size."""
     return compact(tuple(sizes if isinstance(sizes, tuple) else (sizes,) for sizes in chunks))
 
 
 def _lazy_variable(
     array: Any, dims: tuple[str, ...], attributes: dict[str, Any], encoding: dict[str, Any]
 ) -> Variable:
-    """A variable of which nothing is read yet."""
+    """A variable whose data is not read yet."""
     return Variable(dims, indexing.LazilyIndexedArray(LazyValues(array)), attributes, encoding)
 
 
@@ -201,11 +201,11 @@ def _nullable_variables(
     encoding: dict[str, Any],
     nulls: NullsChoice | None,
 ) -> dict[str, Variable]:
-    """A nullable array: its values, and beside them, if asked for, a variable that tells which are null."""
+    """A nullable array: its values and, if requested, a variable that says which are null."""
     if nulls != "masked":
         return {name: _lazy_variable(_WithoutNulls(array, name, nulls), dims, attributes, encoding)}
     mask = f"{name}_missing"
-    linked = attributes | {"ancillary_variables": mask}  # CF's way to say that one belongs to the other
+    linked = attributes | {"ancillary_variables": mask}  # CF's way of saying that one belongs to the other
     about = {"long_name": f"whether {name} is missing"}
     return {
         name: _lazy_variable(_WithoutNulls(array, name, nulls), dims, linked, encoding),
@@ -214,7 +214,7 @@ def _nullable_variables(
 
 
 class _Converted:
-    """An array whose reads pass through a function."""
+    """An array whose values are converted when read."""
 
     def __init__(self, array: Any, name: str, dtype: np.dtype[Any]) -> None:
         self._array, self._name = array, name
@@ -235,10 +235,10 @@ class _Converted:
 
 
 class _WithoutNulls(_Converted):
-    """The values of a nullable array, nulls as `nulls` says."""
+    """The values of a nullable array, with nulls converted as `nulls` says."""
 
     def __init__(self, array: Any, name: str, nulls: NullsChoice | None) -> None:
-        # With a second variable to say which are missing, the values stay as they are.
+        # If a second variable says which are missing, the values stay as they are.
         super().__init__(array, name, dtype_without_nulls(array.data_type.element.dtype, nulls))
         self._nulls = nulls
 
@@ -260,7 +260,7 @@ class _Missing(_Converted):
 
 
 def _attributes(array: LogicalArray) -> dict[str, Any]:
-    """The user's attributes, without the ones that xarray would apply a second time."""
+    """The user's attributes, without those that xarray would apply a second time."""
     attributes = with_floats(dict(array.attrs))
     if _is_unpacked(array, attributes):
         for key in PACKING_ATTRIBUTES | MASKING_ATTRIBUTES:
@@ -271,7 +271,7 @@ def _attributes(array: LogicalArray) -> dict[str, Any]:
 
 
 def _is_unpacked(array: LogicalArray, attributes: Mapping[str, Any]) -> bool:
-    """Whether these attributes tell how numbers are stored that are read as values already."""
+    """Whether these attributes describe the storage of numbers that are already read as values."""
     packings = array.manifest.packings
     if len(packings):
         return bool(PACKING_ATTRIBUTES & attributes.keys()) or any(kind.missing for kind in packings.kinds)
@@ -279,7 +279,7 @@ def _is_unpacked(array: LogicalArray, attributes: Mapping[str, Any]) -> bool:
 
 
 def _unpacks_itself(array: LogicalArray) -> bool:
-    """Whether members turn packed integers into the logical values by filters of their own."""
+    """Whether members turn packed integers into the logical values by their own filters."""
     return any(
         codec["name"] in UNPACKING_FILTERS
         for member in array.members.values()
@@ -295,12 +295,12 @@ def _codecs(codecs: Any) -> Iterator[Any]:
 
 
 def _fill_value(stored: Any, dtype: np.dtype[Any]) -> Any:
-    """The attribute `_FillValue` as xarray writes it to Zarr v3 (floats in base64), or as people do."""
+    """The attribute `_FillValue`, as xarray writes it to Zarr v3 (floats in base64) or as people do."""
     if dtype.kind not in "fcS" or not isinstance(stored, str | list):
         return stored
     if dtype.kind == "f" and isinstance(stored, str):
         try:
-            return float(stored)  # "NaN" and the like; base64 of eight bytes always ends in "="
+            return float(stored)  # "NaN", for example; base64 of eight bytes always ends in "="
         except ValueError:
             pass
     return FillValueCoder.decode(stored, "bytes" if dtype.kind == "S" else dtype)
