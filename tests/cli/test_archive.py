@@ -244,6 +244,6 @@ def test_files_come_first_and_nothing_new_is_called_by_a_pattern(tmp_path):
     assert "is a file" in failure("ingest", tmp_path / "store", file, code=2)
     with pytest.raises(ValueError, match=r"ingest\(files, repo\)"):
         intarsia.ingest(file, folder / "*.nc", concat_dim="time")
-    with pytest.raises(TypeError, match=r"a list is not a repository's place(.|\n)*ingest\(files, repo\)"):
+    with pytest.raises(TypeError, match=r"a list is not a repository: give(.|\n)*ingest\(files, repo\)"):
         intarsia.ingest(tmp_path / "store", [file], concat_dim="time")
     assert sorted(tmp_path.rglob("*")) == before

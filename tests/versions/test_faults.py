@@ -130,7 +130,7 @@ def test_files_that_cannot_grow_any_more(tmp_path):
     create(repo, shape=(0, 100_000), chunks=(1, 100_000))
     intarsia.append(repo, "a", rows(1, 100_000), codecs=[])
     said = in_a_process(FULL, tmp_path / "r")
-    assert said.count("allows no file of that size") == 2
+    assert said.count("does not allow a file of that size") == 2
     array = intarsia.open(repo, "a")
     assert array.shape == (2, 100_000)
     assert (array[0] == 1).all()

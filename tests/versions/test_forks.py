@@ -143,7 +143,7 @@ def test_work_for_an_array_that_was_made_anew_is_refused():
         (share,) = tx.open("t").fork_for(1)
         share[0] = 1
         intarsia.create(tx.store, "t", shape=(8,), chunks=(1,), dtype="int64", overwrite=True)
-        with pytest.raises(intarsia.errors.ForkError, match="removed or made anew"):
+        with pytest.raises(intarsia.errors.ForkError, match="removed or recreated"):
             tx.merge(share)
 
 
@@ -177,9 +177,7 @@ def test_a_chunk_that_the_transaction_wrote_itself_since_is_not_overwritten(repo
         array[0:2] = 50
         one[2:4] = 7  # other values of the same chunk
         other[4:6] = 8
-        with pytest.raises(
-            intarsia.errors.ForkError, match=r"written after the work was given out, \(0,\) of"
-        ):
+        with pytest.raises(intarsia.errors.ForkError, match=r"written after the work was divided, \(0,\) of"):
             tx.merge(other, one)
         tx.merge(other)
     assert intarsia.open(repo, "t")[...].tolist() == [50, 50, 2, 3, 8, 8, 6, 7]
@@ -191,7 +189,7 @@ def test_a_chunk_that_others_committed_since_is_not_overwritten(repo):
     one[0:2], other[4:6] = 7, 8
     intarsia.write(repo, "t", slice(2, 4), 99)
     with intarsia.transaction(repo) as tx:
-        with pytest.raises(intarsia.errors.ForkError, match="written after the work was given out"):
+        with pytest.raises(intarsia.errors.ForkError, match="written after the work was divided"):
             tx.merge(one)
         tx.merge(other)
     assert intarsia.open(repo, "t")[...].tolist() == [0, 1, 99, 99, 8, 8, 6, 7]
@@ -204,7 +202,7 @@ def test_icechunks_own_forks_do_not_overwrite_either(tmp_path):
         fork = tx.session.fork()
         zarr.open_array(fork.store, path=f"t/{array.regions[0].name}")[0] = 1
         array[0] = 2
-        with pytest.raises(intarsia.errors.ForkError, match="written after the work was given out"):
+        with pytest.raises(intarsia.errors.ForkError, match="written after the work was divided"):
             tx.merge(fork)
     assert intarsia.open(repo, "t")[0] == 2
 

@@ -48,9 +48,9 @@ def test_versions_that_are_not_there_are_named(repo):
 
 
 def test_one_version_at_a_time(repo):
-    with pytest.raises(TypeError, match="only branch goes together with as_of"):
+    with pytest.raises(TypeError, match="only branch can be combined with as_of"):
         lengths(repo, branch="main", tag="empty")
-    with pytest.raises(TypeError, match="only branch goes together with as_of"):
+    with pytest.raises(TypeError, match="only branch can be combined with as_of"):
         lengths(repo, tag="empty", as_of="2024-01-01")
 
 
@@ -92,7 +92,7 @@ def test_stores_groups_and_sessions_open_as_before(repo, tmp_path):
 
 def test_versions_need_a_repository(tmp_path):
     intarsia.create(str(tmp_path / "plain.zarr"), "a", shape=(2,), chunks=(1,), dtype="u1")
-    with pytest.raises(TypeError, match=r"need an Icechunk repository, and this is .*plain\.zarr"):
+    with pytest.raises(TypeError, match=r"need an Icechunk repository, but this is .*plain\.zarr"):
         intarsia.open(str(tmp_path / "plain.zarr"), "a", tag="v1")
     with pytest.raises(TypeError, match="'MemoryStore'"):
         intarsia.open(zarr.storage.MemoryStore(), "a", tag="v1")

@@ -1,8 +1,8 @@
-"""Who may read the files that a repository refers to: nobody, until whoever opens it says so.
+"""Who may read the files that a repository refers to: nobody, until the person who opens it says so.
 
-A repository names the places of its sources in virtual chunk containers, URL prefixes with a way to reach
-them. Icechunk reads below one only through a handle that it was allowed to. A handle cannot be changed, so
-being allowed more gives another one; what a handle was allowed is remembered here, so that one that was
+A repository names the places of its sources in virtual chunk containers: URL prefixes with a way to reach
+them. Icechunk only reads below one through a handle that is authorised for it. A handle cannot be changed, so
+authorising more gives another one. What a handle was authorised for is remembered here, so that one that was
 opened before its repository had containers finds the one that knows them.
 """
 
@@ -21,7 +21,7 @@ from intarsia.versions.storage_options import allows_http, headers_of, of_scheme
 
 type Allowed = bool | str | Iterable[str] | Mapping[str, Mapping[str, Any]] | None
 """What a repository may read: all that it names (`True`), what is below some URL prefixes, or below prefixes
-that have storage options of their own."""
+with their own storage options."""
 
 FILE = "file://"
 
@@ -32,18 +32,18 @@ SECRETS = {
     ),
     "az": ("access_key", "anonymous", "bearer_token", "sas_token"),
 }  # fmt: skip
-"""Options that say who asks; they are never written down."""
+"""Options that identify the caller; they are never stored."""
 
 
 @dataclass
 class _Grants:
-    """What one handle on a repository was allowed."""
+    """What one handle on a repository is authorised for."""
 
     options: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """The storage options of every prefix."""
 
     everything: Mapping[str, Any] | None = None
-    """The options for whatever the repository will name, if it may read all of it."""
+    """The options for everything that the repository names, if it may read all of it."""
 
     successor: icechunk.Repository | None = None
     """A handle on the same repository that may read more."""
@@ -60,7 +60,7 @@ def scheme_of(url: str) -> str:
 def container_at(
     prefix: str, options: Mapping[str, Any], *, secrets: bool = True
 ) -> icechunk.VirtualChunkContainer:
-    """How to reach what is below a prefix. Without `secrets`, it may be written down in a repository."""
+    """How to reach what is below a prefix. Without `secrets`, it may be stored in a repository."""
     scheme = scheme_of(prefix)
     own: dict[str, Any] = {} if scheme == "file" else of_scheme(options, scheme)
     endpoint = own.get("endpoint_url")
@@ -90,7 +90,7 @@ def container_at(
 
 
 def cloud_config(options: Mapping[str, Any], endpoint: str = "endpoint") -> dict[str, str] | None:
-    """Where the storage of gs:// or az:// is, if not where its owner has it."""
+    """Where the storage of gs:// or az:// is, if not at its provider."""
     url = options.get("endpoint_url")
     if url is None:
         return None
@@ -98,7 +98,7 @@ def cloud_config(options: Mapping[str, Any], endpoint: str = "endpoint") -> dict
 
 
 def credentials(prefix: str, options: Mapping[str, Any]) -> Any:
-    """What authorises reading below a prefix; without options, whatever the environment says."""
+    """What authorises reading below a prefix; without options, the environment decides."""
     scheme = scheme_of(prefix)
     if scheme == "file":
         return icechunk.credentials.LocalFileSystemAccess
@@ -117,7 +117,7 @@ def credentials(prefix: str, options: Mapping[str, Any]) -> Any:
 
 
 def containers_of(repo: icechunk.Repository) -> dict[str, icechunk.VirtualChunkContainer]:
-    """The containers of a repository as they are now, whenever the handle was opened.
+    """The current containers of a repository, no matter when the handle was opened.
 
     >>> containers_of(icechunk.Repository.create(icechunk.in_memory_storage()))
     {}
@@ -133,9 +133,9 @@ def allowed(
     storage_options: Mapping[str, Any] | None = None,
     shared: str = "",
 ) -> icechunk.Repository:
-    """A handle on the repository that may read its sources below these prefixes, and what it might before.
+    """A handle on the repository that may read its sources below these prefixes, and all it could before.
 
-    The options are those of sources below the URL prefix `shared`, and of no others.
+    The options are for sources below the URL prefix `shared`, and for no others.
 
     >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
     >>> allowed(repo, True).authorized_virtual_container_prefixes
@@ -156,7 +156,7 @@ def allowed(
 
 
 def _chosen(wanted: Allowed, known: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The containers that are meant, and the options that each has of its own."""
+    """The containers that are meant, each with its own options."""
     named: dict[str, Mapping[str, Any]]
     if isinstance(wanted, bool) or wanted is None:
         return {prefix: {} for prefix in known if wanted}
@@ -199,7 +199,7 @@ def _reopened(
 
 
 def current(repo: icechunk.Repository) -> icechunk.Repository:
-    """The handle, or the one that knows the containers that were added since it was opened.
+    """The handle, or the one that knows the containers added since it was opened.
 
     >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
     >>> current(repo) is repo
@@ -215,7 +215,7 @@ def current(repo: icechunk.Repository) -> icechunk.Repository:
 
 
 def opened_anew(repo: icechunk.Repository) -> icechunk.Repository:
-    """Another handle that may read the same: what Icechunk keeps in memory for the old one goes with it.
+    """Another handle that may read the same, which frees what Icechunk keeps in memory for the old one.
 
     That is every manifest that was read or written, up to fifteen million references. `reopen` would keep
     them. A handle whose credentials are not known here is returned as it is.
@@ -234,7 +234,7 @@ def opened_anew(repo: icechunk.Repository) -> icechunk.Repository:
 
 
 MOST_TRIES = 20
-"""How often a configuration is saved that others save at the same time."""
+"""How often to retry saving a configuration that others save at the same time."""
 
 
 def _save(
@@ -261,13 +261,13 @@ def _save(
             return
     if added:
         raise RepositoryError(
-            "other writers kept changing the configuration of the repository, and its new containers could "
+            "other writers kept changing the configuration of the repository, so its new containers could "
             f"not be saved: {', '.join(sorted(added))}"
         )
 
 
 def _is_secret(prefix: str, grants: _Grants) -> bool:
-    """Whether the way to what is below a prefix holds a token."""
+    """Whether reaching what is below a prefix takes a token."""
     return scheme_of(prefix) in ("http", "https") and bool(headers_of(grants.options.get(prefix, {})))
 
 
@@ -281,7 +281,7 @@ def with_access(
     """The repository with new containers, saved, and a handle that may read below the prefixes in `used`.
 
     The configuration keeps everything else, including what others have saved since; `more` may change
-    more of it. Tokens are not written down.
+    more of it. Tokens are not stored.
     """
     before = _grants.get(repo, _Grants())
     added = {prefix: container_at(prefix, options, secrets=False) for prefix in fresh}

@@ -1,13 +1,13 @@
-"""Committing, safely, beside other writers.
+"""Committing safely alongside other writers.
 
-`Commit` makes one commit, under the lock of a local repository, and finds it again if nobody acknowledged it.
-`settle` is the one loop by which everything gets committed: a change is prepared first, however long that
-takes, and then committed, or moved on top of what others have committed meanwhile, or prepared again.
+`Commit` makes one commit, under the lock of a local repository, and finds it again if its acknowledgement is
+lost. `settle` is the one loop that commits everything: a change is first prepared, however long that takes,
+and then committed, or moved on top of what others have committed meanwhile, or prepared again.
 
-`SessionChanges` knows whether what others committed takes away what ours was built on. Icechunk compares
-changes node by node and chunk by chunk. That is not enough: a write into a member is lost, without any
-conflict, when someone else's manifest sends readers to another member. So the routing is checked, for our
-writes under their manifest and for theirs under ours. What "nothing changed" means is said once, in `Basis`.
+`SessionChanges` knows whether others' commits take away what our changes build on. Icechunk compares changes
+node by node and chunk by chunk. That is not enough: a write into a member is lost, without any conflict, if
+someone else's manifest sends readers to another member. So the routing is checked, for our writes under their
+manifest and for theirs under ours. `Basis` defines, once, what "nothing changed" means.
 """
 
 import datetime
@@ -32,13 +32,13 @@ from intarsia.versions.repository import clock_is_behind, describe, explained
 from intarsia.versions.version import group_at, manifest_at, node_at
 
 METADATA_KEY = "intarsia"
-"""Where in a commit's metadata the commit says whose it is."""
+"""The key in a commit's metadata that holds its mark."""
 
 CLOCK_SECONDS = 60.0
-"""How far the last writer's clock may be ahead: more than those of machines that set them ever differ."""
+"""Seconds that the last writer's clock may be ahead: more than clocks that are set ever differ."""
 
 CLOCK_TICK = 0.001
-"""The least to wait: clocks are read to the microsecond, but rounded."""
+"""The shortest wait: clocks are read to the microsecond, but rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,16 @@ class Backoff:
     """
 
     attempts: int = 100
-    """How often, in all."""
+    """The number of attempts in all."""
 
     first_wait: float = 0.02
-    """The longest first wait, in seconds: about the time that a commit takes."""
+    """The bound of the first wait, in seconds: about as long as a commit takes."""
 
     longest_wait: float = 2.0
-    """Where doubling ends, in seconds."""
+    """The bound at which doubling ends, in seconds."""
 
     def tries(self) -> Iterator[int]:
-        """Count attempts; waits before every one but the first."""
+        """Count attempts, waiting before every one but the first."""
         for attempt in range(self.attempts):
             if attempt:
                 bound = min(self.longest_wait, self.first_wait * 2.0 ** min(attempt - 1, 30))
@@ -71,7 +71,7 @@ class Backoff:
 
 @dataclass
 class Commit:
-    """What is to be committed where; holds the mark by which its snapshot is recognised.
+    """What to commit where, with the mark that identifies its snapshot.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -89,27 +89,27 @@ class Commit:
     """The branch that is to move."""
 
     message: str
-    """For people; whoever prepares a change may say it anew, since only then is it known what changes."""
+    """The message for people; preparing a change may replace it, since only then the change is known."""
 
     metadata: Mapping[str, Any] | None = None
-    """The user's own."""
+    """The user's own metadata."""
 
     backoff: Backoff | None = None
-    """How often it is tried; None for what is usual."""
+    """How often it is tried; None for the default."""
 
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
-    """Unique among the commits of a moment; short, since every later commit stores it again."""
+    """Unique among recent commits; short, since every later commit stores it again."""
 
     @property
     def where(self) -> str:
         return describe(self.repo)
 
     def make(self, session: icechunk.Session, since: str | None = None) -> str:
-        """Commit a session; returns the snapshot's id.
+        """Commit a session, and return the snapshot id.
 
         Raises `icechunk.ConflictError` if others were faster. A commit whose acknowledgement was lost is
         found in the history, so it is never made twice nor reported as failed; `since` is the snapshot that
-        the first attempt began with, where there were several.
+        the first of several attempts began with.
         """
         base = since or session.snapshot_id
         with commit_lock(self.repo):
@@ -118,8 +118,8 @@ class Commit:
             except icechunk.SessionStateError:
                 raise
             except icechunk.ConflictError:
-                # The others may be ourselves. If that cannot be found out, this must not go on as a conflict:
-                # whoever tries again would commit twice.
+                # The others may be ourselves. If that cannot be determined, this must not pass as a conflict:
+                # another attempt would commit twice.
                 made = self.find(base)
                 if made is None:
                     raise
@@ -134,10 +134,10 @@ class Commit:
         return made
 
     def _in_time(self, session: icechunk.Session) -> str:
-        """Commit a session; if the last writer's clock is ahead of ours, when ours has caught up.
+        """Commit a session; if the last writer's clock is ahead of ours, wait until ours has caught up.
 
-        Icechunk wants every commit to be younger than the one before it. Until then nobody with this clock
-        could commit, so waiting with the lock in hand keeps nobody from anything.
+        Icechunk requires every commit to be newer than the one before it. Until then nobody with this clock
+        could commit, so waiting while holding the lock delays nobody.
         """
         metadata = {**(self.metadata or {}), METADATA_KEY: {"commit": self.mark}}
         last = time.monotonic() + CLOCK_SECONDS
@@ -154,12 +154,12 @@ class Commit:
                     raise RepositoryError(
                         f"{self.where}: nothing can be committed to branch {self.branch!r} yet. Its last "
                         f"commit was made {wait:,.0f} seconds from now, by the clock of this machine.\n"
-                        "  Set the clock right that is wrong: this one, or that of the last writer"
+                        "  Correct the clock that is wrong: this one, or that of the last writer"
                     ) from error
                 time.sleep(wait)
 
     def _newest(self, session: icechunk.Session) -> datetime.datetime:
-        """The time that a commit has to be younger than."""
+        """The time that a commit must be later than."""
         parent = next(iter(self.repo.ancestry(snapshot_id=session.snapshot_id)))
         return max(parent.written_at, next(iter(self.repo.ops_log())).updated_at)
 
@@ -175,25 +175,25 @@ class Commit:
 
 
 class Prepared(Protocol):
-    """A change that is made, but not committed: what takes long, encoding and uploading, is behind it."""
+    """A change that is made but not committed: the slow work, encoding and uploading, is done."""
 
     @property
     def session(self) -> icechunk.Session:
-        """Holds the change, on top of the snapshot that it was made for."""
+        """The session that holds the change, on top of the snapshot that it was made for."""
 
     def follow(self) -> list[str]:
         """Put the change on top of what others have committed since.
 
-        If they changed what it is built on, that cannot be; then this is what they changed, in words.
+        If they changed what it builds on, this is impossible; then return what they changed, in words.
         """
 
 
 def settle(commit: Commit, prepare: Callable[[], Prepared | str], *, again: bool = True) -> str:
-    """Commit what `prepare` makes, whatever others commit at the same time; returns the snapshot's id.
+    """Commit what `prepare` makes, no matter what others commit meanwhile, and return the snapshot id.
 
-    When they changed what it is built on it is prepared again; or, unless `again`, `ConcurrentUpdateError`
-    names what they changed, and nothing is committed. Where `prepare` finds nothing to change, it returns the
-    snapshot in which all is as it should be.
+    If they change what it builds on, it is prepared again; or, unless `again`, `ConcurrentUpdateError` names
+    what they changed, and nothing is committed. If `prepare` finds nothing to change, it returns the snapshot
+    in which everything is as it should be.
     """
     prepared: Prepared | None = None
     base, changed, backoff = "", list[str](), commit.backoff or Backoff()
@@ -205,7 +205,7 @@ def settle(commit: Commit, prepare: Callable[[], Prepared | str], *, again: bool
                     return made
                 prepared, base = made, base or made.session.snapshot_id
             with commit_lock(commit.repo):  # while it is held, no writer of this host can be faster
-                # A commit that conflicts has written everything but the branch; to look first is cheaper.
+                # A commit that conflicts has written everything but the branch; looking first is cheaper.
                 moved = commit.repo.lookup_branch(commit.branch) != prepared.session.snapshot_id
                 changed = prepared.follow() if moved else []
                 if not changed:
@@ -230,7 +230,7 @@ def _split(path: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Changes:
-    """Changes of a session or between two snapshots, sorted by group.
+    """The changes in a session or between two snapshots, sorted by group.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -241,13 +241,13 @@ class Changes:
     """
 
     groups: set[str] = field(default_factory=set)
-    """Groups whose attributes, and so perhaps manifests, changed; or that are new or gone."""
+    """Groups that are new or gone, or whose attributes, and so perhaps manifests, changed."""
 
     chunks: dict[str, dict[str, list[tuple[int, ...]]]] = field(default_factory=dict)
-    """Group, then array name, then the chunks written."""
+    """The chunks written, by group and array name."""
 
     arrays: set[str] = field(default_factory=set)
-    """Paths of arrays that are new, gone or have other metadata."""
+    """The paths of arrays that are new or gone, or have other metadata."""
 
     @classmethod
     def of(cls, diff: icechunk.Diff) -> Self:
@@ -270,10 +270,10 @@ class Changes:
 
 @dataclass(frozen=True)
 class Basis:
-    """What a change is built on: a box of a logical array as it was, holes included.
+    """What a change builds on: a box of a logical array as it was, including holes.
 
-    It is unchanged if the array is still the same node, the box is as large as it was, every part of it is
-    backed by the same place of the same member or, still, by nothing, and no chunk that it shows was written.
+    It is unchanged if the array is still the same node, the box has the same size, every part of it is still
+    backed by the same place in the same member, or still by nothing, and no chunk that it shows was written.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -286,10 +286,10 @@ class Basis:
     """
 
     path: str
-    """Of the logical array, from the root: /t."""
+    """The path of the logical array from the root, such as /t."""
 
     node: str
-    """Icechunk's identity of its group."""
+    """Icechunk's id of its group."""
 
     base: str
     """The snapshot that was read."""
@@ -298,13 +298,13 @@ class Basis:
     """The layout then."""
 
     box: Box
-    """What of it counts, in logical chunks."""
+    """The box that matters, in logical chunks."""
 
     @classmethod
     def of(
         cls, base: icechunk.Session, path: str, box: Box | None = None, manifest: Manifest | None = None
     ) -> Self:
-        """The box of a logical array in a session, by default all of it; its manifest is read if need be."""
+        """A box of a logical array in a session, by default all of it; its manifest is read if needed."""
         node, manifest = node_at(base, path), manifest or manifest_at(base, path)
         assert node is not None
         assert manifest is not None
@@ -313,7 +313,7 @@ class Basis:
         return cls("/" + path.strip("/"), node, base.snapshot_id, manifest, box)
 
     def changed_until(self, repo: icechunk.Repository, tip: str) -> list[str]:
-        """What of it was changed by the commits up to a snapshot, in words; empty if nothing was."""
+        """What the commits up to a snapshot changed in it, in words; empty if nothing."""
         if tip == self.base:
             return []
         try:
@@ -325,17 +325,17 @@ class Basis:
     def changed_in(
         self, session: icechunk.Session, written: Mapping[str, Iterable[tuple[int, ...]]]
     ) -> list[str]:
-        """What of it is not the same in a session, where these chunks were written since, by member."""
+        """What is different in a session, in which these chunks, by member, were written since."""
         now = group_at(session, self.path) if node_at(session, self.path) == self.node else None
         if now is None:
-            return [f"{self.path}: removed or made anew"]
+            return [f"{self.path}: removed or recreated"]
         place = self.manifest.elements(self.box)
         if now.manifest.elements(self.box) != place or disturbed(self.manifest, now.manifest, [self.box]):
             return [f"{self.path}: {place.text()} has another layout now"]
         return [f"{self.path}: {shown.text()} was written" for shown in self._shown(now, written)]
 
     def _shown(self, now: LogicalGroup, written: Mapping[str, Iterable[tuple[int, ...]]]) -> list[Box]:
-        """What the box shows of chunks: the part in the first one of each region."""
+        """What the box shows of these chunks: for each region, the part in the first of them."""
         parts_shown, place = [], self.manifest.elements(self.box)
         for i in self.manifest.regions.touching(self.box).tolist():
             row = self.manifest.regions.row(i)
@@ -351,7 +351,7 @@ class Basis:
 
 
 def clashes(ours: icechunk.Diff, theirs: icechunk.Diff) -> list[str]:
-    """What both changed, in words; empty if Icechunk can put the two together."""
+    """What both changed, in words; empty if Icechunk can combine the two."""
     clashing = []
     ours_groups = ours.updated_groups | ours.new_groups | ours.deleted_groups
     theirs_groups = theirs.updated_groups | theirs.new_groups | theirs.deleted_groups
@@ -372,7 +372,7 @@ def clashes(ours: icechunk.Diff, theirs: icechunk.Diff) -> list[str]:
 
 
 def hidden_writes(repo: icechunk.Repository, session: icechunk.Session, base: str) -> list[str]:
-    """Writes that would be invisible if this rebased session were committed; `base` is what it began with.
+    """Writes that would be invisible if this rebased session were committed; it began with `base`.
 
     Either we wrote into members that others' manifests no longer show, or they wrote into members that ours
     no longer shows.
@@ -389,7 +389,7 @@ def hidden_writes(repo: icechunk.Repository, session: icechunk.Session, base: st
             continue
         old = manifest_at(before, group)
         if old is None:
-            continue  # no logical array then: Icechunk's own check of nodes is enough
+            continue  # not a logical array: Icechunk's own check of nodes is enough
         new = manifest_at(session, group)
         written = (theirs if group in ours.groups else ours).chunks.get(group, {})
         boxes = [row.box for row in rows_of(old, written)]

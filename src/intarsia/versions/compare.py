@@ -20,10 +20,10 @@ from intarsia.words import bounds_text, count_text, markup, size_text
 
 type ChangeKind = Literal["added", "dropped", "recoded", "joined", "written"]
 type Written = Mapping[str, Iterable[tuple[int, ...]]]
-"""Chunks written, by member."""
+"""The chunks written, by member."""
 
 MOST_LINES = 8
-"""Boxes that are named one by one where a change is told in lines."""
+"""How many boxes are named one by one when a change is described in lines."""
 
 
 class State:
@@ -34,7 +34,7 @@ class State:
 
     @classmethod
     def of(cls, session: icechunk.Session, path: str) -> Self:
-        """The array as a session has it; a damaged one is an error."""
+        """The array in a session; a damaged one is an error."""
         return cls(session, path, group_at(session, path))
 
     @property
@@ -52,7 +52,7 @@ class State:
         return f"{self.path}/{name}".lstrip("/")
 
     def nbytes(self, written: Written, *, virtual: bool) -> int:
-        """Stored bytes of some chunks, as they are here."""
+        """The stored bytes of some chunks in this state."""
         total = 0
         for name, indices in written.items():
             refs = chunk_refs(self.session.store, self.member_path(name))
@@ -62,7 +62,7 @@ class State:
 
 @dataclass(frozen=True)
 class RegionChange:
-    """A box of a logical array that is not what it was.
+    """A box of a logical array that has changed.
 
     `added`: no region was there. `dropped`: none is there now. `recoded`: it has another encoding. `joined`:
     another member holds it, in the same encoding. `written`: chunks that hold it were written.
@@ -81,16 +81,16 @@ class RegionChange:
     """What happened."""
 
     bounds: Bounds
-    """First element and last element (excluded) on every axis."""
+    """The first and last (excluded) element on every axis."""
 
     member_before: str | None
-    """Name of the member that held it."""
+    """The name of the member that held it."""
 
     member_after: str | None
-    """Name of the member that holds it."""
+    """The name of the member that holds it."""
 
     layer: int
-    """0; or the layer of the replica that changed, while the values may be the same."""
+    """The layer: 0, or that of a replica that changed, while the values may be the same."""
 
     _before: State = field(repr=False, compare=False)
     _after: State = field(repr=False, compare=False)
@@ -115,7 +115,7 @@ class RegionChange:
 
 
 class BoxChanges(Listing[RegionChange]):
-    """Boxes of an array that changed, as a table.
+    """The boxes of an array that changed, as a table.
 
     >>> BoxChanges()
     no region changed
@@ -143,25 +143,25 @@ class ArrayChange:
     """
 
     path: str
-    """Of the array."""
+    """The path of the array."""
 
     shape_before: tuple[int, ...] | None
-    """None if there was no such array."""
+    """The earlier shape; None if there was no such array."""
 
     shape_after: tuple[int, ...] | None
-    """None if there is no such array any more."""
+    """The later shape; None if the array is gone."""
 
     regions: BoxChanges
-    """Boxes that changed."""
+    """The boxes that changed."""
 
     attributes: tuple[str, ...]
-    """Names of the user's attributes that changed."""
+    """The names of the user's attributes that changed."""
 
     bytes_written: int
-    """Encoded bytes that the later version stores and the earlier does not."""
+    """The encoded bytes that the later version stores and the earlier one does not."""
 
     bytes_referenced: int
-    """The same for chunks that lie in other files."""
+    """The same for chunks in other files."""
 
     @property
     def created(self) -> bool:
@@ -174,7 +174,7 @@ class ArrayChange:
         return self.shape_before is not None and self.shape_after is None
 
     def bounds(self, kind: ChangeKind) -> tuple[Bounds, ...]:
-        """Where something of one kind happened."""
+        """The boxes with a change of this kind."""
         return tuple(region.bounds for region in self.regions if region.kind == kind)
 
     @property
@@ -202,7 +202,7 @@ class ArrayChange:
         return bool(self.regions or self.attributes) or self.shape_before != self.shape_after
 
     def lines(self, most: int = MOST_LINES) -> tuple[str, ...]:
-        """What happened to the array, a line each; boxes are counted if there are more than `most`."""
+        """What happened to the array, one line each; boxes are only counted if there are more than `most`."""
         listed = [str(region) for region in self.regions[: most + 1]]
         if len(listed) > most:
             kinds = ((kind, self.bounds(kind)) for kind in sorted({region.kind for region in self.regions}))
@@ -225,7 +225,7 @@ class ArrayChange:
 
     @property
     def summary(self) -> str:
-        """All but the regions, in a line."""
+        """Everything but the regions, in one line."""
         if not self:
             return f"{self.path or '/'}: no difference"
         facts = [*self._shape_lines(), *self._attribute_lines(MOST_LINES)]
@@ -239,9 +239,9 @@ class ArrayChange:
 
 
 def compare(before: State, after: State, written: Written | None = None) -> ArrayChange:
-    """The difference of two states of one array.
+    """The difference between two states of one array.
 
-    `written` holds the chunks that were written in between, where that is known; otherwise the references
+    `written` holds the chunks that were written in between, if they are known; otherwise the references
     to all chunks of both are compared.
     """
     if written is None:
@@ -262,7 +262,7 @@ def compare(before: State, after: State, written: Written | None = None) -> Arra
 
 
 def _differing_chunks(before: State, after: State) -> Written:
-    """The chunks of members in `after` that are not in `before`, or are stored elsewhere there."""
+    """The chunks of members in `after` that are not in `before`, or are stored elsewhere in it."""
     if after.logical is None:
         return {}
     differing: dict[str, list[tuple[int, ...]]] = {}
@@ -326,7 +326,7 @@ def _region_change(change: Rerouted, before: State, after: State) -> RegionChang
 
 
 def _written_box(state: State, name: str, row: Row, chunks: Iterable[tuple[int, ...]]) -> Box | None:
-    """What of a region as it was lies in these chunks of its member: the box around it."""
+    """The box around the part of a former region that lies in these chunks of its member."""
     assert state.logical is not None
     size = grain(state.member(name))
     around: Box | None = None

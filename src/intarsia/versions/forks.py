@@ -1,4 +1,4 @@
-"""Writing one transaction from many processes: shares of the chunks that do not overlap, checked."""
+"""Writing one transaction from many processes: shares of the chunks, checked for overlaps."""
 
 import pickle
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ from intarsia.versions.commit import Basis
 from intarsia.versions.version import same_node
 
 type Chunks = dict[str, frozenset[tuple[int, ...]]]
-"""Chunks (shards, where there are any) by member."""
+"""Chunks (or shards, if there are any) by member."""
 type Places = dict[tuple[str, str], dict[tuple[int, ...], Any]]
 """Where the chunks of arrays are stored, by snapshot ("" for the session itself) and path."""
 
@@ -41,8 +41,8 @@ SHOWN_CHUNKS = 3
 class Share:
     """What one worker may write: chunks of members that no other share has. Made by `array.fork_for`.
 
-    A share travels to a worker by pickling, is written to there, travels back, and goes into the
-    transaction by `tx.merge`.
+    A share is pickled and sent to a worker, which writes to it and sends it back. `tx.merge` then merges it
+    into the transaction.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -61,25 +61,25 @@ class Share:
     fork: icechunk.ForkSession
     """The worker's session."""
     base: icechunk.ForkSession
-    """The same as it was when the work was divided; nobody writes to it."""
+    """The same session as it was when the work was divided; nobody writes to it."""
     path: str
-    """Of the logical array."""
+    """The path of the logical array."""
     manifest: Manifest
     """The layout for which the work was divided."""
     chunks: Chunks
-    """What may be written."""
+    """The chunks that may be written."""
     config: LogicalConfig | None = None
-    """Settings of the handle that was divided."""
+    """The settings of the handle that was divided."""
     live: Live | None = None
-    """Run-time options that its members were made with."""
+    """The run-time options that its members were made with."""
     default: Decision | None = None
-    """What decides where nothing else does."""
+    """The decision that applies where there is no other."""
     _array: LogicalArray | None = field(default=None, init=False)
 
     @property
     def array(self) -> LogicalArray:
-        """The logical array, to read from and to write to; what is written outside the share is refused
-        when it is merged."""
+        """The logical array, for reading and writing; writes outside the share are refused when it is
+        merged."""
         if self._array is None:
             group = open_group(self.fork.store, self.path, "r+")
             self._array = LogicalArray(
@@ -89,12 +89,12 @@ class Share:
 
     @property
     def boxes(self) -> tuple[tuple[slice, ...], ...]:
-        """The share as selections of the array, a chunk each."""
+        """The share as selections of the array, one per chunk."""
         return tuple(_boxes(self.array, self.chunks))
 
     @property
     def size(self) -> int:
-        """Number of chunks."""
+        """The number of chunks."""
         return sum(len(indices) for indices in self.chunks.values())
 
     def __setitem__(self, selection: Any, value: Any) -> None:
@@ -123,18 +123,18 @@ def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) ->
     store = array.store
     if not isinstance(store, icechunk.IcechunkStore) or array.read_only:
         raise ForkError(
-            "fork_for divides the work of a transaction, and this array is not in one.\n"
+            "fork_for divides the work of a transaction, but this array is not in one.\n"
             "  with intarsia.transaction(repo) as tx: shares = tx.open(path).fork_for(4)"
         )
     if workers < 1:
         raise ForkError(f"fork_for({workers}): give a number of workers of at least 1")
     session = store.session
-    # Workers write values, not manifests: what they may change is cut out of replicas here, at once.
+    # Workers write values, not manifests: what they may change is cut out of replicas right here.
     within = Box.sized(array.shape) if bounds is None else Box.of(bounds)
     array._logical.cut_replicas(array.manifest.cells(within))
     units = list(_units(array, bounds))
     edges = [len(units) * i // workers for i in range(workers + 1)]
-    base = session.fork()  # forks of this one share its snapshot, instead of writing one each
+    base = session.fork()  # forks of it share its snapshot, instead of writing one each
     options = array.config, array.members.live, default_decision()
     shares = []
     for first, last in pairwise(edges):
@@ -147,7 +147,7 @@ def fork_for(array: LogicalArray, workers: int, bounds: Bounds | None = None) ->
 
 
 def _units(array: LogicalArray, bounds: Bounds | None) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Every chunk that backs the box, once, member by member."""
+    """Every chunk that backs the box, each once, member by member."""
     manifest = array.manifest
     within = None if bounds is None else Box.of(bounds)
     for name in manifest.members:
@@ -176,7 +176,7 @@ def _boxes(array: LogicalArray, chunks: Chunks) -> Iterator[tuple[slice, ...]]:
 
 
 def _outside(array: LogicalArray, asked: Request, chunks: Chunks) -> str:
-    """Chunks that a write would touch beside those allowed, in words."""
+    """The chunks that a write would touch besides those allowed, in words."""
     manifest = array.manifest
     for part in plan(manifest, asked).parts:
         name = manifest.members[manifest.regions.row(part.row).member]
@@ -210,9 +210,9 @@ def merge_forks(
     forks: Iterable[Share | icechunk.ForkSession],
     merged: dict[str, set[tuple[int, ...]]],
 ) -> None:
-    """Take the changes of workers into a session; all of them are checked before any is taken.
+    """Merge the changes of workers into a session; all of them are checked before any is merged.
 
-    `merged` holds the chunks taken before, by path, and is brought up to date.
+    `merged` holds the chunks merged before, by path, and is updated.
     """
     listed = list(forks)
     known: Places = {}
@@ -237,7 +237,7 @@ def merge_forks(
 
 
 def _emptied(repo: icechunk.Repository, fork: icechunk.ForkSession) -> icechunk.ForkSession:
-    """What a fork of Icechunk's own began with; the fork itself in memory, where it cannot be copied."""
+    """What one of Icechunk's own forks began with; for storage in memory, which cannot be copied, itself."""
     if storage_in_memory(repo.storage):
         return fork
     copied: icechunk.ForkSession = pickle.loads(pickle.dumps(fork))
@@ -252,10 +252,10 @@ def _check_chunks(
     indices: set[tuple[int, ...]],
     known: Places,
 ) -> None:
-    """Refuse a worker's chunks if those of the session are not the ones that he began with.
+    """Refuse a worker's chunks if those in the session are not the ones that the worker began with.
 
-    It makes no difference who wrote them: the transaction itself, or others, over whose commit it began.
-    `known` saves asking again for what many workers have in common.
+    It makes no difference who wrote them: the transaction itself, or others on whose commit it began.
+    `known` remembers what many workers have in common.
     """
     if not same_node(base, session, path):
         return  # an array that the worker made
@@ -266,7 +266,7 @@ def _check_chunks(
     changed = sorted(index for index in indices if before.get(index) != now.get(index))
     if changed:
         raise ForkError(
-            f"chunks were written after the work was given out, {_chunks_text(path, changed)}: the worker's "
+            f"chunks were written after the work was divided, {_chunks_text(path, changed)}: the worker's "
             "would overwrite them.\n  Nothing was merged. Divide the work again: array.fork_for(n)"
         )
 
@@ -287,7 +287,7 @@ def _written(fork: Share | icechunk.ForkSession) -> dict[str, set[tuple[int, ...
         if other:
             raise ForkError(
                 f"a worker changed more than values: {', '.join(sorted(other)[:SHOWN_CHUNKS])}.\n"
-                "  Nothing was merged. Layout and attributes are for the transaction itself to change"
+                "  Nothing was merged. Change layout and attributes in the transaction itself"
             )
         for path, indices in written.items():
             group, _, name = path.strip("/").rpartition("/")
@@ -303,7 +303,7 @@ def _written(fork: Share | icechunk.ForkSession) -> dict[str, set[tuple[int, ...
 def _check_base(
     session: icechunk.Session, base: icechunk.ForkSession, fork: Share | icechunk.ForkSession
 ) -> None:
-    """Refuse changes of nodes that are not, or no longer, the session's: Icechunk takes them silently."""
+    """Refuse changes to nodes that are not, or no longer, the session's: Icechunk accepts them silently."""
     changes = (fork.fork if isinstance(fork, Share) else fork).status()
     known = set(changes.updated_chunks) | changes.updated_arrays | changes.updated_groups
     created = changes.new_arrays | changes.new_groups
@@ -311,11 +311,11 @@ def _check_base(
     for path in sorted((known - created) | parents):
         if not same_node(session, base, path):
             raise ForkError(
-                f"{path} is not what it was when the work was given out: it was removed or made anew.\n"
+                f"{path} is not what it was when the work was divided: it was removed or recreated.\n"
                 "  Nothing was merged. Divide the work again: array.fork_for(n)"
             )
     if isinstance(fork, Share) and Basis.of(base, fork.path).changed_in(session, {}):
         raise ForkError(
-            f"the layout of {fork.path!r} changed after the work was given out.\n"
+            f"the layout of {fork.path!r} changed after the work was divided.\n"
             "  Nothing was merged. Change the layout first, then divide the work: array.fork_for(n)"
         )

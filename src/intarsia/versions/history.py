@@ -1,4 +1,4 @@
-"""Time travel: history, differences between versions, and a version restored."""
+"""Time travel: the history, differences between versions, and restoring a version."""
 
 import datetime
 from collections.abc import Iterator, Mapping
@@ -42,31 +42,31 @@ class HistoryEntry:
     """
 
     snapshot_id: str
-    """Of the commit."""
+    """The snapshot of the commit."""
 
     parent_id: str | None
-    """Of the commit before it."""
+    """The snapshot of the commit before it."""
 
     written_at: datetime.datetime
-    """When."""
+    """The time of the commit."""
 
     message: str
-    """For people."""
+    """The commit message."""
 
     metadata: dict[str, Any]
-    """The user's own."""
+    """The metadata that the user gave."""
 
     changes: tuple[ArrayChange, ...]
     """One for each logical array that the commit changed."""
 
     @property
     def bytes_written(self) -> int:
-        """Encoded bytes that the commit stored."""
+        """The encoded bytes that the commit stored."""
         return sum(change.bytes_written for change in self.changes)
 
 
 class History(Listing[HistoryEntry]):
-    """Commits, the newest first.
+    """Commits, newest first.
 
     >>> History()
     no commit
@@ -95,14 +95,14 @@ def history(
     snapshot_id: str | None = None,
     limit: int | None = None,
 ) -> History:
-    """The commits that changed a logical array, or any logical array if no path is given; the newest first.
+    """The commits that changed a logical array, or any logical array if no path is given; newest first.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
         path: The logical array; None means all of them.
-        branch: Begin at the tip of this branch. The default is `main`.
-        tag: Begin at this tag.
-        snapshot_id: Begin at this snapshot.
+        branch: Start at the tip of this branch. The default is `main`.
+        tag: Start at this tag.
+        snapshot_id: Start at this snapshot.
         limit: The largest number of commits to list; by default there is no limit.
 
     >>> import intarsia
@@ -149,7 +149,7 @@ def _walk(repo: icechunk.Repository, tip: str, path: str | None) -> Iterator[His
 
 
 def _state(session: icechunk.Session, path: str) -> State:
-    """A state in the history; one whose manifest is damaged is told as if the array were not there."""
+    """A state in the history; if the manifest is damaged, it counts as if the array did not exist."""
     try:
         return State.of(session, path)
     except ManifestError:
@@ -161,7 +161,7 @@ def diff(
 ) -> ArrayChange:
     """What differs between two versions of a logical array, however far apart.
 
-    A version is a tag, a branch, a snapshot's id, or a time on the branch `main`.
+    A version is a tag, a branch, a snapshot id, or a time on the branch `main`.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
@@ -193,20 +193,20 @@ def restore(
     metadata: Mapping[str, Any] | None = None,
     backoff: Backoff | None = None,
 ) -> str:
-    """Give a logical array the layout, values and attributes of a version; returns the new snapshot's id.
+    """Give a logical array the layout, values and attributes of a version, and return the new snapshot id.
 
-    A version is a snapshot's id, a tag, a branch, or a time on the branch `main`. Nothing of the history is
-    lost: this is a new commit, and other arrays stay as they are. Chunks that are still there are used as
-    they are; only those that were removed or overwritten since are copied, without being decoded.
+    A version is a snapshot id, a tag, a branch, or a time on the branch `main`. No history is lost: this is a
+    new commit, and other arrays stay as they are. Chunks that still exist are used as they are; only those
+    that were removed or overwritten since are copied, without being decoded.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
         path: Where the logical array is in the repository.
         version: The version to go back to.
         branch: The branch that the commit goes to.
-        message: The message of the commit; by default it says what was done.
+        message: The commit message; by default it says what was done.
         metadata: A dictionary that is kept with the commit.
-        backoff: How often a commit is tried again when others came first, and how long to wait in between: an
+        backoff: How often to retry the commit if others come first, and how long to wait in between: an
             `intarsia.types.Backoff`.
 
     >>> import intarsia
@@ -237,7 +237,7 @@ def restore(
 def _restore(tx: Transaction, session: icechunk.Session, old: LogicalGroup, path: str) -> None:
     now, generation = _current(tx.session, path)
     if now is not None:
-        # Values that others write meanwhile fit on the layout that comes back, but not on what was asked for.
+        # Values that others write meanwhile fit the restored layout, but are not what was asked for.
         tx.build_on(Basis.of(tx.repo.readonly_session(snapshot_id=tx.session.snapshot_id), path))
     _restore_attributes(open_group(tx.store, path, "a"), dict(old.group.metadata.attributes))
     names = tuple(_bring_back(tx, session, path, name) for name in old.manifest.members)
@@ -245,21 +245,21 @@ def _restore(tx: Transaction, session: icechunk.Session, old: LogicalGroup, path
     restored = replace(old.manifest, generation=generation, members=names)
     if now == restored and not tx.session.has_uncommitted_changes:
         return
-    # Even if only values differ: a new generation conflicts with whoever changes the layout meanwhile.
+    # Even if only values differ: a new generation conflicts with others who change the layout meanwhile.
     logical = LogicalGroup(open_group(tx.store, path, "r+"), restored if now is None else now)
     logical.commit(restored.changed(regions=restored.regions))
 
 
 def _current(session: icechunk.Session, path: str) -> tuple[Manifest | None, int]:
-    """The manifest as it is now, and the generation to count on from.
+    """The current manifest, and the generation to continue from.
 
-    A damaged manifest does not prevent going back to a sound one: it counts as none, except for what it says
-    about its generation, since handles tell by that whether the layout is another one.
+    A damaged manifest does not prevent a return to a sound one: it counts as none, except for its generation,
+    since that tells handles whether the layout has changed.
     """
     try:
         now = manifest_at(session, path)
     except ManifestVersionError:
-        raise  # not damaged: made by an intarsia that knows more than this one
+        raise  # not damaged: made by a later version of intarsia
     except ManifestError:
         document: Any = open_group(session.store, path, "r").metadata.attributes[MANIFEST_KEY]
         said = document.get("generation") if isinstance(document, dict) else None
@@ -268,7 +268,7 @@ def _current(session: icechunk.Session, path: str) -> tuple[Manifest | None, int
 
 
 def _restore_attributes(group: zarr.Group, attributes: dict[str, Any]) -> None:
-    """Give a group its old attributes, except for the manifest, which is not written yet."""
+    """Give a group its old attributes, except the manifest, which is not written yet."""
     current = dict(group.metadata.attributes)
     attributes.pop(MANIFEST_KEY)
     if MANIFEST_KEY in current:
@@ -278,7 +278,7 @@ def _restore_attributes(group: zarr.Group, attributes: dict[str, Any]) -> None:
 
 
 def _bring_back(tx: Transaction, session: icechunk.Session, path: str, name: str) -> str:
-    """Make a member what it was; returns its name, a new one if it was gone."""
+    """Restore a member, and return its name, which is new if the member was gone."""
     place = f"{path}/{name}".lstrip("/")
     there = same_node(tx.session, session, "/" + place)
     target = name if there else new_name()
@@ -299,7 +299,7 @@ def _array(store: icechunk.IcechunkStore, path: str, mode: Any) -> zarr.Array[An
 async def _copy_metadata(
     source: icechunk.IcechunkStore, place: str, target: icechunk.IcechunkStore, goal: str
 ) -> None:
-    """The array's metadata, byte by byte; a no-op if it is the same."""
+    """Copy the array's metadata, byte by byte; does nothing if it is the same."""
     old = await source.get(f"{place}/zarr.json", default_buffer_prototype())
     new = await target.get(f"{goal}/zarr.json", default_buffer_prototype())
     assert old is not None

@@ -1,4 +1,4 @@
-"""Looking after a repository: what is wrong in it, and what nobody needs any more."""
+"""Looking after a repository: finding what is wrong, and removing what nobody needs any more."""
 
 import asyncio
 import datetime
@@ -42,12 +42,12 @@ def verify(
 ) -> tuple[Problem, ...]:
     """Everything that is wrong with a logical array: its manifest, its members, every stored chunk.
 
-    It takes an array; or a store and a path, so that it can also look at an array that does not open; or a
-    repository. In a repository, every logical array below the path is checked, at the tip of `main` unless
-    you choose a version. If the storage allows it, what interrupted writers left behind is listed, too (the
+    It takes an array; or a store and a path, so that it can also check an array that does not open; or a
+    repository. In a repository, it checks every logical array below the path, at the tip of `main` unless you
+    choose a version. If the storage allows it, it also lists what interrupted writers left behind (the
     uploads of a writer at work look the same). `data=False` does not read the chunks; `deep=True` also
     compares the values of replicas with those of layer 0. An empty result means that all is well. `progress`
-    is told how far the reading is.
+    is called as chunks are read.
 
     Args:
         target: A logical array, a store or group, or a repository.
@@ -82,7 +82,7 @@ def verify(
             return _damaged(path, error)
         damaged: dict[str, list[str]] = {}
         paths = logical_paths(group, inside_arrays=True, damaged=damaged)
-        problems = dict.fromkeys(  # what may not be read is said once, not for every array
+        problems = dict.fromkeys(  # missing authorisation is reported once, not for every array
             problem
             for i, inner in enumerate(paths)
             for problem in verify_array(
@@ -111,7 +111,7 @@ def vacuum(
     Args:
         target: A logical array, a store or group, or a repository.
         path: Where to look in it.
-        branch: Of a repository, the branch to commit to. The default is `main`.
+        branch: In a repository, the branch to commit to. The default is `main`.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -131,7 +131,7 @@ def vacuum(
     if repo is None:
         if branch is not None:
             raise TypeError(
-                f"branch={branch!r} needs an Icechunk repository, and this is {type(target).__name__!r}"
+                f"branch={branch!r} needs an Icechunk repository, but this is {type(target).__name__!r}"
             )
         return vacuum_array(target, path, dry_run=dry_run)
     session = Version(branch).session(repo)
@@ -149,14 +149,14 @@ def vacuum(
 
 
 def _damaged(path: str, error: ManifestError) -> tuple[Problem, ...]:
-    """A hierarchy that cannot be walked through: what is wrong with it is all that can be said."""
+    """The problem with a hierarchy that cannot be walked, which is all that can be said about it."""
     return tuple(Problem("manifest", path or "/", problem) for problem in error.problems)
 
 
 def repository_leftovers(repo: icechunk.Repository) -> tuple[Problem, ...]:
-    """What no version refers to, as a problem that does no harm; empty if there is nothing.
+    """What no version refers to, as a harmless problem; empty if there is nothing.
 
-    Files of the repository that are damaged so that it cannot be told are problems of their own.
+    Files that are too damaged to tell are problems of their own.
     """
     if impossible := impossible_files(repo):
         return tuple(Problem("manifest", *told, "restore it from a copy") for told in impossible)
@@ -171,22 +171,22 @@ def repository_leftovers(repo: icechunk.Repository) -> tuple[Problem, ...]:
 
 
 STEPS = 1000
-"""Every array of a repository counts as this many steps of the progress, whatever its size."""
+"""The steps of the progress for every array of a repository, regardless of its size."""
 
 MINIMUM_AGE = datetime.timedelta(hours=24)
-"""How old a cut-off must be: longer than any writer takes from its first upload to its commit.
+"""The least age of a cut-off: longer than any writer takes from its first upload to its commit.
 
-What a writer has uploaded is in no version until it commits, so nothing but its age tells it from garbage.
+What a writer has uploaded is in no version until it commits, so only its age distinguishes it from garbage.
 """
 
 FIRST_AND_LAST = 2
-"""This many versions stay in every history, whatever the cut-off: the first, which is empty, and the tip."""
+"""The versions that always stay in every history: the first, which is empty, and the tip."""
 
 LOOK_SECONDS = 0.002
-"""How often to look whether a collection has done what it needs the lock for: less than a commit takes."""
+"""Seconds between checks whether a collection still needs the lock: less than a commit takes."""
 
 NOTED_COPIES = 16 * 1024 * 1024
-"""Bytes of old copies of the list of snapshots that are worth a word: a few hundred commits make less."""
+"""Old copies of the list of snapshots are reported from this size on: a few hundred commits make less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,20 +198,20 @@ class Collected:
     """
 
     expired: frozenset[str]
-    """Ids of the snapshots that are no longer versions."""
+    """The ids of the snapshots that are no longer versions."""
 
     chunks: int
-    """Number of chunk files."""
+    """The number of chunk files."""
 
     snapshots: int
-    """Number of snapshot files."""
+    """The number of snapshot files."""
 
     other: int
-    """Number of Icechunk's other files: its chunk manifests, attributes, transaction logs, and the copies
+    """The number of Icechunk's other files: its chunk manifests, attributes, transaction logs, and the copies
     that it keeps of the list of snapshots."""
 
     nbytes: int
-    """Size of all of them."""
+    """The total size of these files."""
 
     @property
     def is_empty(self) -> bool:
@@ -232,13 +232,12 @@ def expire_and_collect(
 
     The tips of branches and tags always stay. An age counts back from the newest commit, so that versions
     are not forgotten because nobody committed for a while, or because the clock of this machine is ahead.
-    Uploads of writers that have not committed yet look like garbage, so a cut-off younger than 24 hours is
-    refused, and so is a time after the newest commit while there are older ones; `force` says that nobody
-    is writing and that the clock is right. Others may commit meanwhile. Open readers of versions that are
-    forgotten will fail.
+    Uploads of writers that have not committed yet look like garbage, so a cut-off less than 24 hours ago is
+    refused. So is a time after the newest commit, if there are older ones. Pass `force` if nobody is writing
+    and the clock is right. Others may commit meanwhile. Open readers of forgotten versions will fail.
 
-    Of a local repository, the copies that Icechunk makes of its list of snapshots before every commit are
-    removed, too, when they are a day old or older than the cut-off. Icechunk's log of operations
+    In a local repository, the copies that Icechunk makes of its list of snapshots before every commit are
+    removed too, if they are a day old or older than the cut-off. Icechunk's log of operations
     (`repo.ops_log()`) ends where they do.
 
     Args:
@@ -273,7 +272,7 @@ def _cut_off(
     *,
     force: bool,
 ) -> datetime.datetime:
-    """The time before which versions and garbage go; refused if that could take away too much."""
+    """The time before which versions and garbage are removed; refused if that could remove too much."""
     if force:
         return now - older_than if isinstance(older_than, datetime.timedelta) else moment(older_than)
     tips = repo.list_branches()
@@ -311,8 +310,8 @@ def _in_the_end[T](change: Callable[[], T]) -> T:
         except icechunk.ConflictError as error:
             last = error
     raise RepositoryError(
-        "others changed the repository every time; what is old is still there.\n"
-        "  Call expire_and_collect again when fewer are writing"
+        "others changed the repository every time, so nothing old was removed.\n"
+        "  Call expire_and_collect again when there are fewer writers"
     ) from last
 
 
@@ -324,14 +323,14 @@ def _expire(repo: icechunk.Repository, cut_off: datetime.datetime) -> set[str]:
 def _collect_garbage(repo: icechunk.Repository, cut_off: datetime.datetime) -> icechunk.GCSummary:
     """Let Icechunk remove what no version refers to, without keeping others from committing for long.
 
-    Icechunk looks what the versions refer to, writes the list of snapshots without those that nothing
+    Icechunk determines what the versions refer to, writes the list of snapshots without those that nothing
     points to, and then removes files, which takes longest. Writing the list is like a commit, and must not
-    happen at the same time as one: on a local file system the later would undo the earlier. So the lock is
-    held until the list was written, which no other process can do meanwhile, and not longer.
+    happen at the same time as one: on a local file system, the later would undo the earlier. So the lock is
+    held until the list is written, which no other process can do meanwhile, and no longer.
 
-    Removing needs no lock, here as on object stores, which have none. A file goes only if it is older than
-    the cut-off and no version in the list refers to it. What writers at work have uploaded is younger; what
-    their commits share with versions that were there before, those keep.
+    Removing files needs no lock, here as on object stores, which have none. A file is removed only if it is
+    older than the cut-off and no version in the list refers to it. The uploads of active writers are newer,
+    and what their commits share with existing versions is kept by those.
     """
     path = directory_of(repo)
     if path is None:
@@ -354,7 +353,7 @@ def _collect_garbage(repo: icechunk.Repository, cut_off: datetime.datetime) -> i
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells one list of snapshots from the next one, which takes its place; None before Icechunk 2."""
+    """What distinguishes a list of snapshots from the one that replaces it; None before Icechunk 2."""
     try:
         listed = (path / "repo").stat()
     except FileNotFoundError:
@@ -363,7 +362,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _copies(repo: icechunk.Repository, cut_off: datetime.datetime) -> list[Path]:
-    """The copies that Icechunk keeps of its list of snapshots, from before a time; of a local repository.
+    """The copies from before a time that Icechunk keeps of a local repository's list of snapshots.
 
     No version needs them. They are for people, after a disaster, and for Icechunk's log of operations.
     """
@@ -375,7 +374,7 @@ def _copies(repo: icechunk.Repository, cut_off: datetime.datetime) -> list[Path]
 
 
 def _remove(copy: Path) -> int | None:
-    """Remove a file; returns its size, or None if somebody else was faster."""
+    """Remove a file, and return its size, or None if somebody else was faster."""
     with suppress(FileNotFoundError):
         size = copy.stat().st_size
         copy.unlink()
@@ -384,9 +383,9 @@ def _remove(copy: Path) -> int | None:
 
 
 def leftovers(repo: RepositoryLike) -> Collected:
-    """What no version refers to: remains of writers that were interrupted, or the uploads of busy ones.
+    """What no version refers to: remains of interrupted writers, or the uploads of active ones.
 
-    Copies of the list of snapshots count when they are a day old and large.
+    Copies of the list of snapshots count if they are a day old and large.
     """
     opened = open_repository(repo)
     now = datetime.datetime.now(datetime.UTC)

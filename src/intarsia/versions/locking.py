@@ -1,4 +1,4 @@
-"""The lock that lets several processes of one host commit to a local repository."""
+"""The lock that lets several processes on one host commit to a local repository."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 LOCK_SECONDS = 600.0
-"""How long to wait for other writers; a commit takes well under a second, so this means something hangs."""
+"""How long to wait for other writers; a commit takes well under a second, so after this something hangs."""
 
 POLL_SECONDS = 0.01
-"""How often to look whether the lock is free: less than a commit takes."""
+"""Seconds between checks whether the lock is free: less than a commit takes."""
 
 
 LOCK_NAME = ".intarsia.lock#0"
-"""The lock's file, inside the repository.
+"""The lock file, inside the repository.
 
-Whoever reaches the repository, through whichever link or mount, reaches its lock. Icechunk does not see it: a
-name that ends in # and digits is, to its storage layer, a file that is still being written, which no
-listing shows. So a directory that holds nothing else is clean enough for a new repository, and no
-collection of garbage meets it.
+Everybody who reaches the repository, by any link or mount, reaches its lock. Icechunk does not see it: its
+storage layer takes a name that ends in # and digits for a file that is still being written, which no listing
+shows. So a directory that holds nothing else is clean enough for a new repository, and garbage collection
+never touches it.
 """
 
 
@@ -42,7 +42,7 @@ def lock_file(path: Path) -> Path:
     >>> lock_file(Path("/data/store")).parent.name
     'store'
     """
-    return Path(os.path.realpath(path)) / LOCK_NAME  # one name, by whichever way the repository was reached
+    return Path(os.path.realpath(path)) / LOCK_NAME  # one name, however the repository was reached
 
 
 _directories: WeakKeyDictionary[icechunk.Repository, Path] = WeakKeyDictionary()
@@ -51,8 +51,8 @@ _directories: WeakKeyDictionary[icechunk.Repository, Path] = WeakKeyDictionary()
 def directory_of(repo: icechunk.Repository) -> Path | None:
     """The directory of a local repository; None for others.
 
-    Icechunk keeps a relative path as it was given, and finds the repository all the same after the current
-    directory has changed. So it is made absolute when the repository is first seen, and kept.
+    Icechunk keeps a relative path as it was given, and still finds the repository after the current directory
+    has changed. So the path is made absolute, and remembered, when the repository is first seen.
     """
     known = _directories.get(repo)
     if known is not None:
@@ -61,11 +61,11 @@ def directory_of(repo: icechunk.Repository) -> Path | None:
     if given is None:
         return None
     path = Path(os.path.realpath(given))
-    # A snapshot that the repository has tells whether this is its directory.
+    # One of the repository's snapshots tells whether this is its directory.
     if not os.path.isabs(given) and not (path / "snapshots" / repo.lookup_branch("main")).is_file():
         raise RepositoryError(
-            f"icechunk opened this repository with the relative path {given!r}, and the current directory "
-            "has changed since: where it lies, and with it its lock, cannot be told.\n"
+            f"icechunk opened this repository with the relative path {given!r}, but the current directory "
+            "has changed since, so neither it nor its lock can be found.\n"
             "  Open it with intarsia.open_repository(path), or give icechunk an absolute path"
         )
     _directories[repo] = path
@@ -77,8 +77,8 @@ def commit_lock(repo: icechunk.Repository, timeout: float = LOCK_SECONDS) -> Ite
     """Hold the right to commit to a repository.
 
     Icechunk's commits to a local file system are not safe between processes. Every commit through intarsia
-    holds this lock, a file in the repository; hold it around commits of your own. It protects cooperating
-    writers of one host. Object stores need no lock, and get none.
+    holds this lock, a file in the repository; hold it around your own commits. It protects cooperating
+    writers on one host. Object stores need no lock, and get none.
 
     Args:
         repo: The open repository.
@@ -103,7 +103,7 @@ def locked(path: Path, timeout: float = LOCK_SECONDS) -> Iterator[None]:
     from filelock import FileLock, Timeout  # readers need no lock
 
     file = lock_file(path)
-    # A thread uses one object a file, so that it may take the lock again while it holds it.
+    # A thread uses one object per file, so that it may take the lock again while it holds it.
     lock = _of_thread.locks.get(file) or FileLock(file, mode=_lock_mode(path))
     try:
         lock.acquire(timeout=timeout, poll_interval=POLL_SECONDS)
@@ -142,5 +142,5 @@ _of_thread = _OfThread()
 
 
 def _lock_mode(path: Path) -> int:
-    """Permissions of the lock file: whoever may write to the repository's directory may lock it."""
+    """The permissions of the lock file: everybody who may write to the repository's directory may lock it."""
     return 0o644 | (path.stat().st_mode & 0o022 if path.exists() else 0)

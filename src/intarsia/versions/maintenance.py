@@ -1,8 +1,8 @@
-"""Replicas in a repository, and the daily job of an archive: what its arrays' policies want is made so.
+"""Replicas in a repository, and the daily job of an archive, which carries out the policies of its arrays.
 
-Everything is done in steps, each of them a commit of its own, beside other writers. A step is prepared and
-uploaded first; if others change what it was made from, it is made again. What is done stays done: a run that
-is ended early, or killed, is continued by the next one, and a run that finds nothing to do commits nothing.
+Everything is done in steps, each a commit of its own, alongside other writers. A step is prepared and
+uploaded first; if others change what it was made from, it is made again. Finished steps stay: if a run is
+ended early or killed, the next one continues it, and a run that finds nothing to do commits nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -53,12 +53,13 @@ def add_replica(
     client: Client | None = None,
     progress: Progress = silent,
 ) -> str:
-    """Store an aligned box (by default everything) in another layout, too; returns the snapshot's id.
+    """Store an aligned box (by default everything) in another layout too, and return the snapshot id.
 
     This does what `LogicalArray.add_replica` does, while others may write. The chunks are made and uploaded
-    first, which nobody notices. If others change the box before it is committed, it is made again; appends
-    and writes elsewhere only cost another edit of the manifest. With a client (a `dask.distributed.Client`,
-    or an executor of `concurrent.futures`), its workers do the work. Virtual regions stay virtual.
+    first, which others do not notice. If others change the box before it is committed, it is made again;
+    appends and writes elsewhere only cost another edit of the manifest. With a client (a
+    `dask.distributed.Client`, or an executor of `concurrent.futures`), its workers do the work. Virtual
+    regions stay virtual.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
@@ -70,15 +71,15 @@ def add_replica(
             the choice to zarr.
         shards: The shape of the shards, a whole number of chunks along each axis; by default there are none.
         packing: `"keep"` keeps packed regions packed; None stores their values.
-        layer: The number of the layer. By default it is the layer that has the same encoding, or a new one.
+        layer: The number of the layer. By default it is the layer with the same encoding, or a new one.
         branch: The branch that the commit goes to.
-        message: The message of the commit; by default it says what was done.
+        message: The commit message; by default it says what was done.
         metadata: A dictionary that is kept with the commit.
-        backoff: How often a commit is tried again when others came first, and how long to wait in between: an
+        backoff: How often to retry the commit if others come first, and how long to wait in between: an
             `intarsia.types.Backoff`.
-        client: Whose workers do the work: a `dask.distributed.Client`, or an executor of `concurrent.futures`
-            that does not fork. Without it, threads of this process do it.
-        progress: A function that is called with the number of steps done and of all steps, see
+        client: A `dask.distributed.Client`, or an executor of `concurrent.futures` that does not fork, whose
+            workers do the work. By default, threads of this process do it.
+        progress: A function that is called with the number of steps done and the total, see
             `intarsia.types.Progress`.
 
     >>> import numpy as np, intarsia
@@ -120,16 +121,16 @@ class Upkeep:
     """One thing that `maintain` did, or would do."""
 
     path: str
-    """Of the logical array."""
+    """The path of the logical array."""
 
     what: Literal["replica", "recode", "consolidate"]
-    """Whether a replica was made or made again, regions were encoded anew, or joined."""
+    """Whether a replica was made or renewed, or regions were encoded again or joined."""
 
     layer: int
-    """In which layer."""
+    """The layer in which it happened."""
 
     bounds: tuple[tuple[int, int], ...]
-    """Of which elements; of all of them, where regions were joined."""
+    """The elements concerned; all of them if regions were joined."""
 
     snapshot_id: str | None = None
     """The commit; None if it was not made."""
@@ -140,7 +141,7 @@ class Upkeep:
         return f"{done} {bounds_text(self.bounds)} in {where}"
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON."""
+        """Everything as JSON."""
         return asdict(self)
 
 
@@ -157,10 +158,11 @@ def maintain(
 ) -> tuple[Upkeep, ...]:
     """Do what the policies of logical arrays ask for, at a path or below it: the daily job of an archive.
 
-    Replicas get what they lack because of writes or appends. Regions that were written in haste get the
-    encoding that `LogicalArray.set_policy` asked for. Neighbours that have become alike are joined. Each step
-    is a commit, and others may write meanwhile. Run it as often as you like, and stop it when you like: it
-    goes on where it was, and does nothing if there is nothing to do. `dry_run=True` only lists the steps.
+    Replicas get what they lack after writes or appends. Regions that were written in haste get the encoding
+    that `LogicalArray.set_policy` asked for. Neighbours that have become alike are joined. Each step is a
+    commit, and others may write meanwhile. Run it as often as you like, and stop it when you like: it
+    continues where it left off, and does nothing if there is nothing to do. `dry_run=True` only lists the
+    steps.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
@@ -168,11 +170,11 @@ def maintain(
         branch: The branch that the commits go to.
         dry_run: Whether to list the steps without doing them.
         metadata: A dictionary that is kept with each commit.
-        backoff: How often a commit is tried again when others came first, and how long to wait in between: an
+        backoff: How often to retry the commit if others come first, and how long to wait in between: an
             `intarsia.types.Backoff`.
-        client: Whose workers do the work: a `dask.distributed.Client`, or an executor of `concurrent.futures`
-            that does not fork. Without it, threads of this process do it.
-        progress: A function that is called with the number of steps done and of all steps, see
+        client: A `dask.distributed.Client`, or an executor of `concurrent.futures` that does not fork, whose
+            workers do the work. By default, threads of this process do it.
+        progress: A function that is called with the number of steps done and the total, see
             `intarsia.types.Progress`.
 
     >>> import numpy as np, intarsia
@@ -192,7 +194,7 @@ def maintain(
         store = opened.readonly_session(branch).store
         paths = logical_arrays(store, path)
     if path and not paths:
-        raise NotLogicalArrayError(f"there is no logical array at {path!r}, or below it")
+        raise NotLogicalArrayError(f"there is no logical array at {path!r} or below it")
     for each in paths:
         work = _Work(opened, each.strip("/"), branch, metadata, backoff, client, progress)
         done += work.planned() if dry_run else work.carried_out()
@@ -215,7 +217,7 @@ class _Work:
         return group_at(self.repo.readonly_session(self.branch), self.path)
 
     def planned(self) -> list[Upkeep]:
-        """What there is to do, without what follows from it."""
+        """The steps to do, without those that follow from them."""
         logical = self._now()
         if logical is None:
             return []
@@ -226,21 +228,21 @@ class _Work:
         return listed
 
     def carried_out(self) -> Iterator[Upkeep]:
-        """Do it, a commit at a time."""
+        """Do the steps, one commit at a time."""
         logical = self._now()
         if logical is None or Policy.of(logical) == Policy():
             return
         last = None
         while (made := self._step()) is not None:
             yield made
-            # What has to be done twice in a row is undone by others meanwhile: the next run will see to it.
+            # A step that is due twice in a row was undone by others meanwhile: the next run will do it.
             if (made.what, made.layer, made.bounds) == last:
                 break
             last = made.what, made.layer, made.bounds
         yield from self._joined()
 
     def _step(self) -> Upkeep | None:
-        """Do what is to be done next; None if nothing is."""
+        """Do the next step; None if there is none."""
         made: list[Upkeep] = []
         commit = Commit(self.repo, self.branch, "", self.metadata, self.backoff)
 
@@ -283,7 +285,7 @@ type Step = tuple[Literal["replica", "recode"], Box, ReplicaPolicy | None]
 
 
 def _steps(logical: LogicalGroup) -> Iterator[Step]:
-    """What a policy wants and the array has not, a commit's worth each; layer 0 first, as others copy it."""
+    """What a policy wants and the array lacks, one commit each; layer 0 first, since others copy it."""
     policy = Policy.of(logical)
     if policy.recode is not None:
         yield from (("recode", box, None) for box in _hasty(logical, policy.recode))
@@ -304,7 +306,7 @@ def _recode(logical: LogicalGroup, box: Box) -> Reserve:
 
 
 def _hasty(logical: LogicalGroup, wanted: EncodingPolicy) -> Iterator[Box]:
-    """Long enough runs of regions that are not encoded as they are to be; virtual ones are left alone."""
+    """Long enough runs of regions that are not encoded as they should be; virtual ones are left alone."""
     manifest, axis = logical.manifest, wanted.axis
     table = manifest.regions
     if not len(table) or not manifest.ndim:
@@ -325,12 +327,12 @@ def _hasty(logical: LogicalGroup, wanted: EncodingPolicy) -> Iterator[Box]:
 
 
 def _follows(run: Box, box: Box, axis: int) -> bool:
-    """Whether a box goes on along an axis where another one ends."""
+    """Whether a box continues along an axis where another one ends."""
     return run.with_axis(axis, 0, 1) == box.with_axis(axis, 0, 1) and run.stop[axis] == box.start[axis]
 
 
 def _members(logical: LogicalGroup, chosen: Callable[[str, int], bool]) -> list[int]:
-    """Members of layer 0 of which something is true, each asked with the first of its rows."""
+    """The members of layer 0 for which `chosen` is true, each called with the first of its rows."""
     positions, first = np.unique(logical.manifest.regions.member, return_index=True)
     names = logical.manifest.members
     pairs = zip(positions.tolist(), first.tolist(), strict=True)
@@ -338,7 +340,7 @@ def _members(logical: LogicalGroup, chosen: Callable[[str, int], bool]) -> list[
 
 
 def _is_other(logical: LogicalGroup, name: str, row: int, wanted: EncodingPolicy) -> bool:
-    """Whether a member is encoded in another way than it is to be, and holds chunks of its own."""
+    """Whether a member is not encoded as it should be, and holds its own chunks."""
     manifest, member = logical.manifest, logical.members[name]
     region = manifest.regions.row(row)
     packing = manifest.packing_of(region) if wanted.packing == "keep" else None

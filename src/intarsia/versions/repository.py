@@ -1,4 +1,4 @@
-"""Icechunk repositories: from a path or URL to an open one, and what its errors mean, in our words."""
+"""Icechunk repositories: opening one from a path or URL, and its errors in our words."""
 
 import os
 import re
@@ -21,7 +21,7 @@ from intarsia.versions.storage_options import check_options, headers_of
 from intarsia.words import names_text, storage_hint
 
 LOG_ENTRIES = 20
-"""Entries of Icechunk's log of operations in the file that every commit writes anew; it would keep 1,000."""
+"""Entries of Icechunk's log of operations in the file that every commit rewrites; the default is 1,000."""
 
 SCHEMES = ("file", "memory", "s3", "gs", "az", "http", "https")
 
@@ -31,17 +31,17 @@ REMOTE = icechunk.StorageSettings(
     timeouts=icechunk.StorageTimeoutSettings(connect_timeout_ms=5_000, read_timeout_ms=60_000),
 )
 
-# Two warnings of local storage that the commit lock answers: that commits of several processes are not safe,
-# and that there is no way to find a write whose acknowledgement was lost.
+# Two warnings about local storage that the commit lock makes obsolete: that commits of several processes are
+# not safe, and that there is no way to find a write whose acknowledgement was lost.
 ANSWERED_WARNINGS = "warn,icechunk_arrow_object_store=error,icechunk_storage::readback=error"
 
 _memories: dict[str, icechunk.Storage] = {}
 
 REF_NOT_FOUND = re.compile(r"ref not found `(.*)`")
-"""What Icechunk says of a branch or tag that does not exist."""
+"""What Icechunk says about a branch or tag that does not exist."""
 
 CLOCK = ("invalid snapshot timestamp ordering", "update timestamp is invalid")
-"""What Icechunk says of a change that is older, by this machine's clock, than the one before it."""
+"""What Icechunk says about a change that, by this machine's clock, is older than the one before it."""
 
 type RepositoryLike = str | os.PathLike[str] | icechunk.Repository
 
@@ -56,7 +56,7 @@ def open_repository(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> icechunk.Repository:
-    """Open an Icechunk repository; with `create`, make it if it is not there.
+    """Open an Icechunk repository; with `create`, make it if it does not exist.
 
     `location` is a path, `file://`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`,
     `memory://` (with a name, shared within the process), `http(s)://` for reading, or an
@@ -68,15 +68,15 @@ def open_repository(
     environment variables that other programs for this storage use.
 
     A repository may refer to chunks in files elsewhere, for example after `intarsia.ingest`. `authorize` says
-    which of them it may read: `True` for all that it names, or some URL prefixes. Files in places that need
-    keys of their own are named in a mapping, `{"s3://public/": {"anonymous": True}}`; other files in the same
-    kind of storage as the repository are read with its options.
+    which of them it may read: `True` for all that it names, or some URL prefixes. For places that need their
+    own keys, give a mapping, `{"s3://public/": {"anonymous": True}}`; other files in the same kind of storage
+    as the repository are read with its options.
 
     Args:
         config: An `icechunk.RepositoryConfig`.
         authorize_virtual_chunk_access: Credentials for virtual chunks, as `icechunk.Repository.open` takes
             them. `intarsia.authorize` is simpler.
-        **options: Options of the storage, see above. They go by keyword, each with its own name.
+        **options: Options of the storage, see above, by keyword.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -87,20 +87,20 @@ def open_repository(
     given = {**(storage_options or {}), **options}
     if isinstance(location, icechunk.Repository):
         if config is not None or authorize_virtual_chunk_access is not None or (given and not authorize):
-            raise TypeError("a repository that is open already takes no options; use its reopen method")
+            raise TypeError("a repository that is already open takes no options; use its reopen method")
         with suppress(RepositoryError, icechunk.IcechunkError):
             directory_of(
                 location
-            )  # the sooner it is looked for, the likelier a relative path still leads there
+            )  # the sooner it is looked up, the likelier a relative path still leads there
         return allowed(current(location), authorize, given)
     if not isinstance(location, str | os.PathLike):
         raise TypeError(
-            f"a {type(location).__name__} is not a repository's place: give a path, a URL or an open one.\n"
+            f"a {type(location).__name__} is not a repository: give a path, a URL or an open one.\n"
             "  What is read comes first, where it goes comes second: ingest(files, repo)"
         )
     if authorize:
         if authorize_virtual_chunk_access is not None:
-            raise TypeError("give authorize, or authorize_virtual_chunk_access in Icechunk's words, not both")
+            raise TypeError("give authorize, or Icechunk's own authorize_virtual_chunk_access, not both")
         shared = _shared_by(location)
         own = given if shared else {}  # a place on this machine has no options: they are for the sources
         repo = open_repository(location, create=create, config=config, storage_options=own)
@@ -137,11 +137,11 @@ def open_repository(
             raise RepositoryError(f"cannot create a repository at {place.text}: {error}") from error
         if foreign:
             raise RepositoryError(
-                f"{place.text} holds other things, and no Icechunk repository: a new one needs a "
+                f"{place.text} holds other things, but no Icechunk repository: a new one needs a "
                 "place of its own.\n"
                 "  What is read comes first, where it goes comes second: ingest(files, repo)"
             )
-        with locked(place.path):  # two processes may want to be the first
+        with locked(place.path):  # two processes may try to be the first
             return icechunk.Repository.open_or_create(place.storage, **arguments)
 
 
@@ -149,26 +149,26 @@ WILDCARDS = "*?[]"
 
 
 def check_name(location: str | os.PathLike[str]) -> None:
-    """Refuse a place for something new whose name is a pattern: it was meant for the files.
+    """Refuse to put something new at a pattern of names, which was meant for the files.
 
     >>> check_name("daily/*.nc")
     Traceback (most recent call last):
     ...
-    ValueError: 'daily/*.nc' is a pattern of names, and nothing new is put there.
+    ValueError: 'daily/*.nc' is a pattern of names, so nothing new can be put there.
       What is read comes first, where it goes comes second: ingest(files, repo)
     """
     text = os.fspath(location)
     if set(WILDCARDS) & set(text) and not os.path.exists(text):
         raise ValueError(
-            f"{text!r} is a pattern of names, and nothing new is put there.\n"
+            f"{text!r} is a pattern of names, so nothing new can be put there.\n"
             "  What is read comes first, where it goes comes second: ingest(files, repo)"
         )
 
 
 def _shared_by(location: str | os.PathLike[str]) -> str:
-    """Which sources are read with the options of a repository: a URL prefix; all of them if it is empty.
+    """The URL prefix of the sources that are read with the repository's options; if empty, all of them.
 
-    A token for one web server is none of another's business.
+    A token for one web server must not be sent to another.
     """
     parts = urlsplit(os.fspath(location))
     if "://" not in os.fspath(location) or parts.scheme in ("file", "memory"):
@@ -177,7 +177,7 @@ def _shared_by(location: str | os.PathLike[str]) -> str:
 
 
 def describe(repo: icechunk.Repository) -> str:
-    """A repository as messages name it.
+    """The name of a repository in messages.
 
     >>> describe(open_repository("memory://", create=True))
     'the repository in memory'
@@ -187,7 +187,7 @@ def describe(repo: icechunk.Repository) -> str:
 
 
 def is_repository(path: str | os.PathLike[str]) -> bool:
-    """Whether a local directory looks like an Icechunk repository; told without opening it.
+    """Whether a local directory looks like an Icechunk repository, without opening it.
 
     >>> is_repository("somewhere/else.zarr")
     False
@@ -198,7 +198,7 @@ def is_repository(path: str | os.PathLike[str]) -> bool:
 
 
 def is_plain_zarr(path: str | os.PathLike[str]) -> bool:
-    """Whether a local directory is a store of plain Zarr, of format 3 or 2.
+    """Whether a local directory is a plain Zarr store, of format 3 or 2.
 
     >>> is_plain_zarr("somewhere/else")
     False
@@ -207,7 +207,7 @@ def is_plain_zarr(path: str | os.PathLike[str]) -> bool:
 
 
 def is_url(text: str) -> bool:
-    """Whether a string names a scheme that repositories can be at.
+    """Whether a string has a URL scheme for repositories.
 
     >>> is_url("s3://bucket/prefix"), is_url("data/store")
     (True, False)
@@ -217,30 +217,30 @@ def is_url(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Location:
-    """A place for a repository: how to say it, and how to reach it.
+    """A place for a repository: its name, and how to reach it.
 
     >>> Location.parse("s3://bucket/some/prefix", {"region": "eu-central-1"}).text
     's3://bucket/some/prefix'
     """
 
     text: str
-    """As messages name it."""
+    """Its name in messages."""
 
     storage: icechunk.Storage
-    """Icechunk's way there."""
+    """Icechunk's storage for it."""
 
     settings: icechunk.StorageSettings | None
-    """How long to try; None where nothing can be waited for."""
+    """How long to retry; None if there is nothing to wait for."""
 
     writable: bool
-    """False where only reading is possible."""
+    """Whether it can be written to, or only read."""
 
     path: Path | None = None
-    """The directory, of a local repository."""
+    """The directory of a local repository."""
 
     @classmethod
     def parse(cls, location: str | os.PathLike[str], options: Mapping[str, Any]) -> Self:
-        """The location behind a path or a URL."""
+        """The location for a path or a URL."""
         text = os.fspath(location)
         if not is_url(text):
             if "://" in text:
@@ -279,13 +279,13 @@ class Location:
 
 @cache
 def _expect_local_storage() -> None:
-    """Silence the warnings that the lock answers, once, unless the user has a filter of his own."""
+    """Silence the warnings that the lock makes obsolete, once, unless the user has set a filter."""
     if "ICECHUNK_LOG" not in os.environ:
         icechunk.set_logs_filter(ANSWERED_WARNINGS)
 
 
 def _s3(text: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
-    """S3 and its relatives; what is not given comes from the environment, as for other AWS programs."""
+    """S3 and its relatives; missing options come from the environment, as in other AWS programs."""
     check_options(text, "s3", options)
     if not bucket or not prefix:
         raise ValueError(f"{text!r}: give a bucket and a prefix in it, s3://bucket/prefix")
@@ -296,7 +296,7 @@ def _s3(text: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> icec
     )
     given.setdefault("region", environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION"))
     if endpoint is not None:
-        # Servers other than AWS have no name for every bucket, and often no certificate.
+        # Servers other than AWS have no host name per bucket, and often no certificate.
         given.setdefault("force_path_style", True)
         given.setdefault("allow_http", endpoint.startswith("http://"))
         given["region"] = given["region"] or "us-east-1"
@@ -307,7 +307,7 @@ def _s3(text: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> icec
 
 
 def _gs(text: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
-    """Google Cloud Storage; what is not given comes from the environment, as for Google's own programs."""
+    """Google Cloud Storage; missing options come from the environment, as in Google's own programs."""
     check_options(text, "gs", options)
     if not bucket or not prefix:
         raise ValueError(f"{text!r}: give a bucket and a prefix in it, gs://bucket/prefix")
@@ -317,7 +317,7 @@ def _gs(text: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> icec
 
 
 def _az(text: str, container: str, prefix: str, options: Mapping[str, Any]) -> icechunk.Storage:
-    """Azure Blob Storage; what is not given comes from the environment, as for Azure's own programs."""
+    """Azure Blob Storage; missing options come from the environment, as in Azure's own programs."""
     check_options(text, "az", options)
     if not container or not prefix:
         raise ValueError(f"{text!r}: give a container and a prefix in it, az://container/prefix")
@@ -347,7 +347,7 @@ def _refs(repo: icechunk.Repository) -> list[str]:
 def translated(
     error: icechunk.IcechunkError, where: str, repo: icechunk.Repository | None = None
 ) -> Exception:
-    """Our exception for one of Icechunk's; the first line is the cause, not the call chain.
+    """Our exception for one of Icechunk's; its first line is the cause, not the call chain.
 
     >>> raise translated(icechunk.StorageError("no space left on device"), "data/store")
     Traceback (most recent call last):
@@ -365,7 +365,7 @@ def translated(
             f"there is no Icechunk repository at {where}.\n"
             "  Create one with intarsia.open_repository(location, create=True)"
         )
-    unreadable = "invalid snapshot id" in error.message.lower()  # what nobody can spell is nowhere either
+    unreadable = "invalid snapshot id" in error.message.lower()  # an impossible id does not exist either
     if isinstance(error, icechunk.RefNotFoundError | icechunk.SnapshotNotFoundError) or unreadable:
         return VersionNotFoundError(f"{where}: {cause}")
     if isinstance(error, icechunk.ReadOnlyError):
@@ -376,9 +376,9 @@ def translated(
 
 @contextmanager
 def explained(where: str, repo: icechunk.Repository | None = None) -> Iterator[None]:
-    """Turn Icechunk's errors into ours, except for conflicts, which are handled in their own way.
+    """Turn Icechunk's errors into ours, except for conflicts, which are handled separately.
 
-    With the repository, a branch or tag that does not exist is told together with those that do.
+    With the repository, an error about a missing branch or tag lists those that exist.
     """
     try:
         yield

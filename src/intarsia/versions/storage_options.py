@@ -1,4 +1,4 @@
-"""Options of storage: one vocabulary for repositories and for source files, wherever they are."""
+"""Storage options: one vocabulary for repositories and for source files, wherever they are."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -32,10 +32,10 @@ TAKEN: Mapping[str, tuple[str, ...]] = {
 """The options of every scheme."""
 
 OF_REPOSITORIES = ("expires_after", "get_credentials", "network_stream_timeout_seconds")
-"""Options that only Icechunk knows what to do with."""
+"""Options that only Icechunk uses."""
 
 OF_SOURCES = ("client_options", "retry_config")
-"""Options of obstore, which reads source files, that have no other name here."""
+"""Options of obstore, which reads source files, that keep their names here."""
 
 SPELLINGS = {
     "account_key": "access_key",
@@ -47,7 +47,7 @@ SPELLINGS = {
     "skip_signature": "anonymous",
     "token": "bearer_token",
 }
-"""Names of obstore's that are taken as well."""
+"""obstore's names, which are accepted too."""
 
 ELSEWHERE = {
     "anon": "anonymous",
@@ -55,14 +55,14 @@ ELSEWHERE = {
     "key": "access_key_id",
     "secret": "secret_access_key",
 }
-"""What options are called in fsspec; to be named in a message."""
+"""The names of options in fsspec, for messages."""
 
 OWNERS = ("aws_", "google_", "azure_", "azure_storage_")
-"""Prefixes that obstore's names may have."""
+"""The prefixes that obstore's names may have."""
 
 
 def source_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options of source files, by the one name that each has.
+    """The options for source files, each by its one name.
 
     >>> source_options({"skip_signature": True, "aws_region": "eu-central-1"})
     {'anonymous': True, 'region': 'eu-central-1'}
@@ -104,7 +104,7 @@ def check_options(where: str, scheme: str, options: Iterable[str]) -> None:
 
 
 def unknown_option(who: str, name: str, known: Iterable[str], whose: str) -> str:
-    """What to say of an option that does not exist: the nearest that does, and all of them."""
+    """What to say about an option that does not exist: the nearest one that does, and all of them."""
     names = list(known)
     near = [ELSEWHERE[name]] if ELSEWHERE.get(name) in names else get_close_matches(name, names, 1, 0.7)
     if near:
@@ -113,7 +113,7 @@ def unknown_option(who: str, name: str, known: Iterable[str], whose: str) -> str
 
 
 def of_scheme(options: Mapping[str, Any], scheme: str) -> dict[str, Any]:
-    """Those of the options that mean something to the storage of a scheme.
+    """Those options that mean something to the storage of a scheme.
 
     >>> of_scheme({"region": "eu-central-1", "bearer_token": "secret"}, "https")
     {'bearer_token': 'secret'}
@@ -122,7 +122,7 @@ def of_scheme(options: Mapping[str, Any], scheme: str) -> dict[str, Any]:
 
 
 def headers_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """What every request carries: the headers that were given, and the token.
+    """The headers of every request: those that were given, and the token.
 
     >>> headers_of({"bearer_token": "secret"})
     {'authorization': 'Bearer secret'}
@@ -132,13 +132,13 @@ def headers_of(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def allows_http(options: Mapping[str, Any]) -> bool:
-    """Whether nothing needs to be encrypted: it was said, or the endpoint's URL says so."""
+    """Whether encryption is unnecessary, by the options or by the endpoint's URL."""
     plain = str(options.get("endpoint_url") or "").startswith("http://")
     return bool(options.get("allow_http", plain))
 
 
 def for_obstore(options: Mapping[str, Any], scheme: str) -> dict[str, Any]:
-    """The options of sources of a scheme, in the words of the library that reads them.
+    """The options for sources of a scheme, in the terms of the library that reads them.
 
     >>> for_obstore({"anonymous": True, "endpoint_url": "http://127.0.0.1:9000"}, "s3")
     {'skip_signature': True, 'endpoint': 'http://127.0.0.1:9000', 'client_options': {'allow_http': True}}
@@ -149,7 +149,7 @@ def for_obstore(options: Mapping[str, Any], scheme: str) -> dict[str, Any]:
         "service_account_file": "service_account",
     }  # fmt: skip
     own = of_scheme(options, scheme)
-    # Whoever names a URL of the scheme http knows that nothing is encrypted.
+    # A user who gives an http URL knows that nothing is encrypted.
     client: dict[str, Any] = {"allow_http": True} if scheme == "http" or allows_http(own) else {}
     headers = headers_of(own if scheme != "az" else {})
     client |= ({"default_headers": headers} if headers else {}) | dict(options.get("client_options") or {})
@@ -160,7 +160,7 @@ def for_obstore(options: Mapping[str, Any], scheme: str) -> dict[str, Any]:
         elif name == "bearer_token" and scheme == "az":
             said["token"] = value
         elif name == "bearer_token" and scheme == "gs":
-            said["skip_signature"] = True  # the header is all that is needed
+            said["skip_signature"] = True  # the header is enough
         elif name not in ("allow_http", "headers", "bearer_token"):
             said[names.get(name, name)] = value
     if "retry_config" in options:

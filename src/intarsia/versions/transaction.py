@@ -1,4 +1,4 @@
-"""Transactions: everything inside is one commit, or nothing is; and what repeats them until they are."""
+"""Transactions: everything inside becomes one commit, or none of it does; and their repetition until then."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from intarsia.versions.repository import RepositoryLike, explained, open_reposit
 
 @dataclass(frozen=True)
 class SessionChanges:
-    """Whatever was changed in a session: it goes on top of others' commits where nobody loses a write.
+    """The changes in a session: they go on top of others' commits if nobody loses a write.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -42,7 +42,7 @@ class SessionChanges:
     """The snapshot that the session began with."""
 
     bases: Sequence[Basis] = ()
-    """What was read: others must not have changed it, even if none of our writes is lost."""
+    """What was read: others must not have changed it, even if none of our writes would be lost."""
 
     def follow(self) -> list[str]:
         """Put the changes on top of the branch, or say what others changed."""
@@ -67,7 +67,7 @@ class SessionChanges:
 
 
 class Transaction:
-    """Changes of any number of arrays that become one commit; made by `intarsia.transaction`.
+    """Changes to any number of arrays that become one commit; made by `intarsia.transaction`.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -99,7 +99,7 @@ class Transaction:
 
     @property
     def session(self) -> icechunk.Session:
-        """Icechunk's session; its other calls may be mixed with ours, but leave the commit to us."""
+        """Icechunk's session; you may call its methods too, but leave the commit to the transaction."""
         if self._session is None:
             raise RuntimeError("the transaction has not begun: use it in a with statement")
         return self._session
@@ -114,35 +114,35 @@ class Transaction:
 
     @property
     def snapshot_id(self) -> str | None:
-        """The commit's snapshot; None before it, or if nothing was changed."""
+        """The snapshot of the commit; None before the commit, or if nothing was changed."""
         return self._snapshot_id
 
     def create(self, path: str = "", **fields: Any) -> LogicalArray:
-        """A new logical array; takes what `intarsia.create` takes."""
+        """Create a logical array; takes the arguments of `intarsia.create`."""
         return array.create(self.store, path, **fields)
 
     def open(self, path: str = "") -> LogicalArray:
-        """A logical array, for reading and writing."""
+        """Open a logical array for reading and writing."""
         return array.open(self.store, path, mode="r+")
 
     def merge(self, *forks: Share | icechunk.ForkSession) -> None:
-        """Take in what workers wrote into shares (see `LogicalArray.fork_for`), or into Icechunk's forks.
+        """Merge what workers wrote into shares (see `LogicalArray.fork_for`), or into Icechunk's forks.
 
-        All are checked first: work that overlaps, that leaves its share, that was given out for another
-        layout of the array, or whose chunks were written since, here or by a commit of others, raises
-        `ForkError`, and nothing is merged.
+        All are checked first. Work raises `ForkError` if it overlaps, exceeds its share, was handed out for
+        another layout of the array, or if its chunks were written since, here or by others' commits. Then
+        nothing is merged.
         """
         merge_forks(self.repo, self.session, forks, self._merged)
 
     def build_on(self, basis: Basis) -> None:
-        """Refuse to commit over changes of something that was read, even if none of our writes is lost."""
+        """Refuse to commit if others change what was read, even if none of our writes would be lost."""
         self._bases.append(basis)
 
     def __enter__(self) -> Self:
         return self.begin()
 
     def begin(self) -> Self:
-        """Open the session; a `with` statement does it."""
+        """Open the session; a `with` statement does this."""
         if self._session is not None:
             raise RuntimeError("a transaction is used once: begin another one for more changes")
         with explained(self._commit.where, self.repo):
@@ -151,9 +151,9 @@ class Transaction:
         return self
 
     def prepared(self) -> SessionChanges | str:
-        """What is to be committed; if there is nothing, the snapshot that the session shows."""
+        """The changes to commit; if there are none, the snapshot that the session shows."""
         session = self.session
-        if session.read_only or not session.has_uncommitted_changes:  # the user may have committed it himself
+        if session.read_only or not session.has_uncommitted_changes:  # users may have committed it themselves
             return session.snapshot_id
         return SessionChanges(self._commit, session, self._base, self._bases)
 
@@ -161,8 +161,8 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            # Nothing was committed, and the session is given up. It is asked nothing any more: after Ctrl-C
-            # its writes are still on their way, and discard_changes may wait for them for ever.
+            # Nothing was committed, and the session is given up. It is not used any more: after Ctrl-C its
+            # writes are still on their way, and discard_changes may wait for them for ever.
             self._give_up()
             if isinstance(error, icechunk.IcechunkError) and not isinstance(error, icechunk.ConflictError):
                 raise translated(error, self._commit.where) from error
@@ -172,7 +172,7 @@ class Transaction:
         self._give_up()
 
     def _give_up(self) -> None:
-        """Let no handle write to a session that is not committed any more."""
+        """Let no handle write to a session that will not be committed."""
         if self._store is not None:
             self._store.give_up()
 
@@ -195,9 +195,9 @@ def transaction(
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
         branch: The branch that the commit goes to.
-        message: The message of the commit; by default it says what was done.
+        message: The commit message; by default it says what was done.
         metadata: A dictionary that is kept with the commit.
-        backoff: How often a commit is tried again when others came first, and how long to wait in between: an
+        backoff: How often to retry the commit if others come first, and how long to wait in between: an
             `intarsia.types.Backoff`.
 
     >>> import intarsia
@@ -221,18 +221,18 @@ def retry(
     metadata: Mapping[str, Any] | None = None,
     backoff: Backoff | None = None,
 ) -> str:
-    """Call `change(tx)` in a transaction, and start again whenever others changed what it builds on.
+    """Call `change(tx)` in a transaction, and start again whenever others have changed what it builds on.
 
-    Returns the id of the new snapshot, or of the branch's current one if nothing was changed. An exception in
-    `change` ends it, and nothing is committed.
+    Returns the id of the new snapshot, or of the branch's current one if nothing was changed. If `change`
+    raises an exception, nothing is committed.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
         change: The function, which is called with the transaction.
         branch: The branch that the commit goes to.
-        message: The message of the commit; by default it says what was done.
+        message: The commit message; by default it says what was done.
         metadata: A dictionary that is kept with the commit.
-        backoff: How often a commit is tried again when others came first, and how long to wait in between: an
+        backoff: How often to retry the commit if others come first, and how long to wait in between: an
             `intarsia.types.Backoff`.
 
     >>> import intarsia
@@ -271,21 +271,21 @@ def write(
     metadata: Mapping[str, Any] | None = None,
     backoff: Backoff | None = None,
 ) -> str:
-    """Write values into a logical array in a repository; returns the snapshot's id.
+    """Write values into a logical array in a repository, and return the snapshot id.
 
-    When it returns, the values are committed, whatever others do at the same time: if they moved the region
-    to another member, or wrote other parts of the same chunks, the write is repeated on the new state.
-    `cross_region_writes`, `casting`, `decision` and `padding` are those of `LogicalArray.with_config`.
+    When it returns, the values are committed, no matter what others do at the same time: if they move the
+    region to another member, or write other parts of the same chunks, the write is repeated on the new state.
+    `cross_region_writes`, `casting`, `decision` and `padding` are as in `LogicalArray.with_config`.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
         path: Where the logical array is in the repository.
-        selection: Where to write: whatever goes between the brackets of the array.
-        values: What to write; it is broadcast as NumPy does.
+        selection: Where to write: anything that can go between the brackets of the array.
+        values: The values to write; they are broadcast as in NumPy.
         branch: The branch that the commit goes to.
-        message: The message of the commit; by default it says what was done.
+        message: The commit message; by default it says what was done.
         metadata: A dictionary that is kept with the commit.
-        backoff: How often a commit is tried again when others came first, and how long to wait in between: an
+        backoff: How often to retry the commit if others come first, and how long to wait in between: an
             `intarsia.types.Backoff`.
 
     >>> import intarsia

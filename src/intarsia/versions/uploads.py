@@ -1,7 +1,7 @@
 """Appends and recodes by many processes at once: uploaded once, attached where they fit.
 
-Only the edit of the manifest is repeated when somebody else was faster. What was recoded is attached when
-nobody has changed what was read.
+Only the edit of the manifest is repeated if another process was faster. Recoded data is attached if nobody
+has changed what was read.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -48,32 +48,32 @@ def append(
     metadata: Mapping[str, Any] | None = None,
     backoff: Backoff | None = None,
 ) -> str:
-    """Append to a logical array in a repository, safely while others write; returns the snapshot's id.
+    """Append to a logical array in a repository, safely while others write, and return the snapshot id.
 
     When it returns, the data has been committed exactly once. Appends by several processes are all kept, one
-    after the other, in the order in which they commit. If nobody else writes and the encoding is the same,
-    the last region grows, so that a year of daily appends is one member. If somebody else writes, the data
+    after another, in the order in which they commit. If nobody else writes and the encoding is the same, the
+    last region grows, so that a year of daily appends is one member. If somebody else writes, the data
     becomes a region of its own (`array.consolidate()` joins them later). The other arguments are those of
     `LogicalArray.append`.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
         path: Where the logical array is in the repository.
-        data: What is added.
+        data: The data to add.
         axis: The axis that grows, as a number or a dimension name.
-        codecs: The codecs of the new region. Without them the data is encoded like the region before it;
+        codecs: The codecs of the new region. Without them, the data is encoded like the previous region;
             `"auto"` tries some and takes what suits the data.
-        chunks: The chunk shape of a new member. Without codecs, chunks and shards it is that of the region
-            before; otherwise it is that of the lattice by default.
+        chunks: The chunk shape of a new member. Without codecs, chunks and shards, it is that of the previous
+            region; otherwise it is that of the lattice by default.
         shards: The shape of the shards, a whole number of chunks along each axis.
         packing: How values are packed, as in `LogicalArray.append`.
         merge: Whether the last region may grow; otherwise the data becomes a region of its own.
-        casting: `"same_kind"` refuses values that would change in the array's data type by more than a float
-            rounds; `"unsafe"` takes whatever NumPy makes of them.
+        casting: `"same_kind"` refuses values that the array's data type would change by more than the
+            rounding of a float; `"unsafe"` accepts all of NumPy's results.
         branch: The branch that the commit goes to.
-        message: The message of the commit; by default it says what was done.
+        message: The commit message; by default it says what was done.
         metadata: A dictionary that is kept with the commit.
-        backoff: How often a commit is tried again when others came first, and how long to wait in between: an
+        backoff: How often to retry the commit if others come first, and how long to wait in between: an
             `intarsia.types.Backoff`.
 
     >>> import intarsia
@@ -95,30 +95,30 @@ def append(
 
 
 class Incoming(Protocol):
-    """Data to be appended, wherever it is."""
+    """Data to be appended, in memory or elsewhere."""
 
     @property
     def nulls(self) -> bool:
-        """Whether it is known to hold some."""
+        """Whether it is known to hold nulls."""
 
     @property
     def values(self) -> Any:
-        """The data, if it is in memory; None if nobody knows it yet."""
+        """The data, if it is in memory; None if it is not known yet."""
 
     def addition(self, logical: LogicalGroup) -> Addition:
-        """Where the data would go in the array as it is now; refused if it does not fit."""
+        """Where the data would go in the current array; refused if it does not fit."""
 
     def encoding(self, logical: LogicalGroup) -> Encoding:
-        """How it is to be stored there."""
+        """How it will be stored there."""
 
     def fill(self, logical: LogicalGroup, room: Reservation) -> None:
-        """Write into the room all that it is for: the place for whatever takes long, as no lock is held.
+        """Write all the data that the room is for. Slow work belongs here, because no lock is held.
 
-        Room may be for the later part of the data only. The part before it will be asked for by `fill_head`.
+        The room may be for the later part of the data only. `fill_head` will ask for the part before it.
         """
 
     def fill_head(self, logical: LogicalGroup, room: Reservation) -> None:
-        """Write what goes before the part that was uploaded: a few rows at most, with the lock in hand."""
+        """Write the part before the uploaded one: a few rows at most, while holding the lock."""
 
 
 @dataclass
@@ -131,9 +131,9 @@ class _InMemory:
     asked: Encoding
     packing: PackingChoice = None
     by_values: bool = False
-    """Whether the codecs are chosen by the values, and not given."""
+    """Whether the values decide the codecs."""
     chosen: Iterable[CodecLike] | None = None
-    """Those that were: once, however often the commit is tried."""
+    """The chosen codecs: chosen once, however often the commit is tried."""
 
     @property
     def nulls(self) -> bool:
@@ -160,7 +160,7 @@ class _InMemory:
 
 
 def append_incoming(commit: Commit, path: str, incoming: Incoming, *, merge: bool = True) -> str:
-    """Append data, wherever it is, to a logical array in a repository; returns the snapshot's id."""
+    """Append data to a logical array in a repository, and return the snapshot id."""
     may_grow = merge
 
     def prepare() -> Prepared | str:
@@ -172,7 +172,7 @@ def append_incoming(commit: Commit, path: str, incoming: Incoming, *, merge: boo
             return session.snapshot_id
         encoding = incoming.encoding(logical)
         if may_grow:
-            may_grow = False  # if others append, too, the data is uploaded apart from their manifest
+            may_grow = False  # if others append too, the data is uploaded apart from their manifest
             values = incoming.values
             room = reserve_growth(logical, addition, encoding, nulls=incoming.nulls, values=values)
             if room is not None:
@@ -191,21 +191,21 @@ class Upload:
     commit: Commit
     session: icechunk.Session
     path: str
-    """Of the logical array."""
+    """The path of the logical array."""
 
     node: str | None
-    """Icechunk's identity of its group: another one of the same path is not ours to write to."""
+    """Icechunk's id of its group: a later group at the same path is not ours to write to."""
 
     incoming: Incoming
     encoding: Encoding
     rest_shape: tuple[int, ...] | None
-    """What the wholly new logical chunks hold, and so the new member."""
+    """The shape of the data in wholly new logical chunks, and so of the new member."""
 
     fork: icechunk.ForkSession | None = None
-    """Holds the new member; None if the data fits into the last, partial chunk."""
+    """The fork that holds the new member; None if the data fits into the last, partial chunk."""
 
     member: str | None = None
-    """Its name."""
+    """The name of the new member."""
 
     @classmethod
     def of(
@@ -217,7 +217,7 @@ class Upload:
         incoming: Incoming,
         encoding: Encoding,
     ) -> Self:
-        """Upload the data for the array as it is in a session, and attach it there."""
+        """Upload the data for the array in its current state in a session, and attach it there."""
         path = logical.group.path
         upload = cls(commit, session, path, node_at(session, path), incoming, encoding, addition.rest_shape)
         apart = logical
@@ -233,14 +233,14 @@ class Upload:
         return upload
 
     def follow(self) -> list[str]:
-        """Attach the uploaded member, as it is, to what the array is now; the array may not be the same."""
+        """Attach the uploaded member, as it is, to the array's new state, if it is still the same array."""
         session = self.commit.repo.writable_session(self.commit.branch)
         logical = group_to_edit(session, self.path)
         addition = self.incoming.addition(logical)
         if node_at(session, self.path) != self.node:
-            return [f"{self.path}: made anew"]
+            return [f"{self.path}: it was recreated"]
         if addition.rest_shape != self.rest_shape:
-            return [f"{self.path}: the data lies otherwise on the chunks now"]
+            return [f"{self.path}: the data would now be aligned differently to the chunks"]
         self.session = session
         self._attach(logical, addition)
         return []
@@ -272,12 +272,12 @@ def recode(
     client: Client | None = None,
     progress: Progress = silent,
 ) -> str:
-    """Encode an aligned box (by default everything) of a logical array again; returns the snapshot's id.
+    """Encode an aligned box (by default everything) of a logical array again, and return the snapshot id.
 
     The new chunks are made and uploaded first, which others do not notice. If others change the box before it
-    is committed, it is encoded again, so none of their writes is lost; appends and writes elsewhere only cost
-    another edit of the manifest. With a client (a `dask.distributed.Client`, or an executor of
-    `concurrent.futures`), its workers encode it. `packing` is that of `LogicalArray.recode`.
+    is committed, it is encoded again, so none of their writes are lost; appends and writes elsewhere only
+    cost another edit of the manifest. With a client (a `dask.distributed.Client`, or an executor of
+    `concurrent.futures`), its workers encode it. `packing` is as in `LogicalArray.recode`.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
@@ -288,15 +288,15 @@ def recode(
             the choice to zarr.
         chunks: The chunk shape of the new member; by default that of the lattice.
         shards: The shape of the shards, a whole number of chunks along each axis; by default there are none.
-        packing: What becomes of packed regions, as in `LogicalArray.recode`.
+        packing: What happens to packed regions, as in `LogicalArray.recode`.
         branch: The branch that the commit goes to.
-        message: The message of the commit; by default it says what was done.
+        message: The commit message; by default it says what was done.
         metadata: A dictionary that is kept with the commit.
-        backoff: How often a commit is tried again when others came first, and how long to wait in between: an
+        backoff: How often to retry the commit if others come first, and how long to wait in between: an
             `intarsia.types.Backoff`.
-        client: Whose workers do the work: a `dask.distributed.Client`, or an executor of `concurrent.futures`
-            that does not fork. Without it, threads of this process do it.
-        progress: A function that is called with the number of steps done and of all steps, see
+        client: A `dask.distributed.Client`, or an executor of `concurrent.futures` that does not fork, whose
+            workers do the work. By default, threads of this process do it.
+        progress: A function that is called with the number of steps done and the total, see
             `intarsia.types.Progress`.
 
     >>> import intarsia
@@ -333,29 +333,29 @@ def recode(
 
 
 type Reserve = Callable[[LogicalGroup, str | None], Reservation]
-"""Makes room for a copy of a box in a group; with a name, for the array that holds it already."""
+"""Makes room for a copy of a box in a group; with a name, for the array that already holds it."""
 
 
 @dataclass
 class Recoded:
-    """A box in another encoding: uploaded once, attached where the box is still what was read."""
+    """A box in another encoding: uploaded once, attached if the box is still what was read."""
 
     commit: Commit
     session: icechunk.Session
     path: str
-    """Of the logical array."""
+    """The path of the logical array."""
 
     basis: Basis
-    """What was encoded anew, as it was read."""
+    """The box that was encoded again, as it was read."""
 
     reserve: Reserve
     """Makes room for it, and the manifest that shows it."""
 
     name: str
-    """Of the new member."""
+    """The name of the new member."""
 
     fork: icechunk.ForkSession
-    """Holds it."""
+    """The fork that holds it."""
 
     @classmethod
     def of(

@@ -1,6 +1,6 @@
-"""Where something is, and which version of it is meant: from what people hand over to a store.
+"""Where something is, and which version of it is meant: from what people pass to a store.
 
-And logical arrays in sessions: finding one where there may be none, telling one from another, forking one.
+Also logical arrays in sessions: finding one that may not exist, telling one from another, forking one.
 """
 
 import datetime
@@ -32,14 +32,14 @@ SNAPSHOT_ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{20}")
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Which version of a repository is meant; nothing means the tip of `main`.
+    """Which version of a repository is meant; by default the tip of `main`.
 
     >>> Version(branch="main").is_given, Version().is_given
     (True, False)
     """
 
     branch: str | None = None
-    """The tip of a branch; with a time, what it was then."""
+    """The tip of a branch; with a time, the branch as it was then."""
 
     tag: str | None = None
 
@@ -50,13 +50,13 @@ class Version:
 
     @property
     def is_given(self) -> bool:
-        """Whether anything was asked for."""
+        """Whether a version was asked for."""
         return self != LATEST
 
     def check(self) -> None:
-        """Refuse what cannot be meant, `TypeError`, or is not a point in time, `ValueError`."""
+        """Refuse contradictions with `TypeError`, and anything but a point in time with `ValueError`."""
         if sum(v is not None for v in (self.branch or self.as_of, self.tag, self.snapshot_id)) > 1:
-            raise TypeError("give one of branch, tag and snapshot_id; only branch goes together with as_of")
+            raise TypeError("give one of branch, tag and snapshot_id; only branch can be combined with as_of")
         if self.as_of is not None:
             moment(self.as_of)
 
@@ -82,10 +82,10 @@ class Resolved:
     """What a source turned out to be."""
 
     store: Any
-    """What zarr takes as a store, or a group; of a repository, one version of it, for reading."""
+    """Anything that zarr takes as a store, or a group; for a repository, one version of it, for reading."""
 
     repo: icechunk.Repository | None = None
-    """The repository; None where there are no versions to choose from."""
+    """The repository; None if there are no versions to choose from."""
 
     snapshot_id: str = ""
     """The version of the repository that the store shows."""
@@ -97,10 +97,10 @@ def resolve(
     authorize: Allowed = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Resolved:
-    """The store behind a source, at the version that was asked for, allowed to read what it refers to.
+    """The store behind a source, at the version that was asked for, authorised to read what it refers to.
 
     A source is a repository, or the path or URL of one; or something without versions to choose from: a
-    session, a transaction, a store, a group, the path or URL of plain Zarr.
+    session, a transaction, a store, a group, or the path or URL of plain Zarr.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -109,7 +109,7 @@ def resolve(
     >>> resolve({}, Version(tag="v1"))
     Traceback (most recent call last):
     ...
-    TypeError: branch, tag, snapshot_id and as_of need an Icechunk repository, and this is 'dict'
+    TypeError: branch, tag, snapshot_id and as_of need an Icechunk repository, but this is 'dict'
     """
     repo = as_repository(source, authorize, storage_options)
     if repo is not None:
@@ -117,12 +117,12 @@ def resolve(
         return Resolved(safe_store(session.store), repo, session.snapshot_id)
     if version.is_given:
         raise TypeError(
-            "branch, tag, snapshot_id and as_of need an Icechunk repository, and this is "
+            "branch, tag, snapshot_id and as_of need an Icechunk repository, but this is "
             f"{source if isinstance(source, str | os.PathLike) else type(source).__name__!r}"
         )
     if authorize or storage_options:
         raise TypeError(
-            "authorize and storage_options need an Icechunk repository, or the path or URL of one, and this "
+            "authorize and storage_options need an Icechunk repository, or the path or URL of one, but this "
             f"is {source if isinstance(source, str | os.PathLike) else type(source).__name__!r}"
         )
     if isinstance(source, icechunk.Session) or _is_transaction(source):
@@ -131,7 +131,7 @@ def resolve(
 
 
 def _is_transaction(source: Any) -> bool:
-    """Whether it has a session; told without importing transactions, which reading does not need."""
+    """Whether it has a session, without importing transactions, which reading does not need."""
     if isinstance(source, icechunk.IcechunkStore):
         return False
     return isinstance(getattr(source, "session", None), icechunk.Session)
@@ -161,8 +161,8 @@ def open(
         path: Where the logical array is in it.
 
     A repository may refer to chunks in files elsewhere. `authorize` says which of them it may read: `True`
-    for all of them, or some URL prefixes. `storage_options` says how the repository and the files are
-    reached. Both are those of `intarsia.open_repository`.
+    for all of them, or some URL prefixes. `storage_options` says how to reach the repository and the files.
+    Both are as in `intarsia.open_repository`.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -199,14 +199,13 @@ def reader(
     authorize: Allowed = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Reader | LogicalArray | Readers:
-    """Any Zarr array, read by the engine of logical arrays: in threads, with few steps per chunk.
+    """Read any Zarr array in the way of logical arrays: in threads, with few steps per chunk.
 
     `source` is a zarr array, or a store, group, path or URL with the array at `path`; for a group you get a
     dict of all arrays in it and below, by path. In a repository, `branch`, `tag`, `snapshot_id` or `as_of`
-    chooses the version, as in `intarsia.open`; `authorize` and `storage_options` are those of
-    `open_repository`. It reads formats 3 and 2, shards, nullable data and all of zarr's stores. What the
-    engine does not do itself is left to zarr, and `intarsia.explain` says so. A logical array is returned as
-    it is.
+    chooses the version, as in `intarsia.open`; `authorize` and `storage_options` are as in `open_repository`.
+    It reads formats 3 and 2, shards, nullable data and all of zarr's stores. What intarsia does not read
+    itself is left to zarr, and `intarsia.explain` says so. A logical array is returned as it is.
 
     >>> import numpy as np, zarr, intarsia
     >>> z = zarr.create_array({}, shape=(4, 6), chunks=(2, 3), dtype="int32", zarr_format=2)
@@ -221,7 +220,7 @@ def reader(
 def as_repository(
     store: Any, authorize: Allowed = None, storage_options: Mapping[str, Any] | None = None
 ) -> icechunk.Repository | None:
-    """The repository that is, or is at, `store`; None if that is something else."""
+    """The repository that is `store`, or is at that path or URL; None if it is something else."""
     if isinstance(store, icechunk.Repository):
         return open_repository(store, authorize=authorize, storage_options=storage_options)
     if not isinstance(store, str | os.PathLike):
@@ -233,7 +232,7 @@ def as_repository(
         place = Location.parse(text, {})
         assert place.path is not None
         if not is_repository(place.path):
-            return None  # told apart by looking, as Icechunk would make the directory
+            return None  # checked by looking, because Icechunk would make the directory
     try:
         return open_repository(text, authorize=authorize, storage_options=storage_options)
     except RepositoryNotFoundError:
@@ -241,7 +240,7 @@ def as_repository(
 
 
 def moment(when: datetime.datetime | str) -> datetime.datetime:
-    """A point in time, in UTC; taken as UTC where no zone is given.
+    """A point in time, in UTC; taken as UTC if no zone is given.
 
     >>> moment("2024-05-01").isoformat()
     '2024-05-01T00:00:00+00:00'
@@ -259,7 +258,7 @@ def moment(when: datetime.datetime | str) -> datetime.datetime:
 
 
 def snapshot_named(repo: icechunk.Repository, version: str | datetime.datetime) -> str:
-    """The snapshot id behind a tag, a branch, a snapshot id or a time; the first of them that there is.
+    """The snapshot id for a tag, a branch, a snapshot id or a time; the first of these that exists.
 
     >>> import intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -268,7 +267,7 @@ def snapshot_named(repo: icechunk.Repository, version: str | datetime.datetime) 
     """
     if isinstance(version, datetime.datetime):
         return Version(as_of=version).session(repo).snapshot_id
-    if version in repo.list_tags():  # names first: 20 digits look like a snapshot's id, too
+    if version in repo.list_tags():  # names first: 20 digits look like a snapshot id too
         return repo.lookup_tag(version)
     if version in repo.list_branches():
         return repo.lookup_branch(version)
@@ -286,7 +285,7 @@ def snapshot_named(repo: icechunk.Repository, version: str | datetime.datetime) 
 
 
 def group_at(session: icechunk.Session, path: str) -> LogicalGroup | None:
-    """The logical array at `path`, to look at, or None; a damaged one is an error."""
+    """The logical array at `path`, for reading, or None; a damaged one is an error."""
     try:
         return LogicalGroup.load(open_group(session.store, path.strip("/"), "r"))
     except (ContainsArrayError, GroupNotFoundError, NotLogicalArrayError):
@@ -300,7 +299,7 @@ def manifest_at(session: icechunk.Session, path: str) -> Manifest | None:
 
 
 def group_to_edit(session: icechunk.Session, path: str) -> LogicalGroup:
-    """The logical array at `path` of a writable session."""
+    """The logical array at `path` in a writable session."""
     try:
         return LogicalGroup.load(open_group(session.store, path.strip("/"), "r+"))
     except (ContainsArrayError, GroupNotFoundError) as error:
@@ -311,13 +310,13 @@ def group_to_edit(session: icechunk.Session, path: str) -> LogicalGroup:
 
 
 def group_in_fork(logical: LogicalGroup, fork: icechunk.ForkSession) -> LogicalGroup:
-    """The same logical array in a fork that was just made of its session; nothing is read again."""
+    """The same logical array in a new fork of its session; nothing is read again."""
     place = StorePath(safe_store(fork.store), logical.group.path)
     return LogicalGroup(zarr.Group(zarr.AsyncGroup(logical.group.metadata, place)), logical.manifest)
 
 
 def node_at(session: icechunk.Session, path: str) -> str | None:
-    """Icechunk's identity of what is at a path, another one if that was made anew; None for nothing."""
+    """Icechunk's id of the node at a path, which changes if the node is recreated; None if there is none."""
     try:
         return session.get_node_id("/" + path.strip("/"))
     except icechunk.NotFoundError:
@@ -325,6 +324,6 @@ def node_at(session: icechunk.Session, path: str) -> str | None:
 
 
 def same_node(one: icechunk.Session, other: icechunk.Session, path: str) -> bool:
-    """Whether a path is there in both sessions, and one and the same node."""
+    """Whether a path leads to the same node in both sessions."""
     node = node_at(one, path)
     return node is not None and node == node_at(other, path)
