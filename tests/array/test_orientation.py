@@ -119,7 +119,7 @@ def test_json_is_what_tensorstore_understands(drawn):
 def test_an_axis_may_be_seen_at_another_index_than_0():
     view = View.identity(2).drop(0, at=3)
     assert view.member_box(Box((2,), (4,))) == Box((3, 2), (4, 4))
-    with pytest.raises(ShapeError, match="axis 0 of the member is seen only at 3"):
+    with pytest.raises(ShapeError, match="axis 0 of the member is only seen at 3"):
         view.inverse()
 
 
@@ -162,7 +162,7 @@ def test_impossible_views_are_refused(make):
         ({"input_rank": 1, "output": None}, "output: None is not a list"),
         ({"input_rank": 1, "output": [{}] * 1000}, "up to 64 axes"),
         ({"input_rank": 1, "output": [0]}, r"output\[0\]: 0 is not an object"),
-        ({"input_rank": 1, "output": [{"index_array": []}]}, r"output\[0\].* is not an object of"),
+        ({"input_rank": 1, "output": [{"index_array": []}]}, r"output\[0\].* is not an object with"),
         ({"input_rank": 1, "output": [{"input_dimension": None}]}, r"output\[0\].input_dimension: None"),
         ({"input_rank": 1, "output": [{"offset": float("nan")}]}, r"output\[0\].offset: nan"),
         ({"input_rank": 1, "output": [{"offset": 10**30}]}, "an offset of 1000"),

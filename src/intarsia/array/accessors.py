@@ -1,6 +1,7 @@
 """Methods of arrays that rooms above this one provide: found by name when they are called.
 
-Nothing here imports those rooms, so whoever only reads an array never loads them, and imports point one way.
+Nothing here imports those rooms, so code that only reads an array never loads them, and imports point one
+way.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ LAZY = frozenset(
      "max", "mean", "min", "moment", "prod", "ravel", "real", "reshape", "round", "squeeze", "std", "sum",
      "swapaxes", "topk", "trace", "transpose", "var")
 )  # fmt: skip
-"""What dask arrays have and NumPy's too: asked of a logical array, its dask array answers, lazily."""
+"""Methods of both dask and NumPy arrays: a logical array passes them on to its dask array, lazily."""
 
 
 def _provided(name: str, /, *args: Any, **options: Any) -> Any:
@@ -50,9 +51,9 @@ def _provided(name: str, /, *args: Any, **options: Any) -> Any:
 
 
 class LazyComputing(NDArrayOperatorsMixin):
-    """Computing with an array that lies in a store.
+    """Computing with an array in a store.
 
-    Operators, NumPy's ufuncs and methods such as `mean` compute lazily: they answer with dask arrays.
+    Operators, NumPy's ufuncs and methods such as `mean` compute lazily: they return dask arrays.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
@@ -75,21 +76,21 @@ class LazyComputing(NDArrayOperatorsMixin):
             if name in LAZY:
                 return getattr(self.to_dask(), name)
             raise AttributeError(
-                f"a {type(self).__name__} has no {name!r}; for what dask arrays have: array.to_dask()"
+                f"a {type(self).__name__} has no {name!r}; for the methods of dask arrays: array.to_dask()"
             )
 
     def to_dask(self, chunks: Any = None) -> Any:
-        """A `dask.array.Array` that reads this array, one task for a chunk.
+        """A `dask.array.Array` that reads this array, with one task per chunk.
 
-        Those of a logical array are its members': no block reaches over the bounds of a region. `chunks`
-        asks for other blocks, as dask does: `"auto"` for larger ones, or their sizes. Arrays of one snapshot
+        In a logical array, these are the chunks of members: no block crosses the bounds of a region. `chunks`
+        asks for other blocks, as in dask: `"auto"` for larger ones, or their sizes. Arrays of one snapshot
         have one name, so that dask shares work.
         """
         return _provided("to_dask", self, chunks)
 
 
 class Accessors:
-    """What rooms above provide for a logical array.
+    """The methods of a logical array that rooms above provide.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4", dimension_names=["x"])
@@ -98,7 +99,7 @@ class Accessors:
     """
 
     def to_xarray(self, **options: Any) -> Any:
-        """An `xarray.DataArray` that reads this array when asked, with the coordinates beside it.
+        """An `xarray.DataArray` that reads this array on demand, with the coordinates beside it.
 
         The `options` are those of `xarray.open_dataset`, such as `chunks` and `decode_cf`.
         """
@@ -107,18 +108,18 @@ class Accessors:
     def optimize(
         self, objective: Literal["size", "balanced", "speed"] = "balanced", *, progress: Progress = silent
     ) -> tuple[Change, ...]:
-        """Recode every region for which another encoding is better; returns what was changed.
+        """Recode every region for which another encoding is better, and return the changes.
 
-        `objective` is one of those of `intarsia.advise`; with `"size"` no region gets larger. `progress` is
-        called with the number of steps done and of all steps.
+        `objective` is one of those of `intarsia.advise`; with `"size"`, no region gets larger. `progress` is
+        called with the number of steps done and the total.
         """
         changes: tuple[Change, ...] = _provided("optimize", self, objective, progress=progress)
         return changes
 
     def fork_for(self, workers: int, bounds: Sequence[tuple[int, int]] | None = None) -> list[Share]:
-        """Divide the chunks of an array in a transaction, or of the box `bounds`, among some `workers`.
+        """Divide the chunks of an array in a transaction, or of the box `bounds`, among `workers`.
 
-        Each share can be pickled, is written to by one worker, and goes back in with `tx.merge(*shares)`.
+        Each share can be pickled. One worker writes to it, and `tx.merge(*shares)` merges it back.
         """
         shares: list[Share] = _provided("fork_for", self, workers, None if bounds is None else tuple(bounds))
         return shares
@@ -137,14 +138,14 @@ def chosen_codecs(
     manifest: Manifest | None = None,
     casting: Casting = "same_kind",
 ) -> Iterable[CodecLike] | None:
-    """The codec list; "auto" means the one that suits the data best, for the numbers that it is packed as.
+    """The codec list; "auto" means the one that suits the data best, or the numbers that it is packed as.
 
     Data from elsewhere is tried in the type of the array with this `manifest`, as it will be stored.
     """
     if codecs != "auto":
         return codecs
     if data is None:
-        raise ShapeError('codecs="auto" chooses by the data, and there is no data: give a codec list')
+        raise ShapeError('codecs="auto" chooses by the data, but there is no data: give a codec list')
     if manifest is not None:
         data = as_values(manifest, data, casting, all_axes=True)
     chosen: Iterable[CodecLike] = _provided("advise", data, bounds=bounds).codecs

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 RESERVED = frozenset((MANIFEST_KEY, CONVENTIONS_KEY, POLICY_KEY))
 
 UNLIMITED_KEY = "intarsia_unlimited_dims"
-"""Attribute of a dataset's group: the dimensions that grow."""
+"""The attribute of a dataset's group that names the dimensions that grow."""
 
 NONFINITE_KEY = "intarsia_nonfinite"
-"""Names the attributes in which "NaN", "Infinity" and "-Infinity" stand for numbers, which JSON has not."""
+"""Names the attributes in which "NaN", "Infinity" and "-Infinity" stand for numbers that JSON lacks."""
 
 
 def with_floats(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Attributes as they were before JSON: texts that stand for numbers are numbers again.
+    """Attributes as they were before JSON: texts that stand for numbers become numbers again.
 
     >>> with_floats({"valid_max": "Infinity", "comment": "NaN", "intarsia_nonfinite": ["valid_max"]})
     {'valid_max': inf, 'comment': 'NaN'}
@@ -94,7 +94,7 @@ class Attributes(MutableMapping[str, Any]):
 
     @contextmanager
     def _unchanged_on_failure(self) -> Iterator[None]:
-        """zarr changes the attributes in memory before it writes them, or finds that they are no JSON."""
+        """Undo a failed change: zarr changes attributes in memory before it writes or checks them."""
         in_memory, before = self._logical.group.metadata.attributes, self._all()
         try:
             yield

@@ -1,4 +1,4 @@
-"""How a handle on a logical array behaves; never stored."""
+"""How a handle on a logical array behaves; this is never stored."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ LEAST_WINDOW_BYTES = 48 << 20
 
 
 type ReplicaWrites = Literal["drop", "write"]
-"""What becomes of replicas when values are written."""
+"""What happens to replicas when values are written."""
 
 
 @cache
 def cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -43,47 +43,47 @@ class LogicalConfig:
 
     casting: Casting = "same_kind"
     """What happens to values of another data type: "same_kind" refuses those that would change by more than
-    a float rounds, "unsafe" takes whatever NumPy makes of them."""
+    the rounding of a float, "unsafe" accepts all of NumPy's results."""
 
     threads: int | None = None
     """How many threads decode and encode chunks; None means one per core."""
 
     window_bytes: int | None = None
-    """How much memory a read may take beside its result; None means 16 MiB per core, at least 48 MiB.
+    """How much memory a read may take besides its result; None means 16 MiB per core, at least 48 MiB.
 
-    One chunk, encoded and decoded, is always held, however large it is.
+    One chunk, encoded and decoded, is always allowed, however large it is.
     """
 
     cache: int | None = None
-    """How many bytes of decoded chunks the handle keeps, for those who read the same chunks again. Only
-    chunks of a snapshot of Icechunk are kept, which nobody can change; None means none."""
+    """How many bytes of decoded chunks the handle keeps, for reading the same chunks again; None means none.
+    Only chunks of an Icechunk snapshot are kept, because nobody can change these."""
 
     layer: int | None = None
-    """The layer to read from, wherever it has something; layer 0 has the rest. None means the one that costs
+    """The layer to read from, wherever it holds data; layer 0 has the rest. None means the layer that costs
     least."""
 
     fallback: bool = False
-    """Whether another layer may stand in for one that cannot be read; `LogicalArray.fallbacks` tells where it
+    """Whether another layer may stand in for one that cannot be read; `LogicalArray.fallbacks` says where it
     did."""
 
     replicas: ReplicaWrites = "drop"
-    """What a write does to the replicas of what it writes: "drop" cuts it out of them, "write" writes it
-    there, too."""
+    """What a write does to replicas of the same box: "drop" cuts it out of them, "write" writes there
+    too."""
 
     decision: DecisionLike | None = field(default=None, hash=False)
-    """What decides for the `conditional` codecs of members, instead of what they were made with."""
+    """The decision for the `conditional` codecs of members, instead of their own."""
 
     padding: PaddingFunction | bytes | None = field(default=None, hash=False)
-    """What the `pad` and `offset` codecs of members put around a chunk, instead of what they store."""
+    """What the `pad` and `offset` codecs of members put around a chunk, instead of their own padding."""
 
     verify_header: bool = False
-    """Whether reading compares the bytes around a chunk with what `padding`, or the codec, would write."""
+    """Whether reading compares the bytes around a chunk with what `padding` or the codec would write."""
 
     preview: bool = False
-    """Whether a notebook shows a picture of some of the values, which are read for that."""
+    """Whether a notebook shows a picture of some of the values, which have to be read for it."""
 
     options: Options = field(init=False, repr=False, compare=False)
-    """The three, as codecs get them."""
+    """`decision`, `padding` and `verify_header`, as codecs get them."""
 
     def __post_init__(self) -> None:
         if self.casting not in CASTINGS:
@@ -95,7 +95,7 @@ class LogicalConfig:
         decision = None if self.decision is None else parse_decision(self.decision)
         if isinstance(decision, MaskPerChunk):
             raise CodecConfigurationError(
-                "a plan of bitmasks speaks about one chunk grid, and every member of a logical array has its "
+                "a plan of bitmasks is for one chunk grid, but every member of a logical array has its "
                 "own.\n  Give a name or a function, or write to one member: "
                 "intarsia.with_decision(arr.members[name], plan)"
             )
@@ -112,7 +112,7 @@ class LogicalConfig:
 
     @property
     def for_reading(self) -> LogicalConfig:
-        """The same without what only matters to a writer."""
+        """The same without settings that only matter to a writer."""
         return replace(self, decision=None, padding=self.padding if self.verify_header else None)
 
     @property

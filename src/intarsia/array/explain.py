@@ -1,4 +1,4 @@
-"""An array explained to people: what it is, and what a read of it takes, and how."""
+"""An array explained to people: what it is, and what a read of it does."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class PartExplanation:
     """
 
     bounds: tuple[tuple[int, int], ...]
-    """The region, in elements."""
+    """The bounds of the region, in elements."""
 
     member: str
-    """Name of the array behind it."""
+    """The name of the member behind it."""
 
     codecs: str
     """The member's codecs in a few words."""
@@ -54,32 +54,32 @@ class PartExplanation:
     """How its numbers become values, in a few words; None if they are values."""
 
     view: str | None
-    """The order of its axes, where it is not the array's; a minus means reversed."""
+    """The order of its axes, if it is not the array's; a minus means reversed."""
 
     elements: int
-    """How many elements come from it."""
+    """The number of elements that come from it."""
 
     chunks: int | None
-    """Chunks that the selection touches; None where zarr reads the member."""
+    """The number of chunks that the selection touches; None if zarr reads the member."""
 
     fetched: int | None
-    """Those of them that are fetched. The others are not stored, and read as the member's fill value; where
-    that is only known when they are asked for, all count."""
+    """How many of them are fetched. The others are not stored, and read as the member's fill value; if that
+    is only known once they are requested, all of them count."""
 
     stored_bytes: int | None
-    """Encoded bytes that are fetched; None where that is not known before."""
+    """The encoded bytes that are fetched; None if that is not known in advance."""
 
     straight: int
-    """Chunks that are decoded right into the output; the others are copied there once."""
+    """The number of chunks that are decoded right into the output; the others are copied there once."""
 
     fetcher: str
-    """How the bytes are got."""
+    """How the bytes are fetched."""
 
     layer: int = 0
     """The layer that the region is in."""
 
     def cells(self) -> tuple[str, ...]:
-        """The part in a table."""
+        """The part as a row of a table."""
         how = [self.codecs, *filter(None, (self.packing, self.view))]
         return (
             bounds_text(self.bounds),
@@ -105,56 +105,56 @@ class Explanation:
     """
 
     shape: tuple[int, ...]
-    """Of the result."""
+    """The shape of the result."""
 
     nbytes: int
-    """Size of the result in memory."""
+    """The size of the result in memory."""
 
     holes: int
-    """Elements that no region covers: the array's fill value."""
+    """The number of elements that no region covers; they read as the array's fill value."""
 
     threads: int
-    """Threads that decode, the calling one among them."""
+    """The number of threads that decode, including the calling one."""
 
     window_bytes: int
-    """Most memory that is taken besides the result."""
+    """The most memory that is used besides the result."""
 
     parts: tuple[PartExplanation, ...]
-    """One for every region that the selection touches, or for every time that it reads it, by position."""
+    """One for every region that the selection touches, or for every time it reads one, by position."""
 
     requests: int = 0
-    """How often a store is asked for chunks, or a file is read; neighbours come together. What zarr reads,
-    and metadata, are not among them."""
+    """How often chunks are requested from a store or a file is read; neighbours come together. Metadata, and
+    what zarr reads, are not counted."""
 
     requested_bytes: int | None = 0
-    """Bytes that come with the requests, gaps between neighbours included; None where that is not known
-    before."""
+    """The bytes that come with the requests, including gaps between neighbours; None if that is not known in
+    advance."""
 
     ideal_requests: int = 0
-    """The fewest requests that an ideal reader would need: one that is not bound by memory, reads no more of
-    an object beyond what is wanted than a tenth (or 32 KiB), and asks for about 4 MiB at a time."""
+    """The fewest requests that an ideal reader would need: one that is not bound by memory, reads at most a
+    tenth (or 32 KiB) more of an object than wanted, and requests about 4 MiB at a time."""
 
     prices: tuple[LayerPrice, ...] = ()
-    """What each layer would take, where there are several."""
+    """What each layer would cost, if there are several."""
 
     @property
     def members(self) -> int:
-        """Number of members that are read."""
+        """The number of members that are read."""
         return len({part.member for part in self.parts})
 
     @property
     def chunks(self) -> int:
-        """Number of chunks that the selection touches, those read by zarr apart."""
+        """The number of chunks that the selection touches, except those read by zarr."""
         return sum(part.chunks or 0 for part in self.parts)
 
     @property
     def stored_bytes(self) -> int | None:
-        """Encoded bytes that are fetched; None if they are not known of every part."""
+        """The encoded bytes that are fetched; None if they are not known for every part."""
         known = [part.stored_bytes for part in self.parts]
         return None if None in known else sum(size for size in known if size is not None)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON."""
+        """Everything as JSON."""
         totals: dict[str, Any] = {
             "members": self.members,
             "chunks": self.chunks,
@@ -201,7 +201,7 @@ class Explanation:
 def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = None) -> Explanation:
     """What reading `array[selection]` would do: members, chunks, bytes, and how these are fetched.
 
-    No chunk is read, but references of chunks and indexes of shards may be. `mode` is `"orthogonal"` or
+    No chunk is read, but chunk references and shard indexes may be. `mode` is `"orthogonal"` or
     `"vectorized"` for what `array.oindex[selection]` or `array.vindex[selection]` would do.
 
     >>> import numpy as np, intarsia
@@ -240,7 +240,7 @@ def explain(array: StoredArray, selection: Any = ..., *, mode: Mode | None = Non
 
 
 def _cost(batches: Iterable[Batch]) -> Cost:
-    """What it takes to fetch these batches."""
+    """The cost of fetching these batches."""
     requests, nbytes = 0, 0
     known = True
     for batch in batches:
@@ -310,7 +310,7 @@ class ArrayInfo:
     """
 
     fields: tuple[tuple[str, str], ...]
-    """Name and value, in order."""
+    """Names and values, in order."""
 
     @classmethod
     def of(cls, array: LogicalArray) -> ArrayInfo:

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 class LogicalArray(Accessors, StoredArray):
     """One array assembled from several Zarr arrays, each with its own codecs.
 
-    Make one with `intarsia.create` or `intarsia.open`. Reading is eager. It takes whatever zarr takes between
-    brackets and in `oindex` and `vindex`, and also negative steps; `lazy` defers it. A handle keeps the
-    layout that it was opened with, until you change the layout through it, or until it finds that a member is
-    gone because somebody else changed it. `refresh` looks at once.
+    Make one with `intarsia.create` or `intarsia.open`. Reading is eager; `lazy` defers it. You can select as
+    in zarr, between brackets and in `oindex` and `vindex`, and also with negative steps. A handle keeps the
+    layout that it was opened with until you change the layout through it, or until it finds a member gone
+    because somebody else changed it. `refresh` looks for such changes at once.
 
     >>> import numpy as np, intarsia
     >>> array = intarsia.create({}, "a", shape=(0, 3), chunks=(2, 3), dtype="int32")
@@ -69,7 +69,7 @@ class LogicalArray(Accessors, StoredArray):
 
     @property
     def generation(self) -> int:
-        """How often the layout has changed."""
+        """How many times the layout has changed."""
         return self._logical.manifest.generation
 
     @property
@@ -79,7 +79,7 @@ class LogicalArray(Accessors, StoredArray):
 
     @property
     def group(self) -> zarr.Group:
-        """The Zarr group that holds manifest and members."""
+        """The Zarr group that holds the manifest and the members."""
         return self._logical.group
 
     @property
@@ -89,7 +89,7 @@ class LogicalArray(Accessors, StoredArray):
 
     @property
     def members(self) -> Members:
-        """The backing Zarr arrays by name, each opened when asked for."""
+        """The backing Zarr arrays by name, each opened on demand."""
         return self._logical.members
 
     @property
@@ -100,7 +100,7 @@ class LogicalArray(Accessors, StoredArray):
 
     @property
     def replicas(self) -> tuple[Region, ...]:
-        """What is stored a second time, in another layout: the regions of the other layers.
+        """The regions of all layers but layer 0: data that is stored a second time, in another layout.
 
         >>> import numpy as np, intarsia
         >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(1, 4), dtype="i2")
@@ -153,23 +153,23 @@ class LogicalArray(Accessors, StoredArray):
         merge: bool = True,
         casting: Casting | None = None,
     ) -> None:
-        """Add data after the end of an axis (a number, or a dimension name), in a new region with its own
-        codecs.
+        """Add data after the end of an axis, in a new region with its own codecs.
 
-        A partial last chunk is filled in its own member first. If the region before has the same codecs and
+        A partial last chunk is filled in its own member first. If the previous region has the same codecs and
         chunks, it grows instead (`merge=False` keeps them apart). Without codecs, the data is encoded like
-        the region before it; `codecs="auto"` tries some and takes what suits the data. Values that would
-        change in the array's data type are refused, unless `casting="unsafe"` (see `with_config`).
+        the previous region; `codecs="auto"` tries some and takes what suits the data. Values that the array's
+        data type would change are refused, unless `casting="unsafe"` (see `with_config`).
 
-        If the region before is packed, it takes data that its packing can hold up to the rounding of floats;
-        other data becomes a region of plain values. `packing="keep"` packs all data like the region before,
-        and rounds it; `packing=…` packs it as `add_region` does. Values that cannot be held are refused.
+        If the previous region is packed, it takes data that its packing can hold up to the rounding of
+        floats; other data becomes a region of plain values. `packing="keep"` packs all data like the previous
+        region, and rounds it; `packing=…` packs it as in `add_region`. Values that cannot be held are
+        refused.
 
         Args:
-            data: What is added. A DataArray is transposed to the dimensions of the array.
+            data: The data to add. A DataArray is transposed to the dimensions of the array.
             axis: The axis that grows, as a number or a dimension name.
-            chunks: The chunk shape of a new member. Without codecs, chunks and shards it is that of the
-                region before; otherwise it is that of the lattice by default.
+            chunks: The chunk shape of a new member. Without codecs, chunks and shards, it is that of the
+                previous region; otherwise it is that of the lattice by default.
             shards: The shape of the shards, a whole number of chunks along each axis.
         """
         packed = chosen_packing(self.manifest, packing)
@@ -195,23 +195,23 @@ class LogicalArray(Accessors, StoredArray):
         view: View | Mapping[str, Any] | None = None,
         casting: Casting | None = None,
     ) -> None:
-        """Back a free, aligned box by a new member, or by the array `member` that is in the group already.
+        """Back a free, aligned box by a new member, or by the array `member` that is already in the group.
 
-        `bounds` holds (start, stop) in elements for every axis, or slices: `np.s_[0:500, :]`. Data that would
-        change in the array's data type is refused, unless `casting="unsafe"` (see `with_config`).
+        `bounds` holds (start, stop) in elements for every axis, or slices: `np.s_[0:500, :]`. Data that the
+        array's data type would change is refused, unless `casting="unsafe"` (see `with_config`).
 
-        With a `packing`, the member holds the packed numbers: those of the data, or those that an existing
-        array has. It is a `Packing`, or the arguments of one; its values have the array's data type unless
-        you say otherwise. Values that it cannot hold are refused.
+        With a `packing`, the member holds packed numbers: the packed data, or the numbers in an existing
+        array. It is a `Packing`, or the arguments of one; its values have the array's data type unless you
+        say otherwise. Values that it cannot hold are refused.
 
         Args:
             codecs: The codecs of the new member. `"auto"` tries some and takes what suits the data; None
                 leaves the choice to zarr.
-            data: What is written into it; without data it reads as the fill value.
+            data: The data to write into it; without data, it reads as the fill value.
             chunks: The chunk shape of the new member; by default that of the lattice.
             shards: The shape of the shards, a whole number of chunks along each axis; by default there are
                 none.
-            fill_value: The value of chunks of the new member that are never written; by default the fill
+            fill_value: What chunks of the new member read as before they are written; by default the fill
                 value of the array.
 
         >>> import numpy as np, intarsia
@@ -221,9 +221,9 @@ class LogicalArray(Accessors, StoredArray):
         >>> array.members[array.regions[0].name][0].tolist()
         [2, 2, 2]
 
-        A `view` says how the array looks at an existing one whose axes have another order or direction, or
-        that has more or fewer axes of length 1 (see `intarsia.View`). `member_start` says where in the
-        existing array, or in the view of it, the box starts, in elements.
+        A `view` says how the array sees an existing one whose axes have another order or direction, or that
+        has more or fewer axes of length 1 (see `intarsia.View`). `member_start` says where the box starts in
+        the existing array, or in the view of it, in elements.
 
         >>> values = np.arange(6, dtype="float32").reshape(3, 2)
         >>> upside_down = array.group.create_array("lat-lon", data=values)
@@ -258,12 +258,12 @@ class LogicalArray(Accessors, StoredArray):
         client: Client | None = None,
         progress: Progress = silent,
     ) -> None:
-        """Encode an aligned box (by default everything) again: same values, one new member for the box.
+        """Encode an aligned box (by default everything) again: same values, and one new member for the box.
 
         `bounds` holds (start, stop) in elements for every axis, or slices: `np.s_[0:500, :]`.
 
         Packed regions stay packed, each in its own way, if all of the box is packed and stores one data type;
-        otherwise values are stored. `packing=None` unpacks them; `packing=…` packs them as `add_region` does:
+        otherwise values are stored. `packing=None` unpacks them; `packing=…` packs them as in `add_region`:
         it rounds values, and refuses those that cannot be held.
 
         Args:
@@ -272,8 +272,8 @@ class LogicalArray(Accessors, StoredArray):
             chunks: The chunk shape of the new member; by default that of the lattice.
             shards: The shape of the shards, a whole number of chunks along each axis; by default there are
                 none.
-            progress: A function that is called with the number of steps done and of all steps, see
-                `intarsia.types.Progress`. Steps are chunks or shards; with a client they are tasks.
+            progress: A function that is called with the number of steps done and the total, see
+                `intarsia.types.Progress`. Steps are chunks or shards; with a client, they are tasks.
 
         >>> import intarsia
         >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="float32")
@@ -301,7 +301,7 @@ class LogicalArray(Accessors, StoredArray):
     def as_stored(self, bounds: BoundsLike) -> LogicalArray:
         """The numbers that members store in the aligned box `bounds`, to choose codecs for them.
 
-        Read only from this box. If not all of the box is packed in one data type, this is the array itself.
+        Read only from this box. Unless all of the box is packed in one data type, this is the array itself.
 
         >>> import intarsia
         >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="float32")
@@ -320,11 +320,11 @@ class LogicalArray(Accessors, StoredArray):
         edit.drop_region(self._logical, bounds)
 
     def resize(self, shape: Sequence[int]) -> None:
-        """Give the array another `shape`: what is cut off is gone, what is new is a hole."""
+        """Give the array another `shape`: what is cut off is gone, and new parts are holes."""
         edit.resize(self._logical, shape, self._config.options)
 
     def consolidate(self) -> int:
-        """Join neighbouring regions of equal encoding into one member; returns how many are gone.
+        """Join neighbouring regions of equal encoding into one member; returns how many regions are gone.
 
         Encoded chunks are copied as they are, so this is fast and changes no value.
         """
@@ -345,10 +345,9 @@ class LogicalArray(Accessors, StoredArray):
         """Store an aligned box (by default everything) a second time, in another layout; returns its layer.
 
         Every read then takes each part from the layer that costs least. A replica holds the same values:
-        codecs that would change one are refused. A write cuts what it changes out of the replicas, unless
-        `with_config(replicas="write")` says otherwise; `refresh_replicas` makes it again. A replica of
-        everything also covers what is appended later, as soon as `refresh_replicas` or `intarsia.maintain`
-        runs.
+        codecs that would change any are refused. A write cuts what it changes out of the replicas, unless
+        `with_config(replicas="write")` is set; `refresh_replicas` restores it. A replica of everything also
+        covers data appended later, as soon as `refresh_replicas` or `intarsia.maintain` runs.
 
         Args:
             bounds: The box: (start, stop) in elements for every axis, or slices such as `np.s_[0:500, :]`. It
@@ -359,11 +358,10 @@ class LogicalArray(Accessors, StoredArray):
             shards: The shape of the shards, a whole number of chunks along each axis; by default there are
                 none.
             packing: `"keep"` keeps packed regions packed; None stores their values.
-            layer: The number of the layer. By default it is the layer that has the same encoding, or a new
-                one.
-            client: Whose workers do the work: a `dask.distributed.Client`, or an executor of
-                `concurrent.futures` that does not fork. Without it, threads of this process do it.
-            progress: A function that is called with the number of steps done and of all steps, see
+            layer: The number of the layer. By default it is the layer with the same encoding, or a new one.
+            client: A `dask.distributed.Client`, or an executor of `concurrent.futures` that does not fork,
+                whose workers do the work. By default, threads of this process do it.
+            progress: A function that is called with the number of steps done and the total, see
                 `intarsia.types.Progress`.
 
         >>> import numpy as np, intarsia
@@ -388,7 +386,7 @@ class LogicalArray(Accessors, StoredArray):
         )
 
     def drop_replica(self, bounds: BoundsLike | None = None, *, layer: int | None = None) -> None:
-        """Drop a replica, by default all of them, or an aligned box of it; layer 0 stays as it is.
+        """Drop a replica or an aligned box of it, by default all replicas; layer 0 stays as it is.
 
         Args:
             bounds: The box to drop, as (start, stop) in elements for every axis or as slices, aligned to the
@@ -398,26 +396,27 @@ class LogicalArray(Accessors, StoredArray):
         replicas.drop_replica(self._logical, bounds, layer)
 
     def refresh_replicas(self, *, client: Client | None = None, progress: Progress = silent) -> int:
-        """Make again what writes have cut out of replicas, and add what was appended since.
+        """Restore what writes have cut out of replicas, and add what was appended since.
 
-        Returns how many boxes were made. In a repository, `intarsia.maintain` does it beside other writers.
+        Returns how many boxes were made. In a repository, `intarsia.maintain` does this alongside other
+        writers.
 
         Args:
-            client: Whose workers do the work: a `dask.distributed.Client`, or an executor of
-                `concurrent.futures` that does not fork. Without it, threads of this process do it.
-            progress: A function that is called with the number of steps done and of all steps, see
+            client: A `dask.distributed.Client`, or an executor of `concurrent.futures` that does not fork,
+                whose workers do the work. By default, threads of this process do it.
+            progress: A function that is called with the number of steps done and the total, see
                 `intarsia.types.Progress`.
         """
         return replicas.refresh_replicas(self._logical, client=client, progress=progress)
 
     def set_policy(self, **policy: Mapping[str, Any] | None) -> None:
-        """Say what the array should look like; `intarsia.maintain` sees to it, now and as the array grows.
+        """Say what the array should look like; `intarsia.maintain` brings it about, now and as it grows.
 
         The `policy` consists of one or both of these:
-        `replica={"chunks": …, "codecs": …, "after": "30 chunks"}` asks for a replica of everything, or of the
-        `bounds` among the fields; appended data is added to it once it is that many logical chunks long.
-        `recode={"codecs": …, "after": …}` asks for this encoding for regions that were written in another
-        one; virtual regions stay as they are. None takes back what was asked for.
+        `replica={"chunks": …, "codecs": …, "after": "30 chunks"}` asks for a replica of everything, or of a
+        box if `bounds` is among the fields; appended data is added once it is that many logical chunks long.
+        `recode={"codecs": …, "after": …}` asks for this encoding of regions that were written in another one;
+        virtual regions stay as they are. None withdraws what was asked for.
 
         >>> import intarsia
         >>> array = intarsia.create({}, "a", shape=(0, 4), chunks=(1, 4), dtype="i2")
@@ -435,8 +434,8 @@ class LogicalArray(Accessors, StoredArray):
     def with_config(self, **settings: Any) -> LogicalArray:
         """A new handle with other run-time `settings`, the fields of `intarsia.types.LogicalConfig`.
 
-        `decision` and `padding` apply to what is written through the handle, if a member has a codec that
-        asks for them. Codecs given to a call take precedence, with their own options.
+        `decision` and `padding` apply to data written through the handle, if a member has a codec that asks
+        for them. Codecs given in a call take precedence, with their own options.
 
         >>> import intarsia
         >>> array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="int8")
@@ -454,12 +453,12 @@ class LogicalArray(Accessors, StoredArray):
             raise BoundsError(f"layer {config.layer}: the array has no such layer; it has {known}")
         return LogicalArray(self._logical, config)
 
-    # What Python asks of it
+    # What Python expects of it
 
     @property
     def info(self) -> ArrayInfo:
         """What there is to know about the array, for printing."""
-        from intarsia.array.explain import ArrayInfo  # few ask, and everybody who opens an array would wait
+        from intarsia.array.explain import ArrayInfo  # rarely used, and would slow down every opening
 
         return ArrayInfo.of(self)
 
@@ -483,11 +482,11 @@ class LogicalArray(Accessors, StoredArray):
         equal = self.__eq__(other)
         return equal if equal is NotImplemented else not equal
 
-    __hash__ = None  # type: ignore[assignment]  # as zarr arrays: equal ones may become unequal
+    __hash__ = None  # type: ignore[assignment]  # as in zarr: equal arrays may become unequal
 
     def __reduce__(self) -> tuple[Any, ...]:
         check_travels(self.store, f"the logical array {self.path or '/'!r}")
-        # Options that only a writer needs may be functions that cannot travel.
+        # Options that only a writer needs may be functions that cannot be pickled.
         reads = self.read_only
         config = self._config.for_reading if reads else self._config
         live = {} if reads else self._logical.members.live

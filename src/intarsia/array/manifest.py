@@ -1,4 +1,4 @@
-"""The manifest of a logical array: what it is, how it is stored in a group's attributes, how it is checked.
+"""The manifest of a logical array: what it is, how a group's attributes store it, how it is checked.
 
 The format is specified in docs/spec/manifest.md.
 """
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 NO_REPLICAS = RegionTable.from_rows([], 0)
-"""What an array has that is stored once."""
+"""The replicas of an array that is stored once."""
 
 INLINE_REGIONS = 5_000
 """Above this many regions, the table moves out of the attributes into an array."""
 
 MOST_PLACED = 10_000
-"""Of so many regions is kept where they lie."""
+"""The number of regions whose place in the member is remembered."""
 
 
 @dataclass(frozen=True)
@@ -48,34 +48,34 @@ class Manifest:
     """
 
     generation: int
-    """Raised by every change."""
+    """A number that every change of the layout raises."""
 
     shape: tuple[int, ...]
-    """Of the logical array, in elements."""
+    """The shape of the logical array, in elements."""
 
     chunk_shape: tuple[int, ...]
     """The lattice that regions align to."""
 
     data_type: ZDType[Any, Any]
-    """What every member decodes to."""
+    """The data type that every member decodes to."""
 
     fill_value: Any
-    """What reads where no region is."""
+    """What holes read as."""
 
     dimension_names: tuple[str | None, ...] | None
-    """A name or None for each axis."""
+    """A name, or None, for each axis."""
 
     members: tuple[str, ...]
-    """Names of the backing arrays."""
+    """The names of the backing arrays."""
 
     regions: RegionTable
-    """Which box is backed by which member: layer 0, which says what the array holds."""
+    """Which member backs which box: layer 0, which says what the array holds."""
 
     packings: Packings = NO_PACKINGS
-    """How the numbers of members become values, where they are not values themselves."""
+    """How the numbers of members become values, if they are not values themselves."""
 
     views: tuple[View, ...] = ()
-    """How regions look at members, where they do not see them as they are."""
+    """How regions see their members, if not as they are."""
 
     replicas: RegionTable = field(default_factory=lambda: NO_REPLICAS)
     """Boxes that other members back as well, with the same values: layers 1 and above."""
@@ -90,7 +90,7 @@ class Manifest:
         dimension_names: tuple[str | None, ...] | None = None,
     ) -> Manifest:
         """A manifest without regions."""
-        # As a reader will find it: a byte order is how a member stores values, not what they are.
+        # As a reader will find it: byte order is about how a member stores values, not about what they are.
         stored: Any = data_type_of(data_type).to_json(zarr_format=3)
         zdtype = parse_dtype(stored, zarr_format=3)
         fill = zdtype.default_scalar() if fill_value is None else fill_value_of(zdtype, fill_value)
@@ -99,17 +99,17 @@ class Manifest:
 
     @property
     def version(self) -> int:
-        """The lowest version of the format that can say this."""
+        """The lowest version of the format that can express this."""
         return 2 if len(self.packings) or self.views or len(self.replicas) else 1
 
     @cached_property
     def backings(self) -> RegionTable:
-        """Regions, and the replicas after them; a row of a plan counts in this table."""
+        """The regions, followed by the replicas; rows of a plan count in this table."""
         return self.regions.joined(self.replicas) if len(self.replicas) else self.regions
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """The NumPy data type of the values; of nullable ones, without their nulls."""
+        """The NumPy data type of the values; for nullable values, without their nulls."""
         return values_dtype(self.data_type)
 
     @cached_property
@@ -117,8 +117,8 @@ class Manifest:
         return {}
 
     def placed(self, i: int) -> tuple[Box, tuple[int, ...]]:
-        """The elements of row `i` of the backings, and what to add to one of them to get its place in the
-        member; kept for the next time.
+        """The elements of row `i` of the backings, and what to add to an element to get its place in the
+        member; remembered for the next time.
 
         >>> table = RegionTable.from_rows([Row(0, Box((1,), (3,)), (0,))], ndim=1)
         >>> Manifest.empty((250,), (100,), "i4").changed(regions=table, members=("m",)).placed(0)
@@ -148,11 +148,11 @@ class Manifest:
 
     @property
     def lattice(self) -> tuple[int, ...]:
-        """Number of logical chunks on each axis."""
+        """The number of logical chunks along each axis."""
         return chunk_grid(self.shape, self.chunk_shape)
 
     def elements(self, box: Box) -> Box:
-        """A box of logical chunks in elements, cut at the array's edge.
+        """A box of logical chunks in elements, cut off at the array's edge.
 
         >>> Manifest.empty((250,), (100,), "i4").elements(Box((1,), (3,)))
         Box(start=(100,), stop=(250,))
@@ -177,7 +177,7 @@ class Manifest:
         return self._times_chunk(row.shift)
 
     def in_member(self, row: Row) -> Box:
-        """The box of its member that a region shows, in elements.
+        """The box of the member that a region shows, in elements.
 
         >>> Manifest.empty((250,), (100,), "i4").in_member(Row(0, Box((1,), (3,)), (0,)))
         Box(start=(0,), stop=(150,))
@@ -185,7 +185,7 @@ class Manifest:
         return self.to_member(row, self.elements(row.box))
 
     def to_member(self, row: Row, elements: Box) -> Box:
-        """The box of its member that shows some elements of a region.
+        """The box of the member that backs some elements of a region.
 
         >>> Manifest.empty((250,), (100,), "i4").to_member(Row(0, Box((1,), (3,)), (0,)), Box((120,), (130,)))
         Box(start=(20,), stop=(30,))
@@ -194,7 +194,7 @@ class Manifest:
         return places if view is None else view.member_box(places)
 
     def from_member(self, row: Row, box: Box) -> Box:
-        """The elements of the logical array that a box of its member would be to a region, shown or not.
+        """The elements of the logical array that a box of a region's member corresponds to, shown or not.
 
         >>> Manifest.empty((250,), (100,), "i4").from_member(Row(0, Box((1,), (3,)), (0,)), Box((20,), (30,)))
         Box(start=(120,), stop=(130,))
@@ -207,19 +207,19 @@ class Manifest:
         return None if row.packing == NONE else self.packings[row.packing]
 
     def stored_type(self, row: Row) -> np.dtype[Any] | None:
-        """What the numbers of a region's member are; None if they are values."""
+        """The data type of the numbers in a region's member; None if they are values."""
         packings = self.packings
         return None if row.packing == NONE else packings.kinds[packings.kind[row.packing]].stored
 
     def view_of(self, row: Row) -> View | None:
-        """How a region looks at its member; None if it sees it as it is."""
+        """How a region sees its member; None if it sees it as it is."""
         return None if row.view == NONE else self.views[row.view]
 
     def _times_chunk(self, cells: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(i * c for i, c in zip(cells, self.chunk_shape, strict=True))
 
     def region_bounds(self, table: RegionTable | None = None) -> tuple[Ints, Ints]:
-        """First and last (excluded) element of every region; or of those in another table of the array."""
+        """The first and last (excluded) element of every region, or of those in another of its tables."""
         chunk, rows = np.array(self.chunk_shape, dtype=np.int64), self.regions if table is None else table
         start = rows.start * chunk
         return start, np.minimum(rows.stop * chunk, np.array(self.shape, dtype=np.int64))
@@ -237,10 +237,10 @@ class Manifest:
         replicas: RegionTable | None = None,
         **fields: Any,
     ) -> Manifest:
-        """The next generation, with these regions; what no region refers to is left out.
+        """The next generation, with these regions; anything that no region refers to is left out.
 
-        Of the replicas there are those stay under which nothing changes. Whoever changes regions, but no
-        value, says which replicas there are then.
+        Existing replicas stay where nothing changes beneath them. A caller that changes regions, but no
+        values, says which replicas remain.
         """
         names = self.members if members is None else members
         packings: Packings = fields.pop("packings", self.packings)
@@ -265,8 +265,8 @@ class Manifest:
         )
 
     def without_replicas(self, *boxes: Box) -> Manifest:
-        """The next generation, with boxes of logical chunks cut out of all replicas; itself if none is
-        there."""
+        """The next generation, with boxes of logical chunks cut out of all replicas; the manifest itself if
+        no replica is there."""
         left = self.replicas
         if not any(left.touching(box).size for box in boxes):
             return self
@@ -275,14 +275,14 @@ class Manifest:
         return self.changed(regions=self.regions, replicas=left)
 
     def without_regions(self) -> Manifest:
-        """What the array is, with nothing behind it; of the same generation."""
+        """The same array without regions, of the same generation."""
         nothing = RegionTable.from_rows([], self.ndim)
         return replace(
             self, members=(), regions=nothing, packings=NO_PACKINGS, views=(), replicas=NO_REPLICAS
         )
 
     def only(self, layer: int) -> Manifest:
-        """The array as if one of its layers were all there is; of the same generation, and for looking at.
+        """The array as if it had only one of its layers, of the same generation; for inspection only.
 
         >>> Manifest.empty((4,), (2,), "u1").only(0).members
         ()
@@ -293,11 +293,11 @@ class Manifest:
         return replace(self.changed(regions=table, replicas=NO_REPLICAS), generation=self.generation)
 
     def check(self) -> None:
-        """Raise what a reader of this manifest would raise."""
+        """Raise any error that a reader of this manifest would raise."""
         Manifest.from_json(self.to_json("table"), self.table())
 
     def is_told_by(self, metadata: bytes) -> bool:
-        """Whether a group's metadata document tells of this manifest, and not of a later or another one."""
+        """Whether a group's metadata document holds this manifest, and not a later or another one."""
         try:
             document = json.loads(metadata)["attributes"][MANIFEST_KEY]
             told = document["generation"], document["members"], document["shape"]
@@ -312,7 +312,7 @@ class Manifest:
         mine |= {"packings": self.packings, "views": self.views, "regions": self.backings}
         return mine == theirs | {"packings": other.packings, "views": other.views, "regions": other.backings}
 
-    __hash__ = None  # type: ignore[assignment]  # compared by what may change
+    __hash__ = None  # type: ignore[assignment]  # compared by fields that may change
 
     def _document(self, regions: object) -> dict[str, Any]:
         return {
@@ -328,7 +328,7 @@ class Manifest:
         }
 
     def to_json(self, table_name: str | None = None) -> dict[str, Any]:
-        """The manifest as it stands in the attributes; the regions inside, or in the array `table_name`.
+        """The manifest as it is in the attributes, with its regions inside or in the array `table_name`.
 
         >>> Manifest.empty((4,), (2,), "u1").to_json()["regions"]["start"]
         []
@@ -346,7 +346,7 @@ class Manifest:
         return document
 
     def table(self) -> Ints:
-        """The columns of the regions, and in version 2 of the packings, as they are stored in an array."""
+        """The columns of the regions, and in version 2 also of the packings, as stored in an array."""
         columns = self.backings.columns()
         if self.version == 1:
             return columns[:, : 1 + 3 * self.ndim]
@@ -354,14 +354,14 @@ class Manifest:
 
     @classmethod
     def from_json(cls, document: object, table: Ints | zarr.Array[Any] | None = None) -> Manifest:
-        """The manifest behind the attribute, checked; `table` holds the regions where it names a table.
+        """The manifest in an attribute, checked; `table` holds the regions if it names a table.
 
-        A table that lies in a store is read once its shape was found to be possible.
+        A table in a store is only read if its shape is possible.
 
         >>> Manifest.from_json({"version": 3})
         Traceback (most recent call last):
         ...
-        intarsia.errors.ManifestVersionError: the manifest has version 3, and this is intarsia ...
+        intarsia.errors.ManifestVersionError: the manifest has version 3, but this intarsia ...
         """
         manifest = cls(**parse_fields(document, table))
         problems = problems_of_regions(manifest)
@@ -371,7 +371,7 @@ class Manifest:
 
     @classmethod
     def described(cls, document: object, read: Callable[[], Manifest]) -> Manifest:
-        """The manifest behind the attribute, without its table: `read` does that when it is looked at.
+        """The manifest in an attribute, without its table: `read` reads that when it is needed.
 
         >>> manifest = Manifest.empty((4,), (2,), "u1")
         >>> Manifest.described(manifest.to_json("t-1"), lambda: manifest) == manifest
@@ -381,7 +381,7 @@ class Manifest:
 
 
 def _renumbered(numbers: Ints) -> tuple[Ints, Ints]:
-    """The numbers in use, without `NONE`; and the column with the position of each among them."""
+    """The numbers in use, without `NONE`, and the column with the position of each among them."""
     used, position = np.unique(numbers[numbers >= 0], return_inverse=True)
     column = np.full(numbers.shape, NONE, dtype=np.int64)
     column[numbers >= 0] = position.reshape(-1)

@@ -1,4 +1,4 @@
-"""Creating logical arrays, opening them, and opening any Zarr array for the engine."""
+"""Creating and opening logical arrays, and opening any Zarr array for fast reads."""
 
 from __future__ import annotations
 
@@ -53,21 +53,21 @@ def create(
     attributes: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> LogicalArray:
-    """Create a logical array without regions, in any zarr store or group.
+    """Create a logical array without regions in any zarr store or group.
 
-    `chunks` is the lattice to which regions align; members may have other chunks. Without it, zarr chooses
-    for the shape.
+    `chunks` is the lattice that regions align to; members may have other chunks. By default, zarr chooses it
+    by the shape.
 
     Args:
         store: A zarr store or group, a path or URL, a dictionary, or an open transaction.
         path: Where the array goes in the store.
         shape: The shape, in elements. An axis that will grow may begin with 0.
         chunks: The lattice, see above.
-        dtype: The data type, anything that zarr takes, or an optional one such as `"optional[int32]"`.
+        dtype: The data type: anything that zarr takes, or an optional one such as `"optional[int32]"`.
         fill_value: What holes read as; by default the zero of the data type, or null.
         dimension_names: A name, or None, for every axis.
         attributes: Attributes of the array.
-        overwrite: Whether to replace what is at this path. Otherwise that is an error.
+        overwrite: Whether to replace anything at this path. Otherwise it is an error if something is there.
 
     >>> import intarsia
     >>> intarsia.create({}, "t", shape=(0, 720, 1440), chunks=(24, 90, 180), dtype="float32").chunks
@@ -81,7 +81,7 @@ def create(
     else:
         chunk_shape = sizes_of(chunks, "chunks")
     if min(sizes, default=0) < 0:
-        raise ShapeError(f"shape {sizes}: no axis can be shorter than 0")
+        raise ShapeError(f"shape {sizes}: no axis can have a negative length")
     if len(chunk_shape) != len(sizes) or min(chunk_shape, default=1) < 1:
         raise ShapeError(
             f"chunks {chunk_shape} and shape {sizes} must have the same number of axes, "
@@ -99,7 +99,7 @@ def create(
         group = open_group(_place_of(store), path, "w" if overwrite else "w-")
     except (FileExistsError, ContainsArrayError, ContainsGroupError) as error:
         raise OverwriteError(
-            f"there is something at {path or '/'!r} already: choose another path, or replace it with "
+            f"there is already something at {path or '/'!r}: choose another path, or replace it with "
             "overwrite=True"
         ) from error
     logical = LogicalGroup(group, manifest)
@@ -151,7 +151,7 @@ def open(store: Any, path: str = "", *, mode: str = "r") -> LogicalArray:
 
 
 def _others(store: Any, path: str) -> str:
-    """What there is in the group that a path leads to, and which of it was probably meant."""
+    """What there is in the group that a path leads to, and what was probably meant."""
     above, _, name = path.strip("/").rpartition("/")
     try:
         known = _names(open_group(store, above, "r")) if name else []
@@ -161,16 +161,16 @@ def _others(store: Any, path: str) -> str:
 
 
 def _names(group: zarr.Group) -> list[str]:
-    """What stands below a group, its own metadata apart."""
+    """The names below a group, except its own metadata."""
     return [name for name in names_below(group) if name not in ("zarr.json", "c") and name[:2] != ".z"]
 
 
 type Readers = dict[str, Reader | LogicalArray]
-"""Every array of a group and of the groups below it, by path."""
+"""Every array in a group and in the groups below it, by path."""
 
 
 def reader(source: Any, path: str = "") -> Reader | LogicalArray | Readers:
-    """A Zarr array for the engine: one that is open, or what is at a path of a store or group.
+    """Read any Zarr array as fast as a logical array: an open one, or what is at a path in a store or group.
 
     >>> import zarr
     >>> group = zarr.create_group({})

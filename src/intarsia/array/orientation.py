@@ -1,12 +1,12 @@
-"""How a region looks at its member: axes in another order, reversed, new or dropped.
+"""How a region sees its member: with axes in another order, reversed, new or dropped.
 
-A view is an index transform as TensorStore and zarr-indexing have it, with strides of only 1 and -1: every
+A view is an index transform as in TensorStore and zarr-indexing, but with strides of 1 and -1 only: every
 axis of the member takes its index from one axis of the logical array, or has one fixed index. Nothing is
-copied and nothing is computed: reading through a view is reading through a NumPy view.
+copied and nothing is computed: reading through a view is like reading through a NumPy view.
 
 A view counts in elements, from the place where a member without a view would begin: `member_start` of the
-region times the logical chunk. So regions of one member share one view, and a region that is cropped keeps
-it, whatever the sizes of chunks and of the last one.
+region times the logical chunk. So regions of one member share one view, and a cropped region keeps it,
+regardless of the sizes of the chunks and of the last one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from intarsia.array.box import Box
 from intarsia.errors import ShapeError
 
 MOST_AXES = 64
-"""As many as NumPy's arrays may have."""
+"""The most axes of a view, as in NumPy arrays."""
 
 FARTHEST = 1 << 62
 """Positions of elements stay below this, so that sums fit 64 bits."""
@@ -35,24 +35,24 @@ class MemberAxis(NamedTuple):
     """
 
     source: int | None
-    """Axis of the logical array; None for an axis that is dropped."""
+    """The axis of the logical array; None for an axis that is dropped."""
 
     offset: int = 0
-    """Index at place 0 of the logical axis; of a dropped axis, its one index."""
+    """The index at place 0 of the logical axis; for a dropped axis, its one index."""
 
     stride: int = 1
-    """1 upwards, -1 downwards."""
+    """1 for upwards, -1 for downwards."""
 
     def at(self, place: Sequence[int]) -> int:
-        """The index on this axis for a place of the logical array."""
+        """The index on this axis for a place in the logical array."""
         return self.offset + (0 if self.source is None else self.stride * place[self.source])
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How a region looks at its member.
+    """How a region sees its member.
 
-    Build it as you would work on a NumPy array: begin with the member, then transpose, flip, add and drop
+    Build it as you would work on a NumPy array: start with the member, then transpose, flip, add and drop
     axes.
 
     >>> view = View.identity(2).flip(0, length=721).expand(0)  # (lat, lon) as (time, reversed lat, lon)
@@ -63,7 +63,7 @@ class View:
     """
 
     ndim: int
-    """Number of axes of the logical array."""
+    """The number of axes of the logical array."""
 
     axes: tuple[MemberAxis, ...]
     """One for every axis of the member."""
@@ -71,7 +71,7 @@ class View:
     def __post_init__(self) -> None:
         used = [axis.source for axis in self.axes if axis.source is not None]
         if not 0 <= self.ndim <= MOST_AXES or len(self.axes) > MOST_AXES:
-            raise ShapeError(f"a view of {len(self.axes)} axes as {self.ndim}: {MOST_AXES} at most")
+            raise ShapeError(f"a view of {len(self.axes)} axes as {self.ndim}: at most {MOST_AXES}")
         for i, (source, offset, stride) in enumerate(self.axes):
             if source is not None and not 0 <= source < self.ndim:
                 raise ShapeError(f"axis {i} of the member: there is no axis {source} among {self.ndim}")
@@ -93,7 +93,7 @@ class View:
 
     @property
     def is_identity(self) -> bool:
-        """Whether it shows the member as it is."""
+        """Whether the view shows the member as it is."""
         return self == View.identity(self.ndim)
 
     @property
@@ -106,7 +106,7 @@ class View:
         return tuple(sorted(set(range(self.ndim)) - {axis.source for axis in self.axes}))
 
     def transpose(self, *order: int) -> View:
-        """With the axes in another order, as in NumPy: axis i is axis `order[i]` of now.
+        """The view with its axes in another order, as in NumPy: axis i is then the current `order[i]`.
 
         >>> View.identity(3).transpose(2, 0, 1).seen(np.empty((4, 5, 6))).shape
         (6, 4, 5)
@@ -116,7 +116,7 @@ class View:
         return self._renumbered(self.ndim, {axis: i for i, axis in enumerate(order)})
 
     def flip(self, axis: int, length: int) -> View:
-        """With one axis reversed, of which `length` elements are seen.
+        """The view with one axis reversed, of which it shows `length` elements.
 
         >>> View.identity(1).flip(0, length=5).member_box(Box((0,), (2,)))
         Box(start=(3,), stop=(5,))
@@ -131,7 +131,7 @@ class View:
         )
 
     def expand(self, axis: int) -> View:
-        """With a new axis of length 1 at a position.
+        """The view with a new axis of length 1 at position `axis`.
 
         >>> View.identity(1).expand(1).seen(np.empty(4)).shape
         (4, 1)
@@ -141,7 +141,7 @@ class View:
         return self._renumbered(self.ndim + 1, {i: i + (i >= axis) for i in range(self.ndim)})
 
     def drop(self, axis: int, at: int = 0) -> View:
-        """Without one axis, of which one index is seen.
+        """The view without one axis, of which it shows the index `at`.
 
         >>> View.identity(2).drop(0).seen(np.empty((1, 4))).shape
         (4,)
@@ -162,14 +162,14 @@ class View:
         return View(ndim, tuple(axes))
 
     def through(self, inner: View) -> View:
-        """What is seen of an array that `inner` shows of another one.
+        """This view of what `inner` shows of another array, as one view.
 
         >>> once = View.identity(1).flip(0, length=5)
         >>> once.through(once).is_identity
         True
         """
         if len(self.axes) != inner.ndim:
-            raise ShapeError(f"a view of {len(self.axes)} axes cannot look at one that shows {inner.ndim}")
+            raise ShapeError(f"a view of {len(self.axes)} axes cannot be of one that shows {inner.ndim}")
         axes = []
         for axis in inner.axes:
             if axis.source is None:
@@ -182,7 +182,7 @@ class View:
         return View(self.ndim, tuple(axes))
 
     def inverse(self) -> View:
-        """How the member looks at what is seen of it: new axes are dropped, and dropped ones new.
+        """The view back to the member: new axes are dropped, and dropped ones are new.
 
         >>> view = View.identity(2).transpose(1, 0).flip(0, length=7)
         >>> view.through(view.inverse()).is_identity
@@ -195,17 +195,17 @@ class View:
                 axes[source] = MemberAxis(i, -stride * offset, stride)
             elif offset:
                 raise ShapeError(
-                    f"axis {i} of the member is seen only at {offset}, from where no view leads back"
+                    f"axis {i} of the member is only seen at {offset}, from where no view leads back"
                 )
         return View(len(self.axes), tuple(axes))
 
     def member_box(self, box: Box) -> Box:
-        """The box of the member that shows a box of places; both in elements.
+        """The box of the member that backs a box of places; both in elements.
 
         >>> View.identity(2).transpose(1, 0).member_box(Box((0, 5), (1, 9)))
         Box(start=(5, 0), stop=(9, 1))
         """
-        # By the first and the last place: a reversed axis swaps these, but not the first and what is behind
+        # By the first and the last place: a reversed axis swaps these, but not the first and the one after
         # the last.
         last = tuple(b - 1 for b in box.stop)
         ends = [sorted((axis.at(box.start), axis.at(last))) for axis in self.axes]
@@ -225,7 +225,7 @@ class View:
         return Box(tuple(starts), tuple(stops))
 
     def seen(self, block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """A block of the member as the logical array has it; a NumPy view.
+        """A block of the member in the axes of the logical array; a NumPy view.
 
         >>> View.identity(2).transpose(1, 0).seen(np.array([[1, 2, 3]])).tolist()
         [[1], [2], [3]]
@@ -237,7 +237,7 @@ class View:
         return np.expand_dims(kept, self.new_axes)
 
     def unseen(self, block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """A block of the logical array as the member has it; a NumPy view, through which it can be written.
+        """A block of the logical array in the member's axes; a NumPy view that can be written to.
 
         >>> View.identity(2).transpose(1, 0).unseen(np.array([[1], [2], [3]])).tolist()
         [[1, 2, 3]]
@@ -248,9 +248,9 @@ class View:
         return turned
 
     def onto(self, out: np.ndarray[Any, Any], at: Mapping[int, int]) -> np.ndarray[Any, Any]:
-        """An output as the member has its axes, in the directions of the output; a NumPy view.
+        """An output in the member's order of axes, but in its own directions; a NumPy view.
 
-        `at` says where new axes are met. What is read of a reversed axis goes there from its end.
+        `at` gives the index on new axes. Reads of a reversed axis fill it from its end.
 
         >>> out = np.zeros((2, 3, 4))
         >>> View.identity(2).transpose(1, 0).flip(0, 3).expand(0).onto(out, {0: 1})[3, 0] = 7
@@ -263,7 +263,7 @@ class View:
         return kept[(*(None if a.source is None else slice(None) for a in self.axes), ...)]
 
     def grid(self, chunks: Sequence[int]) -> tuple[tuple[int, int], ...]:
-        """The member's chunk grid as the logical array has it: size and first border, for every axis.
+        """The member's chunk grid in the axes of the logical array: size and first border for every axis.
 
         A chunk begins wherever a place is the first border plus a multiple of the size.
 
@@ -279,7 +279,7 @@ class View:
         return tuple(found)
 
     def __str__(self) -> str:
-        """The member's axes in the order of the array; those with a minus are reversed.
+        """The member's axes in the order of the array; a minus means reversed.
 
         >>> str(View.identity(3).drop(2).flip(0, length=5).expand(0))
         '[new, -0, 1], axis 2 at 0'
@@ -289,7 +289,7 @@ class View:
         return f"[{', '.join(seen.get(i, 'new') for i in range(self.ndim))}]{''.join(dropped)}"
 
     def to_json(self) -> dict[str, Any]:
-        """As TensorStore spells an index transform.
+        """The view as JSON, in the form of a TensorStore index transform.
 
         >>> View.identity(1).flip(0, length=5).to_json()
         {'input_rank': 1, 'output': [{'offset': 4, 'stride': -1, 'input_dimension': 0}]}
@@ -304,7 +304,7 @@ class View:
 
     @classmethod
     def from_json(cls, document: object) -> View:
-        """The view behind its JSON.
+        """The view that a JSON document describes.
 
         >>> View.from_json({"input_rank": 1, "output": [{"input_dimension": 3}]})
         Traceback (most recent call last):
@@ -312,7 +312,7 @@ class View:
         intarsia.errors.ShapeError: axis 0 of the member: there is no axis 3 among 1
         """
         if not isinstance(document, Mapping) or set(document) != {"input_rank", "output"}:
-            raise ShapeError(f"a view is an object of input_rank and output; got {document!r:.200}")
+            raise ShapeError(f"a view is an object with input_rank and output, not {document!r:.200}")
         rank, output = document["input_rank"], document["output"]
         if type(rank) is not int:
             raise ShapeError(f"input_rank: {rank!r:.200} is not an integer")
@@ -324,7 +324,7 @@ class View:
         for i, entry in enumerate(output):
             if not isinstance(entry, Mapping) or not set(entry) <= {"offset", "stride", "input_dimension"}:
                 raise ShapeError(
-                    f"output[{i}]: {entry!r:.200} is not an object of offset, stride and input_dimension"
+                    f"output[{i}]: {entry!r:.200} is not an object with offset, stride and input_dimension"
                 )
             for name, value in entry.items():
                 if type(value) is not int:

@@ -1,4 +1,4 @@
-"""`Reader`: any Zarr array, read by the engine of logical arrays. It is one region over one member."""
+"""`Reader`: any Zarr array, read in the way of logical arrays, as one region over one member."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from intarsia.array.request import Request
 
 SETTINGS = frozenset(("cache", "threads", "window_bytes"))
-"""Those of `LogicalConfig` that matter to whoever only reads."""
+"""The settings of `LogicalConfig` that matter to a reader."""
 
 
 class ArrayLayout(Layout):
@@ -65,7 +65,7 @@ class ArrayLayout(Layout):
         try:
             described = json.loads(document)
             told = kind.from_dict(described)
-        except RectilinearChunksDisabledError:  # zarr reads such metadata only while it is told to
+        except RectilinearChunksDisabledError:  # zarr reads such metadata only if it is told to
             return bool(described == json.loads(json.dumps(metadata.to_dict())))
         except (ValueError, KeyError, TypeError, RecursionError):
             return False
@@ -73,9 +73,9 @@ class ArrayLayout(Layout):
 
 
 def _description(metadata: Any) -> dict[str, Any]:
-    """All that the metadata says of how values are stored."""
+    """All that the metadata says about how values are stored."""
     kept = (field.name for field in fields(metadata) if not field.name.startswith(("_", "attributes")))
-    # A fill value of NaN equals none but as text.
+    # A fill value of NaN only equals itself as text.
     return {name: getattr(metadata, name) for name in kept} | {"fill_value": repr(metadata.fill_value)}
 
 
@@ -118,23 +118,23 @@ class OneArray(Ground[ArrayLayout]):
             zarr.AsyncArray(metadata=fresh.metadata, store_path=self.store_path, config=config)
         )
         if _description(fresh.metadata).get("codecs") == _description(array.metadata).get("codecs", ()):
-            again = with_codecs(again, array.metadata.codecs)  # with the options that they carry
+            again = with_codecs(again, array.metadata.codecs)  # keeps their run-time options
         self.layout = ArrayLayout(again)
         self._fetcher = None
 
 
 def _on_safe_store(array: AnyArray) -> AnyArray:
-    """The array, of which nothing changes when somebody else changes their handle."""
+    """The array, independent of changes through other handles."""
     metadata: Any = array.metadata
     place, config = safe_store(array.store_path), array.async_array.config
     return zarr.Array(zarr.AsyncArray(metadata=metadata, store_path=place, config=config))
 
 
 class Reader(StoredArray):
-    """Any Zarr array, read as fast as a logical array is. Make one with `intarsia.reader`.
+    """Any Zarr array, read as fast as a logical array. Make one with `intarsia.reader`.
 
-    Takes what zarr takes between brackets, in `oindex`, `vindex`, `blocks` and `get_…_selection`, and also
-    negative steps; `lazy` defers the read. What the engine does not know, it leaves to zarr;
+    You can select as in zarr, between brackets and in `oindex`, `vindex`, `blocks` and `get_…_selection`, and
+    also with negative steps; `lazy` defers the read. What intarsia cannot read itself, it leaves to zarr;
     `intarsia.explain(reader)` says where. A reader keeps the shape and codecs that the array had when the
     reader was made, until `refresh`, or until it finds chunks missing because the array was replaced. The
     values are those that the store holds when they are read.
@@ -149,7 +149,7 @@ class Reader(StoredArray):
     276
     """
 
-    __eq__ = object.__eq__  # which array it is, not what is in it
+    __eq__ = object.__eq__  # by identity, not by content
     __ne__ = object.__ne__
     __hash__ = object.__hash__
 
@@ -160,31 +160,31 @@ class Reader(StoredArray):
 
     @classmethod
     def of(cls, array: AnyArray, config: LogicalConfig | None = None) -> Reader:
-        """The reader of a zarr `array`, as it is now, with the settings in `config`."""
+        """A reader of a zarr `array` as it is now, with the settings in `config`."""
         return cls(OneArray(array), config)
 
     @property
     def zarr_array(self) -> AnyArray:
-        """The zarr array, as zarr reads it."""
+        """The underlying zarr array."""
         return self._ground.layout.array
 
     @property
     def metadata(self) -> Any:
-        """As of a zarr array."""
+        """The metadata of the zarr array."""
         return self.zarr_array.metadata
 
     @property
     def chunks(self) -> tuple[Any, ...]:
-        """The shape of a chunk, in shards that of the inner ones; where chunks differ, all sizes along each
-        axis, as dask has it."""
+        """The chunk shape, inside shards if there are any; if chunks differ, all sizes along each axis, as in
+        dask."""
         try:
             return self.zarr_array.chunks
-        except NotImplementedError:  # zarr's answer where chunks have different shapes
+        except NotImplementedError:  # raised by zarr if chunks have different shapes
             return self.read_chunk_sizes
 
     @property
     def shards(self) -> tuple[Any, ...] | None:
-        """The shape of a shard; None where there are none. The same of shards that differ."""
+        """The shard shape, or None if there are none; if shards differ, all sizes along each axis."""
         try:
             return self.zarr_array.shards
         except NotImplementedError:
@@ -192,17 +192,17 @@ class Reader(StoredArray):
 
     @property
     def read_chunk_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """As of a zarr array: the sizes of all chunks along each axis, even where they differ."""
+        """The sizes of all chunks along each axis, even if they differ, as in zarr."""
         return self.zarr_array.read_chunk_sizes
 
     @property
     def write_chunk_sizes(self) -> tuple[tuple[int, ...], ...]:
-        """As of a zarr array: the same of what is stored as one object."""
+        """The sizes of all stored objects, chunks or shards, along each axis, as in zarr."""
         return self.zarr_array.write_chunk_sizes
 
     @property
     def attrs(self) -> Mapping[str, Any]:
-        """The attributes, to look at."""
+        """The attributes, read-only."""
         return MappingProxyType(dict(self.metadata.attributes))
 
     def with_config(self, **settings: Any) -> Reader:
@@ -221,7 +221,7 @@ class Reader(StoredArray):
         return Reader(self._ground, replace(self._config, **settings))
 
     def write_request(self, asked: Request, value: Any) -> NoReturn:
-        """Refuse to write `value` where `asked` says: a reader only reads."""
+        """Refuse to write `value` to `asked`: a reader only reads."""
         raise ReadOnlyError(
             f"a reader only reads: write to the array at {place_text(self._ground.store_path)} through zarr"
         )

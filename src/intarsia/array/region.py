@@ -34,49 +34,49 @@ class Region:
     """
 
     name: str
-    """Name of the member that backs it."""
+    """The name of the member that backs it."""
 
     bounds: tuple[tuple[int, int], ...]
-    """First element and last element (excluded) on every axis."""
+    """The first and last (excluded) element on every axis."""
 
     start: tuple[int, ...]
-    """First logical chunk."""
+    """The first logical chunk."""
 
     stop: tuple[int, ...]
-    """Last logical chunk, excluded."""
+    """The last logical chunk, excluded."""
 
     member_start: tuple[int, ...]
-    """Where `start` lies in the member, or in the view of it, in logical chunks."""
+    """Where `start` is in the member, or in the view of it, in logical chunks."""
 
     packing: Packing | None
     """How the member's numbers become values; None if they are values."""
 
     view: View | None
-    """How the region looks at its member; None if it sees it as it is."""
+    """How the region sees its member; None if it sees it as it is."""
 
     layer: int
-    """0; or the number of the layer, if it is one of a replica."""
+    """The number of the layer: 0, or higher for a replica."""
 
     row: Row = field(repr=False, compare=False)
-    """The region in the table of its manifest."""
+    """The row of the region in the table of its manifest."""
 
     _manifest: Manifest = field(repr=False, compare=False)
     _members: Members = field(repr=False, compare=False)
 
     @classmethod
     def of(cls, logical: LogicalGroup, i: int) -> Region:
-        """The region of `logical` in row `i` of its table, where replicas come after layer 0."""
+        """The region in row `i` of the table of `logical`, in which replicas come after layer 0."""
         row = logical.manifest.backings.row(i)
         bounds = logical.manifest.elements(row.box).bounds
         name = logical.manifest.members[row.member]
-        # Manifest and members of this moment: a later change of the layout must not redirect the region.
+        # The manifest and members as they are now: a later change of the layout must not redirect the region.
         manifest, members = logical.manifest, logical.members
         backing = row.member_start, manifest.packing_of(row), manifest.view_of(row), row.layer
         return cls(name, bounds, row.box.start, row.box.stop, *backing, row, manifest, members)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """In elements."""
+        """The shape, in elements."""
         return tuple(b - a for a, b in self.bounds)
 
     @property
@@ -102,8 +102,8 @@ class Region:
             return tuple(self.member.chunks)
         except NotImplementedError as error:
             raise MemberError(
-                f"the chunks of the member {self.name!r} differ in shape, those of other members do not.\n"
-                "  region.member.read_chunk_sizes has them all"
+                f"the chunks of the member {self.name!r} differ in shape, so they have no one shape.\n"
+                "  region.member.read_chunk_sizes has all their sizes"
             ) from error
 
     @property
@@ -112,12 +112,12 @@ class Region:
         return self._manifest.in_member(self.row).bounds
 
     def shown_from(self, box: Box) -> Box:
-        """The elements of the array as which a `box` of the member's elements is shown."""
+        """The elements of the array that a `box` of the member's elements appears as."""
         return self._manifest.from_member(self.row, box)
 
     @property
     def nbytes(self) -> int:
-        """Size in memory."""
+        """The size in memory."""
         size = 1
         for n in self.shape:
             size *= n
@@ -126,7 +126,7 @@ class Region:
 
     @property
     def nbytes_stored(self) -> int:
-        """Bytes of the stored chunks (or shards) that hold the region."""
+        """The bytes of the stored chunks (or shards) that hold the region."""
         return stored_size(self.member, self._manifest.in_member(self.row))
 
 
@@ -151,7 +151,7 @@ class Regions(Listing[Region]):
 
 
 def stored_size(member: zarr.Array[Any], elements: Box | None = None) -> int:
-    """Bytes of the stored chunks (or shards) of a member that hold a box of its elements, by default all."""
+    """The bytes of the stored chunks (or shards) that hold a box of a member, by default all of it."""
     box = Box.sized(member.shape) if elements is None else elements
     stored: int = sync(_stored_size(member, list(box.in_units(grain(member)).indices())))
     return stored

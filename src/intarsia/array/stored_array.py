@@ -1,6 +1,6 @@
-"""An array in a store: what it is, and every way to read it. Logical arrays and readers are both that.
+"""An array in a store: what it is, and every way to read it. Logical arrays and readers are both this.
 
-`ZarrSelections` has the names under which zarr's arrays take selections: `blocks`, `get_…_selection`.
+`ZarrSelections` has the names by which zarr arrays take selections: `blocks`, `get_…_selection`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ type Fields = str | Sequence[str] | None
 
 
 class ZarrSelections:
-    """What code that was written for a `zarr.Array` calls. It reads and writes as brackets, `oindex` and
+    """The methods that code written for a `zarr.Array` calls. They read and write as brackets, `oindex` and
     `vindex` do.
 
     >>> import intarsia
@@ -60,54 +60,54 @@ class ZarrSelections:
 
     @abstractmethod
     def _block_grid(self) -> Sequence[int | tuple[int, ...]]:
-        """The size of a block along each axis, or the sizes of all of them where they differ."""
+        """The size of a block along each axis, or the sizes of all blocks if they differ."""
 
     @property
     def blocks(self) -> Blocks:
-        """Indexing by whole chunks, as zarr has it: `array.blocks[0, 1:3]`. Of a logical array these are the
-        chunks of the lattice; where a plain array has shards, the shards."""
+        """Indexing by whole chunks, as in zarr: `array.blocks[0, 1:3]`. In a logical array, these are the
+        chunks of the lattice; in a plain array with shards, the shards."""
         return Blocks(self)
 
     def get_basic_selection(self, selection: Any = ..., *, fields: Fields = None) -> np.ndarray[Any, Any]:
-        """As `array[selection]` with integers and slices; `fields` are those of structured values to read."""
+        """Like `array[selection]` with integers and slices; `fields` chooses fields of structured values."""
         return self.read(_with_fields(selection, fields), "basic")
 
     def get_orthogonal_selection(self, selection: Any, *, fields: Fields = None) -> np.ndarray[Any, Any]:
-        """As `array.oindex[selection]`; `fields` chooses among those of structured values."""
+        """Like `array.oindex[selection]`; `fields` chooses fields of structured values."""
         return self.read(_with_fields(selection, fields), "orthogonal")
 
     def get_coordinate_selection(self, selection: Any, *, fields: Fields = None) -> np.ndarray[Any, Any]:
-        """As `array.vindex[selection]` with coordinates in `selection`, an array for each axis; `fields`
-        chooses among those of structured values."""
+        """Like `array.vindex[selection]` with coordinates in `selection`, an array for each axis; `fields`
+        chooses fields of structured values."""
         return self.read(_with_fields(selection, fields), "vectorized")
 
     def get_mask_selection(self, mask: Any, *, fields: Fields = None) -> np.ndarray[Any, Any]:
-        """As `array.vindex[mask]` with a `mask` in the shape of the array; `fields` chooses among those of
+        """Like `array.vindex[mask]` with a `mask` in the shape of the array; `fields` chooses fields of
         structured values."""
         return self.read(_with_fields(_mask(mask, self.shape), fields), "vectorized")
 
     def get_block_selection(self, selection: Any, *, fields: Fields = None) -> np.ndarray[Any, Any]:
-        """As `array.blocks[selection]`; `fields` chooses among those of structured values."""
+        """Like `array.blocks[selection]`; `fields` chooses fields of structured values."""
         return self.read(_with_fields(self._of_blocks(selection), fields), "basic")
 
     def set_basic_selection(self, selection: Any, value: Any) -> None:
-        """As `array[selection] = value` with integers and slices."""
+        """Like `array[selection] = value` with integers and slices."""
         self.write_request(request(self.shape, selection, "basic"), value)
 
     def set_orthogonal_selection(self, selection: Any, value: Any) -> None:
-        """As `array.oindex[selection] = value`."""
+        """Like `array.oindex[selection] = value`."""
         self.write_request(request(self.shape, selection, "orthogonal"), value)
 
     def set_coordinate_selection(self, selection: Any, value: Any) -> None:
-        """As `array.vindex[selection] = value` with coordinates in `selection`, an array for each axis."""
+        """Like `array.vindex[selection] = value` with coordinates in `selection`, an array for each axis."""
         self.write_request(request(self.shape, selection, "vectorized"), value)
 
     def set_mask_selection(self, mask: Any, value: Any) -> None:
-        """As `array.vindex[mask] = value` with a `mask` in the shape of the array."""
+        """Like `array.vindex[mask] = value` with a `mask` in the shape of the array."""
         self.write_request(request(self.shape, _mask(mask, self.shape), "vectorized"), value)
 
     def set_block_selection(self, selection: Any, value: Any) -> None:
-        """As `array.blocks[selection] = value`."""
+        """Like `array.blocks[selection] = value`."""
         self.write_request(request(self.shape, self._of_blocks(selection), "basic"), value)
 
     def _of_blocks(self, selection: Any) -> Any:
@@ -156,7 +156,7 @@ def _elements(entry: Any, sizes: int | tuple[int, ...], length: int) -> slice:
 
 
 def _with_fields(selection: Any, fields: Fields) -> Any:
-    """A selection that names fields as well, as it stands between brackets."""
+    """A selection that also names fields, as written between brackets."""
     if fields is None:
         return selection
     entries = selection if isinstance(selection, tuple) else (selection,)
@@ -175,7 +175,7 @@ def _mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 
 
 class _Indexer:
-    """`array.oindex` and `array.vindex`: one dialect of selections, for reading and writing."""
+    """`array.oindex` and `array.vindex`: one kind of selection, for reading and writing."""
 
     def __init__(self, array: StoredArray, mode: Mode) -> None:
         self._array, self._mode = array, mode
@@ -210,47 +210,47 @@ class StoredArray(ZarrSelections, LazyComputing):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy data type of what a read returns; of nullable arrays, that of the values."""
+        """The NumPy data type of what a read returns; for nullable arrays, that of the values."""
         return self.manifest.dtype
 
     @property
     def data_type(self) -> ZDType[Any, Any]:
-        """The data type as zarr has it; it says whether values may be null."""
+        """The zarr data type, which says whether values may be null."""
         return self.manifest.data_type
 
     @property
     def ndim(self) -> int:
-        """Number of axes."""
+        """The number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Size in memory when read as a whole."""
+        """The size in memory when read as a whole."""
         return self.size * self.dtype.itemsize
 
     @property
     @abstractmethod
     def chunks(self) -> tuple[Any, ...]:
-        """Shape of a chunk."""
+        """The chunk shape."""
 
     @property
     def fill_value(self) -> Any:
-        """What reads where nothing is stored."""
+        """What the array reads as where nothing is stored."""
         return self.manifest.fill_value
 
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:
-        """A name or None for every axis."""
+        """A name, or None, for every axis."""
         return self.manifest.dimension_names
 
     @property
     def path(self) -> str:
-        """Path within its store."""
+        """The path in its store."""
         return self._ground.path
 
     @property
@@ -260,23 +260,23 @@ class StoredArray(ZarrSelections, LazyComputing):
 
     @property
     def manifest(self) -> Manifest:
-        """The region table and what belongs to it, as last read or written."""
+        """The manifest, as last read or written."""
         return self._ground.manifest
 
     @property
     def config(self) -> LogicalConfig:
-        """Run-time settings; change them with `with_config`."""
+        """The run-time settings; change them with `with_config`."""
         return self._config
 
     @property
     def cached_bytes(self) -> int:
-        """How many bytes of decoded chunks the handle keeps now; see `LogicalConfig.cache`."""
+        """How many bytes of decoded chunks the handle currently keeps; see `LogicalConfig.cache`."""
         return 0 if self._cache is None else self._cache.nbytes
 
     # Reading
 
     def read(self, selection: Any = ..., mode: Mode | None = None) -> np.ndarray[Any, Any]:
-        """The values of a `selection`; `mode` says in which dialect, as `oindex` and `vindex` do.
+        """The values of a `selection`; `mode` says how it is meant, as `oindex` and `vindex` do.
 
         >>> import intarsia
         >>> array = intarsia.create({}, "a", shape=(0, 3), chunks=(2, 3), dtype="int32")
@@ -288,10 +288,11 @@ class StoredArray(ZarrSelections, LazyComputing):
         return _of_fields(self.read_request(request(self.shape, selection, mode)), fields)
 
     async def read_async(self, selection: Any = ..., mode: Mode | None = None) -> np.ndarray[Any, Any]:
-        """As `read(selection, mode)`, but on an event loop, for services with many requests.
+        """Like `read(selection, mode)`, but on an event loop, for services with many requests.
 
-        No thread waits for bytes that are on their way. All such reads of a process share as many threads as
-        there are cores: they decode chunks, read files, and look up where chunks lie in shards and snapshots.
+        No thread waits for bytes that are on their way. All such reads in a process share as many threads as
+        there are cores. These decode chunks, read files, and look up where chunks lie in shards and
+        snapshots.
 
         >>> import asyncio, intarsia
         >>> array = intarsia.create({}, "a", shape=(0,), chunks=(2,), dtype="int32")
@@ -305,7 +306,7 @@ class StoredArray(ZarrSelections, LazyComputing):
         return _of_fields(values, fields)
 
     def read_request(self, asked: Request) -> np.ndarray[Any, Any]:
-        """The values of `asked`, a selection that is resolved already."""
+        """The values of `asked`, a selection that is already resolved."""
         values: np.ndarray[Any, Any] = shown(read_request(self._ground, asked, self._config, self._cache))
         return values
 
@@ -314,21 +315,21 @@ class StoredArray(ZarrSelections, LazyComputing):
 
     @property
     def oindex(self) -> _Indexer:
-        """Outer (orthogonal) indexing: an index array for each axis."""
+        """Outer (orthogonal) indexing, with an index array for each axis."""
         return _Indexer(self, "orthogonal")
 
     @property
     def vindex(self) -> _Indexer:
-        """Indexing by points: coordinate arrays, or a mask."""
+        """Indexing by points, with coordinate arrays or a mask."""
         return _Indexer(self, "vectorized")
 
     @property
     def lazy(self) -> LazyArray:
-        """A view that is indexed without reading; `.result()` reads."""
+        """A view that can be indexed without reading; `.result()` reads."""
         return lazy_view(self)
 
     def refresh(self) -> None:
-        """Take in what other handles changed since this one was opened."""
+        """Pick up what other handles have changed since this one was opened."""
         self._ground.reload()
 
     # Writing
@@ -340,7 +341,7 @@ class StoredArray(ZarrSelections, LazyComputing):
     def __setitem__(self, selection: Any, value: Any) -> None:
         self.write_request(request(self.shape, selection), value)
 
-    # What Python asks of it
+    # What Python expects of it
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False:
@@ -348,7 +349,7 @@ class StoredArray(ZarrSelections, LazyComputing):
                 f"a {type(self).__name__} is read from its store: it has no memory to share, so "
                 "copy=False fails"
             )
-        # Nullable data refuses here to make numbers of nulls.
+        # Here nullable data refuses to turn nulls into numbers.
         everything = read_request(self._ground, request(self.shape, ...), self._config)
         values: np.ndarray[Any, Any] = np.asarray(everything)
         return values if dtype is None else values.astype(dtype, copy=False)
@@ -362,7 +363,7 @@ class StoredArray(ZarrSelections, LazyComputing):
         if not self.shape:
             raise TypeError("iteration over an array without dimensions")
         start = 0
-        for size in self._slabs():  # a slab of chunks at a time, not a read an item
+        for size in self._slabs():  # a slab of chunks at a time, not one read per item
             yield from self[start : start + size]
             start += size
 
@@ -377,19 +378,19 @@ class StoredArray(ZarrSelections, LazyComputing):
         return f"shape={self.shape} dtype={type_text(self.data_type)}"
 
     def __dask_tokenize__(self) -> tuple[str, str, str, int]:
-        """What tells its values apart from others: equal for equal snapshots, unique where nobody knows."""
+        """A token for its values: equal for equal snapshots, unique if they may change."""
         snapshot = snapshot_of(self.store) or uuid.uuid4().hex
         return "intarsia", snapshot, self.path, self.manifest.generation
 
 
 def _of_fields(values: Any, fields: tuple[str, ...]) -> np.ndarray[Any, Any]:
-    """Some fields of structured values; all of what has none."""
+    """Some fields of structured values; everything if no fields are named."""
     chosen: np.ndarray[Any, Any] = values
     return chosen[fields[0] if len(fields) == 1 else list(fields)] if fields else chosen
 
 
 def _fields_apart(selection: Any) -> tuple[tuple[str, ...], Any]:
-    """The names of fields in a selection of a structured array, and the rest of it."""
+    """The field names in a selection of a structured array, and the rest of the selection."""
     entries = selection if isinstance(selection, tuple) else (selection,)
     fields = tuple(entry for entry in entries if isinstance(entry, str))
     if not fields:

@@ -1,7 +1,7 @@
-"""Keeping logical arrays in order: finding all that is wrong with one, and removing what was left behind.
+"""Keeping logical arrays in order: finding everything that is wrong with one, and removing leftovers.
 
-Only what has a name of our making (`m-` or `t-` and 32 hexadecimal digits), is an array or the rest of one,
-and stands in no manifest counts as left behind. Whatever else users keep below a logical array is theirs.
+A leftover has a name of our making (`m-` or `t-` and 32 hexadecimal digits), is an array or the remains of
+one, and is in no manifest. Anything else that users keep below a logical array is theirs.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class Problem:
 
     kind: ProblemKind
     """What it concerns: the manifest, a member, stored data, a layer that differs from layer 0, files that
-    the repository may not read, or something left over that does no harm."""
+    the repository may not read, or a harmless leftover."""
 
     where: str
-    """Path in the store, with bounds where that helps."""
+    """The path in the store, with bounds if that helps."""
 
     what: str
-    """What is true."""
+    """What is wrong."""
 
     advice: str = ""
     """What to do."""
@@ -79,10 +79,10 @@ def verify(
 ) -> tuple[Problem, ...]:
     """Everything that is wrong with a logical array: its manifest, its members, every stored chunk.
 
-    Takes an array, or a store and a path, so that an array that does not open can be looked at too.
-    `data=False` leaves out reading the chunks; `deep=True` compares the values of replicas with those of
-    layer 0 as well, chunk by chunk. An empty result means that all is well. Steps of the progress are bytes
-    of values.
+    Takes an array, or a store and a path, so that an array that does not open can be checked too.
+    `data=False` does not read the chunks; `deep=True` also compares the values of replicas with those of
+    layer 0, chunk by chunk. An empty result means that all is well. Steps of the progress are bytes of
+    values.
 
     A sharded `zarr.Array` in a local directory is checked shard by shard, slotted or not.
 
@@ -101,7 +101,7 @@ def verify(
         group = open_group(target.group if isinstance(target, LogicalArray) else target, path, "r")
         where = f"{group.path or '/'} attribute {MANIFEST_KEY!r}"
         logical = LogicalGroup.load(group)
-        len(logical.manifest.regions)  # a table in a snapshot is read when it is looked at
+        len(logical.manifest.regions)  # a table in a snapshot is read when it is first used
     except FileNotFoundError as error:
         raise NotLogicalArrayError(f"there is no Zarr group at {path!r}: {error}") from error
     except ManifestError as error:
@@ -111,7 +111,7 @@ def verify(
         raise NotLogicalArrayError(
             f"{path!r} is a Zarr array, not a logical array: {one_line(error)}"
         ) from error
-    except ValueError as error:  # what zarr makes of a document that is no JSON, or not of this format
+    except ValueError as error:  # raised by zarr for a document that is not JSON, or not of this format
         if isinstance(error, IntarsiaError):
             raise
         return (Problem("manifest", where, f"the metadata cannot be understood: {one_line(error)}"),)
@@ -123,7 +123,7 @@ def verify(
 
 
 def _packing_problems(logical: LogicalGroup) -> Iterator[Problem]:
-    """Packings by which all values are the same, or are too large for their type: nobody meant them."""
+    """Packings that make all values the same, or too large for their type: surely mistakes."""
     manifest, where = logical.manifest, f"{logical.group.path or '/'} attribute {MANIFEST_KEY!r}"
     for i, packing in enumerate(manifest.packings):
         numbers, advice = packing.numbers, "drop its regions, or add them with the right packing"
@@ -142,7 +142,7 @@ def member_problems(logical: LogicalGroup) -> Iterator[Problem]:
     start, stop = manifest.region_bounds(table)
     lowest = manifest.member_starts(table)
     highest = lowest + (stop - start)
-    # Regions with one view and one kind of packing need of their member what one that shows it all needs.
+    # Regions with one view and one kind of packing need the same of their member as one that shows all of it.
     kinds = np.where(table.packing == NONE, NONE, np.append(manifest.packings.kind, NONE)[table.packing])
     for position, name in enumerate(manifest.members):
         where = f"{logical.group.path}/{name}".lstrip("/")
@@ -167,7 +167,7 @@ def member_problems(logical: LogicalGroup) -> Iterator[Problem]:
 
 
 def _data_problems(logical: LogicalGroup, known: set[str], progress: Progress) -> Iterator[Problem]:
-    """Reads every stored chunk of every region; goes on after a failure, so that all damage is listed."""
+    """Read every stored chunk of every region; a failure does not end it, so that all damage is listed."""
     stored: dict[str, Sequence[tuple[int, ...]]] = {}
     refused: set[str] = set()
     regions = [Region.of(logical, i) for i in range(len(logical.manifest.backings))]
@@ -194,7 +194,7 @@ def _data_problems(logical: LogicalGroup, known: set[str], progress: Progress) -
             try:
                 asked = request(logical.manifest.shape, selection, "basic")
                 read_request(logical, asked, LogicalConfig(layer=region.layer))
-            except NotAuthorizedError as error:  # nor can what else this member refers to be read
+            except NotAuthorizedError as error:  # nor can this member's other files be read
                 if not refused:
                     yield access_problem(error.prefix)
                 refused.add(region.name)
@@ -205,7 +205,7 @@ def _data_problems(logical: LogicalGroup, known: set[str], progress: Progress) -
 
 
 def _layer_problems(logical: LogicalGroup) -> Iterator[Problem]:
-    """The first chunk of every replica region that does not hold what layer 0 does."""
+    """The first chunk of every replica region whose values are not those of layer 0."""
     manifest = logical.manifest
     for i in range(len(manifest.regions), len(manifest.backings)):
         region = Region.of(logical, i)
@@ -213,7 +213,7 @@ def _layer_problems(logical: LogicalGroup) -> Iterator[Problem]:
         try:
             found = _first_difference(logical, region)
         except Exception:
-            continue  # what cannot be read is named with the data
+            continue  # unreadable chunks are reported with the data
         if found is not None:
             index, bounds, element, values = found
             yield Problem(
@@ -246,7 +246,7 @@ def _first_difference(
 
 
 def _same(one: Any, other: Any) -> np.ndarray[Any, np.dtype[np.bool]]:
-    """Where two arrays hold the same: equal values, NaN twice, or null twice."""
+    """Where two arrays hold the same: equal values, both NaN, or both null."""
     if isinstance(one, NullableValues):
         null, nulls = one.is_null(), other.is_null()
         return np.asarray((null == nulls) & (null | _same(one.values, other.values)))
@@ -254,7 +254,7 @@ def _same(one: Any, other: Any) -> np.ndarray[Any, np.dtype[np.bool]]:
 
 
 def access_problem(prefix: str) -> Problem:
-    """That a repository may not read its sources: one thing to say, however many chunks that concerns."""
+    """The problem that a repository may not read its sources: reported once for all chunks."""
     advice = f"if you trust it, open it with authorize=[{prefix!r}]"
     return Problem("access", "/", f"the repository is not authorised to read below {prefix}", advice)
 
@@ -262,7 +262,7 @@ def access_problem(prefix: str) -> Problem:
 def _stored_parts(
     region: Region, member: AnyArray, stored: Sequence[tuple[int, ...]]
 ) -> Iterator[tuple[slice, ...]]:
-    """The region chunk by chunk, in elements of the logical array; what is not stored is left out."""
+    """The region chunk by chunk, in elements of the logical array; without chunks that are not stored."""
     inside, unit = Box.of(region.member_bounds), grain(member)
     for index in stored:
         corner = tuple(i * n for i, n in zip(index, unit, strict=True))
@@ -282,9 +282,9 @@ def _leftovers(logical: LogicalGroup) -> Iterator[Problem]:
 def vacuum(target: Any, path: str = "", *, dry_run: bool = False) -> tuple[str, ...]:
     """Remove members and tables inside logical arrays that no region refers to; returns their paths.
 
-    Takes an array, or a store (or group) and a path, below which every logical array is visited. Do not run
-    it on a store without transactions while somebody writes there: a member that is being written is not
-    referred to yet. `dry_run=True` only lists. Arrays and groups that intarsia did not make are left alone.
+    Takes an array, or a store (or group) and a path, and visits every logical array below it. Do not run it
+    on a store without transactions while somebody writes there: nothing refers yet to a member that is being
+    written. `dry_run=True` only lists. Arrays and groups that intarsia did not make are left alone.
 
     Args:
         target: A logical array, a store or a group.
@@ -333,7 +333,7 @@ def _remove(logical: LogicalGroup, remains: list[str]) -> None:
 
 
 def leftovers(logical: LogicalGroup) -> list[str]:
-    """What is left behind in a logical array's group: names of arrays, and paths of files never finished."""
+    """The leftovers in a logical array's group: names of arrays, and paths of unfinished files."""
     group = logical.group
     document: Any = group.metadata.attributes[MANIFEST_KEY]
     needed = {*logical.manifest.members, document["regions"] if isinstance(document["regions"], str) else ""}
@@ -346,7 +346,7 @@ def leftovers(logical: LogicalGroup) -> list[str]:
 
 
 def _unfinished(group: zarr.Group, needed: set[str]) -> Iterator[str]:
-    """Files that a writer in this group, or in what the manifest needs, was killed over."""
+    """Unfinished files of a killed writer, in this group or in an array that the manifest needs."""
     if not isinstance(group.store, LocalStore):
         return
     root = Path(group.store.root) / group.path
