@@ -1,11 +1,11 @@
 """Every private name of other packages that intarsia touches, each with the reason.
 
-Nothing else in the package imports or asks for one; `tests/test_compat.py` checks it and pins them, so that a
-release that moves one fails in a single, obvious place. Methods that a codec of zarr's is *made of* are no
-private names here, although they look like it: whoever writes a codec writes them (`CODEC_METHODS`).
+Nothing else in the package imports or uses one. `tests/test_compat.py` checks that and pins them. A release
+that moves one fails in a single, obvious place. The methods that *make up* a zarr codec do not count as
+private here, although they look like it: everybody who writes a codec writes them (`CODEC_METHODS`).
 """
 
-# What is imported here is for the other modules.
+# These imports are for the other modules.
 # ruff: noqa: F401
 # mypy: implicit-reexport
 
@@ -65,21 +65,21 @@ if TYPE_CHECKING:
 # ArraySpec: what every codec method takes; the read engine and rewriting chunks call codecs directly.
 # ArrayV2Metadata, V2Codec: how arrays of format 2 are stored, and how zarr undoes their filters.
 # ArrayV3Metadata: tells format 3 arrays from format 2 ones, which have none of our codecs.
-# BatchedCodecPipeline, FusedCodecPipeline: zarr's two pipelines, which we extend by the chunk index.
+# BatchedCodecPipeline, FusedCodecPipeline: zarr's two pipelines, to which we add the chunk index.
 # ChunkGrid: where each chunk starts, for regular and rectilinear grids alike.
 # ChunkTransform, resolve_aa_specs: how zarr runs a chain of codecs without an event loop.
 # DefaultChunkKeyEncoding, V2ChunkKeyEncoding: the usual keys of chunks, which the engine makes by columns.
 # DTypeJSON: the type that `ZDType` methods are annotated with; zarr exports no public alias.
 # HasItemSize: a data type that has it gets chunk shapes by bytes rather than by elements.
 # JSON: the type that `Metadata.to_dict` and `from_dict` are annotated with; zarr exports no public alias.
-# RectilinearChunksDisabledError: what zarr answers of such grids while it is not told to read them.
+# RectilinearChunksDisabledError: what zarr raises for such grids unless it is told to read them.
 # RegularChunkGridMetadata: the read engine plans regular grids and leaves others to zarr.
 # Resolver: how zarr tells a data type that contains another one where to look that one up.
 # ShardingByteGetter: how a pipeline inside a shard learns which inner chunk it works on.
 # SyncByteSetter, store_supports_sync_io: how zarr's fused pipeline decides whether it may work synchronously.
 # as_numpy_array_wrapper: how zarr's own codecs call numcodecs on a Buffer without a copy.
 # chunk_is_empty: zarr's rule for chunks that are not stored because they hold only the fill value.
-# codec_registries: names of all codecs that are there, to say which one a misspelt name is nearest to.
+# codec_registries: the names of all available codecs, to suggest the nearest to a misspelt name.
 # codec_supports_sync: whether a nested codec may be called without an event loop.
 # codecs_from_list_unchecked: splits a chain into its three stages, with zarr's own error messages.
 # concurrent_map: zarr's bounded concurrency, so that our pipelines schedule as its own do.
@@ -93,10 +93,10 @@ if TYPE_CHECKING:
 # sync: runs a coroutine of a store on zarr's event loop.
 
 HAS_GIL: bool = getattr(sys, "_is_gil_enabled", lambda: True)()
-"""Whether threads of this Python hand one lock to one another; CPython can be built without since 3.13."""
+"""Whether the threads of this Python share one lock; since 3.13, CPython can be built without it."""
 
 CODEC_METHODS = frozenset({"_decode_single", "_decode_sync", "_encode_single", "_encode_sync"})
-"""What zarr calls of a codec: without an event loop, and in one. Chains of our own call them as zarr does."""
+"""The codec methods that zarr calls, with and without an event loop. Our own chains call them too."""
 
 OVERRIDDEN = frozenset(
     {
@@ -121,7 +121,7 @@ OVERRIDDEN = frozenset(
 
 
 class Stages(NamedTuple):
-    """The codecs of a chain by what they do, each in the order of encoding."""
+    """The codecs of a chain by stage, each in the order of encoding."""
 
     array_array: tuple[Any, ...]
     array_bytes: Any
@@ -134,15 +134,15 @@ def stages(transform: ChunkTransform) -> Stages:
 
 
 def inner_projections(codec: ShardingCodec, selection: Any, shard_spec: ArraySpec, value: Any) -> Any:
-    """Which inner chunks of a shard get which part of `value`, and `value` as these parts count in it.
+    """Which inner chunks of a shard get which part of `value`, and `value` as indexed by these parts.
 
-    Coordinate selections make the difference: zarr flattens the value for them.
+    The two differ for coordinate selections, for which zarr flattens the value.
     """
     return codec._get_shard_indexer_and_value(selection, shard_spec, value)
 
 
 def numcodec(codec: Any) -> Any:
-    """The codec of numcodecs behind one of `zarr.codecs.numcodecs`; zarr shows its settings as JSON only."""
+    """The numcodecs codec behind one of `zarr.codecs.numcodecs`; zarr only shows its settings as JSON."""
     return codec._codec
 
 
@@ -152,10 +152,10 @@ async def open_store(store: Store) -> None:
 
 
 class DeferredNDBuffer(NDBuffer):
-    """Memory that is what `as_ndarray_like` makes it when somebody looks.
+    """Memory that `as_ndarray_like` makes when it is first needed.
 
-    A buffer of zarr's that takes the values of another one looks for them in its `_data`. Only zarr's own
-    constructor sets it, which classes derived from this one do not call.
+    A zarr buffer that takes the values of another one reads them from its `_data`. Only zarr's own
+    constructor sets that, which classes derived from this one do not call.
     """
 
     @property
@@ -167,7 +167,7 @@ class DeferredNDBuffer(NDBuffer):
 
 
 def _storage_fields(storage: icechunk.Storage) -> dict[str, str]:
-    """What icechunk prints about a storage: the only way to learn where an open repository is."""
+    """What icechunk prints about a storage, which is the only way to learn where an open repository is."""
     lines = str(storage).splitlines()
     return dict(line.split(": ", 1) for line in lines if ": " in line)
 
@@ -196,16 +196,16 @@ def storage_text(storage: icechunk.Storage) -> str:
 
 
 def native_store(store: icechunk.IcechunkStore) -> Any:
-    """The object in Rust behind a store of Icechunk's: a store of ours wraps it, and it knows its session."""
+    """The Rust object behind an Icechunk store: our own store wraps it, and it knows its session."""
     return store._store
 
 
 async def get_many(
     store: icechunk.IcechunkStore, wanted: list[tuple[str, tuple[int | None, int | None]]]
 ) -> list[bytes | None]:
-    """Many values in one call. The public method fails on a missing key; this says None.
+    """Many values in one call. The public method fails on a missing key; this returns None for it.
 
-    None also stands for a value that exists and could not be read: ask for it by itself to find out.
+    None also stands for a value that exists but could not be read: request it by itself to find out.
     """
     values: list[Any] = await store._store.get_partial_values(wanted)
     return values
@@ -215,12 +215,12 @@ async def get_many(
 
 
 def parsed_group(store: Any) -> Any:
-    """The arrays and attributes in a `ManifestStore`; VirtualiZarr shows them only through xarray."""
+    """The arrays and attributes in a `ManifestStore`; VirtualiZarr only shows them through xarray."""
     return store._group
 
 
 def _copy_of(name: str) -> Any:
-    """A module once more, so that names in it can be others without changing it for anybody else."""
+    """A second copy of a module, in which names can be replaced without changing it for anybody else."""
     spec = find_spec(name)
     assert spec is not None
     assert spec.loader is not None
@@ -231,10 +231,10 @@ def _copy_of(name: str) -> Any:
 
 @cache
 def tiff_parser() -> Any:
-    """The parser of virtual_tiff, with interleaved samples in the words that Zarr specifies.
+    """The parser of virtual_tiff, with interleaved samples as Zarr specifies them.
 
-    It has a codec of its own for them, which does not work with zarr 3.4: an array in Fortran's order. Seen
-    with the axes reversed, that is C's.
+    It has its own codec for them, an array in Fortran order, which does not work with zarr 3.4. With the axes
+    reversed, that is C order.
     """
     module = _copy_of("virtual_tiff.parser")
     module.TransposeCodec = lambda order: TransposeCodec(order=order[::-1])
@@ -243,15 +243,15 @@ def tiff_parser() -> Any:
 
 
 def virtual_parser(module: str, name: str) -> Any:
-    """A parser of VirtualiZarr's, from a module of it as `virtual_module` has it."""
+    """A parser of VirtualiZarr, from one of its modules as `virtual_module` gives it."""
     return getattr(virtual_module(module), name)
 
 
 @cache
 def virtual_module(module: str) -> Any:
-    """Parsers of VirtualiZarr's that do not stumble over attributes: `_FillValue` of integers may be NaN.
+    """VirtualiZarr parsers that do not stumble over attributes: the `_FillValue` of integers may be NaN.
 
-    What it makes of them is not used: we read attributes ourselves, with the types that they have.
+    Their own attributes are not used: we read attributes ourselves, with the types that they have.
     """
     copied = _copy_of(f"virtualizarr.parsers.{module}")
     made = copied.create_v3_array_metadata
@@ -268,9 +268,9 @@ def virtual_module(module: str) -> Any:
 
 @cache
 def hdf5_manifest_array() -> Any:
-    """VirtualiZarr's way from a dataset of h5py to a manifest array. It looks at no attribute or dimension.
+    """VirtualiZarr's function from an h5py dataset to a manifest array, without attributes and dimensions.
 
-    What it makes of them is not used, and some it cannot read.
+    Its versions of them are not used, and it cannot read some.
     """
     copied = virtual_module("hdf.hdf")
     copied._extract_attrs = lambda *_: {}
@@ -282,7 +282,7 @@ class ManifestTable(NamedTuple):
     """Where the chunks of a manifest array are, over its chunk grid."""
 
     paths: np.ndarray[Any, Any]
-    """The file of each chunk; empty for those that are not stored."""
+    """The file of each chunk; empty for chunks that are not stored."""
 
     offsets: np.ndarray[Any, np.dtype[np.uint64]]
     lengths: np.ndarray[Any, np.dtype[np.uint64]]
@@ -292,22 +292,22 @@ class ManifestTable(NamedTuple):
 
 
 def manifest_table(manifest: Any) -> ManifestTable:
-    """A manifest of VirtualiZarr's as arrays; its public form is a dict of every chunk."""
+    """A VirtualiZarr manifest as arrays; its public form is a dict of every chunk."""
     return ManifestTable(manifest._paths, manifest._offsets, manifest._lengths, dict(manifest._inlined))
 
 
 def pandas_memory(
     array: pandas.arrays.BooleanArray | pandas.arrays.IntegerArray | pandas.arrays.FloatingArray,
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, np.dtype[np.bool_]]]:
-    """The values of a nullable array of pandas, and where it is null; its public accessors copy both."""
+    """The values of a nullable pandas array, and where it is null; its public accessors copy both."""
     return array._data, array._mask
 
 
 def dask_meta(array: Any) -> Any:
-    """An empty array of the kind that the blocks of a dask array have; anything else as it is."""
+    """An empty array of the type of a dask array's blocks; anything else as it is."""
     return getattr(array, "_meta", array)
 
 
 def numpys_own(function: Any) -> Any:
-    """What a function of NumPy does for arrays that do not override it, or makes without `like=`."""
+    """The NumPy function as it works for arrays that do not override it, or without `like=`."""
     return getattr(function, "_implementation", function)

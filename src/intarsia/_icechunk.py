@@ -1,14 +1,14 @@
-"""Icechunk's store as intarsia hands it to zarr: one that no other thread can bring to a standstill.
+"""Icechunk's store as intarsia passes it to zarr: one that no other thread can bring to a standstill.
 
-All stores of an Icechunk session share its lock. A write, and pickling a store, wait for everybody who reads;
-whoever comes later waits behind them, readers too. That is sound as long as nobody who holds the lock waits
-for somebody who waits for it. In Icechunk 2.3 four things do:
+All stores of an Icechunk session share its lock. A write, and pickling a store, wait for all current readers;
+everybody who comes later waits behind them, readers too. That is sound as long as no holder of the lock waits
+for somebody who waits for it. In Icechunk 2.3, four things do:
 
-- `str` and `repr` of a store wait without releasing the GIL. Whoever has the lock then cannot hand over what
-  it read. zarr asks for both, each time it opens an array and in its messages.
+- `str` and `repr` of a store wait without releasing the GIL. The holder of the lock then cannot return what
+  it read. zarr calls both, each time it opens an array and in its messages.
 - `list_dir`, `is_empty` and `getsize_prefix` take the lock twice. A write that comes in between waits for the
   first, and the second waits for the write.
-- An iterator over chunks has the lock for as long as it is open. Driven by an event loop it stays open until
+- An iterator over chunks holds the lock while it is open. Driven by an event loop, it stays open until
   the loop comes back to it, which it does not if anything else there waits for the lock.
 - Pickling a store locks it for writing, although it only reads.
 
@@ -40,7 +40,7 @@ LISTING, WRITING = False, True
 
 
 class _Turn:
-    """One listing or write, from when it asks to begin."""
+    """One listing or write, from the moment it asks to begin."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -50,7 +50,7 @@ class _Turn:
 
 
 class _Turns:
-    """Listings and writes of one session: many of a kind at a time, never both, in the order they came."""
+    """Listings and writes of one session: many of one kind at a time, never both, in order of arrival."""
 
     def __init__(self, store: Any) -> None:
         self.store = store
@@ -60,7 +60,7 @@ class _Turns:
         self._waiting: deque[_Turn] = deque()
 
     def _may_begin(self, turn: _Turn) -> bool:
-        """Whether it may begin at once; else it waits to be called."""
+        """Whether it may begin at once; otherwise it waits to be called."""
         with self._lock:
             if self._waiting or self._inside[not turn.kind]:
                 self._waiting.append(turn)
@@ -73,7 +73,7 @@ class _Turns:
         turn.begun = True
 
     def _end(self, turn: _Turn) -> None:
-        """Whatever became of it: it is over, or called off while it waited, or never began to wait."""
+        """End a turn: it is over, or was cancelled while it waited, or never began to wait."""
         with self._lock:
             if turn.begun:
                 self._inside[turn.kind] -= 1
@@ -94,7 +94,7 @@ class _Turns:
 
     @contextmanager
     def taken(self, kind: Kind) -> Iterator[None]:
-        """Work of a kind, in this thread."""
+        """Take a turn of this kind, in this thread."""
         turn = _Turn(kind)
         try:
             if not self._may_begin(turn):
@@ -105,7 +105,7 @@ class _Turns:
 
     @asynccontextmanager
     async def awaited(self, kind: Kind) -> AsyncIterator[None]:
-        """Work of a kind, on an event loop, which does other things until its turn comes."""
+        """Take a turn of this kind, on an event loop, which does other things until the turn comes."""
         turn = _Turn(kind)
         try:
             if not self._may_begin(turn):
@@ -165,7 +165,7 @@ def _in_turn_here[T](method: Callable[..., T]) -> Callable[..., T]:
 
 
 class IcechunkStore(icechunk.IcechunkStore):
-    """A store of an Icechunk session that threads can share.
+    """An Icechunk session's store that threads can share.
 
     >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
     >>> store = safe_store(repo.writable_session("main").store)
@@ -179,7 +179,7 @@ class IcechunkStore(icechunk.IcechunkStore):
         self._meet()
 
     def _meet(self) -> None:
-        """Ask the session once what will be asked for often."""
+        """Ask the session once for what is needed often."""
         session = self._store.session
         self._is_lasting = session.read_only
         self._place = session.snapshot_id if self._is_lasting else session.branch or "fork"
@@ -187,13 +187,13 @@ class IcechunkStore(icechunk.IcechunkStore):
 
     @property
     def is_lasting(self) -> bool:
-        """Whether nothing can change here any more: the session is read-only, or was committed."""
+        """Whether nothing here can change any more: the session is read-only, or was committed."""
         if not self._is_lasting:
             self._is_lasting = self._store.session.read_only
         return self._is_lasting
 
     def give_up(self) -> None:
-        """Say that nobody will commit this session any more: handles on its arrays refuse writes then."""
+        """Say that this session will not be committed any more: handles on its arrays then refuse writes."""
         self._fate["given up"] = True
 
     @property
@@ -208,7 +208,7 @@ class IcechunkStore(icechunk.IcechunkStore):
         return f"IcechunkStore({str(self)!r})"
 
     def _repr_html_(self) -> str:
-        import html  # its table of entities is long, and few look
+        import html  # its table of entities is long, and rarely needed
 
         return html.escape(repr(self))
 
@@ -234,7 +234,7 @@ class IcechunkStore(icechunk.IcechunkStore):
         values: Sequence[tuple[str, Buffer | None]],
         wait: Callable[[Sequence[Awaitable[None]]], Awaitable[None]],
     ) -> None:
-        """Store many values, or remove them (None), in one turn; `wait` waits for all of them."""
+        """Store many values, or remove them (None), in one turn; `wait` is how to wait for all of them."""
         store: Any = self._store
         async with self._turns.awaited(WRITING) if self._turns is not None else nullcontext():
             await wait(
@@ -273,7 +273,7 @@ class IcechunkStore(icechunk.IcechunkStore):
         return self._listed(icechunk.IcechunkStore.list_dir, prefix)
 
     async def _listed(self, listing: Callable[..., Any], *where: str) -> AsyncIterator[str]:
-        """A listing. Icechunk waits for the lock in the thread that asks, which never runs an event loop."""
+        """A listing. Icechunk waits for the lock in the calling thread, so that is never an event loop's."""
 
         def ask() -> tuple[str, ...]:
             with self._turns.taken(LISTING) if self._turns is not None else nullcontext():
@@ -298,7 +298,7 @@ def safe_store(store: Any) -> Any:
 
 @contextmanager
 def writing(session: icechunk.Session) -> Iterator[None]:
-    """For calls that change a session as a whole, as commits and merges do: nobody lists its nodes meanwhile.
+    """For calls that change a whole session, such as commits and merges: nobody lists its nodes meanwhile.
 
     >>> repo = icechunk.Repository.create(icechunk.in_memory_storage())
     >>> session = repo.writable_session("main")
@@ -310,42 +310,42 @@ def writing(session: icechunk.Session) -> Iterator[None]:
 
 
 def session_bytes(store: icechunk.IcechunkStore) -> bytes:
-    """A session as it is pickled; the only place that says where its repository lies."""
+    """The pickled form of a session, the only place that says where its repository is."""
     session: bytes = native_store(store).session.as_bytes()
     return session
 
 
 NATIVE, VIRTUAL, INLINE = 1, 2, 3
-"""Where a chunk lies: the values of `icechunk.ChunkType` that `array_chunk_iterator` speaks of."""
+"""Where a chunk lies: the values of `icechunk.ChunkType` that `array_chunk_iterator` gives."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChunkTable:
-    """What Icechunk knows of the stored chunks of an array, one row for each."""
+    """What Icechunk knows about the stored chunks of an array, with one row for each."""
 
     index: np.ndarray[Any, np.dtype[np.int64]]
-    """Position in the grid of stored chunks; shape (chunks, dimensions)."""
+    """The position in the grid of stored chunks; shape (chunks, dimensions)."""
 
     kind: np.ndarray[Any, np.dtype[np.uint8]]
-    """In a file of the repository, in somebody else's, or inlined."""
+    """Whether the chunk is in a file of the repository, in another file, or inlined."""
 
     location: list[str]
-    """Name of the chunk file, or URL of somebody else's."""
+    """The name of the chunk file, or the URL of another file."""
 
     offset: np.ndarray[Any, np.dtype[np.int64]]
-    """First byte in the file."""
+    """The first byte in the file."""
 
     nbytes: np.ndarray[Any, np.dtype[np.int64]]
-    """Stored size."""
+    """The stored size."""
 
     inlined: dict[int, bytes]
     """The bytes of inlined chunks, by row."""
 
 
 def chunk_table(store: icechunk.IcechunkStore, path: str, ndim: int = 0) -> ChunkTable:
-    """The stored chunks of an array; `ndim` counts only where there are none.
+    """The stored chunks of an array; `ndim` matters only if there are none.
 
-    The session's lock is held meanwhile, and let go of at the end, whatever happens.
+    The session's lock is held meanwhile and always released at the end.
     """
     batches: Any = store.array_chunk_iterator(path)
     parts = [*batches]

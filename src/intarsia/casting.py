@@ -1,8 +1,8 @@
-"""The one rule for values of another data type: what would change is refused, unless it was asked for.
+"""The one rule for values of another data type: values that would change are refused, unless asked for.
 
-NumPy's `same_kind` says which data types convert at all, with two changes: integers convert to each other,
-whatever their signs, and nothing converts between numbers, texts and times. Then the values are looked at:
-none may change by more than a float rounds.
+NumPy's `same_kind` says which data types convert at all, with two changes: integers convert to each other
+regardless of sign, and nothing converts between numbers, texts and times. Then the values are checked: none
+may change by more than the rounding of a float.
 """
 
 from collections.abc import Callable
@@ -19,17 +19,17 @@ type _Values = np.ndarray[Any, Any]
 type _Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 FAMILIES = {kind: family for family in ("biufc", "UTS", "M", "m", "V", "O") for kind in family}
-"""Kinds of data types by what they mean: numbers, texts, times, spans of time, records, objects."""
+"""Kinds of data types by their meaning: numbers, texts, times, durations, records, objects."""
 
 
 def cast(
     values: _Values, dtype: np.dtype[Any], *, casting: Casting = "same_kind", what: str = "the values"
 ) -> _Values:
-    """The values in another data type; a view or the array itself where nothing has to be done.
+    """The values in another data type; a view or the array itself if nothing has to be done.
 
-    Refused are: integers that do not fit, or that a float would not hold exactly; floats that would become
-    infinite; text and times that would be cut off; fractions into integers; records with other fields.
-    Rounding a float to a shorter one is not a change. `casting="unsafe"` takes whatever NumPy makes of it.
+    It refuses integers that do not fit, or that a float would not hold exactly; floats that would become
+    infinite; text and times that would be cut off; fractions as integers; records with other fields.
+    Rounding a float to a shorter one is not a change. `casting="unsafe"` accepts all of NumPy's results.
 
     >>> cast(np.array([0.1]), np.dtype("float32"))
     array([0.1], dtype=float32)
@@ -59,7 +59,7 @@ def cast(
 def cast_values(
     values: _Values, dtype: np.dtype[Any], *, casting: Casting = "same_kind", what: str = "the values"
 ) -> _Values:
-    """`cast`, also from and to the objects that bytes of any length are kept as.
+    """Like `cast`, but also from and to the objects that hold bytes of any length.
 
     >>> cast_values(np.array([b"ab"], dtype=object), np.dtype("S3"))
     array([b'ab'], dtype='|S3')
@@ -71,7 +71,7 @@ def cast_values(
         result = cast(values, dtype, casting=casting, what=what)
         lengths = np.strings.str_len if casting != "unsafe" and source == "T" and target in "US" else None
         if lengths is not None and bool((lengths(result) != lengths(values)).any()):
-            raise DataTypeError(f"{what} end with NUL in places, which {dtype} cannot hold")
+            raise DataTypeError(f"some of {what} end with NUL, which {dtype} cannot hold")
         return result
     fixed = values.dtype if target == "O" else dtype
     if source == target:
@@ -86,12 +86,12 @@ def cast_values(
     raise DataTypeError(
         f"{what} are {values.dtype}, not bytes"
         if target == "O"
-        else f"{what} are bytes, and the array holds {dtype}: decode them first"
+        else f"{what} are bytes, but the array holds {dtype}: decode them first"
     )
 
 
 def _convertible(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
-    """Whether values of one data type may keep their meaning in the other."""
+    """Whether values of one data type can keep their meaning in the other."""
     if FAMILIES.get(source.kind) != FAMILIES.get(target.kind):
         return False
     if source.names != target.names:  # NumPy goes by position
@@ -104,7 +104,7 @@ def _convertible(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
 
 
 def _check(values: _Values, result: _Values, what: str) -> None:
-    """Refuse what changed on the way."""
+    """Refuse values that the conversion has changed."""
     if values.dtype.names is not None:
         for name in values.dtype.names:
             if values.dtype[name] != result.dtype[name]:
@@ -121,7 +121,7 @@ def _check(values: _Values, result: _Values, what: str) -> None:
 def _check_for(
     source: np.dtype[Any], target: np.dtype[Any]
 ) -> Callable[[_Values, _Values], _Mask | None] | None:
-    """How to find the values that such a conversion changes; None if it cannot change any."""
+    """A function that finds the values that such a conversion changes; None if it cannot change any."""
     kinds = source.kind, target.kind
     if kinds[0] in "Mm":
         return _cut_time  # a finer unit has a shorter range, so this is never safe
@@ -141,7 +141,7 @@ def _outside(values: _Values, result: _Values) -> _Mask | None:
     limits = np.iinfo(result.dtype)
     if int(values.min()) >= limits.min and int(values.max()) <= limits.max:
         return None
-    # As Python's numbers: NumPy does not compare int64 with a limit of uint64, or the other way round.
+    # As Python numbers: NumPy does not compare int64 with a limit of uint64, or vice versa.
     below, above = max(limits.min, np.iinfo(values.dtype).min), min(limits.max, np.iinfo(values.dtype).max)
     lost: _Mask = (values < below) | (values > above)
     return lost
@@ -153,7 +153,7 @@ def _inexact(values: _Values, result: _Values) -> _Mask | None:
     if int(values.min()) >= -exact and int(values.max()) <= exact:
         return None
     limits, real = np.iinfo(values.dtype), result.real.astype(np.float64)
-    # The way back is defined only for what fits: 2**63 - 1 rounds up to 2**63, which is none of int64.
+    # The way back is defined only for values that fit: 2**63 - 1 rounds up to 2**63, which is not an int64.
     top = float(limits.max)
     fits = (real >= float(limits.min)) & (real <= top if int(top) == limits.max else real < top)
     back = np.where(fits, real, 0).astype(values.dtype)
@@ -176,7 +176,7 @@ def _cut_time(values: _Values, result: _Values) -> _Mask:
 
 
 def _cut_text(values: _Values, result: _Values) -> _Mask:
-    """Texts that are longer than there is room."""
+    """Texts that are too long."""
     width = result.dtype.itemsize // (4 if result.dtype.kind == "U" else 1)
     lost: _Mask = np.strings.str_len(values) > width
     return lost

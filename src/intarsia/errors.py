@@ -1,4 +1,4 @@
-"""Every exception intarsia raises on purpose, for callers who want to catch one.
+"""Every exception that intarsia raises on purpose, for callers who want to catch one.
 
 Each class is also the built-in exception that a caller would expect, so
 `except ValueError` works as well as `except IntarsiaError`::
@@ -64,13 +64,13 @@ __all__ = [
 
 
 LONGEST_LINE = 500
-"""Characters of one problem of a manifest that are shown."""
+"""The most characters shown of one problem in a manifest."""
 
 
 class IntarsiaError(Exception):
-    """Root of every exception that intarsia raises on purpose.
+    """The base of every exception that intarsia raises on purpose.
 
-    Messages quote names and other texts from files, which may come from anybody: they never contain anything
+    Messages quote names and other texts from files, which may come from anybody. They never contain anything
     that a terminal obeys.
 
     >>> issubclass(ChunkDecodeError, IntarsiaError)
@@ -80,7 +80,7 @@ class IntarsiaError(Exception):
     """
 
     row: int | None = None
-    """The row, in the manifest's table, of the region that could not be read, if a region is to blame."""
+    """If a region could not be read, its row in the manifest's table."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(_visible(arg) if isinstance(arg, str) else arg for arg in args))
@@ -106,7 +106,7 @@ class ChunkEncodeError(IntarsiaError, ValueError):
 
 
 class ChunkDecodeError(IntarsiaError, ValueError):
-    """A stored chunk is damaged or was written by something else.
+    """A stored chunk is damaged, or another program wrote it.
 
     >>> issubclass(ChunkDecodeError, ValueError)
     True
@@ -114,7 +114,7 @@ class ChunkDecodeError(IntarsiaError, ValueError):
 
 
 class ChunkIndexUnknownError(IntarsiaError, LookupError):
-    """A function asked which chunk it works on, and this is not known.
+    """A function asked which chunk it works on, but this is not known.
 
     >>> from intarsia.codecs.current_chunk import current_chunk_index
     >>> current_chunk_index()
@@ -138,7 +138,7 @@ class MissingExtraError(IntarsiaError, ImportError):
 
 
 class ManifestError(IntarsiaError, ValueError):
-    """A manifest is damaged or was not written by intarsia; the message lists every problem that was found.
+    """A manifest is damaged or was not written by intarsia; the message lists every problem found.
 
     >>> print(ManifestError(["shape: -1 is less than the minimum of 0"]))
     the manifest of the logical array is not valid:
@@ -146,7 +146,7 @@ class ManifestError(IntarsiaError, ValueError):
     """
 
     def __init__(self, problems: list[str]) -> None:
-        # Whatever the manifest holds is quoted: it may be long, and it may be no text.
+        # The contents of the manifest are quoted: they may be long, and they may not be text.
         problems = [_printable(problem) for problem in problems]
         super().__init__("\n  ".join(["the manifest of the logical array is not valid:", *problems]))
         self.problems = problems
@@ -156,7 +156,7 @@ class ManifestError(IntarsiaError, ValueError):
 
 
 class ManifestVersionError(ManifestError):
-    """A manifest has a version that this intarsia does not read.
+    """A manifest has a version that this version of intarsia does not read.
 
     >>> ManifestVersionError(2, 1).problems
     []
@@ -169,7 +169,7 @@ class ManifestVersionError(ManifestError):
     def __str__(self) -> str:
         version = f"{self.version!s:.40}"
         return (
-            f"the manifest has version {version}, and this is intarsia for version {self.known}.\n"
+            f"the manifest has version {version}, but this intarsia reads version {self.known}.\n"
             f"  Open it with an intarsia that reads version {version}: pip install --upgrade intarsia"
         )
 
@@ -279,7 +279,7 @@ class BoundsError(IntarsiaError, IndexError):
 
 
 class PolicyError(IntarsiaError, ValueError):
-    """A policy asks for nothing that could be done.
+    """A policy asks for something that cannot be done.
 
     >>> issubclass(PolicyError, ValueError)
     True
@@ -317,19 +317,19 @@ class PackingError(IntarsiaError, ValueError):
 
 
 class NullsPresentError(IntarsiaError, ValueError):
-    """Data with nulls was to become something that has no null.
+    """Data with nulls would have to become something that has no nulls.
 
     >>> import numpy as np
     >>> from intarsia.nullable import NULL
     >>> np.asarray(NULL)
     Traceback (most recent call last):
     ...
-    intarsia.errors.NullsPresentError: NULL has no number to stand for it: test `x is NULL` before computing
+    intarsia.errors.NullsPresentError: no number stands for NULL: test `x is NULL` before computing
     """
 
 
 class NoRegionError(IntarsiaError, IndexError):
-    """A write, or an edit, lies where there is no region.
+    """A write or an edit lies where there is no region.
 
     >>> issubclass(NoRegionError, IndexError)
     True
@@ -337,7 +337,7 @@ class NoRegionError(IntarsiaError, IndexError):
 
 
 class CrossRegionWriteError(IntarsiaError, ValueError):
-    """A write touches more than one region, and that was not allowed.
+    """A write touches more than one region, which is not allowed by default.
 
     >>> issubclass(CrossRegionWriteError, ValueError)
     True
@@ -353,7 +353,7 @@ class UnsharedStorageError(IntarsiaError, RuntimeError):
 
 
 class ForkedProcessError(IntarsiaError, RuntimeError):
-    """Icechunk was to be used in a forked process, where it would hang.
+    """Icechunk was about to be used in a forked process, where it would hang.
 
     >>> issubclass(ForkedProcessError, RuntimeError)
     True
@@ -374,7 +374,7 @@ class UnreachableMembersError(IntarsiaError, ValueError):
 
 
 class WritableSessionError(IntarsiaError, TypeError):
-    """A writable Icechunk session was about to travel to another process, where its writes would be lost.
+    """A writable Icechunk session was about to be sent to another process, where its writes would be lost.
 
     >>> issubclass(WritableSessionError, TypeError)
     True
@@ -382,7 +382,7 @@ class WritableSessionError(IntarsiaError, TypeError):
 
 
 class ReadOnlyError(IntarsiaError, ValueError):
-    """An array that was opened for reading was to be changed.
+    """An attempt to change something that is open for reading only.
 
     >>> issubclass(ReadOnlyError, ValueError)
     True
@@ -454,7 +454,7 @@ class ConcurrentUpdateError(IntarsiaError, RuntimeError):
     def __init__(self, message: str, branch: str, changed: list[str]) -> None:
         super().__init__(message, branch, changed)
         self.branch = branch
-        """The branch to which others committed."""
+        """The branch that others committed to."""
         self.changed = changed
         """What they changed, in words."""
 
@@ -470,7 +470,7 @@ class ConcurrentUpdateError(IntarsiaError, RuntimeError):
 
 
 class ForkError(IntarsiaError, ValueError):
-    """A worker's changes cannot be merged: not its share, overlapping, or built on another state.
+    """A worker's changes cannot be merged: they overlap, exceed its share, or build on another state.
 
     >>> issubclass(ForkError, ValueError)
     True
@@ -478,7 +478,7 @@ class ForkError(IntarsiaError, ValueError):
 
 
 class CutOffError(IntarsiaError, ValueError):
-    """The cut-off of a collection is so young that it could delete what a writer is about to commit.
+    """The cut-off of a collection is so recent that it could delete what a writer is about to commit.
 
     >>> issubclass(CutOffError, ValueError)
     True
@@ -486,7 +486,7 @@ class CutOffError(IntarsiaError, ValueError):
 
 
 class NoSlotBoundError(IntarsiaError, ValueError):
-    """The inner codecs of a shard may make a chunk arbitrarily large, so it has no slot of fixed size.
+    """The inner codecs of a shard may make a chunk arbitrarily large, so no slot of fixed size can hold it.
 
     >>> import tempfile, intarsia, zarr
     >>> with tempfile.TemporaryDirectory() as directory:
@@ -494,12 +494,12 @@ class NoSlotBoundError(IntarsiaError, ValueError):
     ...     intarsia.slotted(z)
     Traceback (most recent call last):
     ...
-    intarsia.errors.NoSlotBoundError: codec 'zstd' may make a chunk larger, ...
+    intarsia.errors.NoSlotBoundError: codec 'zstd' may enlarge a chunk, ...
     """
 
 
 class SlotsGoneError(IntarsiaError, RuntimeError):
-    """Another program wrote a shard, which now has no slots; nothing was written.
+    """A shard has no slots because another program wrote it; nothing was written.
 
     >>> import tempfile, intarsia, zarr
     >>> with tempfile.TemporaryDirectory() as directory:
@@ -524,7 +524,7 @@ class SlotsUnsupportedError(IntarsiaError, ValueError):
 
 
 class IngestError(IntarsiaError, ValueError):
-    """Files cannot become part of a dataset; the message names each of them, and nothing was written.
+    """Files cannot become part of a dataset; the message names each of them. Nothing was written.
 
     >>> issubclass(IngestError, ValueError)
     True
@@ -541,7 +541,7 @@ def has_panicked(error: BaseException) -> bool:
 
 
 def _visible(text: str) -> str:
-    """The text, with characters that do not show spelled out, except line breaks and tabs."""
+    """The text with invisible characters spelled out, except line breaks and tabs."""
     if text.isprintable():
         return text
     return "".join(
@@ -550,7 +550,7 @@ def _visible(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """A line that every terminal takes, cut off where nobody reads on.
+    """A line that every terminal can print, cut off if it is too long to read.
 
     >>> _printable("fill_value: \\ud800")
     'fill_value: \\\\ud800'

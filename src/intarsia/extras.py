@@ -1,4 +1,4 @@
-"""Importing what an extra brings; where it is missing, an error names the pip command."""
+"""Importing what an extra brings; if it is missing, an error names the pip command."""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -8,9 +8,9 @@ from intarsia.errors import MissingExtraError
 
 
 def extra(module: str, name: str) -> Any:
-    """The module, imported; `MissingExtraError` if its package is not installed. `name` is the extra's name.
+    """Import a module; raises `MissingExtraError` if its package is not installed. `name` is the extra.
 
-    A package that is there but lacks something of its own says so itself: the extra is not to blame.
+    An installed package that lacks something it needs itself says so: the extra is not to blame.
 
     >>> extra("no_such_parser.formats", "virtual")
     Traceback (most recent call last):
@@ -27,7 +27,7 @@ def extra(module: str, name: str) -> Any:
 
 
 def is_there(package: str) -> bool:
-    """Whether a package is installed, told without importing it.
+    """Whether a package is installed, without importing it.
 
     >>> is_there("numpy"), is_there("no_such_parser")
     (True, False)

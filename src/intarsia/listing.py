@@ -1,4 +1,4 @@
-"""Tables for people: one way to lay out rows, in a terminal of any width, in a notebook, in plain text."""
+"""Tables for people: one way to lay out rows in a terminal of any width, in a notebook and in plain text."""
 
 import shutil
 import sys
@@ -11,27 +11,27 @@ NUMBERS = frozenset(
     ("Bytes", "Chunks", "Copied", "Fetched", "Files", "files", "Ratio", "Read MB/s", "Regions", "Saved",
      "Size", "Stored", "Stored before", "Write MB/s")
 )  # fmt: skip
-"""Columns that are aligned to the right."""
+"""Columns that are right-aligned."""
 
 IDS = frozenset(("Member", "Parent", "Snapshot"))
-"""Columns of identifiers: the only cells that may be cut where a table has no room."""
+"""Columns of identifiers: the only cells that may be cut if a table has too little room."""
 
 SHORTEST_ID = 9
-"""Characters that are left of an identifier, with the ellipsis: enough to tell it from the others."""
+"""The characters left of an identifier, including the ellipsis: enough to tell it from the others."""
 
 WHOLE = NUMBERS | {"Encoding", "Region", "Time (UTC)"}
-"""Columns whose cells stay in one line: a number and its unit, the name of an encoding, bounds, a time."""
+"""Columns whose cells stay on one line: a number and its unit, the name of an encoding, bounds, a time."""
 
 MOST_LINES = 3
 """A row that would take more lines than this is easier to read as names and values."""
 
 GAP = "  "
 SHOWN_ROWS = 60
-"""A table in Python shows this many rows; the rest are counted."""
+"""A table in Python shows this many rows, and says how many more there are."""
 
 
 class Line(NamedTuple):
-    """One line of a table: cells that are padded already, and the row that they belong to, -1 the header."""
+    """One line of a table: its padded cells, and the row that they belong to; -1 is the header."""
 
     row: int
     cells: list[str]
@@ -41,15 +41,15 @@ class Line(NamedTuple):
 
 
 def terminal_width() -> int | None:
-    """The width of the terminal that Python prints to; None where it prints to something else."""
+    """The width of the terminal that Python prints to; None if it prints to something else."""
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
 
 def lay_out(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> list[Line]:
-    """The lines of a table, as narrow as `width` if that is possible.
+    """The lines of a table, no wider than `width` if possible.
 
-    Identifiers are shortened first, then texts go on in the next line, between words. Words are never cut:
-    where they do not fit, or a row would take many lines, every row becomes a list of names and values.
+    First identifiers are shortened, then texts are wrapped between words. Words are never cut: if they do
+    not fit, or a row would take many lines, every row becomes a list of names and values.
 
     >>> rows = [("m-0123456789abcdef", "first year"), ("m-fedcba9876543210", "a year with a long name")]
     >>> for line in lay_out(("Member", "Message"), rows, width=24):
@@ -86,7 +86,7 @@ def lay_out(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | 
 
 
 def _shortened(columns: Sequence[str], row: list[str], widths: Sequence[int], room: int) -> list[str]:
-    """A row whose identifiers are as short as the missing room asks for, and no shorter."""
+    """A row whose identifiers are as short as necessary, and no shorter."""
     ids = [i for i, name in enumerate(columns) if name in IDS]
     spare = room - sum(size for i, size in enumerate(widths) if i not in ids)
     most = max(SHORTEST_ID, spare // max(1, len(ids)))
@@ -95,7 +95,7 @@ def _shortened(columns: Sequence[str], row: list[str], widths: Sequence[int], ro
 
 
 def _narrowed(columns: Sequence[str], table: Sequence[Sequence[str]], room: int) -> list[int]:
-    """The widths of columns in this much room: the widest text gives way first, down to its longest word."""
+    """The widths of columns in this much room: the widest text shrinks first, down to its longest word."""
     cells = [[row[i] for row in table] for i in range(len(columns))]
     widths = [max(map(len, column)) for column in cells]
     least = [max(max(map(len, cell.split(" "))) for cell in column) for column in cells]
@@ -120,7 +120,7 @@ def _height(row: Sequence[str], widths: Sequence[int]) -> int:
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
-    """A text in lines of at most `width` characters, broken only at spaces; one line without a width.
+    """A text in lines of at most `width` characters, broken only at spaces; one line if there is no width.
 
     >>> wrapped("reads 4 chunks of 2 members", 16)
     ['reads 4 chunks', 'of 2 members']
@@ -137,7 +137,7 @@ def wrapped(text: str, width: int | None) -> list[str]:
 
 
 def _records(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[Line]:
-    """Every row as names and values, one below the other, for a terminal that is narrower than its words."""
+    """Every row as names and values, one below another, for a terminal too narrow for its words."""
     names = max(map(len, columns))
     lines: list[Line] = []
     for number, row in enumerate(rows):
@@ -178,13 +178,13 @@ STYLE = (
 )
 
 PHONE_CHARACTERS = 52
-"""On a phone, a table of longer lines shows every row as names and values, as a narrow terminal does."""
+"""On a phone, a table with longer lines shows every row as names and values, as a narrow terminal does."""
 
 
 def table_html(
     columns: Sequence[str], rows: Iterable[Sequence[str]], *, bold: Mapping[int, bool] | None = None
 ) -> str:
-    """A table for a notebook, as large as needed; identifiers are shortened, and whole in their tooltips.
+    """A table for a notebook, as large as needed; identifiers are shortened, and complete in tooltips.
 
     >>> '<td class="n">1 kB</td>' in table_html(("Codecs", "Size"), [("gzip", "1 kB")])
     True
@@ -231,10 +231,10 @@ class Listing[T](tuple[T, ...]):
     """
 
     columns: ClassVar[tuple[str, ...]] = ()
-    """The heads of the table."""
+    """The column headers."""
 
     empty: ClassVar[str] = "nothing"
-    """What stands for a table without rows."""
+    """Shown in place of a table without rows."""
 
     def __new__(cls, items: Iterable[T] = ()) -> Self:
         return super().__new__(cls, items)
@@ -246,7 +246,7 @@ class Listing[T](tuple[T, ...]):
     def __getitem__(self, key: slice) -> Self: ...
 
     def __getitem__(self, key: SupportsIndex | slice) -> T | Self:
-        """An item, or some of them, as a table again."""
+        """An item, or a table of some items."""
         if not isinstance(key, slice):
             return super().__getitem__(key)
         return type(self)(super().__getitem__(key))
@@ -256,7 +256,7 @@ class Listing[T](tuple[T, ...]):
         raise NotImplementedError
 
     def _shown(self) -> tuple[tuple[str, ...], list[Sequence[str]], str]:
-        """Columns that have something in them, rows, and a line about the rest."""
+        """The columns that are not empty, the rows, and a line about the rest."""
         rows = [[plain(cell) for cell in self.cells(item)] for item in self[:SHOWN_ROWS]]
         kept = [i for i in range(len(self.columns)) if any(row[i] for row in rows)]
         rest = count_text(len(self) - len(rows), "more row", "more rows") if len(self) > len(rows) else ""
@@ -275,5 +275,5 @@ class Listing[T](tuple[T, ...]):
         return table_html(columns, rows) + (f"<p>… and {rest}</p>" if rest else "")
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """IPython would print it as a tuple otherwise."""
+        """Prints the table in IPython, which would otherwise print a tuple."""
         printer.text("…" if cycle else repr(self))

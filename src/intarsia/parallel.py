@@ -1,8 +1,8 @@
 """Running work in other processes: on anything that has a `submit`, with a store that all of them write to.
 
-A store is handed to the workers as a ticket. An Icechunk session travels as a fork of itself, once for every
-task, and each fork's changes come back and are merged; so a worker that dies takes its own changes with it
-and nothing else, and whoever does its work again does it once. Other stores travel as they are.
+Workers get the store as a ticket. An Icechunk session is sent as a fork of itself, once for every task, and
+each fork's changes come back and are merged. So a worker that dies loses its own changes and nothing else,
+and its work can be done again without being done twice. Other stores are sent as they are.
 """
 
 import os
@@ -12,7 +12,7 @@ import sys
 import uuid
 from asyncio import CancelledError
 from collections.abc import Callable, Iterable
-from concurrent import futures  # which imports its pools when they are first named
+from concurrent import futures  # imports its pools when they are first named
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -38,16 +38,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_remember_the_fork)
 
 PATIENCE = 30.0
-"""Seconds after which a result of dask's is asked for again; then twice as many, and so on."""
+"""Seconds after which a result is requested from dask again; then twice as many, and so on."""
 
 SPAWN = 'ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")), or "forkserver"'
 
 
 def check_process() -> None:
-    """Refuse to use Icechunk in a process that was forked from one like this.
+    """Refuse to use Icechunk in a process that was forked from one that had imported it.
 
     Icechunk starts its threads when it is imported. A forked child does not have them, and most calls would
-    wait for them for ever. Stores of zarr itself may be used there: zarr starts its event loop again.
+    wait for them for ever. zarr's own stores may be used there: zarr starts its event loop again.
 
     >>> check_process()
     """
@@ -59,7 +59,7 @@ def check_process() -> None:
 
 
 def check_store(store: Any) -> None:
-    """Refuse a store of Icechunk in a process that was forked.
+    """Refuse an Icechunk store in a forked process.
 
     >>> check_store({})
     """
@@ -84,7 +84,7 @@ def check_client(client: Any) -> None:
 
 
 class Client(Protocol):
-    """Whoever runs functions elsewhere: a `dask.distributed.Client`, or an executor of `concurrent.futures`.
+    """Runs functions elsewhere: a `dask.distributed.Client`, or an executor of `concurrent.futures`.
 
     >>> from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
     >>> client: Client = ThreadPoolExecutor(1)
@@ -98,13 +98,13 @@ class Client(Protocol):
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a worker gives back: who it was, and the changes it made."""
+    """What a worker returns: its name, and the changes that it made."""
 
     worker: str
-    """Host and process."""
+    """The host and process of the worker."""
 
     changes: bytes | None
-    """The fork with its changes; None where the store was written to directly."""
+    """The fork with its changes; None if the store was written to directly."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Ticket:
     """Any other store."""
 
     def open(self) -> Any:
-        """The store to write to: a fork of its own for everybody who asks."""
+        """The store to write to; every call opens a fork of its own."""
         if self.fork is None:
             return self.store
         check_process()
@@ -140,7 +140,7 @@ class Ticket:
         return store
 
     def receipt(self, store: Any) -> Receipt:
-        """What has to go back after writing."""
+        """What the worker has to return after writing."""
         return Receipt(_me(), None if self.fork is None else pickle.dumps(store.session))
 
 
@@ -150,7 +150,7 @@ def _me() -> str:
 
 @dataclass
 class Crew:
-    """The workers that write to one store, as the process that has the store sees them.
+    """The workers that write to one store, from the point of view of the process that has it.
 
     >>> import zarr
     >>> crew = Crew(zarr.storage.MemoryStore(), in_process=True)
@@ -158,13 +158,13 @@ class Crew:
     """
 
     store: Any
-    """Where everything is to end up."""
+    """The store that everything ends up in."""
 
     in_process: bool = False
     """Whether the workers are threads of this process, which can share the store itself."""
 
     ticket: Ticket = field(init=False)
-    """What to give to every task."""
+    """The ticket for every task."""
 
     _met: set[str] = field(default_factory=set, init=False)
 
@@ -182,7 +182,7 @@ class Crew:
             self.ticket = Ticket(store=self.store)
 
     def take(self, receipt: Receipt) -> None:
-        """Merge what a worker changed."""
+        """Merge the changes of a worker."""
         if receipt.changes is None:
             return
         fork: icechunk.ForkSession = pickle.loads(receipt.changes)
@@ -216,9 +216,9 @@ def spread(
     tasks: Iterable[Any],
     progress: Progress = silent,
 ) -> list[Any]:
-    """Call `function(store, task)` for every task on the client's workers; the results, in order.
+    """Call `function(store, task)` for every task on the client's workers, and return the results in order.
 
-    What the workers write ends up in `store`. If a task fails the others are called off, its error is raised,
+    What the workers write ends up in `store`. If a task fails, the others are cancelled, its error is raised,
     and `store` holds the changes of some tasks.
 
     >>> from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -238,7 +238,7 @@ def spread(
     if isinstance(store, icechunk.IcechunkStore):
         check_client(client)
     crew = Crew(store, in_process=isinstance(client, futures.ThreadPoolExecutor))
-    run = uuid.uuid4().hex  # dask takes equal calls for one; these have to be made, every time
+    run = uuid.uuid4().hex  # dask runs equal calls only once, but each of these has to run
     promises = [client.submit(_do, run, crew.ticket, function, task) for task in listed]
     results = []
     progress(0, len(promises))
@@ -251,18 +251,18 @@ def spread(
     except BaseException as error:
         for future in promises[len(results) :]:
             future.cancel()
-        if isinstance(error, Exception):  # whoever catches it finds the store at rest
+        if isinstance(error, Exception):  # code that catches it finds the store at rest
             futures.wait([future for future in promises if isinstance(future, futures.Future)])
         raise
     return results
 
 
 def result_of(future: Any) -> Any:
-    """What a task returned: waited for, and asked for again if the answer stays away.
+    """Wait for the result of a task, and request it again if no answer comes.
 
-    dask's scheduler fetches it from the worker. If a worker dies at that moment, it may try to reach
-    the dead one for as long as it is told to (`distributed.comm.timeouts.connect`), and answers nobody who
-    asked in the same breath. Whoever asks again gets the result from where it is by then.
+    dask's scheduler fetches it from the worker. If a worker dies at that moment, the scheduler may try to
+    reach it until a timeout (`distributed.comm.timeouts.connect`), and answers none of the simultaneous
+    requests. A repeated request gets the result from where it is by then.
 
     >>> result_of(futures.ThreadPoolExecutor(1).submit(abs, -1))
     1
@@ -274,21 +274,21 @@ def result_of(future: Any) -> Any:
     while True:
         try:
             return future.result(timeout=patience)
-        except (TimeoutError, CancelledError):  # the second, if others asked in the same breath
+        except (TimeoutError, CancelledError):  # the second if there were simultaneous requests
             if future.status in ("error", "cancelled"):
                 raise
             patience *= 2
 
 
 def _check_pickles(function: object) -> None:
-    """Refuse what other processes cannot get, before any of them starts."""
+    """Refuse work that cannot be sent to other processes, before any of them starts."""
     try:
         pickle.dumps(function)
     except Exception as error:
         raise errors.CodecConfigurationError(
             "the work cannot be given to other processes: its run-time options (a decision, a padding "
             f"function) cannot be pickled: {error}\n"
-            "  Define such functions at the top of a module, use a dask client, or do it here without one"
+            "  Define such functions at the top level of a module, use a dask client, or work without one"
         ) from error
 
 
@@ -299,7 +299,7 @@ def _do(_run: str, ticket: Ticket, function: Callable[[Any, Any], Any], task: An
 
 
 def snapshot_of(store: Any) -> str | None:
-    """The snapshot that a read-only Icechunk session shows; None where values may change.
+    """The snapshot that a read-only Icechunk session shows; None if values may change.
 
     >>> snapshot_of({}) is None
     True
@@ -310,14 +310,14 @@ def snapshot_of(store: Any) -> str | None:
 
 
 def check_travels(store: Any, what: str) -> None:
-    """Refuse to pickle what belongs to a writable session: changes made elsewhere would be lost."""
+    """Refuse to pickle anything that belongs to a writable session: changes made elsewhere would be lost."""
     if not isinstance(store, icechunk.IcechunkStore):
         return
     session = store.session
     if session.read_only or isinstance(session, icechunk.ForkSession):
         return
     raise errors.WritableSessionError(
-        f"{what} belongs to a writable Icechunk session, which cannot travel to another process: what is "
+        f"{what} belongs to a writable Icechunk session, which cannot be sent to another process: what is "
         "written there would be lost.\n"
         "  To write from several processes, use intarsia.store_dask(dask_array, repo, path, …)\n"
         "  To read there, open it from a read-only session: intarsia.open(repo, path)"

@@ -1,4 +1,4 @@
-"""How a long operation tells how far it is: a small protocol, silent by default, and a progress bar."""
+"""How a long operation reports its progress: a small protocol, silent by default, and a progress bar."""
 
 import threading
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from intarsia.extras import extra
 
 
 class Progress(Protocol):
-    """Called with how many steps are done and how many there are: first with 0, at the end with all.
+    """Called with the number of steps done and the total: first with 0, at the end with all.
 
     It is always called from the thread that called the operation. Any function of two numbers will do:
 
@@ -24,14 +24,14 @@ class Progress(Protocol):
 
 
 def silent(_done: int, _total: int, /) -> None:
-    """The default: says nothing.
+    """The default, which shows nothing.
 
     >>> silent(1, 4)
     """
 
 
 def part_of(progress: Progress, start: int, length: int, whole: int) -> Progress:
-    """Progress of a part that has steps of its own: `length` of the `whole`, from `start` on.
+    """The progress of a part with its own steps: `length` of the `whole`, from `start` on.
 
     >>> def show(done: int, total: int) -> None:
     ...     print(f"{done} of {total}")
@@ -56,11 +56,11 @@ def progress_bar(
 ) -> Iterator[Progress]:
     """Show a bar named `what` during a `with` block; pass what it yields to the operation.
 
-    It is drawn by rich, on the error stream unless you give a `rich.console.Console`. Nothing is shown if the
+    rich draws it on the error stream, unless you give a `rich.console.Console`. Nothing is shown if the
     stream is a file or a pipe. With `patience`, the bar appears only after that many seconds, and is removed
-    at the end. It shows how far the work is, how fast it goes, and the time left; steps that are bytes
-    (`unit="bytes"`) are shown in MB and the like. Work that cannot count its steps (`counted=False`) gets a
-    bar without an end, and the time elapsed.
+    at the end. It shows the progress, the speed and the time left; if steps are bytes (`unit="bytes"`), it
+    shows them in MB or similar. Work that cannot count its steps (`counted=False`) gets a bar without an
+    end, and the time elapsed.
 
     >>> import dask.array as da, intarsia
     >>> repo = intarsia.open_repository("memory://", create=True)
@@ -93,7 +93,7 @@ def progress_bar(
 
 @contextmanager
 def _shown(bars: Any, patience: float) -> Iterator[None]:
-    """Show bars for the time of a `with` block, if it takes longer than `patience` seconds."""
+    """Show bars during a `with` block, if it takes longer than `patience` seconds."""
     lock, is_over = threading.Lock(), False
 
     def start() -> None:

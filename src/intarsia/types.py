@@ -1,4 +1,4 @@
-"""Types of what functions return and take, for annotations and `isinstance`; nobody needs them to begin."""
+"""Types that functions take and return, for annotations and `isinstance`; you can start without them."""
 
 from intarsia.archives import (
     Drift,

@@ -1,8 +1,8 @@
-"""The words that every table uses, in their one order, numbers as people read them, texts made harmless.
+"""The words of every table in their one order, numbers as people read them, and texts made harmless.
 
-Whatever is stored in a repository was written by somebody: a name may contain `<script>`, terminal escape
-sequences, or characters that turn the direction of the text around. Every string passes through `plain` or
-`markup` on its way to a terminal or a page.
+Anybody may have written what is stored in a repository: a name may contain `<script>`, terminal escape
+sequences, or characters that reverse the direction of text. Every string passes through `plain` or `markup`
+on its way to a terminal or a page.
 """
 
 import json
@@ -10,31 +10,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 REGION_COLUMNS = ("Region", "Codecs", "Chunks", "Size", "Stored", "Ratio", "Member")
-"""A region in a table, wherever the table is shown."""
+"""The columns for a region, wherever the table is shown."""
 
 PIPELINE_COLUMNS = ("Codecs", "Regions", "Size", "Stored", "Ratio")
-"""All regions of one codec pipeline in a table."""
+"""The columns for all regions with one codec pipeline."""
 
 EXPLAIN_COLUMNS = ("Region", "Codecs", "Chunks", "Fetched", "Stored", "Copied", "Member", "Fetcher")
-"""What a read takes from a region."""
+"""The columns for what a read takes from a region."""
 
 UNKNOWN = "?"
-"""Stands where something was not measured or cannot be known."""
+"""Shown where something was not measured or cannot be known."""
 
 LEVELS = ("cname", "level", "clevel")
 """Settings that follow a codec's name: `zstd-9`, `blosc-lz4-5`."""
 
 UNUSUAL_SHUFFLES = ("bitshuffle", "noshuffle")
-"""They follow, too: `blosc-lz4-5-bitshuffle`. The usual one goes without saying."""
+"""These follow too: `blosc-lz4-5-bitshuffle`. The usual shuffle is not mentioned."""
 
 TOLD = ("offset", "scale", "order")
-"""Other settings that tell one codec of a name from another, as far as a label has room."""
+"""Other settings that distinguish two codecs of one name, if a label has room."""
 
 UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
 def size_text(nbytes: int | None) -> str:
-    """Bytes in decimal units, three digits.
+    """Bytes in decimal units, with three digits.
 
     >>> size_text(999), size_text(1_000), size_text(12_345_678), size_text(None)
     ('999 B', '1 kB', '12.3 MB', '?')
@@ -66,7 +66,7 @@ def ratio_text(nbytes: int, stored: int | None) -> str:
 
 
 def percent_text(share: float) -> str:
-    """A share of one.
+    """A fraction as a percentage.
 
     >>> percent_text(0.125), percent_text(1), percent_text(0.0001)
     ('12.5 %', '100 %', '<0.1 %')
@@ -86,9 +86,9 @@ def bounds_text(bounds: Sequence[tuple[int, int]]) -> str:
 
 
 def codecs_text(codecs: Iterable[Mapping[str, Any]], *, settings: bool = False) -> str:
-    """The codecs in a zarr.json in a few words; with `settings`, also what tells two of one name apart.
+    """The codecs of a zarr.json in a few words; `settings` adds what distinguishes two of one name.
 
-    Of a sharded array, those of the chunks inside the shards; the plain form of `bytes` is not worth a word.
+    For a sharded array, these are the codecs of the inner chunks; plain `bytes` is not mentioned.
 
     >>> zstd = {"name": "zstd", "configuration": {"level": 3, "checksum": False}}
     >>> nullable = {"name": "optional", "configuration": {"mask_codecs": [], "data_codecs": [zstd]}}
@@ -121,7 +121,7 @@ def _codec_text(codec: Mapping[str, Any], settings: bool) -> str:
 
 
 def count_text(number: int, one: str, many: str | None = None) -> str:
-    """A number and what it counts.
+    """A number with the noun that it counts.
 
     >>> count_text(1, "region"), count_text(12_000, "region"), count_text(2, "entry", "entries")
     ('1 region', '12,000 regions', '2 entries')
@@ -130,7 +130,7 @@ def count_text(number: int, one: str, many: str | None = None) -> str:
 
 
 def names_text(asked: str, known: Iterable[str]) -> str:
-    """What to say of a name that nobody knows: the nearest one that there is, and the others.
+    """What to say about an unknown name: the nearest known one, and the others.
 
     >>> names_text("zsdt", ["gzip", "zstd"])
     "did you mean 'zstd'? There are gzip, zstd"
@@ -148,7 +148,7 @@ def names_text(asked: str, known: Iterable[str]) -> str:
 
 
 def is_misspelt(asked: str, known: Iterable[str], alike: float = 0.8) -> bool:
-    """Whether a name that nobody knows looks like a slip of one that there is, as `difflib` counts.
+    """Whether an unknown name looks like a misspelling of a known one, by the measure of `difflib`.
 
     >>> is_misspelt("Time", ["time", "x"]), is_misspelt("member", ["time", "x"])
     (True, False)
@@ -159,11 +159,11 @@ def is_misspelt(asked: str, known: Iterable[str], alike: float = 0.8) -> bool:
 
 
 LONGEST_LINE = 2000
-"""Characters of a message inside another one."""
+"""The most characters of a message inside another one."""
 
 
 def one_line(text: object) -> str:
-    """A text without line breaks, for the middle of a message; what a terminal would obey is spelled out.
+    """A text without line breaks, for use inside a message; control characters are spelled out.
 
     >>> one_line("no group in\\n  the \\x1b[31mstore")
     'no group in the \\\\x1b[31mstore'
@@ -174,8 +174,8 @@ def one_line(text: object) -> str:
 def place_text(store_path: Any) -> str:
     """Where a group or array is, in one line.
 
-    A plain store of Icechunk is not asked to describe itself: it does so in several lines, and while its
-    session is written to nothing else in the process moves until it has.
+    A plain Icechunk store is not asked to describe itself: it does so in several lines, and if its session
+    is being written to, the whole process waits until it has.
 
     >>> place_text("file://data.zarr/temperature")
     'file://data.zarr/temperature'
@@ -207,7 +207,7 @@ def common_prefix(prefixes: Iterable[str]) -> str | None:
 STORAGE_HINTS = (
     (
         ("invalid snapshot timestamp ordering", "update timestamp is invalid"),
-        "The clock of this machine is behind that of the last writer's: set one of them right, "
+        "The clock of this machine is behind the last writer's: set one of them right, "
         "or wait until it has caught up.",
     ),
     (
@@ -236,24 +236,24 @@ STORAGE_HINTS = (
     ),
     (
         ("file too large", "os error 27"),
-        "The file system or a limit of the process allows no file of that size.",
+        "The file system, or a limit of the process, does not allow a file of that size.",
     ),
     (("permission denied", "os error 13"), "The process may not write there: check owner and permissions."),
     (("read-only file system", "os error 30"), "The file system is mounted read-only."),
     (
         ("src size is incorrect", "unknown frame descriptor", "corrupt", "flatbuffer", "icechunk header"),
-        "A file of the repository is damaged, or was cut off on its way: try again, or use a copy.",
+        "A file of the repository is damaged, or was cut off in transit: try again, or use a copy.",
     ),
     (
         ("range request not supported",),
-        "The web server ignores the header Range: use one that answers it with 206 Partial Content.",
+        "The web server ignores the Range header: use one that answers it with 206 Partial Content.",
     ),
 )
-"""What the words of an error of storage mean for whoever reads it."""
+"""What to do, by the words of a storage error."""
 
 
 def storage_hint(message: str) -> str:
-    """What to do about an error of storage, as a line to put behind its message; empty where nobody knows.
+    """What to do about a storage error, as a line to add to its message; empty if unknown.
 
     >>> storage_hint("No space left on device")
     '\\n  The disk is full: make room, then try again.'
@@ -268,7 +268,7 @@ LONGEST = 500
 
 
 def plain(text: object, longest: int = LONGEST) -> str:
-    """Text in which every character that does not show is spelled out.
+    """Text in which every invisible character is spelled out.
 
     >>> plain("a\\x1b[31mb\\u202ec")
     'a\\\\x1b[31mb\\\\u202ec'

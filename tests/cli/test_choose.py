@@ -52,7 +52,7 @@ def test_optimize_tells_what_it_changed_and_nothing_else(where, request, data):
     assert bool(said["snapshot_id"]) == (where == "store")
     again = document("optimize", place, "--objective", "size")
     assert (again["changes"], again["snapshot_id"]) == ([], None)
-    assert "no region gets better" in succeed("optimize", place, "--objective", "size")
+    assert "no region would gain" in succeed("optimize", place, "--objective", "size")
 
 
 def test_consolidate_joins_what_is_encoded_alike(store, data):

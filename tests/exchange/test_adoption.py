@@ -122,7 +122,7 @@ def test_refusals_leave_the_array_as_it_was(tmp_path):
         for source, inside, options, error, words in (
             ("g.zarr", "", {}, errors.AdoptionError, "source_path=.*f8, fits, wide"),
             ("g.zarr", "fits", {}, errors.AlignmentError, "middle of a logical chunk"),
-            ("g.zarr", "wide", {}, errors.ShapeError, "does not fit behind"),
+            ("g.zarr", "wide", {}, errors.ShapeError, "does not fit after"),
             ("g.zarr", "fits", {"bounds": np.s_[0:2]}, errors.ShapeError, "another shape"),
             ("g.zarr", "nope", {}, errors.NotLogicalArrayError, "no Zarr array"),
             ("o.zarr", "", {"bounds": np.s_[0:2]}, errors.AdoptionError, "intarsia.convert"),

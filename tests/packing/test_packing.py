@@ -294,18 +294,18 @@ def test_the_last_64_bit_number_may_mean_missing_and_is_written_as_such():
     ("arguments", "match"),
     [
         (("float128",), "stored data type"),
-        (("bool",), "packings know integers and floats"),
-        (("U3",), "packings know integers and floats"),
+        (("bool",), "packings support integers and floats"),
+        (("U3",), "packings support integers and floats"),
         (("int8", {"scale": np.nan}), "the scale is nan"),
         (("int8", {"offset": np.inf}), "the offset is inf"),
         (("int8", {"scale": "0.1"}), "is not a number"),
         (("int8", {"scale": [0.1, 0.2]}), "is not a number"),
         (("int8", {"scale": True}), "is not a number"),
-        (("int8", {"missing": 128}), "missing: 128 is no int8"),
-        (("int8", {"missing": 0.5}), "missing: 0.5 is no int8"),
-        (("int8", {"missing": "x"}), "missing: 'x' is no int8"),
+        (("int8", {"missing": 128}), "missing: 128 is not a value of int8"),
+        (("int8", {"missing": 0.5}), "missing: 0.5 is not a value of int8"),
+        (("int8", {"missing": "x"}), "missing: 'x' is not a value of int8"),
         (("int8", {"missing": 1, "values": "int8"}), "NaN, which int8 cannot hold"),
-        (("int8", {"scale": 0.5, "values": "int8"}), "the scale: 0.5 is no int8"),
+        (("int8", {"scale": 0.5, "values": "int8"}), "the scale: 0.5 is not a value of int8"),
         (("int8", {"scale": np.float64(0.5), "values": "int8"}), "cannot hold the result"),
         (("int8", {"unsigned": "true"}), "unsigned is 'true'"),
         (("int8", {"values": "complex64"}), "type of the values"),
@@ -403,5 +403,5 @@ def test_arrays_are_decoded_into_views_and_from_them():
 
 
 def test_numbers_of_another_type_are_not_decoded():
-    with pytest.raises(PackingError, match="got int32, not int16"):
+    with pytest.raises(PackingError, match="are int32, not int16"):
         Packing("int16", scale=0.5).decode(np.zeros(3, "i4"))

@@ -1,1 +1,1 @@
-"""To and from Zarr as others have it: arrays converted, adopted as regions, exported."""
+"""To and from other people's Zarr: arrays are converted, adopted as regions, exported."""

@@ -1,7 +1,7 @@
-"""`intarsia.adopt`: an array that exists becomes a region of a logical array; its chunks stay as they are.
+"""`intarsia.adopt`: an existing array becomes a region of a logical array; its chunks stay as they are.
 
-In a repository, chunks that lie in files are referred to where they are. Elsewhere the stored bytes are
-copied, or a directory is moved. Nothing is decoded.
+In a repository, chunks in files are referred to where they are. Elsewhere the stored bytes are copied, or a
+directory is moved. Nothing is decoded.
 """
 
 from __future__ import annotations
@@ -62,24 +62,24 @@ def adopt(
     branch: str = "main",
     message: str | None = None,
 ) -> LogicalArray:
-    """Make an existing array a region of the logical array at `path`, with its chunks as they are stored.
+    """Make an existing array a region of the logical array at `path`, without decoding its chunks.
 
     `source` is a Zarr array of format 3 or 2, or the path, URL, store or group that has one at `source_path`,
     or chunks in other files as a `virtualizarr` `ManifestArray`. `bounds` is the box that it becomes. Without
-    `bounds`, a source of the array's shape becomes all of an array that has no regions yet; any other source
-    goes after the end of the first axis. It must decode to the array's data type, or have a `packing` that
-    does; a `view` turns its axes (as in `LogicalArray.add_region`).
+    `bounds`, a source of the array's shape fills an array that has no regions yet; any other source goes
+    after the end of the first axis. It must decode to the array's data type, or have a `packing` that does;
+    a `view` turns its axes (as in `LogicalArray.add_region`).
 
     In a repository, chunks in files are referred to (`how="reference"`), in one commit. The returned array
     may read them, since you named them. Other chunks, and those for a store without versions, are copied as
-    they are stored (`how="copy"`). In a local directory, `how="move"` renames the directory of a source on
-    the same disk.
+    stored (`how="copy"`). In a local directory, `how="move"` renames the directory of a source on the same
+    disk.
 
     Args:
         repo_or_store: A repository, or the path or URL of one; or any other zarr store.
-        storage_options: The keys of the bucket that the source is in, as for `ingest`.
+        storage_options: The keys of the bucket that the source is in, as in `ingest`.
         branch: The branch of a repository that the commit goes to.
-        message: The message of the commit; by default it says what was done.
+        message: The commit message; by default it says what was done.
 
     >>> import intarsia, numpy as np, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -112,7 +112,7 @@ def adopt(
         urls = [url for url in dict.fromkeys(taken.locations) if url]
         repo, _ = with_containers(repo, urls, urls, source_options(storage_options))
     if how == "move":
-        raise ReadOnlyError("chunks cannot be moved into a repository: without how= they are referred to")
+        raise ReadOnlyError("chunks cannot be moved into a repository: leave out how= to refer to them")
     with transaction(repo, branch, message or f"adopt {taken.text} into {path}") as tx:
         place.put(tx.open(path), taken, how)
     return open(repo, path, branch=branch)
@@ -123,16 +123,16 @@ class _Adopted:
     """An array to be adopted: what it is, and where its chunks are."""
 
     text: str
-    """As messages name it."""
+    """Its name in messages."""
 
     document: dict[str, Any]
-    """Its metadata, as a member of Zarr v3 has it."""
+    """Its metadata, in the form of a Zarr v3 member."""
 
     stored: zarr.Array[Any] | None = None
     """The array, to be copied or moved; None if only references to its chunks are known."""
 
     chunks: bool = False
-    """Whether the chunks are referred to: then the columns below tell where they are."""
+    """Whether the chunks are referred to: then the columns below say where they are."""
 
     locations: tuple[str, ...] = ()
     offsets: Any = None
@@ -155,11 +155,11 @@ def _taken(source: Any, source_path: str, sources: Sources, *, refer: bool) -> _
     if isinstance(found, zarr.Group):
         names = ", ".join(sorted(name for name, _ in found.arrays())[:10])
         raise AdoptionError(
-            f"a group cannot become a region: name an array of it with source_path= ({names})"
+            f"a group cannot become a region: name one of its arrays with source_path= ({names})"
         )
     if isinstance(found, LogicalArray):
         raise AdoptionError(
-            "a logical array cannot become a region of another one: adopt its members, or append its values"
+            "a logical array cannot become a region of another: adopt its members, or append its values"
         )
     stored = found.zarr_array
     document, url = _document(stored), _url_of(stored, source, source_path)
@@ -176,7 +176,7 @@ def _chunk_shape(document: Mapping[str, Any]) -> list[int]:
 
 
 def _document(stored: zarr.Array[Any]) -> dict[str, Any]:
-    """The zarr.json of a member that reads the chunks of an array; refused where v3 has no name for them."""
+    """The zarr.json of a member that reads the chunks of an array; refused if v3 has no name for a codec."""
     metadata: Any = stored.metadata
     if metadata.zarr_format == 2:
         try:
@@ -184,7 +184,7 @@ def _document(stored: zarr.Array[Any]) -> dict[str, Any]:
             metadata = translated(as_v2, {})
         except (ValueError, TypeError, KeyError, NotImplementedError) as error:
             raise AdoptionError(
-                f"the Zarr v2 array {stored.path or '/'!r} cannot be read as v3 as it is stored: {error}.\n"
+                f"the Zarr v2 array {stored.path or '/'!r}, as stored, cannot be read as v3: {error}.\n"
                 "  intarsia.convert copies its values instead"
             ) from error
     return _as_member(metadata)
@@ -195,14 +195,14 @@ def _as_member(metadata: ArrayV3Metadata) -> dict[str, Any]:
         raise AdoptionError("its chunks differ in size: intarsia.convert copies its values instead")
     document: dict[str, Any] = dict(metadata.to_dict())
     document["codecs"] = [specified_codec(codec.to_dict()) for codec in metadata.codecs]
-    # Icechunk knows no other keys, and members of plain stores should look alike.
+    # Icechunk has no other keys, and members of plain stores should look alike.
     document["chunk_key_encoding"] = {"name": "default", "configuration": {"separator": "/"}}
     document["attributes"] = {}
     return document
 
 
 def _url_of(stored: zarr.Array[Any], source: Any, source_path: str) -> str | None:
-    """Where the array's files are; None if they are not files, or nobody knows."""
+    """Where the array's files are; None if they are not files, or it is unknown."""
     if isinstance(source, str | os.PathLike) and as_repository(source) is None:
         url = url_of(source).rstrip("/")
         return "/".join([url, *map(quote, filter(None, source_path.split("/")))])
@@ -215,7 +215,7 @@ def _url_of(stored: zarr.Array[Any], source: Any, source_path: str) -> str | Non
 def _listed(
     stored: zarr.Array[Any], url: str, grid: tuple[int, ...], sources: Sources
 ) -> tuple[list[str], np.ndarray[Any, Any]]:
-    """The URL and the length of every stored chunk, in the order of the grid; nothing for the others."""
+    """The URL and length of every stored chunk, in the order of the grid; empty for other chunks."""
     store, root = sources.resolve(url)
     metadata: Any = stored.metadata
     root = root.rstrip("/") + "/"
@@ -234,7 +234,7 @@ def _listed(
 
 
 def _from_manifest(source: Any, sources: Sources) -> _Adopted:
-    """References as VirtualiZarr has them."""
+    """References in the form of VirtualiZarr."""
     document = _as_member(source.metadata)
     paths, offsets, lengths, inlined = manifest_table(source.manifest)
     if inlined:
@@ -249,7 +249,7 @@ def _from_manifest(source: Any, sources: Sources) -> _Adopted:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a source goes, and how it is looked at there."""
+    """Where a source goes, and its view and packing there."""
 
     bounds: BoundsLike | None
     packing: Any
@@ -257,7 +257,7 @@ class _Place:
     moved: list[tuple[Path, Path]] = field(default_factory=list)
 
     def put(self, opened: LogicalArray, taken: _Adopted, how: How) -> None:
-        """Make a source a member, and show it."""
+        """Make a source a member, and add its region."""
         logical = opened._logical
         logical.begin_edit()
         before, box = opened.shape, self._box(opened, taken)
@@ -272,7 +272,7 @@ class _Place:
             opened.add_region(box, member=name, packing=self.packing, view=self.view)
         except BaseException as error:
             if isinstance(error, DataTypeError):
-                error.add_note(f"  It is {taken.text}, which is adopted with a packing= or not at all")
+                error.add_note(f"  This is {taken.text}, which cannot be adopted without a packing=")
             clean_up(logical.group.store, error, lambda: self._undo(opened, name, before))
             raise
 
@@ -294,29 +294,29 @@ class _Place:
                 )
             return box
         if self.view is not None:
-            raise ShapeError("a view needs bounds: which box does the source become?")
+            raise ShapeError("a view needs bounds=, which say what box the source becomes")
         if not len(opened.manifest.regions) and opened.shape == shape:
             return [(0, n) for n in shape]
         if len(shape) != opened.ndim or shape[1:] != opened.shape[1:]:
             raise ShapeError(
-                f"{taken.text} has shape {shape}, and does not fit behind the array of shape {opened.shape}: "
+                f"{taken.text} has shape {shape} and does not fit after the array of shape {opened.shape}: "
                 "say with bounds= where it goes"
             )
         end = opened.shape[0]
         if end % opened.chunks[0]:
             raise AlignmentError(
-                f"the array ends at {end}, in the middle of a logical chunk of {opened.chunks[0]}: nothing "
-                "that is stored already can follow there.\n  Append values instead: array.append(source[...])"
+                f"the array ends at {end}, in the middle of a logical chunk of {opened.chunks[0]}: stored "
+                "chunks cannot follow there.\n  Append values instead: array.append(source[...])"
             )
         return [(end, end + shape[0]), *((0, n) for n in shape[1:])]
 
     def _move(self, opened: LogicalArray, taken: _Adopted, name: str) -> None:
         stored, here = taken.stored, opened.group.store
         if stored is None or not (isinstance(stored.store, LocalStore) and isinstance(here, LocalStore)):
-            raise AdoptionError("only a directory can be moved, on the same disk: how='copy' copies")
+            raise AdoptionError("only a directory on the same disk can be moved: how='copy' copies")
         own: Any = dict(stored.metadata.to_dict())
         if own.get("chunk_key_encoding") != taken.document["chunk_key_encoding"]:
-            raise AdoptionError("its chunks have other names than those of members: how='copy' copies them")
+            raise AdoptionError("its chunks are not named like those of members: how='copy' copies them")
         source, target = Path(stored.store.root, stored.path), Path(here.root, opened.path, name)
         try:
             os.rename(source, target)
@@ -326,7 +326,7 @@ class _Place:
 
 
 def _write_member(opened: LogicalArray, taken: _Adopted, name: str) -> None:
-    """A new member with the chunks of the source: references, or copies of what is stored."""
+    """A new member with the chunks of the source: references, or copies of the stored bytes."""
     place = opened.group.store_path / name
     document = json.dumps(taken.document).encode()
     sync((place / "zarr.json").set(default_buffer_prototype().buffer.from_bytes(document)))
@@ -354,6 +354,6 @@ def _refer(store: Any, path: str, taken: _Adopted) -> None:
     )
     if failed:
         raise AdoptionError(
-            f"{len(failed)} chunks of {taken.text} lie where the repository may not refer to: "
+            f"{len(failed)} chunks of {taken.text} are in a place that the repository may not refer to: "
             "adopt into the repository, not into a session of it, so that it learns of the place"
         )

@@ -1,4 +1,4 @@
-"""Values on their way from any array to another, block by block: memory does not grow with the array."""
+"""Copying values from any array to another, block by block: memory does not grow with the array."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from intarsia.versions.version import LATEST, Version, resolve
 from intarsia.words import one_line
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
-"""Where xarray keeps the names of dimensions in Zarr v2, which has no place for them."""
+"""The attribute where xarray keeps dimension names in Zarr v2, which has no place for them."""
 
 MOST_COMPARED = 50
-"""So many members are looked at to see whether they are encoded alike."""
+"""How many members are compared to see whether they are encoded alike."""
 
 type AnyStored = Reader | LogicalArray
 
 
 def node_of(source: Any, path: str = "", version: Version = LATEST) -> AnyStored | zarr.Group:
-    """What somebody handed over: an array, ready to be read, or a group of them.
+    """The node that a caller means: an array, ready to be read, or a group of them.
 
     >>> node_of(zarr.create_array({}, shape=4, dtype="u1")).shape
     (4,)
@@ -60,14 +60,14 @@ def node_of(source: Any, path: str = "", version: Version = LATEST) -> AnyStored
 
 @dataclass(frozen=True)
 class Found:
-    """A node of a hierarchy, at its path below where the walk began."""
+    """A node of a hierarchy, with its path below the start of the walk."""
 
     path: str
     node: AnyStored | zarr.Group
 
 
 def walked(node: AnyStored | zarr.Group, path: str = "") -> Iterator[Found]:
-    """A node and all below it, groups before what they hold; what belongs to intarsia itself is left out."""
+    """A node and all nodes below it, groups before their contents, without those of intarsia itself."""
     yield Found(path, node)
     if isinstance(node, zarr.Group):
         for below, child in nodes_below(node):
@@ -77,7 +77,7 @@ def walked(node: AnyStored | zarr.Group, path: str = "") -> Iterator[Found]:
 
 @dataclass(frozen=True)
 class Described:
-    """All of an array but its values, as Zarr v3 says it."""
+    """Everything about an array but its values, in the terms of Zarr v3."""
 
     manifest: Manifest
     """Shape, data type, fill value and dimension names."""
@@ -85,11 +85,11 @@ class Described:
     attributes: dict[str, Any]
 
     encoding: Encoding
-    """How it is stored, where that is the same everywhere; elsewhere only chunks."""
+    """How it is stored, if that is the same everywhere; otherwise only its chunks."""
 
     @classmethod
     def of(cls, array: AnyStored) -> Described:
-        """What there is to say of an array of any format."""
+        """The description of an array of any format."""
         names, attributes = array.dimension_names, dict(array.attrs)
         said = attributes.get(DIMENSIONS)
         if names is None and isinstance(said, list) and len(said) == array.ndim:
@@ -130,7 +130,7 @@ def _encoding_like(stored: zarr.Array[Any], chunks: tuple[int, ...]) -> Encoding
 
 
 def chosen(own: Encoding, codecs: Any, chunks: Any, shards: Any) -> Encoding:
-    """What was asked for, and what an array has itself for the rest."""
+    """What was asked for, and the array's own encoding for the rest."""
     if chunks is not None or shards is not None:
         own = replace(own, shards=None)
     given = {"codecs": codecs, "chunks": chunks, "shards": shards}
@@ -146,7 +146,7 @@ def copy_blocks(
     write: Callable[[Box, Values], None],
     progress: Progress,
 ) -> None:
-    """Hand over the values of an array in blocks of whole chunks of `stored`; holes are left out.
+    """Pass on the values of an array in blocks of whole chunks of `stored`; holes are left out.
 
     Steps of the progress are bytes of values.
     """

@@ -1,4 +1,4 @@
-"""`convert`: Zarr arrays become logical ones, in the encoding that suits them. `export`: the way back."""
+"""`convert` makes Zarr arrays logical arrays, in the encoding that suits them; `export` is the way back."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ def convert(
     message: str | None = None,
     progress: Progress = silent,
 ) -> LogicalArray | dict[str, LogicalArray]:
-    """Copy a Zarr array of format 3 or 2, or a group with all arrays in it, into logical arrays.
+    """Copy a Zarr array of format 3 or 2, or a group with all its arrays, into logical arrays.
 
-    `source` is an array, or a store, group, path, URL or repository with something at `source_path`. `repo`
-    is a repository, or the path or URL of one, where everything becomes one commit; or any other zarr store.
-    `path` is the place in it; without it, an array keeps its name.
+    `source` is an array, or a store, group, path, URL or repository with one or a group at `source_path`.
+    `repo` is a repository, or the path or URL of one, where everything becomes one commit; or any other zarr
+    store. `path` is the place in it; without it, an array keeps its name.
 
     `codecs="auto"` tries encodings on samples and takes the best for the `objective`, as `intarsia.advise`
     does; `None` keeps the codecs of an array of format 3. Chunks keep their shape unless you give another.
     Values are copied block by block, so that memory does not grow with the array. In a group, 1-d coordinates
-    become plain arrays, as xarray has them. Steps of the progress are bytes of values.
+    become plain arrays, as in xarray.
 
     Args:
         chunks: The chunk shape to store; by default that of the source.
         shards: The shape of the shards, a whole number of chunks along each axis; by default there are none.
         branch: The branch of a repository that the commit goes to.
-        message: The message of the commit; by default it says what was done.
-        progress: A function that is called with the number of steps done and of all steps, see
+        message: The commit message; by default it says what was done.
+        progress: A function that is called with the number of steps done and the total, see
             `intarsia.types.Progress`. Steps are bytes of values.
 
     >>> import numpy as np, intarsia
@@ -92,18 +92,18 @@ def convert(
 
 
 def _name_of(array: AnyStored, source: Any) -> str:
-    """What an array is called where it is: the last part of its path, or of the store's if it is alone."""
+    """The name of an array: the last part of its path, or of the store's path if it is at the root."""
     name = array.path or (os.fspath(source) if isinstance(source, str | os.PathLike) else "")
     name = name.rstrip("/").rsplit("/", 1)[-1].removesuffix(".zarr")
     if not name:
-        raise ShapeError("the array has no name of its own: say where it goes, convert(source, repo, path)")
+        raise ShapeError("the array has no name of its own: say where it goes: convert(source, repo, path)")
     return name
 
 
 def _converted(
     found: list[Found], store: Any, settings: dict[str, Any], progress: Progress
 ) -> dict[str, LogicalArray]:
-    """All nodes, in a store; the logical arrays by path."""
+    """Convert all nodes into a store, and return the logical arrays by path."""
     whole = sum(each.node.nbytes for each in found if not isinstance(each.node, zarr.Group))
     made: dict[str, LogicalArray] = {}
     done = 0
@@ -127,7 +127,7 @@ def _converted(
 
 
 def _is_coordinate(found: Found) -> bool:
-    """Whether an array holds the coordinate of a dimension, and nothing else."""
+    """Whether an array holds nothing but the coordinate of a dimension."""
     assert not isinstance(found.node, zarr.Group)
     names = Described.of(found.node).manifest.dimension_names
     return names == (found.path.rpartition("/")[2],)
@@ -136,7 +136,7 @@ def _is_coordinate(found: Found) -> bool:
 def _logical(
     array: AnyStored, store: Any, path: str, settings: dict[str, Any], progress: Progress
 ) -> LogicalArray:
-    """A logical array of one region with the values of an array."""
+    """A logical array that holds the values of an array in one region."""
     described, chunks = Described.of(array), settings["chunks"]
     manifest = described.manifest
     codecs = settings["codecs"]
@@ -167,7 +167,7 @@ def _fill(array: AnyStored, made: LogicalArray, encoding: Encoding, progress: Pr
             array, logical.members[name], lambda box, values: write_box(target, box, values), progress
         )
         room.settle(logical)
-    except BaseException as error:  # an array that was not there before must not stay half-written
+    except BaseException as error:  # a new array must not stay half-written
         clean_up(logical.group.store, error, lambda: sync(logical.group.store_path.delete_dir()))
         raise
 
@@ -188,7 +188,7 @@ def export(
     as_of: Any = None,
     progress: Progress = silent,
 ) -> zarr.Array[Any] | zarr.Group:
-    """Write arrays as plain Zarr v3: values, names of dimensions, attributes, fill value.
+    """Write arrays as plain Zarr v3: values, dimension names, attributes and fill value.
 
     `source` is an array, or a repository, store, group, path or URL with an array or a group at `path`; a
     group is written with everything in it. In a repository, `branch`, `tag`, `snapshot_id` or `as_of` chooses
@@ -197,11 +197,11 @@ def export(
     Values are copied block by block, so that memory does not grow with the arrays; packed values are
     unpacked, and holes are not stored. An array with the same encoding everywhere keeps its codecs, chunks
     and shards. Others get the chunks of their largest region and zarr's own codecs, unless `codecs`, `chunks`
-    or `shards` say otherwise. Nullable arrays stay nullable. What is at the target is kept, unless
-    `overwrite=True`; if anything fails, nothing is left there. Steps of the progress are bytes of values.
+    or `shards` say otherwise. Nullable arrays stay nullable. Anything at the target is kept, unless
+    `overwrite=True`; if the export fails, it leaves nothing behind.
 
     Args:
-        progress: A function that is called with the number of steps done and of all steps, see
+        progress: A function that is called with the number of steps done and the total, see
             `intarsia.types.Progress`. Steps are bytes of values.
 
     >>> import intarsia
@@ -242,7 +242,7 @@ def write_plain_array(
     shards: tuple[int, ...] | None = None,
     progress: Progress = silent,
 ) -> zarr.Array[Any]:
-    """A plain array of Zarr v3 with all that an array of any kind is."""
+    """A plain Zarr v3 array with everything that is known about an array of any kind."""
     described = Described.of(array)
     encoding = replace(chosen(described.encoding, codecs, chunks, shards), fill_value=array.fill_value)
     made = create_member(place.store, place.path or None, described.manifest, array.shape, encoding)
@@ -254,7 +254,7 @@ def write_plain_array(
 
 
 def _free_place(target: Any, to: str, node: AnyStored | zarr.Group, *, overwrite: bool) -> StorePath:
-    """The place to write to: nothing is there, or it may go."""
+    """The place to write to, which is empty or may be overwritten."""
     if isinstance(target, str | Path):
         check_name(target)
     if isinstance(target, icechunk.Repository) or (isinstance(target, str | Path) and as_repository(target)):
@@ -267,11 +267,11 @@ def _free_place(target: Any, to: str, node: AnyStored | zarr.Group, *, overwrite
     _check_apart(target, to, node)
     mode: Any = "w" if overwrite else "w-"
     try:
-        # A group is made first, as zarr then says what is in the way; what comes takes its place.
+        # A group is made first, because zarr then says what is in the way; the export replaces it.
         group = zarr.open_group(target, path=to or None, mode=mode, zarr_format=3)
     except (ContainsArrayError, ContainsGroupError, FileExistsError) as error:
         raise OverwriteError(
-            f"there is something at {to or str(target)!r} already: choose another place, "
+            f"there is already something at {to or str(target)!r}: choose another place, "
             "or replace it with overwrite=True"
         ) from error
     except ValueError as error:
@@ -291,4 +291,4 @@ def _check_apart(target: Any, to: str, node: AnyStored | zarr.Group) -> None:
         here, there = Path(root, own.path).resolve(), Path(str(target).removeprefix("file://"), to).resolve()
         same = here == there or here in there.parents or there in here.parents
     if same:
-        raise OverwriteError(f"{place_text(own)} cannot be exported into itself, or to where it lies")
+        raise OverwriteError(f"{place_text(own)} cannot be exported into itself, or to where it is")

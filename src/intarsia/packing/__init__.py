@@ -1,4 +1,4 @@
-"""How stored numbers become values: a scale, an offset, missing values, as the CF conventions have them."""
+"""How stored numbers become values: a scale, an offset and missing values, as in the CF conventions."""
 
 from intarsia.packing.packing import Packing
 

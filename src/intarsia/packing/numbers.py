@@ -1,6 +1,6 @@
-"""The numbers that packings are made of: their data types, xarray's rules for them, their spelling in JSON.
+"""The numbers that packings are made of: their data types, xarray's rules for them, their form in JSON.
 
-What xarray decides by the attributes of a variable and their types is read in its `coding/variables.py`.
+xarray's own rules for the attributes of a variable and their types are in its `coding/variables.py`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,11 +14,11 @@ from intarsia.errors import PackingError
 type Number = np.number[Any]
 
 BLOCK = 1 << 17
-"""Elements that are decoded at a time: the steps after the first then find them in the cache."""
+"""How many elements are decoded at a time: few enough that later steps find them in the cache."""
 
 _CODES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 KINDS = {np.dtype(code).name: np.dtype(code) for code in _CODES}
-"""The data types that packings know, by their names in Zarr."""
+"""The data types that packings support, by their Zarr names."""
 _KNOWN = frozenset(KINDS.values())
 
 
@@ -28,9 +28,9 @@ def known_type(given: Any, what: str) -> np.dtype[Any]:
     try:
         dtype: np.dtype[Any] = np.dtype(given).newbyteorder("=")
     except TypeError:
-        raise PackingError(f"{what} is {given!r}, which is not one") from None
+        raise PackingError(f"{what} is {given!r}, which is not a data type") from None
     if dtype not in _KNOWN:
-        raise PackingError(f"{what} is {dtype}; packings know integers and floats of up to 64 bits")
+        raise PackingError(f"{what} is {dtype}; packings support integers and floats of up to 64 bits")
     return dtype
 
 
@@ -41,12 +41,12 @@ def named_type(name: Any, what: str) -> np.dtype[Any]:
 
 
 def numbers_of(stored: np.dtype[Any], unsigned: bool | None) -> np.dtype[Any]:
-    """What stored numbers are taken for."""
+    """The type that stored numbers are read as."""
     return stored if unsigned is None else np.dtype(f"{'u' if unsigned else 'i'}{stored.itemsize}")
 
 
 def exact(mark: Any, numbers: np.dtype[Any], what: str = "missing") -> Number:
-    """A number in another type, in which it has to be the same."""
+    """A number in another type, which must hold it exactly."""
     try:
         with np.errstate(all="ignore"):
             number: Number = numbers.type(mark)
@@ -54,11 +54,11 @@ def exact(mark: Any, numbers: np.dtype[Any], what: str = "missing") -> Number:
             return number
     except (OverflowError, ValueError, TypeError):
         pass
-    raise PackingError(f"{what}: {mark!r:.200} is no {numbers}")
+    raise PackingError(f"{what}: {mark!r:.200} is not a value of {numbers}")
 
 
 def bits_of(number: Number) -> str:
-    """The bytes of a number as Zarr spells those of a float, most significant first.
+    """The bytes of a number, written as Zarr writes those of a float: most significant first.
 
     >>> bits_of(np.float32(1))
     '0x3f800000'
@@ -67,7 +67,7 @@ def bits_of(number: Number) -> str:
 
 
 def number_of(text: Any, dtype: np.dtype[Any], what: str) -> Number:
-    """The number behind its bytes.
+    """The number with these bytes.
 
     >>> number_of("0x3f800000", np.dtype("float32"), "scale")
     np.float32(1.0)
@@ -85,7 +85,7 @@ def number_of(text: Any, dtype: np.dtype[Any], what: str) -> Number:
 
 
 def mark_of(mark: Any, numbers: np.dtype[Any]) -> Number:
-    """A missing value from JSON: integers as such, floats as their bytes."""
+    """A missing value from JSON: integers as they are, floats as their bytes."""
     if numbers.kind == "f":
         number = number_of(mark, numbers, "missing")
         if np.isnan(number):
@@ -106,10 +106,10 @@ def factor_of(document: Any, what: str) -> Number | None:
 
 
 def arguments_of_json(document: Any) -> dict[str, Any]:
-    """The arguments of a packing behind its JSON, checked."""
+    """The arguments of a packing from its JSON, checked."""
     fields = ("stored", "unsigned", "values", "missing", "scale", "offset")
     if not isinstance(document, dict) or set(document) != set(fields):
-        raise PackingError(f"a packing is an object of {', '.join(fields)}; got {document!r:.200}")
+        raise PackingError(f"a packing is an object with {', '.join(fields)}, not {document!r:.200}")
     given = dict(document)
     stored = named_type(given["stored"], "stored")
     if given["unsigned"] is not None and type(given["unsigned"]) is not bool:
@@ -131,7 +131,7 @@ def arguments_of_json(document: Any) -> dict[str, Any]:
 
 
 def _attribute_type(value: Any) -> np.dtype[Any] | None:
-    """The type that xarray sees in an attribute; None for arrays and lists, in which it sees objects."""
+    """The type that xarray sees in an attribute; None for arrays and lists, which it takes for objects."""
     if isinstance(value, np.number):
         return value.dtype
     if isinstance(value, np.ndarray | list | tuple):
@@ -140,28 +140,28 @@ def _attribute_type(value: Any) -> np.dtype[Any] | None:
 
 
 def float_type(numbers: np.dtype[Any], scale: Any, offset: Any) -> np.dtype[Any]:
-    """The type that xarray computes in, by the types of scale and offset, at least one of which is given."""
+    """The type that xarray computes in, given the types of scale and offset, at least one of which is set."""
     single, double = np.dtype("f4"), np.dtype("f8")
     if offset is not None:
         kinds = {_attribute_type(scale), _attribute_type(offset)}
         short = scale is not None and kinds == {single}
         # single precision has too few digits for 32-bit integers
         return single if short and not (numbers.kind in "iu" and numbers.itemsize == 4) else double
-    return _attribute_type(scale) or double  # of objects xarray makes objects, whose values are these
+    return _attribute_type(scale) or double  # xarray turns objects into objects with these values
 
 
 def value_type(numbers: np.dtype[Any], scale: Any, offset: Any, masked: bool) -> np.dtype[Any]:
-    """What the values are, as xarray chooses it."""
+    """The type of the values, as xarray chooses it."""
     if scale is not None or offset is not None:
         kind = float_type(numbers, scale, offset)
-        return kind if kind.kind == "f" or not masked else np.dtype("f8")  # here xarray fails: no NaN in them
+        return kind if kind.kind == "f" or not masked else np.dtype("f8")  # xarray fails: they have no NaN
     if not masked or numbers.kind == "f":
         return numbers
     return np.dtype("f4" if numbers.itemsize <= 2 else "f8")
 
 
 def factor(given: Any, values: np.dtype[Any], what: str) -> Number | None:
-    """A scale or an offset as a number with a type of its own."""
+    """A scale or an offset as a number with its own type."""
     if given is None:
         return None
     if isinstance(given, np.ndarray) and not given.ndim:
@@ -171,7 +171,7 @@ def factor(given: Any, values: np.dtype[Any], what: str) -> Number | None:
     if not isinstance(given, np.number):
         if type(given) not in (int, float):
             raise PackingError(f"the {what} is {given!r:.200}, which is not a number")
-        # NumPy computes with Python's numbers in the type of the array.
+        # NumPy computes with Python numbers in the type of the array.
         with np.errstate(over="ignore"):
             given = values.type(given) if values.kind == "f" else exact(given, values, f"the {what}")
     factor: Number = given.astype(known_type(given.dtype, f"the type of the {what}"))
@@ -179,13 +179,13 @@ def factor(given: Any, values: np.dtype[Any], what: str) -> Number | None:
         raise PackingError(f"the {what} is {given!s}: values cannot be unpacked with it")
     if not np.can_cast(np.result_type(values, factor.dtype), values, "same_kind"):
         raise PackingError(
-            f"the {what} is {given!r}, and the values are {values}, which cannot hold the result"
+            f"the {what} is {given!r}, but the values are {values}, which cannot hold the result"
         )
     return factor
 
 
 def reinterpreted(mark: Any, stored: np.dtype[Any], numbers: np.dtype[Any]) -> Any:
-    """`_FillValue` of integers whose sign `_Unsigned` changes: it may be given in either."""
+    """The `_FillValue` of integers whose sign `_Unsigned` changes; it may be given in either form."""
     if np.asarray(mark).dtype.kind not in "iuf":
         return mark
     with np.errstate(invalid="ignore"):
@@ -198,10 +198,10 @@ def found_by(mark: Any, numbers: np.dtype[Any], values: np.dtype[Any]) -> Sequen
     """The stored number that xarray takes for a missing value, if there is one.
 
     xarray compares the converted numbers with the attribute, in the wider of their types. Sometimes nothing
-    can be equal: 1e20 of float64 in data of float32.
+    can be equal, such as a float64 of 1e20 in float32 data.
     """
     if np.asarray(mark).dtype.kind not in "biuf":
-        return []  # a text as the missing value of numbers, which is equal to none of them
+        return []  # text as the missing value of numbers, which equals none of them
     wide = values if isinstance(mark, int) else np.result_type(values, mark.dtype)
     with np.errstate(all="ignore"):
         wanted = wide.type(mark)
@@ -238,8 +238,8 @@ def arguments_of_attributes(dtype: Any, attributes: Mapping[str, Any]) -> dict[s
         for name, value in given.items()
     }
     masked = any(marks.values())
-    # Attributes that hold nothing but NaN go without saying for floats, but xarray then leaves the type
-    # of the stored numbers alone; on integers it drops them.
+    # Attributes that hold nothing but NaN say nothing new about floats, but xarray then leaves the type
+    # of the stored numbers alone; for integers it drops them.
     only_nan = bool(given) and not masked and stored.kind == "f"
     if scale is None and offset is None and unsigned is None and not masked:
         return None
@@ -255,7 +255,7 @@ def arguments_of_attributes(dtype: Any, attributes: Mapping[str, Any]) -> dict[s
 
 
 def blocks(shape: tuple[int, ...]) -> Iterator[Any]:
-    """Boxes of up to `BLOCK` elements that make up an array of this shape."""
+    """Boxes of up to `BLOCK` elements that together make up an array of this shape."""
     size = prod(shape)
     if size <= BLOCK:
         yield ...

@@ -1,7 +1,7 @@
-"""How stored numbers become values: a scale, an offset, missing values, as the CF conventions have them.
+"""How stored numbers become values: a scale, an offset and missing values, as in the CF conventions.
 
-Everything is decided and computed as xarray does it, so that both give the same values to the last bit. In
-xarray it follows from the attributes and their types on every read; a `Packing` holds what came of it.
+Everything is decided and computed as in xarray, so that both give the same values to the last bit. xarray
+decides by the attributes and their types on every read; a `Packing` holds the decision.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from intarsia.packing.numbers import (
 type Values = np.ndarray[Any, Any]
 
 FEW = 1 << 10
-"""Elements for which it makes no difference how they lie in memory."""
+"""For this few elements it makes no difference how they lie in memory."""
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -45,14 +45,14 @@ class Packing:
     >>> packing.encode([274.15, np.nan])
     array([   100, -32768], dtype=int16)
 
-    What the packing cannot hold is refused:
+    Values that the packing cannot hold are refused:
 
     >>> packing.encode([1e6])
     Traceback (most recent call last):
     ...
     intarsia.errors.PackingError: int16 * 0.01 + 273.15, missing -32768: cannot hold 1000000.0 (at [0]): ...
 
-    The type of the values follows from the types of scale and offset, as in xarray; or it is given:
+    The type of the values follows from the types of scale and offset, as in xarray, unless it is given:
 
     >>> Packing("int16", scale=np.float32(0.01)).values
     dtype('float32')
@@ -61,7 +61,7 @@ class Packing:
     """
 
     stored: np.dtype[Any]
-    """What the bytes hold."""
+    """The data type of the stored numbers."""
 
     scale: Number | None = None
     """Stored numbers are multiplied by this…"""
@@ -73,10 +73,10 @@ class Packing:
     """Stored numbers that mean "missing"; the first of them is written for NaN."""
 
     unsigned: bool | None = None
-    """Whether signed integers are read as unsigned ones (True), or the other way round (False)."""
+    """Whether signed integers are read as unsigned ones (True), or vice versa (False)."""
 
     values: np.dtype[Any] = field(kw_only=True)
-    """What the values are."""
+    """The data type of the values."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Packing:
     def from_attributes(cls, dtype: Any, attributes: Mapping[str, Any]) -> Self | None:
         """The packing that the attributes of a variable describe; None if they describe none.
 
-        The types of the attributes matter: NumPy's scalars have the types that a file gave them.
+        The types of the attributes matter: NumPy scalars keep the types that they have in a file.
 
         >>> Packing.from_attributes("uint8", {"_FillValue": np.uint8(255)})
         Packing('uint8', missing=(255,), values='float32')
@@ -126,7 +126,7 @@ class Packing:
         return None if arguments is None else cls(**arguments)
 
     def with_factors(self, scale: Number | None, offset: Number | None) -> Packing:
-        """This packing with another scale and offset of the same types, which are not checked again.
+        """This packing with another scale and offset of the same types, without checking them again.
 
         >>> Packing("int16", scale=0.5).with_factors(np.float64(0.25), None)
         Packing('int16', scale=float64(0.25), values='float64')
@@ -137,12 +137,12 @@ class Packing:
 
     @cached_property
     def _kind(self) -> dict[str, Any]:
-        """What this packing shares with those of other scales and offsets, computed once for all of them."""
+        """What this packing shares with those of other scales and offsets, computed once for all."""
         names = ("stored", "missing", "unsigned", "values", "numbers", "_compares_numbers")
         return {name: getattr(self, name) for name in names}
 
     def without_missing(self) -> Packing:
-        """This packing, in which every number means a value.
+        """This packing without missing values: every number means a value.
 
         >>> Packing("int8", missing=-1).without_missing()
         Packing('int8', values='float32')
@@ -153,7 +153,7 @@ class Packing:
 
     @cached_property
     def numbers(self) -> np.dtype[Any]:
-        """What the stored numbers are taken for: `stored`, unless `unsigned` says otherwise."""
+        """The type that stored numbers are read as: `stored`, unless `unsigned` says otherwise."""
         return numbers_of(self.stored, self.unsigned)
 
     def decode(self, stored: Any) -> Values:
@@ -170,7 +170,7 @@ class Packing:
     def decode_into(self, stored: Values, out: Values) -> None:
         """Put the values of stored numbers, in either byte order, into an array of the same shape.
 
-        The array may have a wider type than the values; they are rounded as their own type has it.
+        The array may have a wider type than the values; they are still rounded to their own type.
 
         >>> out = np.empty(2)
         >>> Packing("int16", scale=np.float32(0.1)).decode_into(np.array([1, 2], dtype="int16"), out)
@@ -178,10 +178,10 @@ class Packing:
         [0.10000000149011612, 0.20000000298023224]
         """
         if stored.dtype != self.stored and stored.dtype.newbyteorder("=") != self.stored:
-            raise PackingError(f"{self}: got {stored.dtype}, not {self.stored}")
+            raise PackingError(f"{self}: the stored numbers are {stored.dtype}, not {self.stored}")
         if self.unsigned is not None:
             stored = stored.view(self.numbers.newbyteorder(stored.dtype.byteorder))
-        # Several passes over memory in one piece, and a copy, take less than as many over memory in many.
+        # Several passes over contiguous memory, and a copy, take less time than passes over scattered memory.
         in_place = out.dtype == self.values and (out.size <= FEW or out.flags.c_contiguous)
         with np.errstate(all="ignore"):
             if in_place and out.size <= BLOCK:
@@ -200,8 +200,8 @@ class Packing:
     def _decode_block(self, numbers: Values, out: Values) -> None:
         out[...] = numbers
         absent = self._absent(numbers, out)
-        # In place, as xarray has it: a scale of a wider type than the values multiplies in its own type, and
-        # the product is rounded before the offset is added.
+        # In place, as in xarray: a scale of a wider type than the values multiplies in its own type, and the
+        # product is rounded before the offset is added.
         if self.scale is not None:
             np.multiply(out, self.scale, out=out, casting="same_kind")
         if self.offset is not None:
@@ -210,9 +210,9 @@ class Packing:
             np.copyto(out, np.nan, where=absent)
 
     def _absent(self, numbers: Values, values: Values) -> Values | None:
-        """Where a missing value stands; `values` are the numbers, not yet scaled.
+        """Where a value is missing; `values` are the numbers, not yet scaled.
 
-        xarray compares after the conversion, in which large integers may lose digits. Where they cannot, the
+        xarray compares after the conversion, in which large integers may lose digits. If they cannot, the
         stored numbers are compared, which are shorter.
         """
         absent: Values | None = None
@@ -230,7 +230,7 @@ class Packing:
     def encode(self, values: Any, origin: Sequence[int] = ()) -> Values:
         """The numbers to store for values: rounded, and the first missing value where they are NaN.
 
-        `origin` says where the values begin in something larger, in which one that is refused is named.
+        `origin` is where the values begin in a larger array; an error gives a refused value's place there.
 
         >>> Packing("uint8", scale=0.5).encode([0.2, 0.3, 1.0])
         array([0, 1, 2], dtype=uint8)
@@ -248,7 +248,7 @@ class Packing:
         return numbers.view(self.stored)
 
     def holds(self, values: Any, ulps: int = 0) -> bool:
-        """Whether values survive packing, except for this many of the last digits.
+        """Whether values survive packing, except for this many units in the last place.
 
         >>> packing = Packing("int16", scale=0.1)
         >>> packing.holds([0.1, 0.3]), packing.holds([0.1, 0.3], ulps=4), packing.holds([0.15], ulps=4)
@@ -262,7 +262,7 @@ class Packing:
         if values.dtype.kind != "f":
             return bool(np.array_equal(back, values))
         with np.errstate(all="ignore"):
-            # The digits that are lost are those of the largest number in between, which may be the offset.
+            # The digits lost are those of the largest intermediate number, which may be the offset.
             offset = values.dtype.type(0 if self.offset is None else abs(self.offset))
             largest = np.maximum(np.abs(values), offset)
             near = np.abs(back - values) <= ulps * np.spacing(largest) if ulps else False
@@ -270,8 +270,8 @@ class Packing:
 
     def _encode_floats(self, values: Values) -> tuple[Values, Values]:
         absent, numbers = np.isnan(values), self.numbers
-        # xarray computes in the type of the data where it has a missing value to write, and else in the type
-        # that scale and offset ask for.
+        # xarray computes in the type of the data if it has a missing value to write, and otherwise in the
+        # type that scale and offset ask for.
         kind = values.dtype.newbyteorder("=")
         chosen = value_type(numbers, self.scale, self.offset, masked=False)
         if not self.missing and self.values == chosen and self._is_scaled:
@@ -331,7 +331,7 @@ class Packing:
         return self.scale is not None or self.offset is not None
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON that any program reads back to the bit: floats are texts of their bytes, as in Zarr.
+        """As JSON that any program can read back to the bit: floats are written as their bytes, as in Zarr.
 
         >>> Packing("int16", scale=0.01, missing=-1).to_json()  # doctest: +NORMALIZE_WHITESPACE
         {'stored': 'int16', 'unsigned': None, 'values': 'float64', 'missing': [-1],
@@ -348,7 +348,7 @@ class Packing:
 
     @classmethod
     def from_json(cls, document: Any) -> Self:
-        """The packing behind its JSON.
+        """The packing that a JSON document describes.
 
         >>> packing = Packing("int16", scale=0.01, missing=-1)
         >>> Packing.from_json(packing.to_json()) == packing
@@ -358,7 +358,7 @@ class Packing:
 
     @cached_property
     def _key(self) -> tuple[Any, ...]:
-        # By their bits: 0.5 as float32 and as float64 compute differently, and so do 0.0 and -0.0.
+        # By their bits: 0.5 computes differently as float32 and as float64, and so do 0.0 and -0.0.
         factors = [None if f is None else (f.dtype, f.tobytes()) for f in (self.scale, self.offset)]
         marks = tuple(mark.tobytes() for mark in self.missing)
         return self.stored, self.unsigned, self.values, *factors, marks
@@ -374,7 +374,7 @@ class Packing:
         return hash(self._key)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Packing.from_json, (self.to_json(),)  # without the hash, which another process has otherwise
+        return Packing.from_json, (self.to_json(),)  # without the hash, which differs between processes
 
     def __repr__(self) -> str:
         parts = [repr(self.stored.name)]

@@ -1,4 +1,4 @@
-"""The JSON Schemas that ship with intarsia, and checking a document against one of them."""
+"""The JSON Schemas that ship with intarsia, and a check of documents against them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _validator(name: str) -> Draft202012Validator:
 
 
 def problems(name: str, document: object) -> list[str]:
-    """Everything that is wrong with `document`, a line each; empty when it is valid.
+    """Everything that is wrong with `document`, one line each; empty if it is valid.
 
     >>> problems("codecs/shuffle", {"name": "shuffle", "configuration": {"element_size": 0}})
     ['configuration.element_size: 0 is less than the minimum of 1']
@@ -47,7 +47,7 @@ def problems(name: str, document: object) -> list[str]:
 
 
 def _told(error: ValidationError) -> list[ValidationError]:
-    """What is wrong by the alternative that comes nearest, rather than that none of several is right."""
+    """The problems with the nearest of several alternatives, rather than that none of them matches."""
     alternatives: dict[Any, list[ValidationError]] = {}
     for each in error.context or ():
         alternatives.setdefault(each.schema_path[0], []).append(each)

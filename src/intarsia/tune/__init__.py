@@ -1,4 +1,4 @@
-"""Choosing encodings: candidates are tried on samples, measured and ranked; `optimize` acts on it."""
+"""Choosing encodings: candidates are tried on samples, measured and ranked; `optimize` acts on the result."""
 
 from intarsia.tune.advice import Advice, Objective, Trial, advise, candidates
 from intarsia.tune.optimization import Change, RegionChanges, optimize

@@ -1,6 +1,6 @@
 """`advise`: candidates are tried on samples of an array, measured and ranked.
 
-Samples are a few blocks that hold about as much as can be tried.
+Samples are a few blocks, which together hold about as much as there is time to try.
 """
 
 import os
@@ -26,18 +26,18 @@ from intarsia.words import markup, names_text, size_text
 
 type Objective = Literal["size", "balanced", "speed"]
 
-# What a byte costs against a second of work, as the bandwidth of the storage that it comes from: an archive
-# where space is everything, object storage, a fast local disk.
+# The price of a byte in seconds of work, as the bandwidth of its storage: an archive where space is
+# everything, object storage, a fast local disk.
 BANDWIDTH: Mapping[str, float] = {"size": 1e5, "balanced": 1e8, "speed": 1e9}
 READS_PER_WRITE = 10
 """Data is read more often than it is written."""
 
 ROUNDS = 4
 LONG = 0.02
-"""Seconds; what takes longer is run once."""
+"""In seconds; work that takes longer is run once."""
 
 LITTLE = 1 << 16
-"""Bytes; the times of less say nothing of the codec."""
+"""In bytes; the times for less say nothing about the codec."""
 
 ZSTD_LEVELS = (1, 3, 9, 19)
 
@@ -49,7 +49,7 @@ class Trial:
     """One encoding, measured on the samples."""
 
     name: str
-    """Short name."""
+    """A short name."""
 
     codecs: tuple[CodecLike, ...]
     """The codec list, ready for `append`, `add_region` and `recode`."""
@@ -64,16 +64,16 @@ class Trial:
     """Processor time for all samples, best of several runs."""
 
     raw_bytes: int
-    """Size of the samples in memory."""
+    """The size of the samples in memory."""
 
     stored_bytes: int
-    """Size of the samples as stored."""
+    """The size of the samples as stored."""
 
     def cost(self, objective: Objective) -> float:
-        """Seconds for a read and a share of a write, with the transfer of the stored bytes.
+        """The seconds for a read and a share of a write, including the transfer of the stored bytes.
 
-        Where size is the objective, the transfer is all that counts; also of samples so small that their
-        times are those of Python.
+        If size is the objective, only the transfer counts. The same goes for samples so small that their
+        times are mostly Python's own.
         """
         transfer = self.stored_bytes / BANDWIDTH[objective]
         if objective == "size" or self.raw_bytes < LITTLE:
@@ -81,7 +81,7 @@ class Trial:
         return transfer + self.decode_seconds + self.encode_seconds / READS_PER_WRITE
 
     def cells(self) -> tuple[str, ...]:
-        """The trial in a table."""
+        """The trial as a row of a table."""
         speeds = (self.raw_bytes / max(t, 1e-9) / 1e6 for t in (self.encode_seconds, self.decode_seconds))
         return self.name, f"{self.ratio:.2f}x", *(f"{speed:.3g}" for speed in speeds)
 
@@ -99,26 +99,26 @@ class Advice:
     """What was asked for."""
 
     trials: tuple[Trial, ...]
-    """Measured encodings, best first."""
+    """The measured encodings, best first."""
 
     @property
     def best(self) -> Trial:
-        """The encoding to take."""
+        """The best encoding."""
         return self.trials[0]
 
     @property
     def codecs(self) -> tuple[CodecLike, ...]:
-        """The codecs of the best one."""
+        """The codecs of the best encoding."""
         return self.best.codecs
 
     @property
     def summary(self) -> str:
-        """What was tried, and what is best, in a line."""
+        """One line that says what was tried and what is best."""
         tried = f"{len(self.trials)} encodings of {size_text(self.best.raw_bytes)} of samples"
         return f"{tried}, best first for {self.objective}: {self.best.name}"
 
     def rows(self) -> list[tuple[str, ...]]:
-        """The cells of a table, the best encoding marked."""
+        """The cells of a table, with the best encoding marked."""
         return [("" if i else "→", *trial.cells()) for i, trial in enumerate(self.trials)]
 
     def __repr__(self) -> str:
@@ -139,10 +139,10 @@ def advise(
     """Try encodings on samples of an array and rank them.
 
     `data` is anything with values: a logical array, a Zarr array, a `Reader`, a NumPy array. `objective` says
-    what counts: "size" the stored bytes, "speed" the time to read from a fast disk, "balanced" the time to
-    read from object storage. `bounds` limits it to a box; `encodings` are tried instead of the built-in
-    candidates, all of which are lossless. Sizes are exact for the samples. Times are processor times of this
-    machine, so other work on it does not count.
+    what counts: "size", the stored bytes; "speed", the time to read from a fast disk; "balanced", the time to
+    read from object storage. `bounds` limits the samples to a box. `encodings` are tried instead of the
+    built-in candidates, which are all lossless. Sizes are exact for the samples. Times are processor times on
+    this machine, so other work on it does not count.
 
     >>> import numpy as np
     >>> noise = np.random.default_rng(0).integers(0, 256, 100_000, dtype="u1")
@@ -160,14 +160,14 @@ def advise_in_chunks(
     encodings: Mapping[str, list[CodecLike]] | None = None,
     chunks: tuple[int, ...] | None = None,
 ) -> Advice:
-    """`advise`, for values that are stored in chunks of a shape, if that is known."""
+    """Like `advise`, for values stored in chunks of this shape, if it is known."""
     if objective not in BANDWIDTH:
         raise ValueError(f"objective {objective!r}: {names_text(str(objective), BANDWIDTH)}")
     values = with_values(data)
     box = None if bounds is None else tuple(element_bounds(bounds, values.shape))
     blocks = blocks_of(values, box, chunks)
     if not blocks:
-        raise ShapeError("there are no values to try encodings on: the array, or the box, is empty or a hole")
+        raise ShapeError("there are no values to try encodings on: the array or the box is empty or a hole")
     tried = candidates(blocks[0].dtype) if encodings is None else encodings
     trials = [_trial(name, list(codecs), blocks, chunks) for name, codecs in tried.items()]
     return Advice(objective, tuple(sorted(trials, key=lambda t: (t.cost(objective), t.decode_seconds))))
@@ -179,14 +179,14 @@ def _trial(
     blocks: list[np.ndarray[Any, Any]],
     chunks: tuple[int, ...] | None = None,
 ) -> Trial:
-    """Encode and decode every block, as one chunk if nobody knows better."""
+    """Encode and decode every block, as one chunk unless the chunk shape is known."""
     encode = decode = 0.0
     stored = 0
     for block in blocks:
         whole = tuple(max(n, 1) for n in block.shape)
-        # Of chunks that are too large to be tried, blocks are parts.
+        # If chunks are too large to be tried, blocks are parts of them.
         shape = chunks if chunks is not None and is_small(chunks, block.dtype) else whole
-        # Objects are bytes of any length here: other objects have no place in Zarr v3.
+        # Objects here are bytes of any length: Zarr v3 has no place for other objects.
         data_type = "variable_length_bytes" if block.dtype == object else block.dtype
         manifest = Manifest.empty(block.shape, shape, data_type)
         stored_keys: dict[str, Any] = {}
@@ -201,9 +201,9 @@ def _trial(
 
 
 def _timed(work: Any) -> float:
-    """Processor time, the best of several runs; what takes long is measured well enough by one.
+    """The processor time, best of several runs; for long work, one run is accurate enough.
 
-    The clock on the wall would count what other programs do meanwhile, and advise by chance.
+    Elapsed time would include the work of other programs, and the advice would be random.
     """
     runs: list[float] = []
     while len(runs) < ROUNDS and sum(runs) < LONG:
@@ -220,7 +220,7 @@ def candidates(dtype: np.dtype[Any]) -> dict[str, list[CodecLike]]:
     ['raw', 'blosc-lz4', 'blosc-zstd', 'gzip-6', 'zstd-1', 'zstd-3', 'zstd-9', 'zstd-19']
     """
     kind = np.dtype(dtype)
-    # Texts and bytes of any length are stored one after the other: there are no elements of one size.
+    # Texts and bytes of any length are stored one after another: elements do not have one size.
     size = 1 if kind.kind in "TO" else kind.itemsize
     encodings: dict[str, list[CodecLike]] = {
         "raw": [],
@@ -243,17 +243,17 @@ def candidates(dtype: np.dtype[Any]) -> dict[str, list[CodecLike]]:
 
 
 SAMPLE_BYTES = 8 << 20
-"""All blocks together hold about this much."""
+"""The size of all blocks together, approximately."""
 
 BLOCKS = 4
-"""Taken from evenly spaced places, because the two ends of an array are rarely alike."""
+"""How many blocks are taken, evenly spaced, because the two ends of an array are rarely alike."""
 
 
 def with_values(data: Any) -> Any:
-    """What can be sampled; anything else is refused, above all the path of an array."""
+    """`data`, if it can be sampled; anything else is refused, above all the path of an array."""
     if isinstance(data, str | bytes | os.PathLike):
         raise DataTypeError(
-            f"{data!r} is a text, not data.\n"
+            f"{data!r} is a string, not data.\n"
             f"  For the array at a path: intarsia.advise(intarsia.reader({data!r}))"
         )
     if hasattr(data, "shape") and hasattr(data, "dtype"):
@@ -285,7 +285,7 @@ def sample(
 ) -> list[np.ndarray[Any, Any]]:
     """Contiguous blocks of an array, or of a box of it, evenly spaced over its first axis.
 
-    If the values are stored in chunks that are not too large, blocks are made of whole ones.
+    If the values are stored in chunks that are not too large, blocks are made of whole chunks.
 
     >>> [block.shape for block in sample(np.zeros((10, 4)))]
     [(2, 4), (2, 4), (2, 4), (2, 4)]
@@ -298,7 +298,7 @@ def sample(
     if not shape:
         return [_block(array[...])]
     itemsize = max(1, np.dtype(array.dtype).itemsize)
-    # Trailing axes are cut only where a single row is larger than a block.
+    # Trailing axes are cut only if a single row is larger than a block.
     budget = SAMPLE_BYTES // BLOCKS // itemsize
     keep = list(shape)
     for axis in range(1, len(keep)):
@@ -316,7 +316,7 @@ def sample(
 
 
 def _block(part: Any) -> Any:
-    """A part as contiguous memory of its own, with its nulls if it has any."""
+    """A contiguous copy of a part, with its nulls if it has any."""
     if isinstance(part, np.ma.MaskedArray | NullableValues):
         return NullableValues.of(part, getattr(part, "depth", 1)).copy()
     return np.ascontiguousarray(part)

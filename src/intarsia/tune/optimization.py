@@ -1,4 +1,4 @@
-"""`optimize`: every region in the encoding that suits it best."""
+"""`optimize`: puts every region into the encoding that suits it best."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -20,23 +20,23 @@ from intarsia.words import bounds_text, size_text
 CHANGE_COLUMNS = ("Region", "Codecs before", "Codecs after", "Stored before", "Stored", "Saved")
 
 LEAST_GAIN = 0.05
-"""A region is left alone unless it gets cheaper by this share: rewriting has a price too."""
+"""A region is left alone unless it gets cheaper by this fraction: rewriting has a price too."""
 
 
 ZSTD_DEFAULT = 3
-"""The level that zstd takes if it is given 0."""
+"""The level that zstd uses for level 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What `optimize` made of one region.
+    """What `optimize` did to one region.
 
     >>> Change(((0, 4),), "raw", "zstd-9", 1000, 400).saved
     600
     """
 
     bounds: tuple[tuple[int, int], ...]
-    """The region."""
+    """The bounds of the region."""
 
     before: str
     """Its codecs before."""
@@ -45,14 +45,14 @@ class Change:
     """Its codecs now."""
 
     bytes_before: int
-    """Stored bytes before."""
+    """The stored bytes before."""
 
     bytes_after: int
-    """Stored bytes now."""
+    """The stored bytes now."""
 
     @property
     def saved(self) -> int:
-        """Stored bytes fewer than before."""
+        """How many stored bytes were saved."""
         return self.bytes_before - self.bytes_after
 
 
@@ -65,7 +65,7 @@ class RegionChanges(Listing[Change]):
     """
 
     columns = CHANGE_COLUMNS
-    empty = "no region gets better by another encoding"
+    empty = "no region would gain from another encoding"
 
     def cells(self, item: Change) -> tuple[str, ...]:
         sizes = item.bytes_before, item.bytes_after
@@ -76,10 +76,10 @@ class RegionChanges(Listing[Change]):
 def optimize(
     array: LogicalArray, objective: Objective = "balanced", *, progress: Progress = silent
 ) -> RegionChanges:
-    """Recode every region for which another encoding is better by the objective; say what was changed.
+    """Recode every region for which another encoding is better by the objective, and return the changes.
 
-    The values stay the same. With the objective "size" no region gets larger: what does not become smaller
-    stays as it is. In a transaction all of it is one commit, and an older snapshot undoes it. Steps of the
+    The values stay the same. With the objective "size", no region gets larger: a region that would not shrink
+    stays as it is. In a transaction, all of it is one commit, and an older snapshot undoes it. Steps of the
     progress are bytes of values.
 
     >>> import intarsia, numpy as np
@@ -116,7 +116,7 @@ def _optimized(
     def is_better(member: zarr.Array[Any]) -> bool:
         nonlocal after, stored_after
         after, stored_after = short_codecs(member, settings=True), stored_size(member)
-        return objective != "size" or stored_after < size  # samples may be wrong about the rest
+        return objective != "size" or stored_after < size  # samples may mislead about the rest
 
     encoding = Encoding(best.codecs, chunks, shards, options=array.config.options, keep_packing=True)
     if not recode(array._logical, region.bounds, encoding, progress=progress, accept=is_better):
@@ -144,14 +144,14 @@ def is_same(now: Iterable[Any], other: Iterable[Any]) -> bool:
 
 
 def _inner(region: Region) -> list[Any]:
-    """The codecs of a single chunk, which lie inside those of a shard."""
+    """The codecs of a single chunk, which are nested inside those of a shard."""
     codecs = region.codecs
     inner = list(codecs[0].codecs) if isinstance(codecs[0], ShardingCodec) else list(codecs)
-    # Those that turn axes were made for the member's, and a view shows others.
+    # Codecs that turn axes were made for the member's axes, and a view shows others.
     return [codec for codec in inner if region.view is None or not isinstance(codec, ArrayArrayCodec)]
 
 
 def _shapes(region: Region) -> list[tuple[int, ...] | None]:
-    """The shapes of the member's chunks and shards, as the array has its axes."""
+    """The shapes of the member's chunks and shards, in the array's axes."""
     shapes, view = (region.member.chunks, region.member.shards), region.view
     return [s if s is None or view is None else tuple(n for n, _ in view.grid(s)) for s in shapes]

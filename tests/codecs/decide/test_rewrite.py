@@ -391,7 +391,7 @@ def test_workers_get_what_the_codecs_were_made_with(tmp_path):
     with_decision(z, "never_apply")[:] = 7
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         with pytest.raises(
-            intarsia.errors.CodecConfigurationError, match=r"cannot be pickled(.|\n)*top of a module"
+            intarsia.errors.CodecConfigurationError, match=r"cannot be pickled(.|\n)*top level of a module"
         ):
             rewrite(z, lambda codec: True, client=pool)
         assert rewrite(z, client=pool).rewritten == 1
