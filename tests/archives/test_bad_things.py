@@ -125,6 +125,6 @@ def test_a_bucket_without_a_listing_will_do(served, bucket, tmp_path, monkeypatc
     assert report.summary == f"{COUNT} added"
     obstore.put(bucket, "a/03.nc", obstore.get(bucket, "a/04.nc").bytes())
     report = intarsia.ingest(urls, tmp_path / "r", concat_dim="time", storage_options=options, errors="skip")
-    assert report.summary == f"nothing to do: {COUNT - 1} unchanged, 1 failed"
+    assert report.summary == f"nothing added: {COUNT - 1} unchanged, 1 failed"
     with pytest.raises(IngestError, match="cannot be listed"):
         intarsia.ingest("s3://archive/a/*.nc", tmp_path / "r", concat_dim="time", storage_options=options)

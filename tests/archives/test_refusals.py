@@ -31,7 +31,7 @@ def test_if_every_file_is_refused_nothing_happens(tmp_path):
         report = intarsia.ingest(
             tmp_path / "*.nc", tmp_path / "r", concat_dim="time", errors="skip", **options
         )
-        assert report.summary == "nothing to do: 2 failed"
+        assert report.summary == "nothing added: 2 failed"
     (tmp_path / "a.nc").write_bytes(b"nonsense, too")
     report = intarsia.lint(tmp_path / "*.nc")  # which looks for dimensions first
     for file in report.failed:

@@ -11,7 +11,7 @@ from intarsia.archives.coordinates import labels
 from intarsia.archives.drifts import COLUMNS as DRIFT_COLUMNS
 from intarsia.archives.drifts import Drift, drifts_text
 from intarsia.listing import table_html, table_text, terminal_width
-from intarsia.words import markup, size_text
+from intarsia.words import count_text, markup, size_text
 
 if TYPE_CHECKING:
     from intarsia.archives.array_draft import Contribution
@@ -21,6 +21,15 @@ type Status = Literal["added", "replaced", "extended", "unchanged", "failed"]
 
 CHANGES: tuple[Status, ...] = ("added", "replaced", "extended")
 """What a file does to the dataset."""
+
+FORECASTS: dict[Status, str] = {
+    "added": "would be added",
+    "replaced": "would be replaced",
+    "extended": "would be extended",
+    "unchanged": "unchanged",
+    "failed": "would be refused",
+}
+"""What a dry run says of files."""
 
 SHOWN_FILES = 10
 SHOWN_RUNS = 40
@@ -200,21 +209,43 @@ class IngestReport:
     @property
     def summary(self) -> str:
         """One line: what became of the files, how much was copied, which variables were left out."""
-        counts = [(status, len(self.of(status))) for status in get_args(Status.__value__)]
-        text = ", ".join(f"{count} {status}" for status, count in counts if count) or "no files"
-        parts = [text if any(map(self.of, CHANGES)) else f"nothing to do: {text}"]
-        if self.copied:
-            parts.append(f"{size_text(self.copied)} copied")
+        text = ", ".join(f"{count} {status}" for status, count in self._counts) or "no files"
+        if not any(map(self.of, CHANGES)):
+            text = f"{'nothing added' if self.failed else 'nothing to do'}: {text}"
+        return "; ".join([text, *self._besides("copied")])
+
+    @property
+    def forecast(self) -> str:
+        """The same line in other words: what an ingest would do.
+
+        >>> refused = FileReport("file:///b.nc", "failed", reason="the file is empty")
+        >>> IngestReport(Runs(()), (FileReport("file:///a.nc", "added", 0, 1), refused)).forecast
+        '1 file would be added, 1 would be refused'
+        """
+        parts = [f"{count} {FORECASTS[status]}" for status, count in self._counts]
+        if parts:
+            count, words = parts[0].split(" ", 1)
+            parts[0] = f"{count_text(int(count), 'file')} {words}"
+        return "; ".join([", ".join(parts) or "no files", *self._besides("would be copied")])
+
+    @property
+    def _counts(self) -> list[tuple[Status, int]]:
+        counts = ((status, len(self.of(status))) for status in get_args(Status.__value__))
+        return [(status, count) for status, count in counts if count]
+
+    def _besides(self, copied: str) -> list[str]:
+        """How much was copied, and what was left out."""
+        parts = [f"{size_text(self.copied)} {copied}"] if self.copied else []
         if self.left_out:
             names, more = list(self.left_out)[:SHOWN_NAMES], len(self.left_out) - SHOWN_NAMES
             parts.append(f"left out: {', '.join(names)}" + (f" and {more} more" if more > 0 else ""))
-        return "; ".join(parts)
+        return parts
 
     @property
     def _headline(self) -> str:
         """The summary; of a dry run, what would become of the files."""
         is_dry = self.snapshot_id is None and any(map(self.of, CHANGES))
-        return f"would be: {self.summary}" if is_dry else self.summary
+        return self.forecast if is_dry else self.summary
 
     def __str__(self) -> str:
         lines = [self._headline]

@@ -165,6 +165,8 @@ def parse_one(url: str, sources: Sources, want: Want, parser: Any = None) -> Par
         raise  # the same for every file, and not the file's fault
     except IngestError as error:
         return Failure(url, str(error))
+    except FileNotFoundError:
+        return Failure(url, "there is no such file")
     except RecursionError:
         return Failure(url, "something in it is nested too deeply to be read")
     except UnicodeDecodeError as error:

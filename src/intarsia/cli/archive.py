@@ -1,6 +1,7 @@
 """Commands about archives of files: `ingest`, `lint`, `sources`; `relocate` and `cache`."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,8 @@ from intarsia.cli import arguments as args
 from intarsia.cli.archive_options import Archive, SourceOption
 from intarsia.cli.arguments import parse_options, parse_pairs
 from intarsia.cli.stores import NamedStore, expect_place
-from intarsia.cli.verb import CommandError, Exit, print_json, say, show_table, verb, waiting
+from intarsia.cli.verb import CommandError, Exit, in_options, print_json, say, show_table, verb, waiting
+from intarsia.versions.repository import is_plain_zarr
 from intarsia.words import bounds_text, count_text, size_text
 
 
@@ -64,9 +66,9 @@ def ingest(
             **_report_json(report),
         )
         return
-    _show(report)
-    say(*map(str, report.failed))
-    say(("would be: " if dry_run else "") + report.summary)
+    _show(report, options)
+    say(*(in_options(str(file), options) for file in report.failed))
+    say(report.forecast if dry_run else report.summary)
     if report.snapshot_id:
         say(f"snapshot {report.snapshot_id}")
 
@@ -89,6 +91,8 @@ def lint(
     Example: intarsia lint '/archive/2002/*.nc' --concat-dim time
     """
     repo = None if into is None else _repository(into, storage_option, create=False)
+    if into is not None and repo is None:
+        raise intarsia.errors.RepositoryNotFoundError(f"there is no Icechunk repository at {into}")
     options = archive.options() | {"branch": branch or "main"}
     with waiting("reading files") as progress:
         report = intarsia.lint(archive.files, repo, progress=progress, **options)
@@ -96,17 +100,22 @@ def lint(
     if as_json:
         print_json(summary=report.summary, refused=len(report.failed), **_report_json(report))
     else:
-        _show(report)
+        _show(report, options)
         if refused:
-            rows = [(str(each.files), each.first, each.what) for each in refused]
+            rows = [(str(each.files), each.first, in_options(each.what, options)) for each in refused]
             show_table(("Files", "Such as", "Refused because"), rows)
-        say(f"would be: {report.summary}")
+        say(report.forecast)
     return Exit.PROBLEMS if report.failed else Exit.OK
 
 
 def _repository(store: str, storage_option: Sequence[str] | None, *, create: bool) -> Any:
     """The repository to add to; None if it is not there and not to be made."""
     expect_place(store)
+    if "://" not in store and is_plain_zarr(os.path.expanduser(store)):
+        raise CommandError(
+            f"STORE: {store} is a plain Zarr store, and files are ingested into an Icechunk repository: "
+            "name one, or a new directory"
+        )
     given = args.parse_options(storage_option or (), "storage option")
     try:
         return intarsia.open_repository(store, create=create, **given)
@@ -118,17 +127,22 @@ def _repository(store: str, storage_option: Sequence[str] | None, *, create: boo
         raise CommandError(str(error)) from error
 
 
-def _show(report: IngestReport) -> None:
-    """The runs, what differs, and what was left out."""
+def _show(report: IngestReport, options: Iterable[str]) -> None:
+    """The runs, what differs, and what was left out; advice names options of the command line."""
+
+    def told(text: str) -> str:
+        return in_options(text, options)
+
     if report.runs.rows:
         header, *rows = report.runs.table()
         show_table(header, rows)
-    taken = [drift.cells for drift in report.drifts if not drift.refused and drift.kind != "left out"]
+    drifts = (drift for drift in report.drifts if not drift.refused and drift.kind != "left out")
+    taken = [tuple(map(told, drift.cells)) for drift in drifts]
     if taken:
         say("")
         show_table(("Drift", "In", "Files", "First", "What", "What is done"), taken)
         say("")
-    say(*(f"left out   {name}: {reason}" for name, reason in report.left_out.items()))
+    say(*(told(f"left out   {name}: {reason}") for name, reason in report.left_out.items()))
 
 
 def _report_json(report: IngestReport) -> dict[str, Any]:

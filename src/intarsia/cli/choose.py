@@ -294,8 +294,8 @@ def maintain(
     """Do what the policies of arrays ask for: update replicas, recode tails, join regions.
 
     The daily job of an archive; in a repository it is safe beside writers. It can be stopped at any moment
-    and started again; where there is nothing to do, it does nothing. In a plain store it brings replicas up
-    to date.
+    and started again; where there is nothing to do, it does nothing. In a plain Zarr store it updates
+    replicas only: use recode, optimize, consolidate and vacuum there.
 
     Example: intarsia maintain data/store
     """
@@ -317,4 +317,14 @@ def maintain(
         ]
         show_table(("What", "Path", "Layer", "Region", "Snapshot"), rows)
     done = "to do" if dry_run else "done"
-    say(f"{count_text(len(steps), 'step')} {done}" if steps else "nothing to do")
+    if steps:
+        say(f"{count_text(len(steps), 'step')} {done}")
+    elif place.repo is not None:
+        say("nothing to do: every array is as its policy asks, or has none")
+    else:
+        say(
+            f"nothing to do: {asked.store} is a plain Zarr store, where maintain updates replicas only, "
+            "and none needs it.",
+            "To encode regions anew or join them there: intarsia recode, optimize, consolidate.",
+            "To remove what is left over: intarsia vacuum.",
+        )

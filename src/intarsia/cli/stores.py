@@ -2,9 +2,11 @@
 
 import os
 import re
+import shlex
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,7 +24,8 @@ from intarsia.errors import NotLogicalArrayError, ReadOnlyError
 from intarsia.exchange.block_copies import Found, node_of, walked
 from intarsia.listing import lay_out
 from intarsia.versions.access import Allowed
-from intarsia.versions.repository import check_name
+from intarsia.versions.locking import lock_file
+from intarsia.versions.repository import check_name, is_plain_zarr, is_repository
 from intarsia.versions.version import LATEST, Version, as_repository
 from intarsia.words import names_text, size_text
 
@@ -37,6 +40,12 @@ EMPTY = "1CECHNKREP0F1RSTCMT0"
 
 SEVERAL = 20
 """This many arrays are named when one has to be chosen."""
+
+LOOKED_AT = 1000
+"""So many names in a directory are looked at to say what it holds instead of a store."""
+
+SOURCES = (".nc", ".nc4", ".cdf", ".h5", ".hdf5", ".he5", ".tif", ".tiff")
+"""How files are called that `ingest` takes."""
 
 
 def _listed(found: Sequence[Found]) -> str:
@@ -68,6 +77,52 @@ def expect_place(text: str) -> None:
     path = Path(text).expanduser()
     if path.is_file() and not zipfile.is_zipfile(path):
         raise CommandError(f"STORE: {text} is a file. Files come first, the store last")
+    others = _names_in(path) if path.is_dir() and not _is_store(path) else []
+    if others and not lock_file(path).exists():  # of a repository that somebody is making
+        raise CommandError(
+            f"STORE: {text} holds other things ({_some(others)}) and no store: "
+            "a new one needs a directory of its own"
+        )
+
+
+def _is_store(path: Path) -> bool:
+    return is_repository(path) or is_plain_zarr(path) or (path.is_file() and zipfile.is_zipfile(path))
+
+
+def _names_in(folder: Path) -> list[str]:
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in islice(entries, LOOKED_AT))
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+
+
+def expect_store(text: str) -> None:
+    """Refuse a place on this machine where no store is, and say what is there instead and what to do."""
+    path = Path(text).expanduser()
+    if not path.exists():
+        raise FileNotFoundError(f"there is nothing at {text}")
+    if _is_store(path):
+        return
+    names = [path.name] if path.is_file() else _names_in(path)
+    stores = [] if path.is_file() else [name for name in names if _is_store(path / name)]
+    files = [name for name in names if name.lower().endswith(SOURCES)]
+    what, hint = "it is a file of another kind", ""
+    if stores:
+        what, hint = f"it is a directory that holds {_some(stores)}", f"Name one: {path / stores[0]}"
+    elif files:
+        pattern = text if path.is_file() else str(path / f"*{Path(files[0]).suffix}")
+        what = "it is a file" if path.is_file() else f"it is a directory of files ({_some(files)})"
+        hint = f"To open such files as arrays: intarsia ingest {shlex.quote(pattern)} NEW_STORE"
+    elif names and path.is_dir():
+        what = f"it is a directory that holds other things ({_some(names)})"
+    elif not names:
+        what = "the directory is empty"
+        hint = "intarsia create, ingest and convert put something there"
+    raise NotLogicalArrayError(
+        f"there is no Zarr or Icechunk store at {text}: {what}" + (f".\n  {hint}" if hint else "")
+    )
 
 
 @dataclass(frozen=True)
@@ -114,11 +169,9 @@ class NamedStore:
         given = parse_options(options or (), "storage option")
         if given:
             return cls._opened(text, given, authorize=allow)
-        if "://" not in text and not Path(text).expanduser().exists():
-            raise FileNotFoundError(f"there is nothing at {text}")
         repo = as_repository(os.path.expanduser(text) if "://" not in text else text, allow)
         if repo is None and "://" not in text:
-            cls._expect_zarr(text)
+            expect_store(text)
         return repo
 
     @staticmethod
@@ -129,15 +182,6 @@ class NamedStore:
             return intarsia.open_repository(text, create=create, authorize=authorize, storage_options=options)
         except TypeError as error:  # an option that such a place does not take
             raise CommandError(str(error)) from error
-
-    @staticmethod
-    def _expect_zarr(text: str) -> None:
-        path = Path(text).expanduser()
-        if (path / "zarr.json").is_file() or zipfile.is_zipfile(path):
-            return
-        if (path / ".zgroup").is_file() or (path / ".zarray").is_file():
-            return  # Zarr v2 can be listed, read and converted
-        raise NotLogicalArrayError(f"{text} is neither an Icechunk repository nor a Zarr store")
 
     @property
     def plain(self) -> Any:

@@ -1,6 +1,5 @@
 """Commands to and from Zarr as others have it: `convert`, `adopt`, `export`, `fuse`, `split`."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +8,7 @@ import zarr
 import intarsia
 from intarsia.array import LogicalArray
 from intarsia.cli import arguments as args
-from intarsia.cli.stores import NamedStore, expect_place
+from intarsia.cli.stores import NamedStore, expect_place, expect_store
 from intarsia.cli.verb import CommandError, print_json, say, verb, waiting
 from intarsia.errors import NotLogicalArrayError
 from intarsia.exchange.block_copies import node_of, walked
@@ -291,5 +290,5 @@ def _changed(place: NamedStore, message: str, work: Any) -> tuple[Any, str | Non
 
 
 def _expect_source(source: str) -> None:
-    if "://" not in source and not Path(source).expanduser().exists():
-        raise FileNotFoundError(f"there is nothing at {source}")
+    if "://" not in source:
+        expect_store(source)
