@@ -3,10 +3,12 @@
 import pickle
 
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
 import intarsia
+from intarsia import nullable
 from intarsia.listing import GAP, Listing, lay_out, table_html, table_text
 
 COLUMNS = ("Snapshot", "Message", "Bytes", "Member")
@@ -64,6 +66,24 @@ def test_no_word_is_lost_or_cut_in_any_width(rows, width):
 def test_cells_of_strangers_do_no_harm_in_a_notebook():
     assert "<script>" not in table_html(("Message",), [("<script>alert(1)</script>",)])
     assert "\x1b" not in table_text(("Message",), [("\x1b[31m",)])
+
+
+def test_an_array_says_in_short_lines_what_it_is_where_the_terminal_is_narrow(monkeypatch, tmp_path):
+    place = tmp_path / "a.zarr"
+    arrays = [
+        intarsia.create(place, "logical", shape=(10, 10), chunks=(5, 5), dtype="f4"),
+        intarsia.reader(zarr.create_array(place / "plain", shape=(10, 10), dtype="f4")),
+        nullable.create_array(place / "nulls", data=[1, None]),
+    ]
+    for array in arrays:
+        whole = repr(array)
+        assert "\n" not in whole
+        with monkeypatch.context() as patch:
+            patch.setattr("intarsia.listing.terminal_width", lambda: 60)
+            lines = repr(array).split("\n  ")
+        assert " ".join(lines) == whole
+        assert max(len(line) for line in lines if "://" not in line) <= 58
+        assert any("shape=(" in line and ")" in line for line in lines)
 
 
 class Names(Listing[str]):

@@ -1,6 +1,8 @@
 """The protocol of progress, and the bar: in a terminal, and nowhere else."""
 
 import io
+import itertools
+import re
 
 import dask.array as da
 from rich.console import Console
@@ -38,3 +40,17 @@ def test_a_bar_with_patience_does_not_show_for_short_work():
     with intarsia.progress_bar("short", console=console, patience=1e6, counted=False) as progress:
         progress(1, 1)
     assert stream.getvalue() == ""
+
+
+def test_a_bar_stays_in_one_line_of_a_narrow_terminal():
+    stream, clock = io.StringIO(), itertools.count()
+    console = Console(file=stream, force_terminal=True, width=60, get_time=lambda: next(clock))
+    with intarsia.progress_bar("reading every chunk", console=console, unit="bytes") as progress:
+        progress(0, 864_000_000)
+        for done in range(100):
+            progress(done * 4_320_000, 864_000_000)
+        progress(432_000_000, 864_000_000)
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue()).replace("\r", "\n")
+    assert "432.0/864.0 MB" in shown
+    assert "MB/s" in shown
+    assert all(line.startswith("reading every chunk") for line in shown.split("\n") if line.strip())

@@ -136,6 +136,20 @@ def wrapped(text: str, width: int | None) -> list[str]:
     return lines
 
 
+def fitted(text: str) -> str:
+    """The line that stands for an object, in several where Python prints to a terminal that is narrower.
+
+    >>> fitted("<Reader memory://1 shape=(4,)>")  # this is no terminal
+    '<Reader memory://1 shape=(4,)>'
+    """
+    width = terminal_width()
+    if width is None or len(text) <= width:
+        return text
+    whole = text.replace(", ", ",\0")  # a shape stays in one line
+    first, *rest = wrapped(whole, width)
+    return "\n  ".join([first, *(wrapped(" ".join(rest), width - 2) if rest else ())]).replace("\0", " ")
+
+
 def _records(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[Line]:
     """Every row as names and values, one below another, for a terminal too narrow for its words."""
     names = max(map(len, columns))

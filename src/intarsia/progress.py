@@ -7,6 +7,10 @@ from typing import Any, Literal, Protocol
 
 from intarsia.extras import extra
 
+BAR_WIDTH = 40
+NUMBERS_WIDTH = 38
+"""What steps, rate and time left take beside the bar and its name."""
+
 
 class Progress(Protocol):
     """Called with the number of steps done and the total: first with 0, at the end with all.
@@ -69,7 +73,8 @@ def progress_bar(
     """
     rich = extra("rich.progress", "cli")
     target = console or extra("rich.console", "cli").Console(stderr=True)
-    columns = [rich.TextColumn("{task.description}"), rich.BarColumn()]
+    room = min(target.width - len(what) - NUMBERS_WIDTH, BAR_WIDTH)  # a narrow terminal has the numbers only
+    columns = [rich.TextColumn("{task.description}"), *([rich.BarColumn(room)] if room >= 5 else [])]
     if counted and unit == "bytes":
         columns += [rich.DownloadColumn(), rich.TransferSpeedColumn(), rich.TimeRemainingColumn()]
     elif counted:

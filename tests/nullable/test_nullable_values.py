@@ -141,6 +141,18 @@ def test_long_arrays_are_shortened():
     assert repr(NullableValues(np.arange(100))).count("...") == 1
 
 
+@pytest.mark.parametrize("columns", [None, 60])
+def test_long_rows_go_on_in_the_next_line(columns, monkeypatch):
+    monkeypatch.setattr("intarsia.nullable.nullable_values.terminal_width", lambda: columns)
+    wide = NullableValues(np.arange(1e9, 1e9 + 500).reshape(20, 25), np.eye(20, 25, dtype=bool))
+    lines = repr(wide).split("\n")
+    assert max(map(len, lines)) <= (columns or 75)
+    assert lines[0].startswith("NullableValues([[NULL, 1000000001.0,")
+    assert [line.strip() for line in lines].count("...,") == 1
+    assert lines[-1].endswith("dtype=float64)")
+    assert repr(NullableValues(np.zeros((2, 0)))) == "NullableValues([], dtype=float64)"
+
+
 @pytest.mark.parametrize(
     "value", [3.7, 300, np.float64("nan"), Some(3.7), Some(300), np.array([3.7]), "3", [3.7]]
 )

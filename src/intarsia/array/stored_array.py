@@ -21,6 +21,7 @@ from intarsia.array.config import LogicalConfig
 from intarsia.array.read import read_request, read_request_async
 from intarsia.array.request import Mode, Request, lazy_view, request
 from intarsia.array.values import shown, type_text
+from intarsia.listing import fitted
 from intarsia.parallel import snapshot_of
 from intarsia.words import place_text
 
@@ -372,7 +373,8 @@ class StoredArray(ZarrSelections, LazyComputing):
         """How many items of the first axis to read at a time."""
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {place_text(self._ground.store_path)} {self._repr_fields()}>"
+        place = place_text(self._ground.store_path)
+        return fitted(f"<{type(self).__name__} {place} {self._repr_fields()}>")
 
     def _repr_fields(self) -> str:
         return f"shape={self.shape} dtype={type_text(self.data_type)}"

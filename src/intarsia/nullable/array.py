@@ -14,6 +14,7 @@ from zarr.core.attributes import Attributes
 from intarsia._compat import is_pure_fancy_indexing
 from intarsia.codecs import with_decision, with_padding
 from intarsia.errors import DataTypeError, NullsPresentError
+from intarsia.listing import fitted
 from intarsia.nullable.buffer import OptionalNDBuffer
 from intarsia.nullable.categories import ATTRIBUTE as CATEGORIES
 from intarsia.nullable.categories import Categories, is_categorical
@@ -196,7 +197,8 @@ class NullableArray(NDArrayOperatorsMixin):
         return self.shape[0]
 
     def __repr__(self) -> str:
-        return f"<NullableArray {place_text(self.zarr_array.store_path)} shape={self.shape} {self.data_type}>"
+        place = place_text(self.zarr_array.store_path)
+        return fitted(f"<NullableArray {place} shape={self.shape} {self.data_type}>")
 
     # -- reading
 

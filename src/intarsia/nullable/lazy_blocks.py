@@ -22,7 +22,8 @@ def to_dask(array: Any, chunks: Any = None) -> Any:
     >>> a = nullable.create_array({}, data=[[True, None], [None, False]], chunks=(1, 2))
     >>> lazy = nullable.to_dask(a)
     >>> (lazy & False).compute()
-    NullableValues([[False, False], [False, False]], dtype=bool)
+    NullableValues([[False, False],
+                    [False, False]], dtype=bool)
     >>> lazy.sum(axis=0).compute()
     NullableValues([1, 0], dtype=int64)
     """

@@ -13,6 +13,7 @@ import numpy as np
 
 from intarsia.casting import Casting
 from intarsia.errors import DataTypeError, NullsPresentError
+from intarsia.listing import terminal_width
 from intarsia.nullable import elements, fields
 from intarsia.nullable.computing import Computing
 
@@ -25,6 +26,9 @@ _NO_BYTES = (
 
 _SHOWN = 10
 """The most elements per dimension that `repr` shows; of a longer one, it shows both ends."""
+
+_WIDTH = 75
+"""Characters of a line of `repr`, as in NumPy, unless the terminal is narrower."""
 
 
 class NullableValues(Computing):
@@ -208,18 +212,33 @@ class NullableValues(Computing):
         return (part if part.ndim else part.item() for part in (self[i] for i in range(len(self))))
 
     def __repr__(self) -> str:
-        return f"NullableValues({self._shown()}, dtype={fields.described(self.values.dtype)})"
+        width = min(terminal_width() or _WIDTH, _WIDTH)
+        text = f"NullableValues({self._listed(width)},"
+        last = f" dtype={fields.described(self.values.dtype)})"
+        fits = len(text.rpartition("\n")[2]) + len(last) <= width
+        return text + (last if fits else "\n" + " " * len("NullableValues") + last)
 
-    def _shown(self) -> str:
+    def _listed(self, width: int) -> str:
         if self.ndim == 0:
-            scalar = self.item()
-            return str(scalar.item()) if isinstance(scalar, np.generic) else repr(scalar)
-        if len(self) > _SHOWN:
-            parts = [self[i]._shown() for i in range(_SHOWN // 2)]
-            parts += ["...", *(self[i]._shown() for i in range(-(_SHOWN // 2), 0))]
-        else:
-            parts = [self[i]._shown() for i in range(len(self))]
-        return f"[{', '.join(parts)}]"
+            return self._text(())
+        half = _SHOWN // 2  # of a long axis, both ends, and an element between them that NumPy shows as dots
+        axes = [[*range(n)] if n <= _SHOWN else [*range(half + 1), *range(n - half, n)] for n in self.shape]
+        texts = np.empty(tuple(map(len, axes)), dtype=object)
+        for place in np.ndindex(texts.shape):
+            texts[place] = self._text(tuple(axis[i] for axis, i in zip(axes, place, strict=True)))
+        return np.array2string(
+            texts,
+            max_line_width=width,
+            separator=", ",
+            prefix="NullableValues(",
+            formatter={"all": str},
+            threshold=texts.size if texts.shape == self.shape else 0,
+            edgeitems=half,
+        )
+
+    def _text(self, place: tuple[int, ...]) -> str:
+        scalar = self[place].item() if place else self.item()
+        return str(scalar.item()) if isinstance(scalar, np.generic) else repr(scalar)
 
     def equals(self, other: NullableValues) -> bool:
         """Whether both have the same shape, levels of null, and present values to the bit.
