@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import zarr
 
+from intarsia.cli.app import HEADINGS
 from intarsia.cli.verb import in_options
-from tests.cli.program import run
+from tests.cli.program import run, succeed
 
 PYTHON = re.compile(
     r"\b(?:intarsia|arr|array|tx|values|data|np)\.[a-z_]+\("
@@ -89,3 +90,11 @@ def test_help_breaks_lines_where_the_terminal_does_and_nowhere_else(monkeypatch)
     lines = paragraph[: paragraph.index("")]
     assert len(lines) > 3
     assert all(len(line) > 60 for line in lines[:-1])
+
+
+@pytest.mark.parametrize("verb", ["", *HEADINGS])
+def test_help_cuts_no_name_in_a_narrow_terminal_and_speaks_no_python(verb, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    said = succeed(*([verb] if verb else []), "--help")
+    assert not re.search(r"--[\w-]+…", said)
+    assert not re.search(r"<(str|bool|int|float|path|list)|\{[A-Z]", said)

@@ -60,7 +60,37 @@ VERBS = {
 HEADINGS = {name: heading for heading, verbs in VERBS.items() for name in verbs}
 
 
-class Verbs(TyperGroup):
+class _Plain:
+    """Help without the types of Python: a name says what an option takes, and a switch takes nothing."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """All parameters; in a narrow terminal, their names need the room that types would take."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of typer's class
+        for param in params:
+            if param.param_type_name == "argument":
+                param.display_type_rich = lambda ctx: None
+            elif param.is_flag:
+                param.metavar = ""
+        return params
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print it, with one space beside what has none to spare."""
+        from typer import rich_utils  # it imports much, for help only
+
+        rich_utils.STYLE_OPTIONS_TABLE_PADDING = (0, 1, 0, 0)  # type: ignore[assignment]
+        super().format_help(ctx, formatter)  # type: ignore[misc]
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Arguments as everybody writes them: STORE, and [PATH] if it may be left out."""
+        pieces: list[str] = super().collect_usage_pieces(ctx)  # type: ignore[misc]
+        return [piece.replace("{", "").replace("}", "") for piece in pieces]
+
+
+class Verb(_Plain, TyperCommand):
+    """One verb."""
+
+
+class Verbs(_Plain, TyperGroup):
     """All verbs; what one needs is imported when somebody asks for it, or for the help on all."""
 
     def __init__(self, **settings: Any) -> None:
@@ -82,7 +112,7 @@ def _command(name: str) -> Any:
     heading = HEADINGS[name]
     home = import_module(f"intarsia.cli.{VERBS[heading][name]}")
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    alone.command(rich_help_panel=heading)(getattr(home, name))
+    alone.command(rich_help_panel=heading, cls=Verb)(getattr(home, name))
     return get_command(alone)
 
 

@@ -192,9 +192,9 @@ def sources(
     selection: Annotated[
         str, typer.Argument(metavar="SELECTION", help="Only what holds this, as between brackets: '3, 0:10'.")
     ] = "",
-    check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Check whether each file is unchanged.")
-    ] = True,
+    no_check: Annotated[
+        bool, typer.Option("--no-check", help="Do not check whether files are unchanged.")
+    ] = False,
     source_option: SourceOption = None,
     as_json: args.Json = False,
 ) -> Exit:
@@ -209,7 +209,7 @@ def sources(
     place = NamedStore.find(asked)
     options = args.parse_options(source_option or (), "source option") or None
     with waiting("asking for files", counted=False):
-        found = intarsia.sources(place.store(), path, at=at, check=check, storage_options=options)
+        found = intarsia.sources(place.store(), path, at=at, check=not no_check, storage_options=options)
     if as_json:
         print_json(
             store=asked.store,
@@ -261,7 +261,7 @@ def relocate(
     moves: Annotated[
         list[str],
         typer.Argument(
-            metavar="OLD=NEW…", help="Paths or URL prefixes: where files were, and where they are."
+            metavar="OLD=NEW", help="Paths or URL prefixes: where files were, and where they are."
         ),
     ],
     source_option: SourceOption = None,

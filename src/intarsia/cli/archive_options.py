@@ -26,7 +26,7 @@ def _several(name: str, metavar: str, text: str, panel: str) -> Any:
 
 Files = Annotated[
     list[str],
-    typer.Argument(metavar="FILES…", help="Paths, URLs or globs of NetCDF, HDF5, Zarr, N5, TIFF files."),
+    typer.Argument(metavar="FILES", help="Paths, URLs or globs of NetCDF, HDF5, Zarr, N5, TIFF files."),
 ]
 SourceOption = Annotated[
     list[str] | None,
@@ -45,7 +45,8 @@ class Archive:
         list[str] | None,
         _several(
             "--concat-dim", "NAME",
-            "A dimension to concatenate files along; repeated. By default, where coordinates differ.", PLACES,
+            "A dimension to concatenate files along. By default, where coordinates differ. May be repeated.",
+            PLACES,
         ),
     ] = None  # fmt: skip
     dim: Annotated[
@@ -53,7 +54,7 @@ class Archive:
         _several(
             "--dim",
             "NAME=WHERE",
-            f"A dimension that files lack; WHERE is {TELLERS}. Repeated.",
+            f"A dimension that files lack; WHERE is {TELLERS}. May be repeated.",
             PLACES,
         ),
     ] = None
@@ -74,48 +75,55 @@ class Archive:
     overlap: Annotated[
         str,
         typer.Option(
-            "--overlap", help="Files in one place: refuse, or show the first, last or newest.",
+            "--overlap", metavar="HOW", help="Files in one place: refuse, or show the first, last or newest.",
             rich_help_panel=PLACES,
         ),
     ] = "refuse"  # fmt: skip
     tolerance: Annotated[
         float | None,
         typer.Option(
-            "--tolerance", help="Coordinates this close to each other count as equal.", rich_help_panel=PLACES
+            "--tolerance",
+            metavar="X",
+            help="Coordinates this close to each other count as equal.",
+            rich_help_panel=PLACES,
         ),
     ] = None
     group: Annotated[
-        str, typer.Option("--group", help="Group in the repository to put them in.", rich_help_panel=PLACES)
+        str,
+        typer.Option(
+            "--group", metavar="NAME", help="Group in the repository to put them in.", rich_help_panel=PLACES
+        ),
     ] = ""
     source_group: Annotated[
         str,
         typer.Option(
-            "--source-group", help="Group of the files that holds the variables; * takes all groups.",
-            rich_help_panel=PLACES,
+            "--source-group", metavar="NAME",
+            help="Group of the files that holds the variables; * takes all groups.", rich_help_panel=PLACES,
         ),
     ] = ""  # fmt: skip
     variable: Annotated[
-        list[str] | None, _several("--variable", "NAME", "Only this variable; repeated.", TAKING)
+        list[str] | None, _several("--variable", "NAME", "Only this variable. May be repeated.", TAKING)
     ] = None
     rename: Annotated[
         list[str] | None,
-        _several("--rename", "OLD=NEW", "What a variable or dimension of files is called; repeated.", TAKING),
+        _several("--rename", "OLD=NEW", "Another name for a variable or dimension. May be repeated.", TAKING),
     ] = None
     stack: Annotated[
         list[str] | None,
         _several(
-            "--stack", "ARRAY=DIM:NAME,…",
-            "Variables as one array, along a new dimension; 1=NAME,2=NAME numbers them. Repeated.", TAKING,
+            "--stack", "A=DIM:NAME,…",
+            "Variables as one array, along a new dimension; 1=NAME,2=NAME numbers them. May be repeated.",
+            TAKING,
         ),
     ] = None  # fmt: skip
     load: Annotated[
         list[str] | None,
-        _several("--load", "NAME", "Load this variable into a plain array; repeated.", TAKING),
+        _several("--load", "NAME", "Load this variable into a plain array. May be repeated.", TAKING),
     ] = None
     dtype: Annotated[
         list[str] | None,
         _several(
-            "--dtype", "NAME=TYPE", "Data type of a variable; values are rounded to it. Repeated.", TAKING
+            "--dtype", "NAME=TYPE", "Data type of a variable; values are rounded. May be repeated.", TAKING
         ),
     ] = None
     nulls: Annotated[
@@ -125,7 +133,8 @@ class Archive:
     units: Annotated[
         str,
         typer.Option(
-            "--units", help="Units that differ: 'equal' refuses them, 'ignore' keeps the numbers.",
+            "--units", metavar="HOW",
+            help="Units that differ: 'equal' refuses them, 'ignore' keeps the numbers.",
             rich_help_panel=TAKING,
         ),
     ] = "equal"  # fmt: skip
@@ -138,13 +147,19 @@ class Archive:
     combine_attrs: Annotated[
         str,
         typer.Option(
-            "--combine-attrs", help="Attributes that differ, as in xarray, such as drop_conflicts.",
+            "--combine-attrs", metavar="HOW",
+            help="Attributes that differ, as in xarray: drop_conflicts and others.",
             rich_help_panel=TAKING,
         ),
     ] = "override"  # fmt: skip
     missing: Annotated[
         str,
-        typer.Option("--missing", help="A file without a variable: raise, or fill.", rich_help_panel=TAKING),
+        typer.Option(
+            "--missing",
+            metavar="HOW",
+            help="A file without a variable: raise, or fill.",
+            rich_help_panel=TAKING,
+        ),
     ] = "raise"
     add_variables: Annotated[
         bool,
@@ -162,16 +177,17 @@ class Archive:
     copy: Annotated[
         str,
         typer.Option(
-            "--copy", help="Copy what cannot be referenced (needed), everything (all), nothing (never).",
+            "--copy", metavar="WHAT",
+            help="Copy what cannot be referenced (needed), everything (all) or nothing (never).",
             rich_help_panel=TAKING,
         ),
     ] = "needed"  # fmt: skip
     replace: Annotated[
         bool, typer.Option("--replace", help="Ingest files again that have changed.", rich_help_panel=TAKING)
     ] = False
-    workers: Annotated[int | None, typer.Option("--workers", min=1, help="How many threads parse files.")] = (
-        None
-    )
+    workers: Annotated[
+        int | None, typer.Option("--workers", metavar="N", min=1, help="How many threads parse files.")
+    ] = None
     source_option: SourceOption = None
 
     def options(self) -> dict[str, Any]:

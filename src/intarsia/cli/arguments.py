@@ -291,11 +291,18 @@ Selection = Annotated[
 ]
 Branch = Annotated[
     str | None,
-    typer.Option("--branch", help="The tip of this branch.", show_default="main", rich_help_panel=VERSION),
+    typer.Option(
+        "--branch",
+        metavar="NAME",
+        help="The tip of this branch.",
+        show_default="main",
+        rich_help_panel=VERSION,
+    ),
 ]
-Tag = Annotated[str | None, typer.Option("--tag", help="This tag.", rich_help_panel=VERSION)]
+Tag = Annotated[str | None, typer.Option("--tag", metavar="NAME", help="This tag.", rich_help_panel=VERSION)]
 Snapshot = Annotated[
-    str | None, typer.Option("--snapshot", help="The snapshot with this id.", rich_help_panel=VERSION)
+    str | None,
+    typer.Option("--snapshot", metavar="ID", help="The snapshot with this id.", rich_help_panel=VERSION),
 ]
 AsOf = Annotated[
     str | None,
@@ -326,7 +333,9 @@ Allow = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-Message = Annotated[str | None, typer.Option("--message", "-m", help="Message of the commit.")]
+Message = Annotated[
+    str | None, typer.Option("--message", "-m", metavar="TEXT", help="Message of the commit.")
+]
 Codec = Annotated[
     list[str] | None,
     typer.Option(

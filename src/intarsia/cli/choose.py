@@ -24,7 +24,10 @@ from intarsia.words import bounds_text, count_text, names_text, size_text
 Objective = Annotated[
     str,
     typer.Option(
-        "--objective", "-o", help="What counts: size, balanced (object storage) or speed (a fast disk)."
+        "--objective",
+        "-o",
+        metavar="WHAT",
+        help="What counts: size, balanced (object storage) or speed (a fast disk).",
     ),
 ]
 

@@ -56,9 +56,9 @@ def parts() -> dict[str, np.ndarray[Any, Any]]:
 
 @verb
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Directory to work in.")] = Path(
-        "demo-output"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Directory to work in.")
+    ] = Path("demo-output"),
     as_json: Json = False,
 ) -> None:
     """Build an array in three encodings, recode a part, go back in time, and measure what that saves.

@@ -19,7 +19,7 @@ def create(
     asked: args.Making,
     array: Annotated[str, typer.Argument(metavar="PATH", help="Path of the new array in the store.")],
     shape: Annotated[str, typer.Option("--shape", metavar="N,N,…", help="Shape; an axis may start at 0.")],
-    dtype: Annotated[str, typer.Option("--dtype", help="Data type, such as float32.")],
+    dtype: Annotated[str, typer.Option("--dtype", metavar="TYPE", help="Data type, such as float32.")],
     chunks: Annotated[
         str | None,
         typer.Option(
@@ -27,10 +27,16 @@ def create(
         ),
     ] = None,
     fill_value: Annotated[
-        str | None, typer.Option("--fill-value", help="What reads where no region is.", show_default="0")
+        str | None,
+        typer.Option(
+            "--fill-value",
+            metavar="VALUE",
+            help="The value that is read where no region is.",
+            show_default="0",
+        ),
     ] = None,
     dimension_names: Annotated[
-        str | None, typer.Option("--dimension-names", metavar="NAME,NAME,…", help="A name for every axis.")
+        str | None, typer.Option("--dimension-names", metavar="NAME,…", help="A name for every axis.")
     ] = None,
     attribute: Annotated[
         list[str] | None,
@@ -89,13 +95,16 @@ def append(
     array: args.OneArray,
     data: Annotated[Path, typer.Argument(metavar="FILE", help="The data: a .npy or .csv file.")],
     codec: args.Codec = None,
-    axis: Annotated[str, typer.Option("--axis", help="The axis that grows: a number, or a name.")] = "0",
+    axis: Annotated[
+        str, typer.Option("--axis", metavar="AXIS", help="The axis that grows: a number, or a name.")
+    ] = "0",
     chunks: args.Chunks = None,
     shards: args.Shards = None,
     packing: args.Packing = None,
-    merge: Annotated[
-        bool, typer.Option("--merge/--no-merge", help="Let the last region grow if it has the same encoding.")
-    ] = True,
+    no_merge: Annotated[
+        bool,
+        typer.Option("--no-merge", help="Begin a new region even if the last one has the same encoding."),
+    ] = False,
     message: args.Message = None,
     as_json: args.Json = False,
 ) -> None:
@@ -111,7 +120,7 @@ def append(
         "codecs": args.parse_codec_list(codec),
         "chunks": args.parse_sizes(chunks, "chunks"),
         "shards": args.parse_sizes(shards, "shards"),
-        "merge": merge,
+        "merge": not no_merge,
         **args.parse_packing(packing),
     }
     values, commit = load(data), None

@@ -24,7 +24,7 @@ def log(
     asked: args.Reading,
     array: args.Array = "",
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=0, help="Show only the newest ones.")
+        int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="Show only the newest ones.")
     ] = None,
     as_json: args.Json = False,
 ) -> None:
@@ -85,7 +85,7 @@ def diff(
         str,
         typer.Argument(
             metavar="AFTER",
-            help="The later version, spelled likewise; else what the options below say.",
+            help="The later version, in the same form; if left out, the one that the options below name.",
             show_default=False,
         ),
     ] = "",
@@ -197,9 +197,9 @@ def _versioned(asked: args.Existing, what: str = "versions") -> tuple[NamedStore
 def verify(
     asked: args.Reading,
     array: args.AnyArrays = "",
-    data: Annotated[
-        bool, typer.Option("--data/--no-data", help="Read every stored chunk, or only the metadata.")
-    ] = True,
+    no_data: Annotated[
+        bool, typer.Option("--no-data", help="Check only the metadata; read no stored chunk.")
+    ] = False,
     deep: Annotated[
         bool, typer.Option("--deep", help="Compare the values of replicas with those of layer 0, too.")
     ] = False,
@@ -217,6 +217,7 @@ def verify(
     paths = [array.strip("/")] if array else logical_arrays(opened, inside_arrays=True)
     if not paths:
         raise intarsia.errors.NotLogicalArrayError(f"there is no logical array in {asked.store}")
+    data = not no_data
     with waiting("reading every chunk" if data else "checking", unit="bytes", counted=data) as progress:
         problems: list[intarsia.types.Problem] = []
         sizes = [_size(opened, path) for path in paths]

@@ -90,7 +90,7 @@ def regions(
     asked: args.Reading,
     array: args.Array = "",
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=0, help="Show only the first ones.")
+        int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="Show only the first ones.")
     ] = None,
     as_json: args.Json = False,
 ) -> None:
@@ -134,7 +134,9 @@ def read(
     selection: args.Selection = "",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Save to this .npy or .csv file instead of printing."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Save to this .npy or .csv file instead of printing."
+        ),
     ] = None,
     as_json: args.Json = False,
 ) -> None:
@@ -204,15 +206,14 @@ def explain(
 def report(
     asked: args.Reading,
     array: args.AnyArrays = "",
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path(
-        "report.html"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The HTML file to write.")
+    ] = Path("report.html"),
     versions: Annotated[
-        int, typer.Option("--versions", min=1, help="Show at most this many versions of each array.")
+        int,
+        typer.Option("--versions", metavar="N", min=1, help="Show at most this many versions of each array."),
     ] = MOST_VERSIONS,
-    data: Annotated[
-        bool, typer.Option("--data/--no-data", help="Let the check read every stored chunk.")
-    ] = False,
+    data: Annotated[bool, typer.Option("--data", help="Let the check read every stored chunk.")] = False,
     as_json: args.Json = False,
 ) -> None:
     """Write a page with the map over time, bytes by codec, ratio per chunk, masks, slots and problems.

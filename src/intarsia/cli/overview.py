@@ -181,7 +181,14 @@ ServedPath = Annotated[
 ]
 ServedPort = Annotated[
     int | None,
-    typer.Option("--port", min=0, max=65535, show_default="8000, or any free port if that is taken"),
+    typer.Option(
+        "--port",
+        metavar="N",
+        min=0,
+        max=65535,
+        help="Port to listen on.",
+        show_default="8000, or any free port if that is taken",
+    ),
 ]
 
 
@@ -190,7 +197,7 @@ def serve(
     asked: args.Reading,
     path: ServedPath = "",
     host: Annotated[
-        str, typer.Option("--host", help="Where to listen; 0.0.0.0 lets other machines read.")
+        str, typer.Option("--host", metavar="NAME", help="Where to listen; 0.0.0.0 lets other machines read.")
     ] = "127.0.0.1",
     port: ServedPort = None,
     codec: args.Codec = None,
@@ -203,7 +210,7 @@ def serve(
         typer.Option(
             "--cors",
             metavar="ORIGIN",
-            help="A web site whose pages may read it, in browsers; '*' for all. Repeated. None if left out.",
+            help="A web site whose pages may read it, in browsers; '*' for all. May be repeated.",
         ),
     ] = None,
     as_json: args.Json = False,
@@ -251,9 +258,9 @@ def view(
     asked: args.Reading,
     path: ServedPath = "",
     port: ServedPort = None,
-    browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the page in the browser of this machine.")
-    ] = True,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Only print the address of the page; open no browser.")
+    ] = False,
     as_json: args.Json = False,
 ) -> None:
     """Look at arrays in a browser until Ctrl-C: slices, values, regions, files, versions, series.
@@ -271,7 +278,7 @@ def view(
         else:
             say(f"{asked.store} {inside}".strip() + f" is at {server.url}", "Ctrl-C ends it.")
         sys.stdout.flush()
-        if browser:
+        if not no_browser:
             # Not in this thread: a Ctrl-C while a process object is taken apart would be lost.
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
         threading.Event().wait()

@@ -101,6 +101,7 @@ def rewrite(
         typer.Option(
             "--decision",
             "-d",
+            metavar="WHAT",
             help="Which chunks get which nested codecs: compress_if_smaller, smallest, sampled, "
             "always_apply, never_apply.",
         ),
@@ -183,7 +184,10 @@ def compact(
     decision: Annotated[
         str | None,
         typer.Option(
-            "--decision", "-d", help="On the way, decide again which chunks get which nested codecs."
+            "--decision",
+            "-d",
+            metavar="WHAT",
+            help="On the way, decide again which chunks get which nested codecs.",
         ),
     ] = None,
     any_filesystem: Annotated[

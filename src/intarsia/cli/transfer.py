@@ -23,7 +23,9 @@ SourcePath = Annotated[
     str,
     typer.Option("--source-path", metavar="PATH", help="The array or group in SOURCE; its root if left out."),
 ]
-Objective = Annotated[str, typer.Option("--objective", help="What 'auto' goes by: size, balanced or speed.")]
+Objective = Annotated[
+    str, typer.Option("--objective", metavar="WHAT", help="What 'auto' goes by: size, balanced or speed.")
+]
 NewPath = Annotated[
     str,
     typer.Argument(
@@ -110,7 +112,10 @@ def adopt(
     ] = None,
     packing: args.Packing = None,
     how: Annotated[
-        str, typer.Option("--how", help="auto, reference (where it is), copy (as it is stored) or move.")
+        str,
+        typer.Option(
+            "--how", metavar="HOW", help="auto, reference (where it is), copy (as it is stored) or move."
+        ),
     ] = "auto",
     source_option: Annotated[
         list[str] | None,
