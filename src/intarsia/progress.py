@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol
 from intarsia.extras import extra
 
 BAR_WIDTH = 40
-NUMBERS_WIDTH = 38
-"""What steps, rate and time left take beside the bar and its name."""
+NUMBERS_WIDTH, TIME_WIDTH = 38, 10
+"""What steps, rate and time left take beside the bar and its name, or the time alone."""
 
 
 class Progress(Protocol):
@@ -73,7 +73,8 @@ def progress_bar(
     """
     rich = extra("rich.progress", "cli")
     target = console or extra("rich.console", "cli").Console(stderr=True)
-    room = min(target.width - len(what) - NUMBERS_WIDTH, BAR_WIDTH)  # a narrow terminal has the numbers only
+    beside = len(what) + (NUMBERS_WIDTH if counted else TIME_WIDTH)
+    room = min(target.width - beside, BAR_WIDTH)  # a narrow terminal has the numbers only
     columns = [rich.TextColumn("{task.description}"), *([rich.BarColumn(room)] if room >= 5 else [])]
     if counted and unit == "bytes":
         columns += [rich.DownloadColumn(), rich.TransferSpeedColumn(), rich.TimeRemainingColumn()]
@@ -90,7 +91,8 @@ def progress_bar(
 
     def show(done: int, total: int, /) -> None:
         speed = bars.tasks[0].speed
-        bars.update(task, completed=done, total=total, rate="" if speed is None else f"{speed:.3g}/s")
+        rate = "" if speed is None else f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.2g}/s"
+        bars.update(task, completed=done, total=total, rate=rate)
 
     with _shown(bars, patience) if target.is_terminal or target.is_jupyter else nullcontext():
         yield show
