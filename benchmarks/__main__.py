@@ -12,7 +12,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-SHARED = {"measure", "mosaic"}
+SHARED = {"measure", "mosaic", "profiled", "read_parts", "write_parts"}
 CLAIMS = sorted(
     p.stem for p in Path(__file__).parent.glob("*.py") if not p.stem.startswith("__") and p.stem not in SHARED
 )

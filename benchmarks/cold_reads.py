@@ -1,53 +1,39 @@
 """Claim: with nothing in the page cache, the disk decides; how full reads compare then.
 
 The same files for all; before every read, the system is told to forget them (posix_fadvise). Ratios are times
-of theirs over ours, the best of several, by the clock: on a machine that is busy they say little.
+of theirs over ours, the best of several, by the clock: on a machine that is busy they say little. The second
+table has the parts of a read and the goals, as that of `intarsia.reader` below, all with a cold cache. Its
+last columns have what the disk takes when the same files are read, so many at a time, and nothing else is
+done: whoever asks for more of them at once may wait less.
 """
 
 import os
-import time
-from pathlib import Path
+from math import prod
 
 import numpy as np
 import zarr
 
 import intarsia
 from benchmarks.few_requests import FILES, day
-from benchmarks.measure import headed, table, times_ours
+from benchmarks.measure import best_costs, headed, table, times_ours
 from benchmarks.mosaic import field, folder
-from benchmarks.reader import SHARD, SIDE, WHOLE, readers, written
+from benchmarks.read_parts import LIMITS, UNITS, Reads, call_of, limits, milliseconds
+from benchmarks.reader import RIVALS, SHARD, SIDE, WHOLE, forget, readers, written
 
 ROUNDS = 7
-NAMES = ("intarsia", "zarr-python", "TensorStore", "zarrista", "zarrs")
+DISK = {f"files alone, {threads} at a time": threads for threads in (1, 2, 8)}
+"""In how many threads the same files are read, and nothing is done with them."""
 
 
-def forget(place: Path) -> None:
-    """Have the system drop what it holds of these files, which are on the disk."""
-    for path in place.rglob("*"):
-        if path.is_file():
-            file = os.open(path, os.O_RDONLY)
-            try:
-                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(file)
+def cold_costs(jobs, place):
+    """What each job takes that is begun with a cold cache, the jobs taking turns."""
+    return best_costs(jobs, rounds=ROUNDS, most_rounds=ROUNDS, before=lambda: forget(place))
 
 
-def best_cold(jobs, place):
-    """Least seconds of each job, each begun with a cold cache, the jobs taking turns."""
-    best = dict.fromkeys(jobs, float("inf"))
-    for _ in range(ROUNDS):
-        for name, job in jobs.items():
-            forget(place)
-            start = time.perf_counter()
-            job()
-            best[name] = min(best[name], time.perf_counter() - start)
-    return best
-
-
-def row(title, jobs, place):
-    times = best_cold(jobs, place)
-    ours = times["intarsia"]
-    return title, f"{ours * 1e3:.1f} ms", *(f"{times[n] / ours:.2f}" if n in times else "" for n in NAMES[1:])
+def row(title, costs):
+    ours = costs["intarsia"].clock
+    ratios = (f"{costs[name].clock / ours:.2f}" if name in costs else "" for name in RIVALS)
+    return title, f"{ours * 1e3:.1f} ms", *ratios
 
 
 def of_source_files(place):
@@ -63,14 +49,14 @@ def of_source_files(place):
     array = intarsia.open(store, "sst")
     (region,) = array.regions
     theirs = zarr.open_array(store, path=f"sst/{region.name}", mode="r")
-    jobs = {"intarsia": lambda: array[...], "zarr-python": lambda: theirs[...]}
+    jobs = {"intarsia": lambda: array[...], "zarr-python, fused": lambda: theirs[...]}
     for job in jobs.values():
         np.testing.assert_array_equal(job(), np.stack(expected))
-    return row(f"{FILES} NetCDF files, referred to by Icechunk, gzip", jobs, place)
+    return row(f"{FILES} NetCDF files, referred to by Icechunk, gzip", cold_costs(jobs, place))
 
 
 def run() -> str:
-    data, rows = field()[:SIDE, :SIDE], []
+    data, rows, limited = field()[:SIDE, :SIDE], [], []
     kinds = {
         "zstd, 128 x 128": (128, "zstd", {}),
         "raw, 128 x 128": (128, "raw", {}),
@@ -83,13 +69,22 @@ def run() -> str:
             array = written(at, data, chunk, kind, **options)
             os.sync()  # what is not on the disk is not forgotten
             jobs = {name: lambda read=read: read(WHOLE) for name, read in readers(array, at).items()}
-            rows.append(row(title, jobs, at))
+            threads = intarsia.explain(intarsia.reader(array), WHOLE).threads
+            bare = Reads([call_of(array, WHOLE)], array.dtype, threads)
+            disk = {name: lambda b=bare, n=count: b.read_files(n) for name, count in DISK.items()}
+            costs = cold_costs(jobs | bare.parts | bare.loops | disk, at)
+            rows.append(row(title, costs))
+            cells = limits(costs, threads, elements=prod(array.chunks))
+            limited.append((title, *cells, *(milliseconds(costs[name]) for name in DISK)))
         (place / "sources").mkdir()
         rows.append(of_source_files(place / "sources"))
-    header = ("array", "intarsia", "zarr-python, fused", "TensorStore", "zarrista", "zarrs")
-    text = table(f"Full reads of {SIDE} x {SIDE} float32 from a cold page cache", rows, header)
-    others = times_ours(text, {name: name for name in header[2:]})
-    return headed(f"how many times as long others take with nothing in the page cache: {others}", text)
+    text = table(
+        f"Full reads of {SIDE} x {SIDE} float32 from a cold page cache", rows, ("array", "intarsia", *RIVALS)
+    )
+    others = times_ours(text, {name: name for name in RIVALS})
+    stands = table(f"What stands in the way, {UNITS}", limited, ("array", *LIMITS, *DISK))
+    heading = f"how many times as long others take with nothing in the page cache: {others}"
+    return headed(heading, f"{text}\n{stands}")
 
 
 if __name__ == "__main__":

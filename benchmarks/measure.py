@@ -21,6 +21,10 @@ class Cost(NamedTuple):
     processor: float
     """Of all threads of this process together."""
 
+    def over(self, factor: float) -> "Cost":
+        """What so many times as fast would take."""
+        return Cost(self.clock / factor, self.processor / factor)
+
 
 def best_costs(
     jobs: Mapping[str, Callable[[], object]],

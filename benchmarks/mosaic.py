@@ -121,7 +121,7 @@ class Mosaic:
             rows, columns = (range(SIDE)[entry] for entry in selection)
             out = np.empty((len(rows), len(columns)), dtype="f4")
             for (y, x), member in zip(TILES, members, strict=True):
-                inside, target = zip(_clip(rows, y), _clip(columns, x), strict=True)
+                inside, target = zip(clip(rows, y), clip(columns, x), strict=True)
                 out[target] = member[inside]
             return out
 
@@ -203,9 +203,9 @@ class Mosaic:
         return read
 
 
-def _clip(wanted: range, start: int) -> tuple[slice, slice]:
+def clip(wanted: range, start: int, size: int = TILE) -> tuple[slice, slice]:
     """Which of the wanted indices lie in a tile: where in the tile, and where in the output."""
     first = max(0, -(-(start - wanted.start) // wanted.step))
-    last = min(len(wanted), -(-(start + TILE - wanted.start) // wanted.step))
-    begin = wanted[first] - start
+    last = min(len(wanted), -(-(start + size - wanted.start) // wanted.step))
+    begin = wanted.start + first * wanted.step - start
     return slice(begin, begin + (last - first - 1) * wanted.step + 1, wanted.step), slice(first, last)

@@ -2,18 +2,22 @@
 
 All read the same files, zarr-python in its fused pipeline. Ratios are times of theirs over ours, by the
 clock, and in brackets by processor time; above 1 we are ahead. zarrista takes no steps. Cold rows read files
-that the page cache has let go of. zarrs is zarr-python with that pipeline. The table of limits says what
-stands in the way of more: opening and reading files, decoding and copying each took so long alone, in as many
-threads. The goals beside them are a third of the time of zarr-python, and that of the others / 1.2. A goal
-that is less than the three parts together is out of reach for whoever does them one after the other. The
-rest of a read is what Python does for each chunk, and for each call where chunks are read one by one: those
-are decoded in one thread, right into what is given back. The last table has the selections of
-zarr-python#3524, each array in the memory that its library has for them.
+that the page cache has let go of. zarrs is zarr-python with that pipeline. The second table has the
+selections of zarr-python#3524, each array in the memory that its library has for them.
+
+The third one says what stands in the way of more. Opening and reading files, decoding and copying each took
+so long alone, in as many threads as the read. A bare loop does all of that for one chunk after the other,
+and nothing else: it knows beforehand which bytes it needs and where their values go. The goals beside it are
+a third of the time of zarr-python (for chunks of at most 256 x 256), that of the others / 1.2, and for full
+reads 1.3 times that of decoding alone. By the clock, a goal may be missed, and by the bare loop as well; such
+a goal is out of reach for whoever does the same in Python. What we take beyond the bare loop is in the last
+table: the read was interrupted a few thousand times a second to see what it was at. Copies are NumPy's, and
+files are those of `src/intarsia`.
 """
 
 import json
 import os
-import threading
+from math import prod
 
 import numpy as np
 import tensorstore
@@ -25,10 +29,8 @@ from zarrista.store import FilesystemStore, MemoryStore
 import intarsia
 from benchmarks.measure import against, best_costs, headed, table, times_ours
 from benchmarks.mosaic import FUSED, KINDS, ZARRS, field, folder
-from intarsia.array import pool
-from intarsia.array.chunk_codecs import Scratch
-from intarsia.array.config import cores
-from intarsia.array.source import Source
+from benchmarks.profiled import profile_table, shares
+from benchmarks.read_parts import LIMITS, UNITS, Reads, call_of, limits
 from intarsia.codecs import parse_codecs
 
 SIDE = 2048
@@ -37,7 +39,7 @@ ROWS = np.s_[1000:1003, 0:SIDE]
 EACH = [np.s_[y : y + 128, x : x + 128] for y in range(0, SIDE, 128) for x in range(0, SIDE, 128)]
 SHARD = 512
 ROUNDS = 12
-RIVALS = ("zarr-python", "TensorStore", "zarrista", "zarrs")
+RIVALS = ("zarr-python, fused", "TensorStore", "zarrista", "zarrs")
 
 
 def written(place, data, chunk, kind, **options):
@@ -65,15 +67,15 @@ def readers(array, place):
         zarrs = zarr.open_array(place, mode="r")
     return {
         "intarsia": intarsia.reader(array).__getitem__,
-        "zarr-python": array.__getitem__,
+        "zarr-python, fused": array.__getitem__,
         "TensorStore": lambda selection: theirs[selection].read().result(),
         "zarrista": lambda selection: np.asarray(rust[selection]),
         "zarrs": zarrs.__getitem__,
     }
 
 
-def compared(array, place, data, selection, cold=False):
-    """The cells of one row: our time, and how many times as long the others take."""
+def compared(array, place, data, selection, what):
+    """The cells of one row, our time and how many times as long the others take; and those of its limits."""
     ways = readers(array, place)
     if selection is STRIDED:
         del ways["zarrista"]
@@ -81,8 +83,23 @@ def compared(array, place, data, selection, cold=False):
     for name, read in ways.items():
         np.testing.assert_array_equal(read(asked[-1]), data[asked[-1]], err_msg=name)
     jobs = {n: (lambda r=r: [r(each) for each in asked]) for n, r in ways.items()}
-    costs = best_costs(jobs, most_rounds=ROUNDS, before=(lambda: forget(place)) if cold else lambda: None)
-    return against(costs, "intarsia", RIVALS)
+    threads = intarsia.explain(intarsia.reader(array), asked[0]).threads
+    bare = Reads([call_of(array, each) for each in asked], array.dtype, threads)
+    for name, loop in bare.loops.items():
+        np.testing.assert_array_equal(loop()[-1], data[asked[-1]], err_msg=name)
+    costs = best_costs(
+        jobs | bare.parts | bare.loops,
+        most_rounds=ROUNDS, before=(lambda: forget(place)) if "cold" in what else lambda: None,
+    )  # fmt: skip
+    limit = limits(costs, threads, elements=prod(array.chunks), full=what == "full")
+    return against(costs, "intarsia", RIVALS), limit
+
+
+def profile(array, selection):
+    """Where the time of a read goes, as one thread does it."""
+    reader = intarsia.reader(array).with_config(threads=1)
+    asked = selection if isinstance(selection, list) else [selection]
+    return shares(lambda: [reader[each] for each in asked])
 
 
 def forget(place):
@@ -95,99 +112,7 @@ def forget(place):
             os.close(file)
 
 
-GOALS = {"zarr-python": 3, "TensorStore": 1.2, "zarrista": 1.2}
-"""How many times as fast as each we would like to be."""
-
-
-def limits(place, data):
-    """Reads against their parts alone, in as many threads, and against what was aimed at."""
-    reads = {"full": [WHOLE], "strided": [STRIDED]}
-    cases = [
-        (f"{kind}, {chunk} x {chunk}", place / f"{kind}-{chunk}", chunk, kind, what, asked)
-        for chunk in (128, 256)
-        for kind in KINDS
-        for what, asked in (reads | ({"chunk by chunk": EACH} if chunk == 128 else {})).items()
-    ]
-    cases += [
-        (f"zstd, {chunk} x {chunk} in shards", place / f"shards-{chunk}", chunk, "zstd", what, asked)
-        for chunk in (32, 128)
-        for what, asked in reads.items()
-    ]
-    rows = [
-        (name, what, *limit(at, data, chunk, kind, what, asked))
-        for name, at, chunk, kind, what, asked in cases
-    ]
-    header = (
-        "array", "read", "intarsia", "files alone", "decoding alone", "copying alone", "these three",
-        *(f"{name} / {factor}" for name, factor in GOALS.items()), "less than these three",
-        "read / decoding, by the clock", "by processor time",
-    )  # fmt: skip
-    return table("How far from the limit, in processor time", rows, header)
-
-
-def limit(at, data, chunk, kind, what, asked):
-    """The cells of one row of limits."""
-    ways = readers(opened(at), at)
-    rivals = {n: factor for n, factor in GOALS.items() if n != "zarrista" or what != "strided"}
-    jobs = {n: (lambda r=ways[n]: [r(each) for each in asked]) for n in ("intarsia", *rivals)}
-    jobs |= parts_of_a_read(at, data, chunk, kind, what)
-    costs = best_costs(jobs, most_rounds=ROUNDS)
-    read, decode = costs["intarsia"], costs["decode"]
-    alone = [costs[name].processor if name in costs else 0 for name in ("files", "decode", "copy")]
-    goals = {name: costs[name].processor / factor for name, factor in rivals.items()}
-    cells = [f"{seconds * 1e3:.1f} ms" for seconds in (read.processor, *alone, sum(alone))]
-    cells += [f"{goals[name] * 1e3:.1f} ms" if name in goals else "" for name in GOALS]
-    cells.append(", ".join(name for name, goal in goals.items() if goal < sum(alone)))
-    if kind == "raw":  # of which nothing is decoded
-        return *cells, "", ""
-    return *cells, f"{read.clock / decode.clock:.2f}", f"{read.processor / decode.processor:.2f}"
-
-
-def parts_of_a_read(at, data, chunk, kind, what):
-    """What a read of all chunks consists of, each alone: the same files, chunks and places."""
-    store = {}
-    decoder = Source.of("a", written(store, data, chunk, kind)).decoder
-    stored = [value.to_bytes() for key, value in store.items() if key.startswith("c/")]
-    paths = [str(path) for path in (at / "c").rglob("*") if path.is_file()]
-    corners = [(y, x) for y in range(0, SIDE, chunk) for x in range(0, SIDE, chunk)]
-    steps = (9, 7) if what == "strided" else (1, 1)
-    out = np.empty([-(-SIDE // step) for step in steps], "f4")
-    threads = 1 if what == "chunk by chunk" else cores()
-    own = threading.local()
-
-    def scratch():
-        if not hasattr(own, "scratch"):
-            own.scratch = Scratch()
-        return own.scratch
-
-    def read_file(path):
-        file = os.open(path, os.O_RDONLY)
-        os.pread(file, os.lseek(file, 0, os.SEEK_END), 0)
-        os.close(file)
-
-    def copy(corner):
-        """The wanted elements of one chunk to their place."""
-        first = [-(-at // step) for at, step in zip(corner, steps, strict=True)]
-        last = [-(-(at + chunk) // step) for at, step in zip(corner, steps, strict=True)]
-        skipped = [f * step - at for f, at, step in zip(first, corner, steps, strict=True)]
-        values = scratch().for_chunk(decoder)[1][skipped[0] :: steps[0], skipped[1] :: steps[1]]
-        out[first[0] : last[0], first[1] : last[1]] = values
-
-    def all_of(things, do):
-        left = iter(things)
-        pool.run(lambda: next(left, None), do, threads)
-
-    parts = {
-        "files": lambda: all_of(paths, read_file),
-        "decode": lambda: all_of(stored, lambda encoded: decoder.values(encoded, scratch())),
-        "copy": lambda: all_of(corners, copy),
-    }
-    if what == "chunk by chunk":  # decoded right into what is given back
-        del parts["copy"]
-    return parts
-
-
-def one_array_of_the_issue():
+def one_array_of_the_issue(limited, profiled):
     """The selections of zarr-python#3524: in memory, without a compressor, a chunk a few thousand rows."""
     values = np.random.default_rng(0).random((60632, 4, 1, 10))
     with zarr.config.set({"codec_pipeline.path": FUSED}):
@@ -201,6 +126,7 @@ def one_array_of_the_issue():
     rust = zarrista.Array.from_metadata(metadata, MemoryStore(), "/")
     rust[tuple(slice(0, n) for n in values.shape)] = values
     reader, step = intarsia.reader(array), len(values) // 10
+    alone = reader.with_config(threads=1)
     asked = {
         "data[0:10, :, 0]": np.s_[0:10, :, 0],
         "data[:, 0:3, 0]": np.s_[:, 0:3, 0],
@@ -223,44 +149,59 @@ def one_array_of_the_issue():
         for rival, job in jobs.items():  # zarrista keeps axes of which one index is taken
             expected = values[selection]
             np.testing.assert_array_equal(job().reshape(expected.shape), expected, err_msg=rival)
-        costs = best_costs(jobs, most_rounds=ROUNDS)
+        threads = intarsia.explain(reader, selection).threads
+        bare = Reads([call_of(array, selection)], array.dtype, threads, in_memory=True)
+        costs = best_costs(jobs | bare.parts | bare.loops, most_rounds=ROUNDS)
         rows.append((name, *against(costs, "intarsia", rivals)))
+        limit = limits(costs, threads, elements=prod(array.chunks))
+        limited.append(("zarr-python#3524", name, *limit))
+        profiled["zarr-python#3524", name] = shares(lambda s=selection: alone[s])
     return table(f"zarr-python#3524, chunks of {array.chunks}", rows, ("read", "intarsia", *rivals))
 
 
+def cases(place, data):
+    """Every array and read: their names, the array, where it is, and what is read of it."""
+    for chunk in (128, 256, 512):
+        for kind in KINDS:
+            at = place / f"{kind}-{chunk}"
+            array, name = written(at, data, chunk, kind), f"{kind}, {chunk} x {chunk}"
+            yield name, "full", array, at, WHOLE
+            yield name, "strided", array, at, STRIDED
+            if chunk == 128:
+                yield name, "chunk by chunk", array, at, EACH
+    for chunk in (32, 128):
+        at = place / f"shards-{chunk}"
+        array = written(at, data, chunk, "zstd", shards=(SHARD, SHARD))
+        name = f"zstd, {chunk} x {chunk} in shards of {SHARD} x {SHARD}"
+        yield name, "full", array, at, WHOLE
+        yield name, "strided", array, at, STRIDED
+        yield name, "128 x 128 at a time", array, at, EACH
+    for kind in ("zstd", "raw"):
+        at = place / f"{kind}-128"
+        yield f"{kind}, 128 x 128", "full, cold", opened(at), at, WHOLE
+    for kind in ("raw", "blosc"):
+        at = place / f"{kind}-{SIDE}"
+        yield f"{kind}, {SIDE} x {SIDE}", "three rows", written(at, data, SIDE, kind), at, ROWS
+
+
 def run() -> str:
-    data, rows = field()[:SIDE, :SIDE], []
+    data, rows, limited, profiled = field()[:SIDE, :SIDE], [], [], {}
     with folder() as place:
-        for chunk in (128, 256, 512):
-            for kind in KINDS:
-                at = place / f"{kind}-{chunk}"
-                array = written(at, data, chunk, kind)
-                whats = {"full": WHOLE, "strided": STRIDED} | (
-                    {"chunk by chunk": EACH} if chunk == 128 else {}
-                )
-                for what, selection in whats.items():
-                    rows.append((f"{kind}, {chunk} x {chunk}", what, *compared(array, at, data, selection)))
-        for chunk in (32, 128):
-            at = place / f"shards-{chunk}"
-            array = written(at, data, chunk, "zstd", shards=(SHARD, SHARD))
-            for what, selection in (("full", WHOLE), ("strided", STRIDED), ("128 x 128 at a time", EACH)):
-                name = f"zstd, {chunk} x {chunk} in shards of {SHARD} x {SHARD}"
-                rows.append((name, what, *compared(array, at, data, selection)))
-        for kind in ("zstd", "raw"):
-            at = place / f"{kind}-128"
-            cells = compared(opened(at), at, data, WHOLE, cold=True)
-            rows.append((f"{kind}, 128 x 128", "full, cold", *cells))
-        for kind in ("raw", "blosc"):
-            at = place / f"{kind}-{SIDE}"
-            array = written(at, data, SIDE, kind)
-            rows.append((f"{kind}, {SIDE} x {SIDE}", "three rows", *compared(array, at, data, ROWS)))
-        limit_table = limits(place, data)
-    header = ("array", "read", "intarsia", "zarr-python, fused", "TensorStore", "zarrista", "zarrs")
+        for name, what, array, at, selection in cases(place, data):
+            cells, limit = compared(array, at, data, selection, what)
+            rows.append((name, what, *cells))
+            limited.append((name, what, *limit))
+            if "cold" not in what:  # where the disk is waited for
+                profiled[name, what] = profile(array, selection)
+        issue = one_array_of_the_issue(limited, profiled)
+    header = ("array", "read", "intarsia", *RIVALS)
     title = f"{SIDE} x {SIDE} float32 on plain files; every 9th row and 7th column, where strided"
-    reads, issue = table(title, rows, header), one_array_of_the_issue()
-    others = times_ours(f"{reads}\n{issue}", {name: name for name in header[3:]})
+    reads = table(title, rows, header)
+    others = times_ours(f"{reads}\n{issue}", {name: name for name in RIVALS})
     heading = f"how many times as long others take to read any Zarr array: {others}"
-    return headed(heading, "\n".join([reads, limit_table, issue]))
+    limit_table = table(f"What stands in the way, {UNITS}", limited, ("array", "read", *LIMITS))
+    profiles = profile_table(profiled, "array", "read")
+    return headed(heading, "\n".join([reads, issue, limit_table, profiles]))
 
 
 if __name__ == "__main__":

@@ -7,13 +7,18 @@ of zarrs, which takes plain files alone. TensorStore waits until files are on th
 not, so that only its processor time can be compared. Where a chunk has a megabyte, compressing it is most of
 the work for all of them. zarrista and zarrs write into the file that is there, so that a reader may meet half
 a chunk, and a crash leaves one; all others write beside it, and move the new file to its place. One table has
-what that costs, in one thread and without any codec: a part of the distance to those two. The last one says
-what stands in the way of more: bringing the values of a chunk together, compressing them and writing files,
-each alone, in as many threads. Who is listed there took less processor time than these three together.
+what that costs, in one thread and without any codec: a part of the distance to those two.
+
+The fourth one says what stands in the way of more. Bringing the values of a chunk together, compressing them,
+and storing what comes out, as files or by Icechunk's `set`, each took so long alone, in as many threads. A
+bare loop does that for one chunk after the other, and nothing else. Beside it is who is faster than we are,
+and who of those is faster than the bare loop, too: by the clock, but TensorStore by processor time, and
+without zarrs, which is a pipeline of zarr-python. What we take beyond the bare loop is in the last table: the
+write was interrupted a few thousand times a second to see what it was at. Files are those of `src/intarsia`;
+where nobody's Python runs, Icechunk does.
 """
 
 import os
-import threading
 from pathlib import Path
 
 import icechunk
@@ -27,9 +32,9 @@ from zarrista.store import FilesystemStore
 import intarsia
 from benchmarks.measure import against, best_costs, headed, table, times_ours
 from benchmarks.mosaic import DEFAULT, FUSED, KINDS, ZARRS, field, folder
-from intarsia.array import pool
-from intarsia.array.chunk_codecs import packer
-from intarsia.array.config import cores
+from benchmarks.profiled import profile_table, shares
+from benchmarks.read_parts import UNITS
+from benchmarks.write_parts import WRITE_LIMITS, Writes, into_files, into_icechunk, write_limits
 from intarsia.codecs import parse_codecs
 
 ROWS, SHARD = 1024, 1024
@@ -119,92 +124,43 @@ def ways_to_replace_files(place: Path) -> str:
     return table(f"What {count} files of {len(content) >> 10} KiB cost", rows, header)
 
 
-LIMITED = ("TensorStore", "zarrista", "zarrs")
-
-
-def limits(data) -> str:
-    """Writes against their parts alone, and who takes less than these."""
-    rows = []
-    for sharded in (False, True):
-        for kind in KINDS:
-            with folder() as place:
-                jobs = {
-                    name: job
-                    for name, job in writers("files", place, data, 128, kind, sharded).items()
-                    if name == "intarsia" or name in LIMITED
-                }
-                parts = parts_of_a_write(place / "parts", data, 128, kind, sharded)
-                costs = best_costs(jobs | parts, most_rounds=ROUNDS)
-            alone = [costs[name].processor for name in parts]
-            cells = [costs["intarsia"].processor, *alone, sum(alone), *(costs[n].processor for n in LIMITED)]
-            less = ", ".join(name for name in LIMITED if costs[name].processor < sum(alone))
-            chunks = f"128 x 128 in shards of {SHARD} x {SHARD}" if sharded else "128 x 128"
-            rows.append((kind, chunks, *(f"{seconds * 1e3:.1f} ms" for seconds in cells), less))
-    header = (
-        "codec", "chunks", "intarsia", "gathering alone", "compressing alone", "files alone", "these three",
-        *LIMITED, "less than these three",
-    )  # fmt: skip
-    return table("How far from the limit, in processor time", rows, header)
-
-
-def parts_of_a_write(place, data, chunk, kind, sharded):
-    """What a write consists of, each alone: the same chunks, compressor and files."""
-    place.mkdir()
-    pieces = [
-        data[y : y + chunk, x : x + chunk] for y in range(0, ROWS, chunk) for x in range(0, 4096, chunk)
-    ]
-    bytes_of = [np.ascontiguousarray(piece).reshape(-1).view("u1") for piece in pieces]
-    compressors = parse_codecs(KINDS[kind])[1:]
-    pack = packer(compressors[0], bytes_of[0].nbytes) if compressors else None
-    stored = [pack(each) if pack else each.tobytes() for each in bytes_of]
-    if sharded:
-        each = (SHARD // chunk) ** 2
-        stored = [b"".join(stored[first : first + each]) for first in range(0, len(stored), each)]
-    files = [(place / str(i), content) for i, content in enumerate(stored)]
-    own = threading.local()
-
-    def gather(piece):
-        if not hasattr(own, "room"):
-            own.room = np.empty((chunk, chunk), data.dtype)
-        own.room[...] = piece
-
-    def write(file):
-        path, content = file
-        descriptor = os.open(f"{path}.partial", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        os.write(descriptor, content)
-        os.close(descriptor)
-        os.replace(f"{path}.partial", path)
-
-    def all_of(things, do):
-        left = iter(things)
-        pool.run(lambda: next(left, None), do, cores())
-
-    return {
-        "gather": lambda: all_of(pieces, gather),
-        "compress": lambda: all_of(bytes_of if pack else (), lambda each: pack(each)),
-        "files": lambda: all_of(files, write),
-    }
+def bare_write(where, place, data, chunk, kind, sharded):
+    """The parts of a write, and the bare loops, into a store of the same kind."""
+    if where == "files":
+        put_all = into_files(place / "bare")
+    else:
+        put_all = into_icechunk(theirs(stores(where, place)("bare"), data, chunk, kind, sharded, FUSED))
+    per_shard = (SHARD // chunk,) * 2 if sharded else (1, 1)
+    bare = Writes(data, (chunk, chunk), parse_codecs(KINDS[kind])[1:], per_shard, put_all)
+    return bare.parts | bare.loops
 
 
 def run() -> str:
-    data, text = field()[:ROWS], []
+    data, text, limited, profiled = field()[:ROWS], [], [], {}
     for where in ("files", "Icechunk in memory"):
         rows = []
         for sharded in (False, True):
             for chunk in (128, 512):
                 for kind in KINDS:
+                    what = chunk, kind, sharded
                     with folder() as place:
-                        jobs = writers(where, place, data, chunk, kind, sharded)
-                        cells = against(best_costs(jobs, most_rounds=ROUNDS), "intarsia", RIVALS)
+                        jobs = writers(where, place, data, *what)
+                        costs = best_costs(jobs | bare_write(where, place, data, *what), most_rounds=ROUNDS)
+                        alone = ours(stores(where, place)("one thread"), data, *what).with_config(threads=1)
+                        spent = shares(lambda array=alone: array.__setitem__(..., data))
                     name = f"{chunk} x {chunk}" + (f" in shards of {SHARD} x {SHARD}" if sharded else "")
-                    rows.append((kind, name, *cells))
+                    rows.append((kind, name, *against(costs, "intarsia", RIVALS)))
+                    limited.append((where, kind, name, *write_limits(costs, RIVALS[:-1])))
+                    profiled[where, kind, name] = spent
         header = ("codec", "chunks", "intarsia", *RIVALS)
         text.append(table(f"Writing {ROWS} x 4096 float32 to {where}", rows, header))
     with folder() as place:
         text.append(ways_to_replace_files(place))
     names = {name: name for name in RIVALS if name != "TensorStore"}
     others = times_ours("\n".join(text), names)
-    text.append(limits(data))
+    header = ("to", "codec", "chunks")
+    text.append(table(f"What stands in the way, {UNITS}", limited, (*header, *WRITE_LIMITS)))
+    text.append(profile_table(profiled, *header))
     return headed(f"how many times as long others take to write: {others}", "\n".join(text))
 
 
