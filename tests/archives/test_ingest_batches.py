@@ -71,6 +71,13 @@ def test_a_batch_is_bounded_by_memory(series, tmp_path, monkeypatch):
     assert len(intarsia.history(report.repository)) == 9
 
 
+def test_references_count_for_what_icechunk_holds_of_them(series, tmp_path, monkeypatch):
+    monkeypatch.setattr(ingest_batches, "VARIABLE_BYTES", 0)
+    monkeypatch.setattr(ingest_commits, "BATCH_BYTES", 2 * ingest_batches.REFERENCE_BYTES)
+    report = intarsia.ingest(series, tmp_path / "r", concat_dim="time", batch=4)
+    assert len(intarsia.history(report.repository)) == 5
+
+
 def test_what_is_committed_is_not_parsed_again(series, tmp_path, monkeypatch):
     (tmp_path / "bad.nc").write_bytes(b"no NetCDF")
     with pytest.raises(IngestError, match="the 6 before it are committed"):

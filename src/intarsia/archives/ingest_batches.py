@@ -22,11 +22,14 @@ BATCH_SHARE = 4
 """Later ones have this part of those before them. Every commit lists all commits before it, so that few are
 better; and a killed ingest has to parse this part of its files again, at most."""
 
-BATCH_BYTES = 128 << 20
-"""Memory that the parsed files of a batch may take, about."""
+BATCH_BYTES = 256 << 20
+"""Memory that a batch may take until it is committed, about."""
 
-VARIABLE_BYTES = 9_000
-"""What a variable takes beside its references and values, about: names, attributes, codecs."""
+VARIABLE_BYTES = 3_200
+"""What a variable takes beside its references and values, about: parsed and drafted."""
+
+REFERENCE_BYTES = 250
+"""What a reference takes, about: most of it in the session, where Icechunk has it until the commit."""
 
 
 def usual_files(before: int) -> int:
@@ -39,7 +42,7 @@ def usual_files(before: int) -> int:
 
 
 def bytes_held(result: ParsedFile | Failure) -> int:
-    """About how much memory a parsed file takes."""
+    """About how much memory a parsed file takes until it is committed."""
     if not isinstance(result, ParsedFile):
         return len(result.reason)
     total = 0
@@ -49,7 +52,7 @@ def bytes_held(result: ParsedFile | Failure) -> int:
             total += variable.values.nbytes
         ranges = variable.ranges
         if ranges is not None:
-            total += ranges.offsets.nbytes + ranges.lengths.nbytes + sum(map(len, ranges.inlined.values()))
+            total += REFERENCE_BYTES * ranges.offsets.size + sum(map(len, ranges.inlined.values()))
             if not isinstance(ranges.locations, str):
                 total += 64 * ranges.locations.size
     return total
