@@ -155,7 +155,10 @@ def parse_fields(
         "fill_value": fill_value,
         "dimension_names": None if names is None else tuple(names),
         "members": tuple(document["members"]),
-        **columns._asdict(),
+        "regions": columns.regions,
+        "packings": columns.packings,
+        "views": columns.views,
+        "replicas": columns.replicas,
     }
 
 

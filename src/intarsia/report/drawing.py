@@ -93,10 +93,8 @@ class Pane:
 
     def box(self, cell: Rectangle) -> tuple[float, float, float, float]:
         """Left, top, width and height of a cell."""
-        spans = [
-            (a / n, b / n)
-            for a, b, n in zip(cell.start, cell.stop, (self.shape[axis] for axis in self.axes), strict=True)
-        ]
+        sizes = [self.shape[axis] for axis in self.axes]
+        spans = [(a / n, b / n) for a, b, n in zip(cell.start, cell.stop, sizes, strict=True)]
         across = spans[-1] if spans else (0.0, 1.0)
         down = spans[0] if len(spans) == 2 else (0.0, 1.0)
         return (
@@ -110,8 +108,7 @@ class Pane:
 def axis_name(survey: Survey, axis: int) -> str:
     """The name of an axis, or its number."""
     names = survey.manifest.dimension_names
-    name = names[axis] if names is not None else None
-    return name or f"axis {axis}"
+    return (names and names[axis]) or f"axis {axis}"
 
 
 def cell_bounds(survey: Survey, cell: Rectangle, axes: tuple[int, ...]) -> str:
@@ -316,10 +313,8 @@ def project(
 
 def _cross(low: Ints, high: Ints) -> bool:
     """Whether two of these boxes overlap."""
-    for i in range(len(low) - 1):
-        if bool(np.any(np.all((low[i + 1 :] < high[i]) & (high[i + 1 :] > low[i]), axis=1))):
-            return True
-    return False
+    pairs = ((low[i + 1 :] < high[i]) & (high[i + 1 :] > low[i]) for i in range(len(low) - 1))
+    return any(bool(pair.all(axis=1).any()) for pair in pairs)
 
 
 def own_edges(low: Ints, high: Ints, size: int) -> Ints:

@@ -22,7 +22,6 @@ from intarsia.words import REGION_COLUMNS, bounds_text, codecs_text, ratio_text,
 MOST_PIPELINES = 8
 """More kinds than this cannot be told apart by colour: they are named more coarsely, then put together."""
 
-
 SIZES = ("elementsize", "element_size", "typesize", "endian")
 """Settings of codecs that follow from the size of an element."""
 
@@ -235,11 +234,8 @@ class Survey:
     def row(self, i: int) -> RegionRow:
         """Region `i`."""
         row = self.manifest.regions.row(i)
-        fact, packing, view = (
-            self.facts[row.member],
-            self.manifest.packing_of(row),
-            self.manifest.view_of(row),
-        )
+        packing, view = self.manifest.packing_of(row), self.manifest.view_of(row)
+        fact = self.facts[row.member]
         bounds = tuple(zip(self.start[i].tolist(), self.stop[i].tolist(), strict=True))
         return RegionRow(
             bounds,
@@ -284,14 +280,13 @@ def survey(array: LogicalArray, most_requests: int | None = None, layer: int = 0
     manifest = array.manifest.only(layer)
     facts = read_facts(array.group, manifest)
     start, stop = manifest.region_bounds()
-    chunks = None
+    chunks = stored = of_members = None
     if most_requests is None or requests_needed(array.store, facts) <= most_requests:
         chunks = stored_chunks(array.group, facts)
+        shown = shown_chunks(manifest, start, stop, facts, chunks)
+        stored, of_members = _stored_bytes(len(start), chunks, shown)
     volumes = np.prod(stop - start, axis=1, dtype=np.float64)
     group, labels = _grouped(facts, manifest.regions.member, volumes)
-    stored, of_members = (
-        (None, None) if chunks is None else _stored_bytes(manifest, start, stop, facts, chunks)
-    )
     names = manifest.dimension_names or (None,) * manifest.ndim
     coordinates = tuple(
         AxisLabels.beside(array.store, array.path, name, size)
@@ -341,17 +336,13 @@ def shown_chunks(
 
 
 def _stored_bytes(
-    manifest: Manifest,
-    start: Ints,
-    stop: Ints,
-    facts: tuple[MemberFacts, ...],
-    chunks: tuple[StoredChunks, ...],
+    regions: int, chunks: tuple[StoredChunks, ...], shown: Iterator[tuple[int, int, Ints]]
 ) -> tuple[Ints, Ints]:
     """Bytes of the stored chunks that hold each region (one that two regions share counts for both), and
     of those that hold any region of a member (each counted once)."""
-    stored = np.zeros(len(start), dtype=np.int64)
+    stored = np.zeros(regions, dtype=np.int64)
     used = [np.zeros(len(of_member.nbytes), dtype=bool) for of_member in chunks]
-    for i, member, inside in shown_chunks(manifest, start, stop, facts, chunks):
+    for i, member, inside in shown:
         stored[i] = chunks[member].nbytes[inside].sum()
         used[member][inside] = True
     of_members = [of_member.nbytes[mask].sum() for of_member, mask in zip(chunks, used, strict=True)]
@@ -398,11 +389,9 @@ def _without_sizes(codecs: Any) -> Any:
 
 def _numbered(kinds: list[str], spelled: list[str]) -> list[str]:
     """Equal words for different configurations get a number."""
-    seen: dict[str, list[str]] = {}
+    seen: dict[str, dict[str, int]] = {}
     result = []
     for kind, label in zip(kinds, spelled, strict=True):
-        variants = seen.setdefault(label, [])
-        if kind not in variants:
-            variants.append(kind)
-        result.append((label, variants.index(kind) + 1))
+        variants = seen.setdefault(label, {})
+        result.append((label, variants.setdefault(kind, len(variants) + 1)))
     return [label if len(seen[label]) == 1 else f"{label} #{number}" for label, number in result]
