@@ -315,7 +315,7 @@ def test_the_n5_dataset_is_read_through_the_printed_document_once_its_errata_are
     document["codecs"] = [{"name": "transpose", "configuration": {"order": [1, 0]}}, *document["codecs"]]
     np.testing.assert_array_equal(opened()[:], data)
     if kind == "pad":  # erratum: without `padding`, writing would give headers of zeros
-        with pytest.raises(ChunkEncodeError, match="nobody says which 12 bytes"):
+        with pytest.raises(ChunkEncodeError, match="it is not known which 12 bytes"):
             opened()[:64, :64] = 1
         intarsia.with_padding(opened(), n5_header((64, 64)))[:64, :64] = 1
     else:

@@ -290,7 +290,7 @@ def test_zarr_json_holds_what_was_given_and_nothing_of_the_decision(name, bits, 
         ({"codecs": None, "configuration": {"codecs": [], "header_bits": 7}}, "7 is not a multiple of 8"),
         (
             {"decision": "sometimes"},
-            "no decision called 'sometimes'; there are always_apply, compress_if_smaller",
+            "no decision called 'sometimes'; choose from always_apply, compress_if_smaller",
         ),
         ({"decision": 3.5}, "3.5 is not a decision"),
         ({"decision": [0.5]}, "array of integers, got an array of float64"),

@@ -1,4 +1,4 @@
-"""Zarr v3 codecs; each is registered with zarr by an entry point, so nothing needs importing to read.
+"""Zarr v3 codecs. Entry points register them with zarr, so nothing has to be imported to read.
 
 Every name is imported when it is first used: `__init__.pyi` says where it lives.
 """

@@ -1,11 +1,11 @@
-"""What codecs of ours have in common: they name chunks, work in both pipelines, have their own threads.
+"""What our codecs have in common: they name chunks, work in both pipelines, and have their own threads.
 
-Also codecs as people and zarr.json write them, read and checked, with errors that name the field.
+Codecs as people and zarr.json write them are also parsed and checked here, with errors that name the field.
 
 A decision may read or write another Zarr array, for which zarr needs threads. If decisions ran in zarr's own
-threads, enough of them at once would wait for each other forever. So would they in any pool with a limit:
-the other array may have a decision too, and so on. Work of codecs therefore never queues. It gets an idle
-thread, or a new one; how much of it is under way at once is for the caller to limit, as zarr's pipelines do
+threads, enough of them at once would wait for each other forever. The same goes for any pool with a limit:
+the other array may have a decision too, and so on. So the work of codecs never queues. It gets an idle thread
+or a new one. The caller limits how much of it is under way at once, as zarr's pipelines do
 (`async.concurrency`). Views are read in threads of their own: a decision may read an array through a view.
 """
 
@@ -35,7 +35,7 @@ from intarsia.errors import CodecConfigurationError, IntarsiaError
 from intarsia.words import names_text
 
 
-@cache  # once: whoever chooses another pipeline afterwards keeps it
+@cache  # once: another pipeline that is chosen afterwards stays
 def _switch_pipeline() -> None:
     from intarsia.codecs.context import switch_pipeline  # which needs codecs to be defined
 
@@ -45,8 +45,8 @@ def _switch_pipeline() -> None:
 class ChunkNamingCodec:
     """A codec whose errors name the chunk. The first one in a process switches zarr's pipeline to ours.
 
-    Made by hand, from a zarr.json or from a pickle: each way goes through `__new__`. A process that meets no
-    codec of ours keeps zarr as it is.
+    Whether it is made by hand, from a zarr.json or from a pickle: each way goes through `__new__`. A process
+    that meets none of our codecs keeps zarr as it is.
 
     >>> from intarsia.codecs import PackBitsCodec
     >>> issubclass(PackBitsCodec, ChunkNamingCodec)
@@ -62,7 +62,7 @@ class ChunkNamingCodec:
 
 
 class SynchronousArrayCodec(ArrayArrayCodec):
-    """Gives a codec whose work is not worth a thread the asynchronous pair.
+    """Gives a codec the asynchronous pair of methods, without a thread, which its work is not worth.
 
     >>> from intarsia.codecs import ReshapeCodec
     >>> issubclass(ReshapeCodec, SynchronousArrayCodec)
@@ -79,7 +79,7 @@ class SynchronousArrayCodec(ArrayArrayCodec):
 
 
 class SynchronousBytesCodec(ChunkNamingCodec, BytesBytesCodec):
-    """Gives a codec with `_encode_sync` and `_decode_sync` the asynchronous pair.
+    """Gives a codec with `_encode_sync` and `_decode_sync` the asynchronous pair of methods.
 
     >>> from intarsia.codecs import ShuffleCodec
     >>> issubclass(ShuffleCodec, SynchronousBytesCodec)
@@ -87,10 +87,10 @@ class SynchronousBytesCodec(ChunkNamingCodec, BytesBytesCodec):
     """
 
     runs_in_thread = True
-    """Whether the work is long enough to leave the event loop for it."""
+    """Whether the work is long enough to leave the event loop."""
 
     aligns: bool = True
-    """Whether what a header shifted is copied to an address that numbers can have; see `aligned`."""
+    """Whether data that a header has shifted is copied to an aligned address; see `aligned`."""
 
     @abstractmethod
     def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer: ...
@@ -103,7 +103,7 @@ class SynchronousBytesCodec(ChunkNamingCodec, BytesBytesCodec):
     ) -> Iterable[Buffer | None]:
         if self.runs_in_thread:
             return await super().decode(chunks_and_specs)
-        # Without a task for each chunk, which would take longer than the work.
+        # Without a task per chunk, which would take longer than the work.
         return [
             None if data is None else self._decode_sync(data, chunk_spec)
             for data, chunk_spec in chunks_and_specs
@@ -120,9 +120,9 @@ class SynchronousBytesCodec(ChunkNamingCodec, BytesBytesCodec):
         return self._decode_sync(chunk_data, chunk_spec)
 
     def aligned(self, data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        """`data`, copied if a header before it left it at an address that its numbers cannot have.
+        """`data`, copied if a header before it has left it unaligned for its numbers.
 
-        Some array -> array codecs cannot work on numbers at such addresses: `cast_value` panics.
+        Some array -> array codecs cannot work on unaligned numbers: `cast_value` panics.
         """
         array = data.as_numpy_array()
         alignment = chunk_spec.dtype.to_native_dtype().alignment if self.aligns else 1
@@ -132,7 +132,7 @@ class SynchronousBytesCodec(ChunkNamingCodec, BytesBytesCodec):
 
 
 def without_copies(codecs: tuple[Codec, ...]) -> tuple[Codec, ...]:
-    """A chain whose codecs need not align what they decode, if `bytes` gets it and nobody works on it then.
+    """A chain whose codecs need not align what they decode, if `bytes` gets it and no codec works on it.
 
     >>> from intarsia.codecs import PadCodec
     >>> [codec.aligns for codec in without_copies((BytesCodec(), PadCodec(nbytes=3)))[1:]]
@@ -149,7 +149,7 @@ def without_copies(codecs: tuple[Codec, ...]) -> tuple[Codec, ...]:
 
 
 def address_of(array: np.ndarray[Any, Any]) -> int:
-    """Where in memory an array begins."""
+    """The memory address of an array."""
     address: int = array.__array_interface__["data"][0]
     return address
 
@@ -157,7 +157,7 @@ def address_of(array: np.ndarray[Any, Any]) -> int:
 type Purpose = Literal["codecs", "views"]
 
 
-# A pool starts a thread whenever none is idle, up to its limit: one that is never reached is no limit. Views
+# A pool starts a thread whenever none is idle, up to its limit; a limit that is never reached is none. Views
 # have as many as asyncio has for zarr; they answer servers, which take any number of requests at once.
 MOST_THREADS: dict[Purpose, int] = {"codecs": 1 << 20, "views": min(32, (os.cpu_count() or 1) + 4)}
 
@@ -174,7 +174,7 @@ if hasattr(os, "register_at_fork"):
 async def in_thread_for[**P, T](
     purpose: Purpose, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """As `asyncio.to_thread`, in a thread that neither zarr nor work for another purpose waits for.
+    """Like `asyncio.to_thread`, in a thread that neither zarr nor work for another purpose waits for.
 
     >>> asyncio.run(in_thread_for("views", max, 3, 4))
     4
@@ -184,7 +184,7 @@ async def in_thread_for[**P, T](
 
 
 async def in_own_thread[**P, T](function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """As `asyncio.to_thread`, at once, in a thread that zarr does not wait for; `function` may wait for zarr.
+    """Like `asyncio.to_thread`, at once, in a thread that zarr does not wait for; it may wait for zarr.
 
     >>> asyncio.run(in_own_thread(max, 3, 4))
     4
@@ -210,13 +210,13 @@ def check_configuration(name: str, configuration: Mapping[str, Any]) -> None:
 
 
 def read_configuration(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration inside the codec object `data` of a zarr.json, checked.
+    """The configuration in the codec object `data` of a zarr.json, checked.
 
     >>> read_configuration("shuffle", {"name": "shuffle", "configuration": {"element_size": 4}})
     {'element_size': 4}
     """
     if data.get("name") != name:
-        raise CodecConfigurationError(f"codec {name!r}: asked to read the codec object {dict(data)!r}")
+        raise CodecConfigurationError(f"codec {name!r}: {dict(data)!r} is not an object of that name")
     configuration = data.get("configuration", {})
     if not isinstance(configuration, dict):
         raise CodecConfigurationError(f"codec {name!r}: configuration: {configuration!r} is not an object")
@@ -239,7 +239,7 @@ def as_int(codec: str, field: str, value: object) -> int:
 
 
 type CodecLike = Codec | Mapping[str, Any] | str
-"""A codec object, a codec object of zarr.json as a dict, or a codec's name."""
+"""A codec, a codec object of zarr.json as a dict, or a codec's name."""
 
 
 def codec_list(codecs: Iterable[CodecLike] | CodecLike) -> tuple[CodecLike, ...]:
@@ -254,10 +254,10 @@ def codec_list(codecs: Iterable[CodecLike] | CodecLike) -> tuple[CodecLike, ...]
 def parse_codecs(
     codecs: Iterable[CodecLike] | CodecLike, serializer: ArrayBytesCodec | None = None
 ) -> tuple[Codec, ...]:
-    """The codecs as objects, in order; where no array -> bytes codec is given, with `serializer`.
+    """The codecs as objects, in order; `serializer` is added if no array -> bytes codec is given.
 
-    A single codec is a list of one. The serializer is `bytes` (little endian) unless the caller knows that
-    the data type needs another one.
+    A single codec is a list of one. The serializer is `bytes` (little endian), unless the caller knows that
+    the data type needs another.
 
     Args:
         codecs: The codecs: objects, names, or dictionaries as in zarr.json.
@@ -299,12 +299,12 @@ def parse_codec(codec: CodecLike) -> Codec:
             f"{codec!r} is not a codec: give a codec object, its name, or {{'name': …, 'configuration': …}}"
         )
     if "configuration" not in codec:
-        # Some of zarr's codecs insist on one even where every field has a default.
+        # Some of zarr's codecs insist on one even if every field has a default.
         codec = {"configuration": {}, **codec}
     kind = _codec_class(codec["name"])
     _check_options(codec["name"], kind, codec["configuration"])
     try:
-        # As it is: it may remember the options that a codec was made with.
+        # Unchanged, because it may remember the options that a codec was made with.
         return kind.from_dict(codec if isinstance(codec, dict) else dict(codec))
     except (TypeError, ValueError) as error:
         if isinstance(error, IntarsiaError):
@@ -317,10 +317,10 @@ def _codec_class(name: str) -> type[Codec]:
         return get_codec_class(name)
     except UnknownCodecError as error:
         known = [name for name, found in codec_registries.items() if found or found.lazy_load_list]
-        # Families of codecs come last: there are too many of them to name them all.
+        # Families of codecs come last: there are too many to name them all.
         listed = sorted(known, key=lambda name: ("." in name or name.startswith("imagecodecs_"), name))
         packages = "\n  " + str(error).split("\n")[0] if "pip install" in str(error) else ""
-        if ":" in name:  # as commands take it
+        if ":" in name:  # the syntax of the command line
             packages = "\n  Options are given as {'name': 'zstd', 'configuration': {'level': 3}}"
         raise CodecConfigurationError(
             f"there is no codec {name!r}: {names_text(name.partition(':')[0], listed)}{packages}"

@@ -1,4 +1,4 @@
-"""Headers that make every chunk a file of its own: TIFF, NumPy's npy, FITS, N5 blocks."""
+"""Headers that make every chunk a file: TIFF, NumPy's npy, FITS, N5 blocks."""
 
 import io
 import struct
@@ -16,10 +16,10 @@ from intarsia.errors import ChunkEncodeError, CodecConfigurationError
 class ChunkHeader(bytes):
     """The header of a chunk file: bytes, and a function of the encoded chunk that fills in its size.
 
-    Give it to `pad` as `padding` where the size never changes, or as `padding_func` where it does.
+    Give it to `pad` as `padding` if the size never changes, or as `padding_func` if it does.
 
-    `content` is the header itself. If it says how large the encoded chunk is, `size_at` is where, and
-    `size_format` how, in the language of `struct`.
+    `content` is the header itself. If it contains the size of the encoded chunk, `size_at` says where, and
+    `size_format` how, in the notation of `struct`.
 
     >>> header = tiff_header((256, 256), "uint16", compression="zstd")
     >>> len(header), len(header(b"encoded chunk"))
@@ -27,7 +27,7 @@ class ChunkHeader(bytes):
     """
 
     trailer: int
-    """How many bytes the format wants after the data: another `pad`, at the end, writes them."""
+    """How many bytes the format requires after the data; another `pad`, at the end, writes them."""
 
     _size_at: int | None
     _size_format: str
@@ -75,15 +75,15 @@ TIFF_SAMPLE_FORMATS: dict[str, int] = {"b": 1, "u": 1, "i": 2, "f": 3, "c": 6}
 TIFF_SHORT, TIFF_LONG, TIFF_LONG8 = 3, 4, 16
 TIFF_TYPES: dict[int, str] = {TIFF_SHORT: "H", TIFF_LONG: "I", TIFF_LONG8: "Q"}
 TIFF_RGB = 3
-"""Samples of a colour."""
+"""The number of samples in a colour."""
 
 TIFF_TILE_GRAIN = 16
-"""Sides of tiles are multiples of it."""
+"""The sides of tiles are multiples of this."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How a TIFF file writes its directory: the classic way, or with 64-bit offsets."""
+    """How a TIFF file writes its directory: in the classic way, or with 64-bit offsets."""
 
     order: str
     big: bool
@@ -102,10 +102,10 @@ class _Layout:
     def directory(
         self, tags: dict[int, tuple[int, ...]], wide: frozenset[int]
     ) -> tuple[bytes, dict[int, int]]:
-        """The whole head of the file, and where the values of each tag lie in it.
+        """The whole head of the file, and where the values of each tag are in it.
 
         Values that do not fit into the entry follow the directory. The tags in `wide` hold offsets or byte
-        counts; of the others each value is as short as it can be.
+        counts; the values of the others are as short as possible.
         """
         count, entry, room, end = ("Q", 20, 8, 8) if self.big else ("H", 12, 4, 4)
         content = self.start() + struct.pack(self.order + count, len(tags))
@@ -135,18 +135,18 @@ def tiff_header(
     tiled: bool = False,
     bigtiff: bool | None = None,
 ) -> ChunkHeader:
-    """The header that makes a chunk a TIFF file of one strip, or of one tile.
+    """The header that makes a chunk a TIFF file of one strip or one tile.
 
     The chunk has the shape (rows, columns), or (rows, columns, samples) for several numbers per pixel: three
-    or four of the type uint8 or uint16 are RGB and RGBA. The byte order of `dtype` must be that of the
-    array's `bytes` codec; bools are bytes of 0 and 1. For chunks that are compressed after it ("deflate" is
-    what `numcodecs.zlib` writes), pass the result as `padding_func`: called with the encoded chunk, it fills
-    in the byte count. `bigtiff=True` writes 64-bit offsets; chunks of 4 GiB and more need them and get them.
+    or four of type uint8 or uint16 are RGB or RGBA. The byte order of `dtype` must be that of the array's
+    `bytes` codec; bools are bytes of 0 and 1. For compressed chunks ("deflate" is what `numcodecs.zlib`
+    writes), pass the result as `padding_func`: called with the encoded chunk, it fills in the byte count.
+    `bigtiff=True` writes 64-bit offsets; chunks of 4 GiB and more need them and get them.
 
     Args:
         shape: The chunk shape.
         compression: How chunks are compressed: `"none"`, `"deflate"` or `"zstd"`.
-        tiled: Whether the chunk is a tile, whose sides are multiples of 16, and not a strip.
+        tiled: Whether the chunk is a tile, whose sides are multiples of 16, rather than a strip.
 
     >>> header = tiff_header((256, 256), "uint16")
     >>> len(header), header[:4]
@@ -166,7 +166,7 @@ def tiff_header(
     if tiled and (rows % TIFF_TILE_GRAIN or columns % TIFF_TILE_GRAIN):
         raise CodecConfigurationError(
             f"the sides of a TIFF tile are multiples of {TIFF_TILE_GRAIN}, not {rows} x {columns}; "
-            "a strip may have any"
+            "a strip may have any size"
         )
     raw = rows * columns * samples * kind.itemsize
     needed = raw >= 1 << 32
@@ -191,7 +191,7 @@ def tiff_header(
         tags |= {277: (samples,), 284: (1,)}  # SamplesPerPixel; PlanarConfiguration: pixel by pixel
         extra = samples - (TIFF_RGB if colour else 1)
         if extra:
-            tags[338] = (2 if colour else 0,) * extra  # ExtraSamples: alpha of its own, or whatever they are
+            tags[338] = (2 if colour else 0,) * extra  # ExtraSamples: unassociated alpha, or unspecified
     if TIFF_SAMPLE_FORMATS[kind.kind] != 1:  # unsigned is TIFF's default
         tags[339] = (TIFF_SAMPLE_FORMATS[kind.kind],) * samples  # SampleFormat
     wide = frozenset((offsets, counts))
@@ -224,7 +224,7 @@ def npy_header(shape: Sequence[int], dtype: DTypeLike) -> ChunkHeader:
     description = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": sizes}
     try:
         np.lib.format.write_array_header_1_0(file, description)
-    except ValueError as error:  # names of fields that take more room, or other characters, than it has
+    except ValueError as error:  # field names that are too long, or have characters that it lacks
         raise CodecConfigurationError(f"an npy chunk file cannot describe {kind}: {error}") from error
     return ChunkHeader(file.getvalue())
 
@@ -238,9 +238,9 @@ FITS_TYPES: dict[str, int] = {"|u1": 8, ">i2": 16, ">i4": 32, ">i8": 64, ">f4": 
 def fits_header(shape: Sequence[int], dtype: DTypeLike) -> ChunkHeader:
     """The header that makes an uncompressed chunk a FITS file.
 
-    FITS knows uint8 and the big-endian types int16, int32, int64, float32 and float64: give `dtype` with its
-    byte order, and `BytesCodec(endian="big")` to the array. A FITS file is a whole number of blocks of 2880
-    bytes: a second `pad`, at the end, writes the `trailer` bytes that are missing.
+    FITS supports uint8 and the big-endian types int16, int32, int64, float32 and float64: give `dtype` its
+    byte order, and the array `BytesCodec(endian="big")`. A FITS file consists of whole blocks of 2880 bytes:
+    a second `pad`, at the end, writes the `trailer` bytes that are missing.
 
     Args:
         shape: The chunk shape.
@@ -266,10 +266,10 @@ def fits_header(shape: Sequence[int], dtype: DTypeLike) -> ChunkHeader:
 
 
 def n5_header(shape: tuple[int, ...]) -> ChunkHeader:
-    """The header of a full N5 block of this shape, in default mode, in the order of N5's dimensions.
+    """The header of a full N5 block of this shape, in default mode, in N5's order of dimensions.
 
-    N5 is column-major: put `transpose` with the order reversed before the `bytes` codec (big endian).
-    Blocks cut at the edge of a dataset carry headers of their own; `n5_default` of zarr-n5 reads those.
+    N5 is column-major: put a `transpose` that reverses the axes before the `bytes` codec (big endian).
+    Blocks cut off at the edge of a dataset have their own headers; `n5_default` of zarr-n5 reads those.
 
     Args:
         shape: The block shape.

@@ -1,4 +1,4 @@
-"""The `conditional` codec: nested codecs that apply chunk by chunk, as a bitmask before each chunk says."""
+"""The `conditional` codec: a bitmask before each chunk says which nested codecs apply to it."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +28,7 @@ CACHE_LINE = 64
 
 @dataclass(frozen=True, init=False)
 class ConditionalCodec(base.SynchronousBytesCodec):
-    """bytes -> bytes: a header says for each chunk which of the nested codecs were applied to it.
+    """bytes -> bytes: a header of each chunk says which of the nested codecs were applied to it.
 
     The decision is made when a chunk is written. It exists only at run time; without one, no nested codec
     applies. Reading needs no decision.
@@ -38,7 +38,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         decision: What decides for each chunk: a name, a function, a bitmask, an array of bitmasks, or a
             decision from `intarsia.codecs`.
         decision_function: A function that decides, in place of `decision`.
-        trial_encode: False promises that the function needs no trial of the codec.
+        trial_encode: False promises that the function does not need a trial run of the codec.
 
     >>> import numpy as np, zarr
     >>> from zarr.codecs import BytesCodec
@@ -58,16 +58,16 @@ class ConditionalCodec(base.SynchronousBytesCodec):
     """The nested codecs, in the order of encoding."""
 
     header_bits: int
-    """How long the bitmask before each chunk is: a multiple of 8, at least a bit for each codec."""
+    """The length of the bitmask before each chunk: a multiple of 8, with at least one bit per codec."""
 
     name: CodecName = "conditional"
-    """The codec's name in zarr.json; `optional` is an older name of it."""
+    """The codec's name in zarr.json; `optional` is an older name for it."""
 
     decision: decisions.Decision | None = field(default=None, compare=False, repr=False)
-    """Run time only: which nested codecs apply."""
+    """The rule that says which nested codecs apply; it exists at run time only."""
 
     _spelled_out: bool = field(default=False, compare=False, repr=False)
-    """Whether header_bits stands in zarr.json."""
+    """Whether header_bits is written in zarr.json."""
 
     NAMES: ClassVar[tuple[CodecName, ...]] = ("conditional", "optional")
 
@@ -110,7 +110,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         name = cast("CodecName", data.get("name"))
         if name not in cls.NAMES:
             raise CodecConfigurationError(
-                f"codec 'conditional': asked to read the codec object {dict(data)!r}"
+                f"codec 'conditional': {dict(data)!r} is not an object of that name"
             )
         fields = base.read_configuration(name, data)
         return cls(name=name, configuration=fields, decision=runtime.remembered(data).decision)
@@ -160,12 +160,12 @@ class ConditionalCodec(base.SynchronousBytesCodec):
 
     @property
     def header_bytes(self) -> int:
-        """How many bytes stand before the data of each chunk."""
+        """The number of bytes before the data of each chunk."""
         return self.header_bits // 8
 
     @property
     def _sync_capable(self) -> bool:
-        # What zarr's fused pipeline looks at: waiting for an asynchronous codec is no work for its threads.
+        # Used by zarr's fused pipeline, whose threads should not wait for an asynchronous codec.
         return all(codec.synchronous for codec in self._named)
 
     @cached_property
@@ -178,9 +178,9 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         return any(isinstance(codec, ConditionalCodec) for codec in self.codecs)
 
     def effective_decision(self, chunk_spec: ArraySpec) -> decisions.Decision | None:
-        """Who decides: the array's decision, else the codec's, else an outer codec's, else a default.
+        """The decision that applies: the array's, else the codec's, else an outer codec's, else a default.
 
-        The default is what the array remembers, or else the process's.
+        The default is the one that the array remembers, or else the process's.
         """
         config, options = chunk_spec.config, runtime.options_in(chunk_spec.config)
         inherited = config.inherited if isinstance(config, runtime.RuntimeConfig) else None
@@ -189,7 +189,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         return runtime.default_decision() if chosen is None else chosen
 
     def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
-        """Whether the decision on a chunk must know which one it is, or may wait for zarr."""
+        """Whether the decision about a chunk must know which one it is, or may wait for zarr."""
         decision = self.effective_decision(chunk_spec)
         return (decision is not None and (decision.needs_index or decision.may_wait)) or any(
             needs_chunk_index(codec, chunk_spec) for codec in self.codecs
@@ -202,7 +202,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         return Chain(self.name, self._named, chunk_spec)
 
     def read_mask(self, header: Buffer) -> int:
-        """The bitmask at the start of an encoded chunk; raises `ChunkDecodeError` if it cannot be one."""
+        """The bitmask at the start of an encoded chunk; raises `ChunkDecodeError` if it is impossible."""
         size = self.header_bytes
         if len(header) < size:
             raise ChunkDecodeError(
@@ -221,7 +221,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         """The stored form of `data`, to which the codecs of `mask` have been applied."""
         size = self.header_bytes
         space = np.empty(CACHE_LINE + size + len(data), dtype=np.uint8)
-        # The header goes right before a cache line: copying is faster to where the data then start.
+        # The header goes right before a cache line, because copying the data to one is faster.
         shift = -(base.address_of(space) + size) % CACHE_LINE
         stored = space[shift : shift + size + len(data)]
         stored[:size] = np.frombuffer(mask.to_bytes(size, "little"), dtype=np.uint8)
@@ -236,7 +236,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         decision = self.effective_decision(chunk_spec)
         if decision is None or isinstance(decision, decisions.NeverApply):  # one copy is not worth a thread
             return self.join(0, chunk_data, chunk_spec)
-        # So may a function of a nested codec, which is one that asks for the chunk index.
+        # So may a function of a nested codec that asks for the chunk index.
         nested = self.holds_another or any(needs_chunk_index(codec, chunk_spec) for codec in self.codecs)
         run = base.in_own_thread if decision.may_wait or nested else asyncio.to_thread
         return await run(self._encode_sync, chunk_data, chunk_spec)
@@ -250,7 +250,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         self, data: Buffer, chunk_spec: ArraySpec, decision: decisions.Decision | None
     ) -> tuple[int, Buffer]:
         """The bitmask for a chunk, and the chunk encoded by the nested codecs it names."""
-        # Several compressors cannot read back what they make of no bytes at all, so nothing applies to those.
+        # Several compressors cannot decode what they make of an empty chunk, so nothing is applied to one.
         if decision is None or not self.codecs or not len(data):
             return 0, data
         return decision.encode(data, self.chain(chunk_spec, decision))
@@ -266,9 +266,9 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         see: Callable[[str, int], None] | None = None,
         path: str = "",
     ) -> Buffer:
-        """The chunk decoded; an error if there is more than `most` bytes of it, before they are made.
+        """The decoded chunk; if it has more than `most` bytes, an error is raised before they are made.
 
-        `see` is told the bitmask, after `path`, and those of nested `conditional` codecs that were applied.
+        `see` is called with the bitmask, after `path`, and with those of applied nested `conditional` codecs.
         """
         mask = self.read_mask(chunk_data)
         if see is not None:
@@ -293,7 +293,7 @@ class ConditionalCodec(base.SynchronousBytesCodec):
         return self.aligned(data, chunk_spec)
 
     def most_encoded(self, most: int, chunk_spec: ArraySpec) -> int | None:
-        """How many bytes may be stored for a chunk of at most `nbytes`, whichever nested codecs apply."""
+        """The most bytes stored for a chunk of at most `most` bytes, whichever nested codecs apply."""
         largest: int | None = most
         for codec in self.codecs:
             largest = encoded_bound(codec, largest, chunk_spec)
@@ -345,13 +345,13 @@ KINDS: dict[str, str] = {
     "data_codecs": "intarsia.nullable.codec:NullableCodec",
     "mask_codecs": "intarsia.nullable.codec:NullableCodec",
 }
-"""A field of the configuration, and the codec it belongs to. By name, because some live in layers above."""
+"""Fields of the configuration, and the codec they belong to: by name, as some are in layers above."""
 
 
 class OptionalCodec:
-    """Makes whichever codec `optional` means: called with `codecs` among the `fields`, a `ConditionalCodec`.
+    """Makes the codec that `optional` means; with `codecs` among the `fields`, that is a `ConditionalCodec`.
 
-    In zarr.json, `codecs` in the configuration means the codec that is registered as `conditional`, and
+    In zarr.json, `codecs` in the configuration means the codec that is registered as `conditional`;
     `mask_codecs` and `data_codecs` mean the codec of the data type `optional`.
 
     >>> codec = OptionalCodec(configuration={"codecs": [{"name": "crc32c"}]})
@@ -366,7 +366,7 @@ class OptionalCodec:
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Codec:
-        """The codec behind a codec object of zarr.json."""
+        """The codec that a codec object of zarr.json describes."""
         configuration = data.get("configuration")
         fields = set(configuration) if isinstance(configuration, dict) else set()
         return cast("Codec", _kind(fields).from_dict(data))

@@ -1,4 +1,4 @@
-"""Bytes around every chunk: `pad` and `offset`. (Headers for them are in `chunk_files`.)"""
+"""Bytes around every chunk: the codecs `pad` and `offset`. (Headers for them are in `chunk_files`.)"""
 
 import base64
 import binascii
@@ -18,7 +18,7 @@ from intarsia.errors import ChunkDecodeError, ChunkEncodeError, CodecConfigurati
 
 
 def _literal(codec: str, name: str, value: object, size_name: str, size: int) -> bytes | None:
-    """The literal bytes behind `value`: base64 text as in zarr.json, or the bytes themselves."""
+    """The bytes that `value` means: base64 text as in zarr.json, or the bytes themselves."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -40,7 +40,7 @@ def _literal(codec: str, name: str, value: object, size_name: str, size: int) ->
 
 @dataclass(frozen=True, slots=True)
 class _Padding:
-    """What either codec's configuration comes down to."""
+    """What the configurations of both codecs have in common."""
 
     codec: str
     at_start: bool
@@ -49,7 +49,7 @@ class _Padding:
     function: PaddingFunction | None
 
     def given(self, chunk_spec: ArraySpec) -> PaddingFunction | bytes | None:
-        """What to put around a chunk: what was given for the array, else the codec's own."""
+        """What to put around a chunk: the padding given for the array, else the codec's own."""
         array = options_in(chunk_spec.config).padding
         own = self.literal if self.function is None else self.function
         return own if array is None else array
@@ -59,7 +59,7 @@ class _Padding:
         given = self.given(chunk_spec)
         if given is None:
             raise ChunkEncodeError(
-                f"codec {self.codec!r}: nobody says which {self.nbytes} bytes to put around the data"
+                f"codec {self.codec!r}: it is not known which {self.nbytes} bytes to put around the data"
                 f"{named_chunk()}: the array's metadata holds none, and the function that wrote the others "
                 "is not known here.\n"
                 "  Give it: intarsia.with_padding(array, function); or the bytes: "
@@ -79,7 +79,7 @@ class _Padding:
             returned = type(padding).__name__
         if not callable(given):
             raise ChunkEncodeError(
-                f"codec {self.codec!r}: it pads {self.nbytes} bytes, but {returned} were given"
+                f"codec {self.codec!r}: it pads with {self.nbytes} bytes, but {returned} were given"
             )
         raise ChunkEncodeError(
             f"codec {self.codec!r}: the function for the padding{named_chunk()} must return "
@@ -93,7 +93,7 @@ class _Padding:
         if self.given(chunk_spec) is None:
             raise ChunkDecodeError(
                 f"codec {self.codec!r}: the {self.nbytes} bytes around the data{named_chunk()} cannot be "
-                "verified: nobody says which they should be.\n"
+                "verified: it is not known which they should be.\n"
                 "  Give them: intarsia.with_padding(array, function or bytes, verify_header=True)"
             )
         try:
@@ -104,18 +104,18 @@ class _Padding:
             at = next(i for i, (a, b) in enumerate(zip(stored, expected, strict=True)) if a != b)
             raise ChunkDecodeError(
                 f"codec {self.codec!r}: the header{named_chunk()} is not the expected one: byte {at} is "
-                f"{stored[at]:#04x} instead of {expected[at]:#04x}. It is another file, or it is damaged"
+                f"{stored[at]:#04x} instead of {expected[at]:#04x}. The file is another one, or damaged"
             )
 
 
 class _PaddedCodec(base.SynchronousBytesCodec):
-    """What `pad` and `offset` share: they differ only in how their configuration is spelled."""
+    """What `pad` and `offset` share: they differ only in how their configuration is written."""
 
     is_fixed_size = True
     runs_in_thread = False  # a slice, or one copy
 
     SPELLING: ClassVar[tuple[str, str, str]]
-    """The names of the codec, of the number of bytes, and of the bytes; a function has the last and _func."""
+    """The names of the codec, of the number of bytes, and of the bytes; a function's name adds _func."""
 
     _padding: _Padding
     verify_header: bool
@@ -134,7 +134,7 @@ class _PaddedCodec(base.SynchronousBytesCodec):
         base.check_configuration(codec, {**placed, sized: size})
         literal = _literal(codec, padded, padding, sized, size)
         if literal is None and function is None:
-            literal = bytes(size)  # spelled out, so that whoever opens the array writes the same
+            literal = bytes(size)  # spelled out, so that everybody who opens the array writes the same
         if function is not None and not callable(function):
             raise CodecConfigurationError(
                 f"codec {codec!r}: {padded}_func: expected a function of the encoded chunk, "
@@ -152,7 +152,7 @@ class _PaddedCodec(base.SynchronousBytesCodec):
         fields, options = base.read_configuration(codec, data), remembered(data)
         fields |= {f"{padded}_func": options.padding, "verify_header": options.verify_header}
         made = cls(**fields)
-        if padded not in fields and made._padding.nbytes:  # no bytes need no telling
+        if padded not in fields and made._padding.nbytes:  # zero bytes need not be given
             object.__setattr__(made, padded, None)
             object.__setattr__(made, "_padding", replace(made._padding, literal=None))
         return made
@@ -165,11 +165,11 @@ class _PaddedCodec(base.SynchronousBytesCodec):
 
     @property
     def options(self) -> Options:
-        """What it was made with that zarr.json does not say."""
+        """The options that zarr.json does not hold."""
         return Options(padding=self._padding.function, verify_header=self.verify_header)
 
     def needs_chunk_index(self, chunk_spec: ArraySpec) -> bool:
-        """Whether a function computes the padding: even if it does not ask, its errors name the chunk."""
+        """Whether a function computes the padding: its errors always name the chunk."""
         return callable(self._padding.given(chunk_spec))
 
     async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
@@ -218,11 +218,11 @@ class _PaddedCodec(base.SynchronousBytesCodec):
 
 @dataclass(frozen=True, init=False)
 class PadCodec(_PaddedCodec):
-    """bytes -> bytes: `nbytes` bytes at the start or the end of every encoded chunk.
+    """bytes -> bytes: adds `nbytes` bytes at the start or the end of every encoded chunk.
 
-    Decoding removes them without a copy. `padding_func` computes them chunk by chunk when writing. It
-    goes with the array, even to other processes, but never reaches zarr.json: whoever opens the array
-    again gives it with `intarsia.with_padding`, or the write is refused.
+    Decoding removes them without a copy. `padding_func` computes them for each chunk that is written. It goes
+    with the array, even to other processes, but never into zarr.json. So after opening the array again, give
+    it with `intarsia.with_padding`; otherwise writes are refused.
 
     >>> import numpy as np, zarr
     >>> z = zarr.create(store={}, shape=4, chunks=4, dtype="u1",
@@ -235,24 +235,24 @@ class PadCodec(_PaddedCodec):
     SPELLING = ("pad", "nbytes", "padding")
 
     location: Literal["start", "end"]
-    """Where the padding lies in the stored chunk."""
+    """Where the padding is in the stored chunk."""
 
     nbytes: int
-    """How many bytes it has."""
+    """The number of bytes."""
 
     padding: str | None = None
-    """The bytes written when encoding, in base64: zeros if neither they nor a function were given.
+    """The bytes to write, in base64: zeros if neither they nor a function are given.
 
-    None if a function computes them. An array whose zarr.json has none can be read, and written
+    None if a function computes them. An array whose zarr.json has none can be read, and also written
     once `intarsia.with_padding` says what to write.
     """
 
     padding_func: PaddingFunction | None = field(default=None, repr=False, compare=False)
-    """Run time only: computes the padding from the encoded chunk."""
+    """Computes the padding from the encoded chunk; exists at run time only."""
 
     verify_header: bool = field(default=False, repr=False, compare=False)
-    """Run time only: whether reading compares the padding with what would be written; a difference is an
-    error."""
+    """Whether reading compares the padding with what would be written; a difference is an error. Exists at
+    run time only."""
 
     def __init__(
         self,
@@ -268,7 +268,7 @@ class PadCodec(_PaddedCodec):
 
 @dataclass(frozen=True, init=False)
 class OffsetCodec(_PaddedCodec):
-    """bytes -> bytes: a header of `offset` bytes before every encoded chunk; `pad` at the start.
+    """bytes -> bytes: adds a header of `offset` bytes before every encoded chunk, like `pad` at the start.
 
     >>> OffsetCodec(offset=16, prefix=b"MY_CUSTOM_HEADER").to_dict()["configuration"]
     {'offset': 16, 'prefix': 'TVlfQ1VTVE9NX0hFQURFUg=='}
@@ -277,16 +277,16 @@ class OffsetCodec(_PaddedCodec):
     SPELLING = ("offset", "offset", "prefix")
 
     offset: int
-    """How many bytes the header has."""
+    """The number of bytes in the header."""
 
     prefix: str | None = None
-    """The header written when encoding, in base64; None as in `PadCodec`."""
+    """The header to write, in base64; None means the same as in `PadCodec`."""
 
     prefix_func: PaddingFunction | None = field(default=None, repr=False, compare=False)
-    """Run time only: computes the header from the encoded chunk."""
+    """Computes the header from the encoded chunk; exists at run time only."""
 
     verify_header: bool = field(default=False, repr=False, compare=False)
-    """Run time only, as in `PadCodec`."""
+    """Whether reading compares the header with what would be written, as in `PadCodec`."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""The `packbits` codec: only the bits that matter of every element, without gaps.
+"""The `packbits` codec: stores only the bits of every element that matter, without gaps.
 
-Bits are numbered from the least significant, in the element and in the encoded byte alike, so that
-packed bools are Arrow's bitmap, and whole integers are their little-endian bytes.
+Bits are numbered from the least significant, in the element and in the encoded byte alike. So packed bools
+are Arrow's bitmap, and whole integers are their little-endian bytes.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from intarsia.errors import ChunkDecodeError, CodecConfigurationError
 
 type Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-# Elements unpacked to one byte a bit at a time; a multiple of 8, so that blocks end on whole bytes.
+# Elements unpacked at a time, to one byte per bit; a multiple of 8, so that blocks end on whole bytes.
 BLOCK = 1 << 16
 
 
@@ -44,10 +44,10 @@ class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
     """Whether a byte with the number of padding bits is stored, and where."""
 
     first_bit: int | None = None
-    """Lowest bit kept; None means 0."""
+    """The lowest bit kept; None means 0."""
 
     last_bit: int | None = None
-    """Highest bit kept, included; None means the data type's highest."""
+    """The highest bit kept, included; None means the data type's highest."""
 
     def __post_init__(self) -> None:
         check_configuration("packbits", self._set_fields())
@@ -82,7 +82,7 @@ class PackBitsCodec(ChunkNamingCodec, ArrayBytesCodec):
         return (bits + 7) // 8 + (self.padding_encoding != "none")
 
     def _bit_range(self, dtype: np.dtype[Any]) -> tuple[int, int]:
-        """First and last bit, both included, for elements of `dtype`."""
+        """The first and last bit, both included, for elements of `dtype`."""
         if dtype.kind not in "biu":
             raise CodecConfigurationError(
                 f"codec 'packbits' packs bool and integers, not {dtype}: use the 'bytes' codec"
@@ -167,7 +167,7 @@ def _unpack(packed: Bytes, dtype: np.dtype[Any], count: int, first: int, last: i
     little = dtype.newbyteorder("<")
     kept = last - first + 1
     if kept == dtype.itemsize * 8:
-        # A chunk inside a padded one may start at any byte, which is no address for integers.
+        # A chunk inside a padded one may start at any byte, so integers may not be aligned.
         return np.frombuffer(packed.tobytes(), dtype=little).astype(dtype)
     out = np.empty(count, dtype=little)
     for at in range(0, count, BLOCK):

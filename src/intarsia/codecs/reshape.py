@@ -24,7 +24,7 @@ type Size = int | tuple[int, ...]
 
 @dataclass(frozen=True, init=False)
 class ReshapeCodec(ChunkNamingCodec, SynchronousArrayCodec):
-    """array -> array: the elements of a chunk in C order, in another shape; as registered in zarr-extensions.
+    """array -> array: the elements of a chunk, in C order, in another shape; registered in zarr-extensions.
 
     >>> import zarr
     >>> z = zarr.create_array({}, shape=(4, 3, 5), dtype="i2", filters=ReshapeCodec(shape=[[0, 1], -1]))
@@ -36,7 +36,7 @@ class ReshapeCodec(ChunkNamingCodec, SynchronousArrayCodec):
     is_fixed_size = True
 
     shape: tuple[Size, ...]
-    """For each axis of the result: a size, the axes of the chunk that it is made of, or -1 for the rest."""
+    """For each axis of the result: a size, the axes of the chunk that it combines, or -1 for the rest."""
 
     def __init__(self, *, shape: Iterable[int | Iterable[int]]) -> None:
         sizes: list[Any] = [
@@ -49,8 +49,8 @@ class ReshapeCodec(ChunkNamingCodec, SynchronousArrayCodec):
         axes = [axis for size in sizes if isinstance(size, list) for axis in size]
         if axes != sorted(set(axes)):
             raise CodecConfigurationError(
-                f"codec 'reshape': shape: {sizes} names the axes {axes}, and they have to increase: elements "
-                "stay in their order. To turn axes around, put 'transpose' before it"
+                f"codec 'reshape': shape: {sizes} names the axes {axes}, but they must increase: elements "
+                "stay in order. To reorder axes, put 'transpose' before it"
             )
         if sizes.count(-1) > 1:
             raise CodecConfigurationError(f"codec 'reshape': shape: {sizes} leaves more than one size open")
@@ -66,7 +66,7 @@ class ReshapeCodec(ChunkNamingCodec, SynchronousArrayCodec):
         return {"name": "reshape", "configuration": {"shape": sizes}}
 
     def encoded_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """What becomes of a chunk of `shape`; an error if it cannot become that."""
+        """The encoded shape of a chunk of `shape`; an error if that is impossible."""
         if any(axis >= len(shape) for size in self.shape if isinstance(size, tuple) for axis in size):
             self._refuse(shape, f"it has {len(shape)} axes")
         made = [prod(shape[axis] for axis in s) if isinstance(s, tuple) else s for s in self.shape]
@@ -76,7 +76,7 @@ class ReshapeCodec(ChunkNamingCodec, SynchronousArrayCodec):
         if prod(made) != elements or -1 in made:
             self._refuse(shape, f"{elements} elements do not fit")
         for i, size in enumerate(self.shape):
-            # As many elements must lie before and behind, or the axis would run along others than it names.
+            # As many elements must lie before and after, or the axis would run along others than it names.
             if isinstance(size, tuple) and size:
                 before, behind = prod(shape[: size[0]]), prod(shape[size[-1] + 1 :])
                 if (prod(made[:i]), prod(made[i + 1 :])) != (before, behind):
@@ -86,7 +86,7 @@ class ReshapeCodec(ChunkNamingCodec, SynchronousArrayCodec):
     def validate(
         self, *, shape: tuple[int, ...], dtype: ZDType[Any, Any], chunk_grid: ChunkGridMetadata
     ) -> None:
-        # Only how many elements there are: in front of this codec there may be others that turn the axes.
+        # Checks only the number of elements: codecs before this one may turn the axes.
         if isinstance(chunk_grid, RegularChunkGridMetadata):
             elements = prod(chunk_grid.chunk_shape)
             said = prod(size for size in self.shape if isinstance(size, int) and size != -1)
@@ -97,15 +97,15 @@ class ReshapeCodec(ChunkNamingCodec, SynchronousArrayCodec):
     def _refuse(self, shape: tuple[int, ...], reason: str) -> NoReturn:
         sizes = [list(size) if isinstance(size, tuple) else size for size in self.shape]
         raise CodecConfigurationError(
-            f"codec 'reshape': a chunk of the shape {shape} cannot become {sizes}: {reason}"
+            f"codec 'reshape': a chunk of shape {shape} cannot become {sizes}: {reason}"
         )
 
     def resolve_metadata(self, chunk_spec: ArraySpec) -> ArraySpec:
         try:
             return replace(chunk_spec, shape=self.encoded_shape(chunk_spec.shape))
         except CodecConfigurationError:
-            # zarr also asks what becomes of the array as a whole, which need not fit. A chunk that does not
-            # is refused when it is encoded or decoded: until then its elements have as many axes.
+            # zarr also asks about the array as a whole, which need not fit. A chunk that does not fit is
+            # refused when it is encoded or decoded; until then its elements have as many axes.
             row = (prod(chunk_spec.shape), *(1 for _ in self.shape))
             return replace(chunk_spec, shape=row[: len(self.shape)])
 

@@ -1,8 +1,8 @@
-"""Run-time options of an array: what decides, what pads. They travel with it and never reach zarr.json.
+"""Run-time options of an array: its decision and its padding. They go with it and never into zarr.json.
 
-There are two places for them. A codec has its own, as it was made with, and hands them on in its codec
+There are two places for them. A codec has its own, with which it was made, and passes them on in its codec
 object (`remembering`), because zarr's sharding codec pickles itself as JSON. An array has options in its
-configuration (`RuntimeConfig`), which zarr hands to every codec of that array; those come first.
+configuration (`RuntimeConfig`), which zarr passes to every codec of that array; those take precedence.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -26,38 +26,38 @@ exactly as many bytes as the codec's metadata says."""
 type AnyArray = zarr.Array[Any]
 
 DEFAULT = "intarsia.decision"
-"""The key of `zarr.config` for the decision of arrays that have none."""
+"""The key in `zarr.config` for the decision of arrays that have none."""
 
 REMEMBERED = "intarsia_decision"
-"""The attribute of an array that holds the name of its decision, where somebody asked for that."""
+"""The attribute of an array that holds the name of its decision, if that was asked for."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What is known at run time only.
+    """Options that exist at run time only.
 
     >>> Options(padding=b"head").over(Options(padding=b"HEAD", default=parse_decision("never_apply")))
     Options(decision=None, padding=b'head', default=NeverApply())
     """
 
     decision: Decision | None = None
-    """What decides for `conditional` codecs."""
+    """The decision for `conditional` codecs."""
 
     padding: PaddingFunction | bytes | None = None
     """What `pad` and `offset` codecs put around an encoded chunk."""
 
     default: Decision | None = None
-    """What decides where nothing else does, neither here nor in the codec."""
+    """The decision that applies if there is none here or in the codec."""
 
     verify_header: bool = field(default=False, repr=False)
-    """Whether `pad` and `offset` codecs compare what they read around a chunk with what they would write."""
+    """Whether `pad` and `offset` codecs compare the bytes around a chunk with those they would write."""
 
     def __bool__(self) -> bool:
         given = (self.decision, self.padding, self.default)
         return self.verify_header or any(each is not None for each in given)
 
     def over(self, others: "Options") -> "Options":
-        """These options; what is not said here, the others say."""
+        """These options, completed by the others."""
         return Options(
             others.decision if self.decision is None else self.decision,
             others.padding if self.padding is None else self.padding,
@@ -74,7 +74,7 @@ class Options:
         )
 
     def on(self, array: AnyArray) -> AnyArray:
-        """The array, written with these options; those it has stay where nothing is said here."""
+        """The array with these options; its own stay where nothing is set here."""
         if not self:
             return array
         config = array.async_array.config
@@ -85,21 +85,21 @@ NO_OPTIONS = Options()
 
 
 def check_padding(padding: object) -> None:
-    """Refuse what cannot be the padding of a chunk.
+    """Refuse anything that cannot be the padding of a chunk.
 
     >>> check_padding(b"head")
     """
     if padding is not None and not callable(padding) and not isinstance(padding, bytes):
         raise CodecConfigurationError(
-            f"the padding must be bytes or a function of the encoded chunk, got {type(padding).__name__}"
+            f"the padding must be bytes or a function of the encoded chunk, not {type(padding).__name__}"
         )
 
 
 @dataclass(frozen=True, init=False)
 class RuntimeConfig(ArrayConfig):
-    """zarr's configuration of an array, and its options. zarr hands it to every codec of that array alone.
+    """zarr's configuration of an array, with its options. zarr passes it to the codecs of that array only.
 
-    Two are equal only if their options are: zarr's sharding codec remembers things by it.
+    Two are equal only if their options are: zarr's sharding codec uses it as a key.
 
     >>> import zarr
     >>> z = zarr.create(store={}, shape=4, dtype="u1")
@@ -111,7 +111,7 @@ class RuntimeConfig(ArrayConfig):
     """The options of the array."""
 
     inherited: Decision | None = field(default=None)
-    """For a `conditional` codec inside another one: how the outer one decided."""
+    """For a `conditional` codec inside another one: the decision of the outer one."""
 
     def __init__(self, *, options: Options, inherited: Decision | None = None, **fields: Any) -> None:
         super().__init__(**fields)
@@ -119,7 +119,7 @@ class RuntimeConfig(ArrayConfig):
         object.__setattr__(self, "inherited", inherited)
 
     def __hash__(self) -> int:
-        # Not of the options themselves: a function may be an object that cannot be hashed.
+        # Not from the options themselves: a function may be an object that cannot be hashed.
         kinds = type(self.options.decision), type(self.options.padding), type(self.inherited)
         return hash((kinds, *self.to_dict().values()))
 
@@ -153,7 +153,7 @@ def runtime_config(config: ArrayConfig, decision: DecisionLike | None) -> Runtim
 
 
 def for_nested(spec: ArraySpec, decision: Decision | None) -> ArraySpec:
-    """What a `conditional` codec inside one that decides by `decision` is to be told of the chunk."""
+    """The spec for a `conditional` codec inside one that decides by `decision`."""
     inherited = decision if decision is not None and decision.for_nested else None
     options = replace(options_in(spec.config), decision=None)
     return replace(spec, config=RuntimeConfig(options=options, inherited=inherited, **spec.config.to_dict()))
@@ -163,13 +163,13 @@ def for_nested(spec: ArraySpec, decision: Decision | None) -> ArraySpec:
 
 
 class _CodecObject(dict[str, JSON]):
-    """A codec object of zarr.json that remembers options: plain as JSON, with its attribute when pickled."""
+    """A codec object of zarr.json that remembers options: they are lost in JSON and kept when pickled."""
 
     options: Options
 
 
 def remembering(data: dict[str, JSON], options: Options) -> dict[str, JSON]:
-    """The codec object `data`, from which a codec with these options can be made again."""
+    """The codec object `data`, made to remember these options for the codec that is made from it."""
     if not options:
         return data
     data = _CodecObject(data)
@@ -200,7 +200,7 @@ def all_codecs(codecs: Iterable[Codec]) -> Iterator[Codec]:
 
 
 def options_of(codecs: Iterable[Codec]) -> Options:
-    """The options that codecs were made with; of several of one kind, the first.
+    """The options that codecs were made with; the first if there are several of one kind.
 
     >>> from zarr.codecs import BytesCodec
     >>> bool(options_of([BytesCodec()]))
@@ -213,7 +213,7 @@ def options_of(codecs: Iterable[Codec]) -> Options:
 
 
 def with_codecs(array: AnyArray, codecs: tuple[Codec, ...] | None) -> AnyArray:
-    """The array with codecs equal to its own, except for the options they were made with."""
+    """The array with codecs that equal its own, except for the options they were made with."""
     if codecs is None:
         return array
     metadata: Any = array.metadata
@@ -224,7 +224,7 @@ def with_codecs(array: AnyArray, codecs: tuple[Codec, ...] | None) -> AnyArray:
 
 @dataclass(frozen=True)
 class Luggage:
-    """What goes along when an array is opened anew by somebody else, who finds nothing of it in zarr.json.
+    """What another process needs, besides zarr.json, to open an array with its run-time options.
 
     >>> import zarr
     >>> z = zarr.create(store={}, shape=4, dtype="u1")
@@ -236,16 +236,16 @@ class Luggage:
     """The array's codecs, if they carry options."""
 
     options: Options
-    """Those of the array; what is the default here is the default there."""
+    """The options of the array, including the default decision of this process."""
 
     @classmethod
     def of(cls, codecs: tuple[Codec, ...] | None, options: Options) -> Self:
-        """Pack."""
+        """What these codecs and options need."""
         carry = codecs is not None and options_of(codecs)
         return cls(codecs if carry else None, options.over(Options(default=default_decision())))
 
     def on(self, array: AnyArray) -> AnyArray:
-        """The array as it is where this comes from."""
+        """The array with these codecs and options."""
         return self.options.on(with_codecs(array, self.codecs))
 
 
@@ -272,7 +272,7 @@ _parse_once = lru_cache(maxsize=16)(parse_decision)  # a function is inspected o
 
 @dataclass(frozen=True)
 class _Unknown(Decision):
-    """What an array remembers, but nobody here knows: such arrays can be read, but not written."""
+    """A remembered decision that is unknown here: such arrays can be read, but not written."""
 
     name: object
 
@@ -299,7 +299,7 @@ def remembered_decision(attributes: Mapping[str, Any]) -> Decision | None:
 
 
 def config_of(array: AnyArray) -> ArrayConfig:
-    """The configuration with which an array is written: its own, and what its attributes remember."""
+    """The configuration for writing an array: its own, and what its attributes remember."""
     config = array.async_array.config
     decision = remembered_decision(array.metadata.attributes)
     if decision is None:

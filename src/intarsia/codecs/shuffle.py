@@ -1,4 +1,4 @@
-"""The `shuffle` codec: bytes of equal significance side by side, which compressors like."""
+"""The `shuffle` codec: puts bytes of equal significance side by side, which helps compressors."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +16,7 @@ from intarsia.errors import ChunkDecodeError, ChunkEncodeError
 
 @dataclass(frozen=True)
 class ShuffleCodec(SynchronousBytesCodec):
-    """bytes -> bytes: byte j of every element next to byte j of the others, as `numcodecs.shuffle`.
+    """bytes -> bytes: puts byte j of every element next to byte j of the others, like `numcodecs.shuffle`.
 
     >>> import zarr
     >>> from zarr.codecs import BytesCodec
@@ -30,7 +30,7 @@ class ShuffleCodec(SynchronousBytesCodec):
     is_fixed_size = True
 
     element_size: int
-    """Size of one element in bytes."""
+    """The size of one element in bytes."""
 
     def __post_init__(self) -> None:
         size = as_int("shuffle", "element_size", self.element_size)

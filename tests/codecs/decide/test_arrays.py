@@ -296,7 +296,7 @@ def test_nullable_arrays_take_both(made, tmp_path):
     assert b"HEAD\x01" in expected
     if not made:
         a = nullable.open_array(tmp_path, mode="r+")
-        with pytest.raises(intarsia.errors.ChunkEncodeError, match="nobody says which 4 bytes"):
+        with pytest.raises(intarsia.errors.ChunkEncodeError, match="it is not known which 4 bytes"):
             a[:] = 7
         a = with_padding(with_decision(a, "always_apply"), head)
     a[:] = 8

@@ -97,7 +97,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(tmp_path):
             extend_codecs(array, codecs)
     assert (tmp_path / "a/zarr.json").read_bytes() == before
     extend_codecs(z, [ZstdCodec()])
-    with pytest.raises(CodecConfigurationError, match="open the array anew"):
+    with pytest.raises(CodecConfigurationError, match="open the array again"):
         extend_codecs(z, [ZstdCodec()])
 
 

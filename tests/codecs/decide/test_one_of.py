@@ -113,7 +113,7 @@ def test_a_pipeline_that_cannot_work_on_a_chunk_is_passed_over():
     [
         ([], "small", "at least one"),
         ([[]], "small", "alternative 0 of one_of has no codecs"),
-        (["zstd", ["zstd"]], "small", "alternative 1 of one_of stands twice"),
+        (["zstd", ["zstd"]], "small", "alternative 1 of one_of is there twice"),
         (["zstd"], "quick", "'quick' is neither 'small' nor 'fast'"),
         (["zstd"], -1, "bytes per second"),
         (["zstd"], True, "bytes per second"),

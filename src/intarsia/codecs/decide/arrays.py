@@ -1,4 +1,4 @@
-"""Arrays that exist: another decision for them, another padding, more codecs to choose from."""
+"""For existing arrays: another decision, another padding, more codecs to choose from."""
 
 import copy
 import json
@@ -37,7 +37,7 @@ class Configurable(Protocol):
 
 
 class _Array(zarr.Array[Any]):
-    """A zarr array with options. `append` of zarr grows it first; if the write fails, it shrinks again."""
+    """A zarr array with options. zarr's `append` grows it first; if the write fails, it shrinks again."""
 
     def append(self, data: Any, axis: int = 0) -> tuple[int, ...]:
         before = self.shape
@@ -64,13 +64,13 @@ def with_decision[T: Configurable](
 def with_decision(array: Any, decision: Any, *, remember: bool = False) -> Any:
     """The same array with another decision for its `conditional` codec.
 
-    Takes zarr arrays, logical and nullable ones. zarr.json stays as it is. The decision goes with the array
-    when it is pickled, appended to or resized. None takes back a decision that was given here. If you give a
-    `ConditionalCodec`, its decision is used.
+    Takes zarr arrays, logical arrays and nullable arrays. zarr.json stays as it is. The decision goes with
+    the array when it is pickled, appended to or resized. None removes a decision that was given here. If you
+    give a `ConditionalCodec`, its decision is used.
 
     `remember=True` writes the name of the decision into the attributes of the array (`intarsia_decision`).
-    Everybody who opens the array then writes by it, unless they give a decision of their own. Only decisions
-    that have a name can be remembered; None forgets.
+    Everybody who opens the array then uses it, unless they give their own decision. Only decisions that have
+    a name can be remembered; None forgets the remembered one.
 
     >>> import numpy as np, zarr
     >>> from zarr.codecs import BytesCodec, ZstdCodec
@@ -100,12 +100,12 @@ def with_decision(array: Any, decision: Any, *, remember: bool = False) -> Any:
 
 
 def _check_decision(array: zarr.Array[Any], decision: Decision | None) -> None:
-    """Raise unless the array has a codec that could decide so."""
+    """Raise unless the array has a codec that can follow this decision."""
     codecs = runtime.all_codecs(getattr(array.metadata, "codecs", ()))
     if isinstance(decision, MaskPerChunk):
         check_plan(decision, array, find_routes(array, "set a decision"))
     elif not any(isinstance(codec, ConditionalCodec) for codec in codecs):
-        find_routes(array, "set a decision")  # which says what the array has instead
+        find_routes(array, "set a decision")  # its error says what the array has instead
 
 
 def _name_of(decision: Decision | None) -> str | None:
@@ -138,10 +138,10 @@ def with_padding[T: Configurable](
 def with_padding(array: Any, padding: Any, *, verify_header: bool = False) -> Any:
     """The same `array` with other bytes for its `pad` or `offset` codec to write around a chunk.
 
-    Takes zarr arrays, logical and nullable ones. `padding` is a function, like `padding_func` of `PadCodec`,
-    or the bytes themselves; None takes back what was given here. It goes with the array when that is pickled,
-    appended to or resized, but zarr.json stays as it is. With `verify_header=True`, a read compares the bytes
-    around each chunk with those that would be written: it is an error if a chunk is another file.
+    Takes zarr arrays, logical arrays and nullable arrays. `padding` is a function, like `padding_func` of
+    `PadCodec`, or the bytes themselves; None removes what was given here. It goes with the array when that is
+    pickled, appended to or resized, but zarr.json stays as it is. With `verify_header=True`, a read compares
+    the bytes around each chunk with those that would be written; a difference is an error.
 
     >>> import zarr
     >>> from zarr.codecs import BytesCodec
@@ -162,7 +162,7 @@ def with_padding(array: Any, padding: Any, *, verify_header: bool = False) -> An
         names = [codec.to_dict().get("name") for codec in codecs]
         raise CodecConfigurationError(
             f"cannot set a padding: the array has {count or 'no'} pad or offset codecs"
-            + (", and it is not clear which one is meant" if count else f"; its codecs are {names}")
+            + (", so it is not clear which one is meant" if count else f"; its codecs are {names}")
         )
     config = array.async_array.config
     options = replace(runtime.options_in(config), padding=padding, verify_header=verify_header)
@@ -170,7 +170,7 @@ def with_padding(array: Any, padding: Any, *, verify_header: bool = False) -> An
 
 
 def decision_of(array: zarr.Array[Any]) -> Decision | None:
-    """What decides for the `conditional` codec of `array`; None if nothing does, and no nested codec applies.
+    """The decision of the `conditional` codec of `array`; None if there is none, so no nested codec applies.
 
     >>> import zarr
     >>> from zarr.codecs import BytesCodec, ZstdCodec
@@ -185,7 +185,7 @@ def decision_of(array: zarr.Array[Any]) -> Decision | None:
 
 
 def grid_shape(array: zarr.Array[Any], route: Route) -> tuple[int, ...]:
-    """How many chunks the `conditional` codec at the end of `route` sees, along each axis of the array.
+    """The number of chunks that the `conditional` codec at the end of `route` sees, along each axis.
 
     >>> import zarr
     >>> from zarr.codecs import BytesCodec, ZstdCodec
@@ -211,7 +211,7 @@ def check_plan(plan: MaskPerChunk, array: zarr.Array[Any], ways: list[Route]) ->
     """Raise unless `plan` has a bitmask for every chunk of `array`, and each fits its codec."""
     if len(ways) > 1:
         raise CodecConfigurationError(
-            f"the array has {len(ways)} conditional codecs: a plan of bitmasks can only speak about one"
+            f"the array has {len(ways)} conditional codecs, but a plan of bitmasks is for one"
         )
     shape, codecs = grid_shape(array, ways[0]), len(ways[0].end.codec.codecs)
     if len(plan.shape) != len(shape) or any(n < m for n, m in zip(plan.shape, shape, strict=True)):
@@ -229,17 +229,17 @@ PURPOSE = "add nested codecs"
 
 
 def extend_codecs[T](array: T, codecs: Iterable[CodecLike], *, at: str | None = None) -> T:
-    """Add nested `codecs` to the `conditional` codec of `array`; returns a handle that knows them.
+    """Add nested `codecs` to the `conditional` codec of `array`, and return a handle that knows them.
 
     They come after the existing ones. Chunks stay as they are and can still be read: their bits for the new
     codecs are 0. The header of a chunk must have bits to spare, because its length cannot change any more
     (set `header_bits` when you create the array). Only zarr.json is written, once. Handles that were opened
-    before do not know the new codecs, and cannot read chunks to which these were applied. The decision is
-    kept; if several codecs had their own, give it again.
+    before do not know the new codecs, and cannot read chunks that use them. The decision is kept; if several
+    codecs had their own, give it again.
 
     If an array has several `conditional` codecs, `at` says which one is meant: "codecs[1]", as in the result
     of `masks`. The array may be plain, nullable or logical; in a logical array, all members with a
-    `conditional` codec get the new codecs, one after the other.
+    `conditional` codec get the new codecs, one after another.
 
     >>> import zarr
     >>> from intarsia import ConditionalCodec, masks, with_decision
@@ -258,7 +258,7 @@ def extend_codecs[T](array: T, codecs: Iterable[CodecLike], *, at: str | None = 
         members = deciding_members(kind, PURPOSE).values()
         for extension in [_Extension(member, added, at) for member in members]:  # all are checked first
             extension.carry_out()
-        return copy.copy(array)  # which opens the members anew
+        return copy.copy(array)  # opens the members again
     if hasattr(kind, "zarr_array"):  # a nullable array is a view of that one
         fresh: Any = copy.copy(array)
         fresh.zarr_array = _Extension(kind.zarr_array, added, at).carry_out()
@@ -268,7 +268,7 @@ def extend_codecs[T](array: T, codecs: Iterable[CodecLike], *, at: str | None = 
 
 
 class _Extension:
-    """A change of one array's zarr.json, checked before anything is written."""
+    """A change to one array's zarr.json, checked before anything is written."""
 
     def __init__(self, array: zarr.Array[Any], added: list[CodecLike], at: str | None) -> None:
         if array.read_only:
@@ -281,26 +281,26 @@ class _Extension:
         extended = ConditionalCodec(
             codecs=[*self.codec.codecs, *added], header_bits=self.codec.header_bits, name=self.codec.name
         )
-        if not route.parts:  # as when an array is created: some codecs look at the data type
+        if not route.parts:  # as when an array is created: some codecs check the data type
             extended = extended.evolve_from_array_spec(route.spec(array, array.shape))
         self.key = array.store_path / "zarr.json"
         stored = sync(self.key.get(default_buffer_prototype()))
         if stored is None:
             raise CodecConfigurationError(
-                f"cannot {PURPOSE}: there is no array at {array.store_path} any more"
+                f"cannot {PURPOSE}: the array at {array.store_path} no longer exists"
             )
         self.document: dict[str, Any] = json.loads(stored.to_bytes())
         nested = _find(self.document, path)["configuration"]["codecs"]
         if nested != _as_json(self.codec):
             raise CodecConfigurationError(
-                f"cannot {PURPOSE}: the codecs in zarr.json are not those of this handle any more; open the "
-                "array anew"
+                f"cannot {PURPOSE}: the codecs in zarr.json are no longer those of this handle; open the "
+                "array again"
             )
         nested += _as_json(extended)[len(nested) :]
         ArrayV3Metadata.from_dict(copy.deepcopy(self.document))  # zarr checks it as if it were opened
 
     def carry_out(self) -> zarr.Array[Any]:
-        """Write zarr.json; the array as it is then."""
+        """Write zarr.json, and return the array as it is then."""
         content = json.dumps(self.document, indent=2).encode()
         sync(self.key.set(default_buffer_prototype().buffer.from_bytes(content)))
         fresh = zarr.open_array(self.array.store_path, mode="r+", zarr_format=3)
@@ -312,7 +312,7 @@ class _Extension:
 
 
 def _chosen(array: zarr.Array[Any], at: str | None) -> tuple[Route, str, ConditionalCodec]:
-    """The codec that is meant, the way to it, and where it stands in zarr.json."""
+    """The route to the codec that is meant, its place in zarr.json, and the codec."""
     candidates = {
         path: (route, path, codec)
         for route in find_routes(array, PURPOSE)
@@ -333,14 +333,14 @@ def _check_room(codec: ConditionalCodec, added: int) -> None:
     wanted = len(codec.codecs) + added
     if wanted > codec.header_bits:
         raise CodecConfigurationError(
-            f"cannot {PURPOSE}: the header of a chunk has {codec.header_bits} bits, and {wanted} nested "
-            "codecs would need a bit each. A longer header would make the stored chunks unreadable.\n"
+            f"cannot {PURPOSE}: the header of a chunk has {codec.header_bits} bits, but {wanted} nested "
+            "codecs need one bit each. A longer header would make the stored chunks unreadable.\n"
             f"  Create an array with header_bits={(wanted + 7) // 8 * 8} or more, and copy the values"
         )
 
 
 def _as_json(codec: ConditionalCodec) -> Any:
-    """The nested codecs as they stand in zarr.json."""
+    """The nested codecs as they are in zarr.json."""
     return json.loads(json.dumps([nested.to_dict() for nested in codec.codecs]))
 
 

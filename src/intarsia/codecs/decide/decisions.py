@@ -1,6 +1,6 @@
 """Decisions: which nested codecs of a `conditional` codec apply to a chunk.
 
-A decision exists at run time only and never reaches zarr.json.
+A decision exists at run time only and is never written to zarr.json.
 """
 
 import inspect
@@ -31,13 +31,13 @@ class Decision(ABC):
     """
 
     bounds_size: ClassVar[bool] = False
-    """Whether no chunk ever gets larger than its input and the header, whatever the nested codecs do."""
+    """Whether no chunk ever gets larger than its input and the header, no matter what nested codecs do."""
 
     needs_index: ClassVar[bool] = False
-    """Whether it must know which chunk it decides on."""
+    """Whether it must know which chunk it decides about."""
 
     may_wait: ClassVar[bool] = True
-    """Whether deciding may wait for zarr, as when it reads another array: not in a thread of zarr's then."""
+    """Whether deciding may wait for zarr, for example to read another array; then not in zarr's threads."""
 
     for_nested: ClassVar[bool] = True
     """Whether a `conditional` codec inside another one may decide by the same rule."""
@@ -47,7 +47,7 @@ class Decision(ABC):
         """The bitmask of the codecs that apply to the chunk, and the chunk encoded by them."""
 
     def mask_unseen(self, _chain: Chain) -> int | None:
-        """The bitmask, if the decision can tell it without the chunk's data."""
+        """The bitmask, if the decision does not need the chunk's data."""
         return None
 
 
@@ -110,7 +110,7 @@ class SameMask(Decision):
 
     def __post_init__(self) -> None:
         if self.mask < 0:
-            raise CodecConfigurationError(f"a bitmask must not be negative, got {self.mask}")
+            raise CodecConfigurationError(f"a bitmask must not be negative, but is {self.mask}")
 
     def encode(self, data: Buffer, chain: Chain) -> tuple[int, Buffer]:
         return apply(self.mask_unseen(chain), data, chain)
@@ -126,7 +126,7 @@ class SameMask(Decision):
 
 @dataclass(frozen=True, eq=False)
 class MaskPerChunk(Decision):
-    """A bitmask for every chunk, computed beforehand.
+    """A bitmask for every chunk, computed in advance.
 
     >>> import numpy as np
     >>> MaskPerChunk(np.array([[0, 3], [3, 1]])).shape
@@ -141,7 +141,7 @@ class MaskPerChunk(Decision):
     """Bit i of an element says whether nested codec i applies to that chunk."""
 
     def __post_init__(self) -> None:
-        # Masked elements are chunks that `masks` found missing: nothing was applied there.
+        # Masked elements are chunks that `masks` did not find: nothing was applied there.
         given = self.masks
         masks = given.filled(0) if isinstance(given, np.ma.MaskedArray) else np.array(given)
         if masks.dtype.kind == "b":
@@ -184,10 +184,10 @@ class MaskPerChunk(Decision):
 
 @dataclass(frozen=True)
 class DecisionFunction(Decision):
-    """A function asked about every nested codec in turn; it returns True to apply the codec.
+    """A function that is called for every nested codec in turn; it returns True to apply the codec.
 
-    It is called with the keywords it asks for: `chunk_index`; `codec_index`; `codec`, which has a
-    `name`; `unencoded_chunk`, the bytes this codec would get; `trial_encoded_chunk`, what it would make of
+    It is called with the keywords that it asks for: `chunk_index`; `codec_index`; `codec`, which has a
+    `name`; `unencoded_chunk`, the bytes that this codec would get; `trial_encoded_chunk`, its result for
     them. The last two are read-only uint8 arrays, and the trial runs only for functions that ask for it.
 
     >>> DecisionFunction(lambda codec, chunk_index: codec.name == "zstd").asked
@@ -195,16 +195,16 @@ class DecisionFunction(Decision):
     """
 
     for_nested = False
-    needs_index = True  # even if it does not ask: what it raises should name the chunk
+    needs_index = True  # even if it does not ask: its errors should name the chunk
 
     function: Callable[..., object]
-    """What is asked."""
+    """The function."""
 
     trial_encode: bool | None = None
-    """False promises that no trial is needed; None and True mean that one runs if it is asked for."""
+    """False promises that no trial is needed; with None and True, one runs if the function asks for it."""
 
     asked: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    """The keywords it is called with."""
+    """The keywords that it is called with."""
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -215,7 +215,7 @@ class DecisionFunction(Decision):
             parameters = inspect.signature(self.function).parameters.values()
         except (ValueError, TypeError) as error:
             raise CodecConfigurationError(
-                f"cannot see which arguments the decision function {self.function!r} takes: "
+                f"cannot tell which arguments the decision function {self.function!r} takes: "
                 "wrap it in a function that names them"
             ) from error
         by_name = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
@@ -270,7 +270,7 @@ class DecisionFunction(Decision):
         except Exception as error:
             error.add_note(f"raised by the decision on {where}; the chunk was not written")
             raise
-        # A NumPy bool, or the 0 or 1 of a bit picked from an integer, means what it says.
+        # A NumPy bool is accepted, and so is the 0 or 1 of a bit of an integer.
         if isinstance(verdict, bool | np.bool_) or (
             isinstance(verdict, int | np.integer) and int(verdict) in (0, 1)
         ):
@@ -283,7 +283,7 @@ class DecisionFunction(Decision):
 
 def _read_only(data: Buffer) -> np.ndarray[Any, np.dtype[np.uint8]]:
     view = data.as_numpy_array().view(np.uint8)
-    view.flags.writeable = False  # of this view alone; the caller's own array may lie beneath
+    view.flags.writeable = False  # only this view; the caller's own array may lie beneath
     return view
 
 
@@ -312,7 +312,7 @@ def parse_decision(decision: DecisionLike) -> Decision:
         named = named_decisions()
         if decision not in named:
             raise CodecConfigurationError(
-                f"there is no decision called {decision!r}; there are {', '.join(sorted(named))}"
+                f"there is no decision called {decision!r}; choose from {', '.join(sorted(named))}"
             )
         return named[decision]
     if callable(decision):

@@ -1,4 +1,4 @@
-"""The bitmasks of an array's chunks, read only from their headers."""
+"""The bitmasks of an array's chunks, read from their headers alone."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,7 @@ from intarsia.codecs.stored_chunks import Extent, MemoryObject, StoredObject, fi
 type Bounds = tuple[tuple[int, int], ...]
 type Masks = np.ma.MaskedArray[Any, np.dtype[Any]]
 type Seen = tuple[str, Index, int]
-"""Where a codec stands in zarr.json, a chunk, and the bitmask of the one in the other."""
+"""The place of a codec in zarr.json, the index of a chunk, and that codec's bitmask in the chunk."""
 
 LARGEST_INTEGER_BITS = 64
 """Longer bitmasks are Python integers in an object array."""
@@ -38,18 +38,18 @@ LARGEST_INTEGER_BITS = 64
 def masks(array: Any, *, names: bool = False) -> Any:
     """The bitmask of every stored chunk of `array`, which has a `conditional` codec, over its chunk grid.
 
-    Chunks that are not stored are masked. Only the header of each stored chunk is read, and for a shard its
+    Chunks that are not stored are masked. Only the header of each stored chunk is read; for a shard, its
     index and the headers in it. (Whole chunks have to be read if a codec after the conditional one compresses
-    the header, if the codec lies inside the `optional` codec of nulls, or if another one is nested in it.)
+    the header, if the codec is inside the `optional` codec of nulls, or if another one is nested in it.)
     The result can be used as a decision.
 
-    An array with several `conditional` codecs, nested ones included, has a dict of such results, by where
-    each codec stands in zarr.json (leaving out `configuration`): "codecs[1]", and "codecs[1].codecs[0]" for
-    the first codec nested in it. A nested codec has no bitmask in chunks that it was not applied to: they
-    are masked. A logical array has a dict by the bounds of its regions, each with the chunks of the member
-    that the region shows; regions without such a codec are left out.
+    For an array with several `conditional` codecs, including nested ones, the result is a dict by the place
+    of each codec in zarr.json (leaving out `configuration`): "codecs[1]", and "codecs[1].codecs[0]" for the
+    first codec nested in it. A nested codec has no bitmask in chunks that it was not applied to: they are
+    masked. For a logical array, the result is a dict by the bounds of its regions, each with the chunks of
+    the member that the region shows; regions without such a codec are left out.
 
-    With `names=True` the codecs of each bitmask are named instead, as in "shuffle+zstd"; "raw" is none.
+    With `names=True`, the result holds the names of the codecs, such as "shuffle+zstd"; "raw" means none.
 
     >>> import zarr
     >>> from intarsia import ConditionalCodec
@@ -63,11 +63,11 @@ def masks(array: Any, *, names: bool = False) -> Any:
            fill_value=...,
                 dtype=uint8)
     """
-    if hasattr(array, "regions"):  # a logical array, of which this room knows no more
+    if hasattr(array, "regions"):  # a logical array, about which this room knows no more
         return _of_regions(array, names)
     by_codec = masks_by_codec(
         getattr(array, "zarr_array", array), names=names
-    )  # which a nullable array views
+    )  # the array behind a nullable one
     return next(iter(by_codec.values())) if len(by_codec) == 1 else by_codec
 
 
@@ -101,7 +101,7 @@ def _of_regions(array: Any, names: bool) -> dict[Bounds, Any]:
 
 
 def _with_chunk_shapes(member: zarr.Array[Any], names: bool) -> dict[str, tuple[tuple[int, ...], Masks]]:
-    """The bitmasks of each codec, with the shape of the chunks that they are of."""
+    """The bitmasks of each codec, with the shape of their chunks."""
     stored = stored_indices(member)
     return {
         path: (route.chunk_shape(member) or member.chunks, bitmasks)
@@ -111,7 +111,7 @@ def _with_chunk_shapes(member: zarr.Array[Any], names: bool) -> dict[str, tuple[
 
 
 def masks_by_codec(array: zarr.Array[Any], *, names: bool = False) -> dict[str, Masks]:
-    """The bitmasks of each `conditional` codec of an array, by where it stands in zarr.json.
+    """The bitmasks of each `conditional` codec of an array, by its place in zarr.json.
 
     >>> import zarr
     >>> from intarsia import ConditionalCodec
@@ -160,12 +160,12 @@ def _dtype(codec: ConditionalCodec) -> np.dtype[Any]:
 
 
 def stored_shape(chunks: ChunkGrid, index: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that codecs see of the chunk or shard stored at `index`."""
+    """The shape, as codecs see it, of the chunk or shard stored at `index`."""
     return tuple(axis.chunk_size(i) for axis, i in zip(chunks.dimensions, index, strict=True))
 
 
 def _read(extent: Extent, route: Route, spec: ArraySpec, place: ChunkPlace, level: int = 0) -> Iterator[Seen]:
-    """What is seen in every chunk of the stored object in `extent`, or in the one that it is."""
+    """The bitmasks in every chunk of the stored object in `extent`, or in the one chunk that it is."""
     if level == len(route.shards):
         yield from _read_headers([(extent, place)], route, spec)
         return
@@ -218,7 +218,7 @@ def _read_headers(chunks: list[tuple[Extent, ChunkPlace]], route: Route, spec: A
 
 
 def _read_whole(extent: Extent, route: Route, spec: ArraySpec, place: ChunkPlace) -> Iterator[Seen]:
-    """As `_read_headers`, for a codec inside a part of the chunk, and for those nested in another one."""
+    """Like `_read_headers`, for a codec inside a part of the chunk, or nested in another one."""
     data, index = extent.all(), place.index()
     if data is None or index is None:
         return
@@ -239,7 +239,7 @@ def _read_whole(extent: Extent, route: Route, spec: ArraySpec, place: ChunkPlace
 
 
 def _open(extent: Extent, codecs: tuple[BytesBytesCodec, ...], spec: ArraySpec) -> Extent | None:
-    """The extent without what `codecs` did to it; None if it does not exist."""
+    """The extent with `codecs` undone; None if it does not exist."""
     around = margins(codecs)
     if around is not None:
         return extent.without(*around)

@@ -1,4 +1,4 @@
-"""The codecs nested in a `conditional` codec, or standing around it, called one at a time on one chunk."""
+"""The codecs nested in a `conditional` codec, or around it, called one at a time on one chunk."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ from intarsia.errors import ChunkDecodeError, ChunkEncodeError, has_panicked
 
 @dataclass(frozen=True)
 class NamedCodec:
-    """A nested codec as decisions see it: the codec and its name, which codec objects of zarr lack.
+    """A nested codec as decisions see it: the codec with its name, which zarr's codec classes lack.
 
     >>> from zarr.codecs import ZstdCodec
     >>> codec = NamedCodec(ZstdCodec(level=5))
@@ -31,7 +31,7 @@ class NamedCodec:
 
     @cached_property
     def name(self) -> str:
-        """The name it has in zarr.json."""
+        """Its name in zarr.json."""
         return str(self.codec.to_dict()["name"])
 
     @cached_property
@@ -41,7 +41,7 @@ class NamedCodec:
 
     @cached_property
     def fastest(self) -> "NamedCodec":
-        """The same codec at its fastest level, for a quick look at what it would do."""
+        """The same codec at its fastest level, for a quick estimate."""
         given = {key: self.configuration.get(key) for key in ("level", "clevel")}
         levels = {key: 1 for key, level in given.items() if isinstance(level, int) and level > 1}
         if not levels:
@@ -51,7 +51,7 @@ class NamedCodec:
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """The configuration it has in zarr.json."""
+        """Its configuration in zarr.json."""
         configuration: Any = self.codec.to_dict().get("configuration", {})
         return dict(configuration)
 
@@ -66,13 +66,13 @@ class Chain:
     """The nested codecs of one `conditional` codec, at work on one chunk."""
 
     owner: str | None
-    """Name of the codec they are nested in, for error messages; None for codecs that stand alone."""
+    """The name of the codec they are nested in, for error messages; None for codecs that are not nested."""
 
     codecs: tuple[NamedCodec, ...]
-    """In the order of encoding."""
+    """The codecs, in the order of encoding."""
 
     spec: ArraySpec
-    """What zarr tells every codec of the chunk."""
+    """What zarr tells every codec about the chunk."""
 
     def __len__(self) -> int:
         return len(self.codecs)

@@ -1,7 +1,7 @@
-"""Write fast, compress later: going over the chunks of an array with another decision, in place.
+"""Write fast, compress later: the chunks of an array are encoded again by another decision, in place.
 
-Only the `conditional` codec and what comes after it are touched: what comes before, such as a lossy filter,
-is not run again.
+Only the `conditional` codec and the codecs after it run again; those before it, such as a lossy filter, do
+not.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,10 +39,10 @@ from intarsia.parallel import Client, spread
 from intarsia.progress import Progress, silent
 
 CHUNKS_PER_TASK = 16
-"""How many stored objects a worker of a cluster gets at once: fetching a task costs about one of them."""
+"""How many stored objects a worker in a cluster gets at once: fetching a task costs as much as one."""
 
 WAITING_PER_WORKER = 4
-"""How many stored objects are planned ahead for each worker: enough to keep it busy, whatever the grid."""
+"""How many stored objects are planned ahead for each worker: enough to keep it busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Rewritten:
     """
 
     chunks: int
-    """How many stored chunks the array has; inside shards, the inner ones."""
+    """The number of stored chunks in the array; in shards, of inner chunks."""
 
     rewritten: int
     """How many of them got another bitmask."""
@@ -87,11 +87,11 @@ def rewrite(
     Chunks whose bitmask would not change are left alone. The new bytes of a chunk are decoded and compared
     before they replace the old ones. Each stored object is replaced as a whole. If the store does that
     atomically (zarr's local, memory and cloud stores and Icechunk do), the process may be killed at any
-    moment and every chunk can still be read; call it again to go on. Damaged chunks are left alone too, and
-    reported when all others are done. Nobody else should write to the array meanwhile.
+    moment and every chunk can still be read; call it again to continue. Damaged chunks are left alone too,
+    and reported when all others are done. Nobody else should write to the array meanwhile.
 
-    `array` may be a plain, a nullable or a logical array; of a logical array, all members with a
-    `conditional` codec are rewritten. If there are several such codecs, or nested ones, all are decided
+    `array` may be a plain, a nullable or a logical array; in a logical array, all members with a
+    `conditional` codec are rewritten. If there are several such codecs, or nested ones, all of them decide
     again.
 
     Without a decision, the array's own is used. `progress` counts stored chunks or shards. With a `client` (a
@@ -128,14 +128,14 @@ def rewrite(
 
 
 def _zarr_arrays(array: Any) -> list[zarr.Array[Any]]:
-    """What there is to rewrite of an array of any kind."""
+    """The zarr arrays to rewrite in an array of any kind."""
     if not hasattr(array, "regions"):
         return [getattr(array, "zarr_array", array)]
     return list(deciding_members(array, "rewrite").values())
 
 
 type Outcome = tuple[Rewritten, list[ChunkDecodeError]]
-"""What was done, and what is wrong with the chunks that were left alone."""
+"""What was done, and the errors of the chunks that were left alone."""
 
 
 def _sum(outcomes: Iterable[Outcome]) -> Outcome:
@@ -199,10 +199,10 @@ class _Rewriting:
 
     array: zarr.Array[Any]
     routes: list[Route]
-    """The ways to the codecs that decide, in the order of encoding."""
+    """The routes to the codecs that decide, in the order of encoding."""
     grid: Grid
     stored: Sequence[tuple[int, ...]]
-    """Where in the grid there are chunks or shards."""
+    """The places in the grid where there are chunks or shards."""
 
     @classmethod
     def of(cls, array: zarr.Array[Any], stored: Sequence[tuple[int, ...]]) -> Self:
@@ -211,8 +211,8 @@ class _Rewriting:
 
     @classmethod
     def on(cls, array: zarr.Array[Any], decision: DecisionLike | ConditionalCodec | None) -> Self:
-        """What there is to do on an array, once it is clear that it can be done."""
-        find_routes(array, "rewrite")  # or say what the array has instead
+        """The work on an array, after checking that it can be done."""
+        find_routes(array, "rewrite")  # its error says what the array has instead
         if decision is not None:
             array = with_decision(array, decision)
         ends = [(route.end.codec, route.spec(array, array.shape)) for route in find_routes(array, "rewrite")]
@@ -246,7 +246,7 @@ class _Rewriting:
             recoder = Recoder(route, wanted)
             recoded = recoder.recode(new, spec, self._place(stored, spec, route))
             new = new if recoded is None else recoded
-            # Codecs after one that changed were asked on the way: they have no more to change.
+            # Codecs after one that changed were called on the way, so nothing is left for them to change.
             chunks, changed = max(chunks, recoder.chunks), max(changed, recoder.changed)
         if changed:
             stored.write(new)
@@ -256,7 +256,7 @@ class _Rewriting:
         return StoredPlace(self.grid, stored.path.path, spec, array_codecs(route.step_into(0).before))
 
     def _wanted(self, spec: ArraySpec) -> int | None:
-        """The mask that a chunk should have, if nobody needs to look at more than its header to tell."""
+        """The mask that a chunk should have, if that is known without its data."""
         route = self.routes[0]
         end = route.end
         several = len(self.routes) > 1 or route.shards or route.parts or end.codec.holds_another
@@ -276,13 +276,13 @@ class _Rewriting:
 
 @dataclass
 class Recoder:
-    """Decides the chunks of one stored object anew, and counts them."""
+    """Decides the chunks of one stored object again, and counts them."""
 
     route: Route
-    """The way to the codec that decides."""
+    """The route to the codec that decides."""
 
     wanted: int | None = None
-    """The bitmask of the only chunk, if the decision was asked already."""
+    """The bitmask of the only chunk, if it is already decided."""
 
     chunks: int = 0
     """How many chunks were seen."""
@@ -340,9 +340,9 @@ class Recoder:
             stored = undo(step.after, data, spec)
             old = codec.read_mask(stored)
             decision = codec.effective_decision(spec)
-            assert decision is not None  # whoever rewrites has one
+            assert decision is not None  # rewriting requires one
             chain = codec.chain(spec, decision)
-            # A decision is asked once: what it says without the data is what is done.
+            # A decision is called once: what it says without the data is final.
             wanted = decision.mask_unseen(chain) if self.wanted is None else self.wanted
             if not codec.holds_another and wanted == old:
                 return None
@@ -355,11 +355,11 @@ class Recoder:
             if mask == old and not codec.holds_another:
                 return None
             again, after = _seen(codec, new, spec)
-            # A codec that decides for itself inside may have changed its mind under the same mask. Bytes say
-            # nothing of that: gzip writes the time into them.
+            # A nested codec that decides for itself may decide differently under the same mask. Bytes do not
+            # tell: gzip writes the time into them.
             if before == after:
                 return None
-            # The old bytes are about to go: what cannot be read back must not take their place.
+            # The old bytes are about to be lost: bytes that cannot be read back must not replace them.
             if not _same(again, raw):
                 raise ChunkEncodeError(
                     f"codec {codec.name!r}: the nested codecs of {mask:#b} do not give back the bytes"
@@ -370,7 +370,7 @@ class Recoder:
 
 
 def _seen(codec: ConditionalCodec, data: Buffer, spec: ArraySpec) -> tuple[Buffer, list[tuple[str, int]]]:
-    """A chunk decoded, and the bitmasks that were met on the way."""
+    """A decoded chunk, and the bitmasks met on the way."""
     masks: list[tuple[str, int]] = []
     decoded = codec.decode_at_most(
         data, spec, likely_bound(spec), lambda path, mask: masks.append((path, mask))

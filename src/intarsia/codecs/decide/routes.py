@@ -1,4 +1,4 @@
-"""The way from a stored chunk to its `conditional` codec: through which shards, past which codecs."""
+"""The route from a stored chunk to its `conditional` codec: through which shards, past which codecs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from intarsia.errors import CodecConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Step[T: (ShardingCodec, ConditionalCodec)]:
-    """One codec on the way, and its neighbours in the same list of codecs."""
+    """One codec on the route, and its neighbours in the same list of codecs."""
 
     before: tuple[Codec, ...]
     """The codecs that encode before it."""
@@ -27,11 +27,11 @@ class Step[T: (ShardingCodec, ConditionalCodec)]:
     """The codec itself."""
 
     after: tuple[BytesBytesCodec, ...]
-    """The codecs that encode after it, and so have to be undone to reach it."""
+    """The codecs that encode after it, which have to be undone to reach it."""
 
 
 class Divided(Protocol):
-    """An array -> bytes codec whose chunks have parts with codecs of their own, such as `optional`."""
+    """An array -> bytes codec whose chunks have parts with their own codecs, such as `optional`."""
 
     @property
     def chains(self) -> Mapping[str, tuple[Codec, ...]]:
@@ -39,33 +39,33 @@ class Divided(Protocol):
 
     @property
     def frame_bytes(self) -> int:
-        """What a chunk has beside its parts."""
+        """The bytes of a chunk that are not in its parts."""
 
     def largest_parts(self, spec: ArraySpec) -> list[tuple[tuple[Codec, ...], ArraySpec]]:
-        """The codecs of each part, with what they are told of the largest that a chunk may have."""
+        """The codecs of each part, with the spec of the largest part that a chunk may have."""
 
     def open_parts(self, data: Buffer, spec: ArraySpec) -> dict[str, tuple[Buffer, ArraySpec]]:
-        """The encoded parts that a chunk has, each with what its codecs are told of it."""
+        """The encoded parts of a chunk, each with the spec for its codecs."""
 
     def close_parts(self, parts: Mapping[str, Buffer], spec: ArraySpec) -> Buffer:
-        """A chunk of these encoded parts."""
+        """A chunk made of these encoded parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartStep:
-    """A part of a chunk on the way."""
+    """A part of a chunk on the route."""
 
     before: tuple[Codec, ...]
-    """The codecs that encode before the one that divides the chunk."""
+    """The codecs that encode before the codec that divides the chunk."""
 
     codec: Divided
-    """The one that divides it."""
+    """The codec that divides the chunk."""
 
     after: tuple[BytesBytesCodec, ...]
-    """The codecs that encode after that."""
+    """The codecs that encode after it."""
 
     name: str
-    """Which part it is."""
+    """The name of the part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,25 +73,25 @@ class Route:
     """How to reach one `conditional` codec of an array."""
 
     shards: tuple[Step[ShardingCodec], ...]
-    """The shards it lies in, outermost first."""
+    """The shards around it, outermost first."""
 
     end: Step[ConditionalCodec]
-    """The codec."""
+    """The codec itself."""
 
     parts: tuple[PartStep, ...] = ()
-    """The parts of chunks it lies in, outermost first; inside the shards."""
+    """The parts of chunks around it, outermost first; inside the shards."""
 
     path: str = ""
-    """Where the codec stands in zarr.json, leaving out `configuration`: "codecs[0].codecs[1]"."""
+    """The codec's place in zarr.json, leaving out `configuration`: "codecs[0].codecs[1]"."""
 
     def step_into(self, level: int) -> Step[ShardingCodec] | PartStep | Step[ConditionalCodec]:
-        """The step in the list of codecs that lies inside this many shards."""
+        """The step in the list of codecs inside this many shards."""
         if level < len(self.shards):
             return self.shards[level]
         return self.parts[0] if self.parts else self.end
 
     def conditional_codecs(self) -> dict[str, ConditionalCodec]:
-        """The codec and those nested in it, by where they stand in zarr.json."""
+        """The codec and those nested in it, by their place in zarr.json."""
         codecs: dict[str, ConditionalCodec] = {}
 
         def add(path: str, codec: ConditionalCodec) -> None:
@@ -104,14 +104,14 @@ class Route:
         return codecs
 
     def spec(self, array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
-        """What the codec is told of a chunk, given the shape of the stored chunk or shard around it."""
+        """The codec's spec for a chunk, given the shape of the stored chunk or shard around it."""
         spec = stored_spec(array, shape)
         for step in self.shards:
             spec = replace(resolved(step.before, spec), shape=step.codec.chunk_shape)
         return resolved(self.end.before, spec)
 
     def chunk_shape(self, array: zarr.Array[Any]) -> tuple[int, ...] | None:
-        """The shape of the chunks it decides on, in the array's axes; None where that cannot be known."""
+        """The shape of the chunks it decides about, in the array's axes; None if that cannot be known."""
         if not self.shards:
             return array.chunks
         axes: tuple[int, ...] | None = tuple(range(array.ndim))
@@ -123,7 +123,7 @@ class Route:
 
 
 def stored_spec(array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
-    """What the first codec of `array` is told of a chunk of this shape."""
+    """The first codec's spec for a chunk of `array` of this shape."""
     metadata: Any = array.metadata
     return ArraySpec(
         shape, metadata.data_type, metadata.fill_value, config_of(array), default_buffer_prototype()
@@ -131,19 +131,19 @@ def stored_spec(array: zarr.Array[Any], shape: tuple[int, ...]) -> ArraySpec:
 
 
 def resolved(codecs: tuple[Codec, ...], spec: ArraySpec) -> ArraySpec:
-    """What is left of a chunk when `codecs` have worked, as the next codec is told."""
+    """The spec of a chunk after `codecs`, for the next codec."""
     for codec in codecs:
         spec = codec.resolve_metadata(spec)
     return spec
 
 
 def array_codecs(codecs: tuple[Codec, ...]) -> tuple[ArrayArrayCodec, ...]:
-    """Those of `codecs` that work on arrays."""
+    """The `codecs` that work on arrays."""
     return tuple(codec for codec in codecs if isinstance(codec, ArrayArrayCodec))
 
 
 def routes(codecs: tuple[Codec, ...], at: str = "codecs") -> list[Route]:
-    """The ways to all `conditional` codecs in `codecs`; those nested in another one are its business.
+    """The routes to all `conditional` codecs in `codecs`, except those nested in another one.
 
     >>> from zarr.codecs import BytesCodec, ZstdCodec
     >>> inner = (BytesCodec(), ConditionalCodec(codecs=[ZstdCodec()]))
@@ -170,7 +170,7 @@ def routes(codecs: tuple[Codec, ...], at: str = "codecs") -> list[Route]:
 
 
 def find_routes(array: zarr.Array[Any], purpose: str) -> list[Route]:
-    """The ways to all `conditional` codecs of `array`; an error if it has none.
+    """The routes to all `conditional` codecs of `array`; an error if it has none.
 
     >>> import zarr
     >>> find_routes(zarr.create(store={}, shape=4, dtype="u1"), "read bitmasks")
@@ -193,7 +193,7 @@ def find_routes(array: zarr.Array[Any], purpose: str) -> list[Route]:
 
 
 def deciding_members(array: Any, purpose: str) -> dict[str, zarr.Array[Any]]:
-    """The members in use of a logical array that have a `conditional` codec; an error if none has."""
+    """The members of a logical array that are in use and have a `conditional` codec; an error if none do."""
     names = dict.fromkeys(region.name for region in array.regions)
     members = {name: array.members[name] for name in names}
     deciding = {name: member for name, member in members.items() if routes(member.metadata.codecs)}

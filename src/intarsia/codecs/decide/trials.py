@@ -1,6 +1,6 @@
 """Decisions that look at the data: they try nested codecs, or whole pipelines (`one_of`), and keep the best.
 
-The trial's result is what is stored; nothing is encoded twice.
+The result of the trial is stored; nothing is encoded twice.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from intarsia.errors import CodecConfigurationError
 type Octets = np.ndarray[Any, np.dtype[np.uint8]]
 
 COMB_PIECES, COMB_PIECE_BYTES = 256, 16
-"""Enough pieces to meet a stretch of 1/64 of a chunk several times, each long enough for LZ4 to recognise."""
+"""Enough pieces to hit a stretch of 1/64 of a chunk several times, each long enough for LZ4 to recognise."""
 
 
 def attempt(chain: Chain, position: int, data: Buffer) -> Buffer | None:
     """The codec's result, or None if it cannot work on these bytes: such a codec is skipped.
 
-    HDF5 treats its optional filters so. One example is `shuffle` on a length that is not a multiple.
+    HDF5 treats its optional filters this way. An example is `shuffle` on a length that is not a multiple.
     """
     try:
         return chain.encode(position, data)
@@ -43,10 +43,10 @@ def attempt(chain: Chain, position: int, data: Buffer) -> Buffer | None:
 
 @dataclass(frozen=True)
 class CompressIfSmaller(Decision):
-    """A codec applies if its result is smaller than what it got.
+    """A codec applies if its result is smaller than its input.
 
-    A codec that keeps the length, as `shuffle` does, applies if it is followed by one whose result is
-    smaller. One pass, every codec is tried once, on the running bytes.
+    A codec that keeps the length, such as `shuffle`, applies if it is followed by one whose result is
+    smaller. In one pass, every codec is tried once, on the running bytes.
 
     >>> CompressIfSmaller().bounds_size
     True
@@ -70,10 +70,10 @@ class CompressIfSmaller(Decision):
 
 @dataclass(frozen=True)
 class Smallest(Decision):
-    """Tries combinations of the nested codecs and keeps the smallest result, for the slow and thorough.
+    """Tries combinations of the nested codecs and keeps the smallest result: slow and thorough.
 
-    Combinations are tried in the order of how many codecs they apply. A codec that makes the running
-    bytes longer ends its combination. Of two equally small results, the one with fewer codecs stays.
+    Combinations with fewer codecs are tried first. A codec that makes the running bytes longer ends its
+    combination. Of two equally small results, the one with fewer codecs is kept.
 
     >>> Smallest(trials=16)
     Smallest(trials=16)
@@ -113,13 +113,13 @@ class Smallest(Decision):
 
 @dataclass(frozen=True)
 class Sampled(Decision):
-    """As `compress_if_smaller`, but first looks whether it is worth it, as ZFS does.
+    """Like `compress_if_smaller`, but first estimates whether it is worth it, as ZFS does.
 
-    A few contiguous samples, evenly spread over the chunk, go through the nested codecs at their
-    fastest levels. If they promise nothing, LZ4 looks at a comb of short pieces from all over the chunk, in
-    which stretches of equal bytes between the samples show. Only if one of them saves at least
-    `min_saving` of what it saw is the chunk compressed; noise is stored as it is, for little more than the
-    price of a copy. The same chunk always gets the same answer.
+    A few contiguous samples, evenly spread over the chunk, go through the nested codecs at their fastest
+    levels. If they promise nothing, LZ4 tries a comb of short pieces from all over the chunk, which reveals
+    stretches of equal bytes between the samples. The chunk is compressed only if one of the two saves at
+    least the fraction `min_saving`; noise is stored as it is, for little more than the price of a copy. The
+    same chunk always gets the same answer.
 
     >>> Sampled(samples=8)
     Sampled(samples=8, sample_bytes=2048, min_saving=0.015625)
@@ -129,13 +129,13 @@ class Sampled(Decision):
     may_wait = False
 
     samples: int = 4
-    """How many samples are taken; a chunk less than twice as long as all of them is not sampled."""
+    """The number of samples; a chunk less than twice as long as all of them is not sampled."""
 
     sample_bytes: int = 2048
-    """How long one sample is."""
+    """The length of one sample."""
 
     min_saving: float = 1 / 64
-    """What part of a sample must be saved."""
+    """The fraction of a sample that must be saved."""
 
     def __post_init__(self) -> None:
         for name in ("samples", "sample_bytes"):
@@ -155,8 +155,8 @@ class Sampled(Decision):
         return CompressIfSmaller().encode(data, chain)
 
     def _promises(self, data: Buffer, chain: Chain) -> bool:
-        """Whether compressing all of `data` is worth a try."""
-        unit = max(1, chain.spec.dtype.to_native_dtype().itemsize)  # filters want whole elements
+        """Whether it is worth trying to compress all of `data`."""
+        unit = max(1, chain.spec.dtype.to_native_dtype().itemsize)  # filters need whole elements
         content = data.as_numpy_array().view(np.uint8)
         seen = self._samples(content, unit)
         buffer = chain.spec.prototype.buffer.from_array_like(seen)
@@ -183,7 +183,7 @@ def _comb(content: Octets, unit: int) -> Octets:
 
 
 type Weight = Literal["small", "fast"] | float
-"""How much speed counts beside size: a name, or how many stored bytes arrive in a second."""
+"""How much speed counts besides size: a name, or how many stored bytes arrive per second."""
 
 NAMED_WEIGHTS = {"small": 0.0, "fast": 1e9}
 """Only size counts; or bytes come from a fast local disk, so that decoding takes most of the time."""
@@ -203,14 +203,14 @@ class _Speeds:
         self._seconds: dict[str, list[float]] = {}
 
     def seconds_per_byte(self, mask: int, encoded: Buffer, size: int, chain: Chain) -> float:
-        """Measured on this chunk, as long as it was not measured often enough."""
+        """The time per byte, measured on this chunk too until it has been measured often enough."""
         applied = [position for position in range(len(chain)) if mask >> position & 1]
         key = json.dumps([chain.codecs[position].codec.to_dict() for position in applied], sort_keys=True)
         with self._lock:
             known = list(self._seconds.get(key, ()))
         if len(known) >= MEASUREMENTS or (known and size < LEAST_MEASURED):
             return min(known)
-        # Processor time, which a busy machine does not change; but this thread's alone.
+        # Processor time, which a busy machine does not change, of this thread alone.
         here = all(chain.codecs[position].synchronous for position in applied)
         clock = time.thread_time if here else time.perf_counter
         start = clock()
@@ -231,8 +231,8 @@ _SPEEDS = _Speeds()
 class OneOf(Decision):
     """Tries alternative pipelines and keeps the one that is cheapest to read; `one_of` makes it.
 
-    A pipeline costs the time in which its bytes arrive, and the time in which they are decoded. To store
-    the chunk as it is, is always an alternative. With the weight "small" only size counts.
+    A pipeline costs the time until its bytes arrive, plus the time to decode them. Storing the chunk as it
+    is, is always an alternative. With the weight "small", only size counts.
 
     >>> one_of(["gzip", "zstd"]).decision
     OneOf(alternatives=(1, 2), weight='small')
@@ -246,7 +246,7 @@ class OneOf(Decision):
     """The bitmask of each pipeline."""
 
     weight: Weight = "small"
-    """How much speed counts beside size."""
+    """How much speed counts besides size."""
 
     _bytes_per_second: float = field(init=False, repr=False, compare=False)
 
@@ -277,7 +277,7 @@ class OneOf(Decision):
         return running
 
     def _cost(self, mask: int, encoded: Buffer, size: int, chain: Chain) -> float:
-        """Seconds until the chunk is read; its size alone, if nothing else counts."""
+        """The seconds until the chunk is read, or just its size if nothing else counts."""
         if not self._bytes_per_second:
             return len(encoded)
         decoding = _SPEEDS.seconds_per_byte(mask, encoded, size, chain) * size if mask else 0.0
@@ -291,12 +291,12 @@ def one_of(
 
     Each alternative is a codec or a list of codecs (bytes → bytes). When a chunk is written, all of them are
     tried, and the one that is cheapest to read is stored. The weight says what "cheap" means: "small" counts
-    bytes only; a number is how many stored bytes arrive in a second, so that a pipeline costs its bytes
-    divided by the weight, and the seconds in which it is decoded (measured in this process on the first
-    chunks); "fast" stands for 1e9, a local disk. `intarsia.masks(array, names=True)` shows what was chosen.
+    only bytes; a number is how many stored bytes arrive per second, so that a pipeline costs its bytes
+    divided by the weight, plus the seconds to decode them (measured in this process on the first chunks);
+    "fast" stands for 1e9, a local disk. `intarsia.masks(array, names=True)` shows what was chosen.
 
-    The array is an ordinary one with the codec `conditional`. What chooses exists at run time only: for an
-    array that was opened again, give it with `intarsia.with_decision(array, one_of([…]).decision)`.
+    The array is an ordinary one with the codec `conditional`. The choice is made at run time only: after
+    opening the array again, give it with `intarsia.with_decision(array, one_of([…]).decision)`.
 
     Args:
         alternatives: The pipelines to choose from.
@@ -320,12 +320,12 @@ def one_of(
         pipeline = [parse_codec(codec) for codec in listed]
         mask, start = 0, 0
         for codec in pipeline:
-            # a codec that stands at the right place for an earlier alternative serves this one too
+            # a codec that is in the right place for an earlier alternative serves this one too
             position = nested.index(codec, start) if codec in nested[start:] else len(nested)
             nested[position:] = nested[position:] or [codec]
             mask, start = mask | 1 << position, position + 1
         if not mask or mask in masks:
-            what = "stands twice" if mask else "has no codecs: to store a chunk as it is, is always possible"
+            what = "is there twice" if mask else "has no codecs: storing a chunk as it is, is always possible"
             raise CodecConfigurationError(f"alternative {len(masks)} of one_of {what}")
         masks.append(mask)
     if not masks:
