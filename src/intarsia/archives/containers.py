@@ -1,7 +1,7 @@
 """Virtual chunk containers: which URL prefixes a repository may read chunks from, as narrow as possible.
 
-Icechunk reads a virtual chunk only where a container of the repository's configuration says how, and only if
-whoever opened the repository authorised that container.
+Icechunk only reads a virtual chunk if a container in the repository's configuration says how, and if the
+person who opened the repository authorised that container.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,7 @@ MOST_CONTAINERS = 16
 def directories(urls: Iterable[str]) -> set[str]:
     """The directories of the sources, as URL prefixes.
 
-    One that has to be percent-encoded gives the directory above: Icechunk matches no such prefix.
+    For one that has to be percent-encoded, it is the directory above: Icechunk does not match such prefixes.
     """
     prefixes = set()
     for url in urls:
@@ -45,9 +45,10 @@ def _collapsed(prefixes: set[str]) -> set[str]:
 
 
 def prefixes(urls: Iterable[str], known: Iterable[str] = ()) -> set[str]:
-    """Prefixes that cover the sources: those that are known, or else their directories.
+    """Prefixes that cover the sources: known ones, or else their directories.
 
-    Of many directories the deepest are widened to the ones above, but never to a whole disk or host.
+    If there are many directories, the deepest are widened to the ones above, but never to a whole disk or
+    host.
 
     >>> sorted(prefixes(["file:///data/2002/1.nc", "file:///data/2003/1.nc"]))
     ['file:///data/2002/', 'file:///data/2003/']
@@ -65,7 +66,7 @@ def prefixes(urls: Iterable[str], known: Iterable[str] = ()) -> set[str]:
 
 
 def containers(repo: RepositoryLike) -> tuple[str, ...]:
-    """URL prefixes that the arrays of a repository may refer to.
+    """The URL prefixes that the arrays of a repository may refer to.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
@@ -83,12 +84,12 @@ def authorize(
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> icechunk.Repository:
-    """Allow a repository, open or at a path or URL, to read the sources below these URL prefixes; returns it.
+    """Allow a repository to read its sources below these URL prefixes, and return it.
 
     A repository names the places of its sources, but you decide whether it may read them: otherwise a
-    repository from a stranger could read your files. Without prefixes it may read all of its sources.
-    `storage_options` holds keys, tokens and endpoints of the sources, as for `ingest`; without them the
-    environment's are used. If sources in several places need options of their own, give a mapping,
+    repository from a stranger could read your files. Without prefixes, it may read all of its sources.
+    `storage_options` holds keys, tokens and endpoints of the sources, as in `ingest`; by default they come
+    from the environment. If sources in several places need their own options, give a mapping,
     `{"s3://public/": {"anonymous": True}}`. `open_repository`, `open`, `reader` and xarray take the same in
     `authorize=`.
 
@@ -110,7 +111,7 @@ def with_containers(
     repo: icechunk.Repository, referenced: Iterable[str], named: Iterable[str], options: Mapping[str, Any],
     more: Callable[[icechunk.RepositoryConfig], bool] = lambda config: False,
 ) -> tuple[icechunk.Repository, tuple[str, ...]]:  # fmt: skip
-    """The repository with containers for what is referred to, authorised for that and for the named files.
+    """The repository with containers for its references, authorised for these and for the named files.
 
     Also returns the prefixes. Containers of other sources are not authorised: the caller did not name them.
     The configuration is saved only if it changed, and keeps everything else; `more` may change more of it,
@@ -127,7 +128,7 @@ def with_containers(
 
 
 def inside(files: Iterable[str], sources: Iterable[str]) -> set[str]:
-    """The files, but of a source that is a directory, such as a Zarr store, one that stands for all in it.
+    """The files; for a source that is a directory, such as a Zarr store, the directory itself.
 
     >>> sorted(inside(["file:///a.zarr/v/c/0/0", "file:///a.zarr/v/c/0/1", "file:///b.nc"],
     ...               ["file:///a.zarr", "file:///b.nc"]))

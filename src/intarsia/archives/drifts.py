@@ -1,4 +1,4 @@
-"""What differs between the files of an archive, and what is done about it, read off a draft."""
+"""What differs between the files of an archive, and what is done about it, as a draft shows."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ class Drift:
     """
 
     kind: str
-    """What kind of difference, in a word or two; `refused` for files that are not taken."""
+    """The kind of difference, in a word or two; `refused` for files that are not taken."""
 
     variable: str
-    """The variable or dimension that differs; empty if it is the file as a whole."""
+    """The variable or dimension that differs; empty if the file as a whole does."""
 
     what: str
-    """How it differs; of files that are not taken, why."""
+    """How it differs; for files that are not taken, why."""
 
     done: str
     """What an ingest does about it."""
 
     files: int
-    """How many files."""
+    """The number of files."""
 
     first: str
-    """The first of them."""
+    """The first of these files."""
 
     options: tuple[str, ...] = ()
-    """Of files that are not taken: the options of `ingest` that would take them."""
+    """For files that are not taken, the options of `ingest` that would take them."""
 
     @property
     def refused(self) -> bool:
@@ -82,10 +82,10 @@ def drifts_text(drifts: Iterable[Drift]) -> str:
 
 @dataclass
 class _Notes:
-    """Differences as they are found, put together by kind, variable and what is done."""
+    """Differences as they are found, grouped by kind, variable and what is done."""
 
     found: dict[tuple[str, str, str], tuple[dict[str, None], dict[str, int]]] = field(default_factory=dict)
-    """For each: how it differs, and the files; one that is the first of several counts for them."""
+    """For each group: how files differ, and which; one that is the first of several counts for them all."""
 
     def note(self, kind: str, variable: str, what: str, done: str, url: str, files: int = 1) -> None:
         words, urls = self.found.setdefault((kind, variable, done), ({}, {}))
@@ -134,7 +134,7 @@ def drifts_of(
 
 
 def refusals(refused: dict[str, str], options: Iterable[str]) -> Iterator[Drift]:
-    """Files that are not taken, those together that the same options would take."""
+    """Files that are not taken, grouped by the options that would take them."""
     named = re.compile(rf"\b({'|'.join(options)})=")
     found: dict[tuple[str, ...], list[str]] = {}
     for url, reason in refused.items():
@@ -148,7 +148,7 @@ def refusals(refused: dict[str, str], options: Iterable[str]) -> Iterator[Drift]
 
 
 def _gist(reason: str) -> str:
-    """A reason without what differs from file to file: numbers, and what is quoted or a URL."""
+    """A reason without what differs from file to file: numbers, quoted names and URLs."""
     return re.sub(r"\S+://\S+|'[^']*'|\d+", "…", reason)
 
 
@@ -224,7 +224,7 @@ def _contribution(
 
 
 def _turned(places: Sequence[Span]) -> str:
-    """How the steps of a file lie on an axis, if not one after the other."""
+    """How the steps of a file lie on an axis, if not one after another."""
     if len(places) == 1:
         return "reversed" if places[0].stride < 0 else ""
     if len(places) == 2 and places[0].stride == places[1].stride:
@@ -271,7 +271,7 @@ def _noise(notes: _Notes, name: str, variable: ParsedVariable, known: np.ndarray
 
 
 def _holes(notes: _Notes, draft: Draft) -> None:
-    """Places of a cube that no file has."""
+    """Places in a cube that no file has."""
     sizes = list(draft.cube.sizes.values())
     if len(sizes) < 2 or not draft.placed:
         return

@@ -1,4 +1,4 @@
-"""What an ingest did, or would do: the runs of equal encoding, and every file's fate."""
+"""What an ingest did, or would do: the runs of equal encoding, and what happened to every file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 type Status = Literal["added", "replaced", "extended", "unchanged", "failed"]
 
 CHANGES: tuple[Status, ...] = ("added", "replaced", "extended")
-"""What a file does to the dataset."""
+"""The statuses of files that change the dataset."""
 
 FORECASTS: dict[Status, str] = {
     "added": "would be added",
@@ -38,7 +38,7 @@ SHOWN_NAMES = 3
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """What became of one file.
+    """What happened to one file.
 
     >>> print(FileReport("file:///data/a.nc", "failed", reason="the file is empty"))
     failed     file:///data/a.nc: the file is empty
@@ -48,13 +48,13 @@ class FileReport:
     """Where it is."""
 
     status: Status
-    """`added`, `replaced`, `extended` (it was there, and shows more now), `unchanged` or `failed`."""
+    """`added`, `replaced`, `extended` (it was there, and now shows more), `unchanged` or `failed`."""
 
     start: int | None = None
     """Its first step along the concatenation axis."""
 
     steps: int = 0
-    """How many steps it contributes."""
+    """The number of steps it contributes."""
 
     reason: str = ""
     """Why it failed, or why parts of it were copied."""
@@ -65,7 +65,7 @@ class FileReport:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Consecutive files of which one variable is encoded in the same way.
+    """Consecutive files in which one variable is encoded in the same way.
 
     >>> run = Run("sst", 0, 2, "2002-06-01", "2002-06-02", 2, (1, 9), "shuffle+zlib-4", "int16", "")
     >>> run.stop - run.start, run.copied
@@ -73,37 +73,37 @@ class Run:
     """
 
     variable: str
-    """Its name."""
+    """The name of the variable."""
 
     start: int
-    """First step along the concatenation axis."""
+    """The first step along the concatenation axis."""
 
     stop: int
-    """Last step, excluded."""
+    """The last step, excluded."""
 
     first: str
     """The coordinate of the first step, as people write it."""
 
     last: str
-    """That of the last."""
+    """The coordinate of the last step."""
 
     files: int
-    """How many files."""
+    """The number of files."""
 
     chunks: tuple[int, ...]
-    """Shape of a chunk."""
+    """The chunk shape."""
 
     codecs: str
     """How chunks are compressed."""
 
     stored: str
-    """Type of the stored numbers."""
+    """The type of the stored numbers."""
 
     packing: str
     """How they become values."""
 
     copied: str = ""
-    """Why the data are copied; empty when they are referenced."""
+    """Why the data is copied; empty if it is referenced."""
 
     url: str = ""
     """The first of its files."""
@@ -121,7 +121,7 @@ class Runs:
     """
 
     rows: tuple[Run, ...]
-    """In the order of variables, then of the axis."""
+    """The runs, by variable and then along the axis."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -144,7 +144,7 @@ class Runs:
         ]  # fmt: skip
 
     def _shown(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Header and rows; of very many, those at both ends."""
+        """The header and the rows; if there are very many, those at both ends."""
         header, *rows = self.table()
         gap = len(rows) - SHOWN_RUNS
         if gap > 0:
@@ -174,13 +174,13 @@ class IngestReport:
     """
 
     runs: Runs
-    """Runs of equal encoding among the files that are new."""
+    """The runs of equal encoding among the new files."""
 
     files: tuple[FileReport, ...]
-    """Every file, in the order in which it was named."""
+    """Every file, in the order in which they were given."""
 
     snapshot_id: str | None = None
-    """The commit; None for a dry run, or when there was nothing to do."""
+    """The snapshot of the commit; None for a dry run, or if there was nothing to do."""
 
     repository: Any = field(default=None, repr=False, compare=False)
     """The repository, authorised to read the sources: open arrays from it."""
@@ -192,13 +192,13 @@ class IngestReport:
     """Variables that were not taken, and why."""
 
     copied: int = 0
-    """Bytes of data that were copied, before compression, because they cannot be read where they are."""
+    """The bytes of data, before compression, that were copied because they cannot be read in place."""
 
     drifts: tuple[Drift, ...] = ()
-    """Of a dry run: what differs between files, and what would be done about it."""
+    """In a dry run, what differs between files, and what would be done about it."""
 
     def of(self, status: Status) -> tuple[FileReport, ...]:
-        """The files of one fate."""
+        """The files with this status."""
         return tuple(file for file in self.files if file.status == status)
 
     @property
@@ -243,7 +243,7 @@ class IngestReport:
 
     @property
     def _headline(self) -> str:
-        """The summary; of a dry run, what would become of the files."""
+        """The summary; for a dry run, what would happen to the files."""
         is_dry = self.snapshot_id is None and any(map(self.of, CHANGES))
         return self.forecast if is_dry else self.summary
 
@@ -319,7 +319,7 @@ def _run(contribution: Contribution, start: int, stop: int, files: int) -> Run:
     codecs, decoding = main.short_codecs, contribution.decoding
     if others:
         codecs += f" (some chunks: {', '.join(sorted({other.short_codecs for other in others}))})"
-    codecs, stored = map(intern, (codecs, str(decoding.numbers)))  # of a million runs most are alike
+    codecs, stored = map(intern, (codecs, str(decoding.numbers)))  # most of a million runs are alike
     return Run(
         contribution.variable.name, start, stop, "", "", files, main.chunks, codecs, stored,
         str(decoding), main.copy_reason, contribution.file.url,

@@ -81,80 +81,80 @@ def ingest(
     message: str | None = None,
     dry_run: bool = False,
 ) -> IngestReport:
-    """Open an archive of files as one dataset: every variable one logical array, nothing copied.
+    """Open an archive of files as one dataset: every variable is one logical array, and nothing is copied.
 
     Variables along the named dimensions become logical arrays, and their chunks are read from the files. A
     new region begins wherever compression, chunks, data type or packing change; packed values are unpacked
-    on reading, and missing ones are NaN. Coordinates are loaded. Call it again to add what is new: files
-    that are there already are recognised, and new files are inserted by coordinate, even in the middle.
+    on reading, and missing ones are NaN. Coordinates are loaded. Call it again to add new files: files that
+    are already there are recognised, and new files are inserted by coordinate, even in the middle.
 
     Thousands of files are committed in batches of bounded memory; readers see whole batches. If it is
-    interrupted, call it again: it goes on after the last commit, and does not parse committed files again.
+    interrupted, call it again: it continues after the last commit, and does not parse committed files again.
 
-    Files may form a cube. Every file goes where its coordinates say, and what no file has is missing. A file
-    that lacks a dimension is one step of it; its coordinate is a scalar variable of that name, or what `dims`
-    gives. Axes that are reversed, rolled or transposed are shown like those of the first file.
+    Files may form a cube. Every file goes where its coordinates say, and places that no file has are missing.
+    A file that lacks a dimension is one step of it; its coordinate is a scalar variable of that name, or what
+    `dims` gives. Axes that are reversed, rolled or transposed are shown like those of the first file.
 
     Args:
         files: Paths, URLs (s3://, gs://, https://) or globs of NetCDF, HDF5, Zarr, N5, TIFF or kerchunk
-            references. Where there are no coordinates, nested lists give the order.
-        repo: An `icechunk.Repository`, or the path or URL of one, which is created if it is not there. A dry
-            run needs none.
+            references. If there are no coordinates, nested lists give the order.
+        repo: An `icechunk.Repository`, or the path or URL of one, which is created if it does not exist. A
+            dry run needs none.
         concat_dim: The dimension along which files are joined, or several of them.
         combine: `"by_coords"` finds the dimensions whose coordinates differ between files. `"nested"`, the
             default, joins files along `concat_dim`.
-        dims: Where the coordinate of a dimension is found that the files do not have, such as `{"member":
+        dims: Where to find the coordinate of a dimension that the files lack, such as `{"member":
             from_attribute("realization")}` (from `intarsia.archives`).
         stack: Variables that become one array along a new dimension: `{"CMI": ("band", ["CMI_C01",
             "CMI_C02"])}`.
         rename: Other names for variables and dimensions of the files: `{"latitude": "lat"}`.
         preprocess: A function from the metadata of a file to what should be ingested, see
             `intarsia.archives.FileMetadata`.
-        schema: What files are judged against, in place of the first of them: a file, an `xarray.Dataset`, or
-            a dictionary as `xarray.Dataset.to_dict` gives it.
+        schema: What files are compared with, in place of the first of them: a file, an `xarray.Dataset`, or
+            a dictionary from `xarray.Dataset.to_dict`.
         variables: The variables to take; by default all that the first file has.
         group: Where the dataset goes in the repository.
-        source_group: The group of every file that holds the variables, such as `"PRODUCT"`. `"*"` takes all
-            groups, each as a dataset of its own at its own path, for `xarray.open_datatree`.
-        copy: `"needed"` copies data that cannot be referenced, `"never"` refuses them, and `"all"` copies
+        source_group: The group in every file that holds the variables, such as `"PRODUCT"`. `"*"` takes all
+            groups, each as a dataset at its own path, for `xarray.open_datatree`.
+        copy: `"needed"` copies data that cannot be referenced, `"never"` refuses it, and `"all"` copies
             everything.
         errors: `"raise"` stops at a bad file and writes nothing; `"skip"` leaves it out, and the report says
             why.
         missing: `"fill"` lets files lack a variable; `"raise"` refuses them.
-        add_variables: Whether to add variables that begin later, even from named files that are there
-            already.
+        add_variables: Whether to add variables that begin later, even from given files that are already
+            there.
         units: `"ignore"` takes the numbers of files with other units as they are; `"equal"` refuses them.
         convert_units: Whether to convert units that differ by a factor and an offset (°C and K, hPa and Pa)
             to those of the first file, on reading.
-        combine_attrs: What becomes of attributes in which files differ, in xarray's words. By default those
-            of the first file stay.
-        overlap: Which file is shown where several are: the `"first"`, the `"last"` or the `"newest"`;
+        combine_attrs: What happens to attributes that differ between files, in xarray's terms. By default
+            those of the first file stay.
+        overlap: Which file is shown where several overlap: the `"first"`, the `"last"` or the `"newest"`;
             `"refuse"` refuses the later one.
         tolerance: Coordinates that differ by no more than this are equal. By default some floating-point
             noise is allowed.
-        replace: Whether to take files again that changed since they were ingested. Otherwise they are
-            refused. Small files with another time and the same bytes did not change.
+        replace: Whether to ingest files again that have changed since. Otherwise they are refused. Small
+            files with another time and the same bytes have not changed.
         nulls: Whether missing values become null instead of NaN, so that integers stay integers.
-        dtype: The data types of variables, `{"sst": "float32"}`, or one for all that `variables` names.
-            Values are rounded to it.
+        dtype: The data types of variables, `{"sst": "float32"}`, or one for all of `variables`. Values are
+            rounded to it.
         load: Variables to load into plain arrays instead of referring to them.
-        coordinate: A function from the URL of a file to its coordinate. Where it gives None, the file's own
+        coordinate: A function from the URL of a file to its coordinate. If it returns None, the file's own
             stays.
         order_by: Another variable, whose values take the place of the coordinate.
-        parser: A parser of VirtualiZarr, for formats that are not known here.
+        parser: A VirtualiZarr parser, for formats that intarsia does not know.
         storage_options: Keys and endpoints for the bucket or server that the files are in, by the names that
             `open_repository` takes, such as `region` or `anonymous`.
-        client: Who parses: a number of threads, a `dask.distributed.Client`, or an executor of
+        client: What parses files: a number of threads, a `dask.distributed.Client`, or an executor of
             `concurrent.futures` that does not fork. By default, remote files are parsed in threads, and
             local ones in processes if there are very many; `1` parses them one by one.
         workers: The old name of `client`.
-        batch: The largest number of files per commit. Memory limits it, too.
-        progress: A function that is called with the number of steps done and of all steps, see
+        batch: The largest number of files per commit. Memory limits it too.
+        progress: A function that is called with the number of steps done and the total, see
             `intarsia.types.Progress`.
         branch: The branch that the commits go to.
-        message: The message of the commits; by default it says what was done.
-        dry_run: Whether to write nothing, and only report the runs of equal encoding and what differs between
-            files. `lint` is a dry run that needs no repository.
+        message: The commit message; by default it says what was done.
+        dry_run: Whether to write nothing, and only report the runs of equal encoding and the differences
+            between files. `lint` is a dry run that needs no repository.
 
     >>> import tempfile, h5py, numpy as np, intarsia
     >>> folder = tempfile.mkdtemp()
@@ -191,7 +191,7 @@ def ingest(
         if value not in allowed:
             raise IngestError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
     if convert_units and units == "ignore":
-        raise IngestError("units='ignore' takes numbers as they are, and convert_units=True does not: choose")
+        raise IngestError("units='ignore' takes numbers as they are, but convert_units=True does not: choose")
     dtypes, stacks = named_dtypes(dtype, want), stacks_of(stack)
     if repo is None and not dry_run:
         raise IngestError("say where to: a repository or its path is needed (a dry run needs none)")
@@ -215,8 +215,8 @@ def ingest(
         coordinate,
     )  # fmt: skip
     ingestion = Ingestion.of_all_groups(whole) if want.group == ALL else Ingestion([whole])
-    # All files have to be known before the first goes anywhere if they tell the dimensions, or nested lists
-    # their order, or a function what becomes of all of their attributes.
+    # All files have to be known before the first goes anywhere if they determine the dimensions, or if nested
+    # lists give their order, or a function combines all of their attributes.
     together = dry_run or not want.dims or bool(places) or callable(combine_attrs)
     most = len(urls) if together else batch
     batches = ingestion.batches(urls, most, progress, bounded=not together)
@@ -228,13 +228,13 @@ def ingest(
 def lint(files: str | os.PathLike[str] | Iterable[Any], repo: Any = None, **options: Any) -> IngestReport:
     """Say what differs between files, and what an ingest would do about it; nothing is written.
 
-    It is a dry run of `ingest` and takes the same `files` and `options`: give those that you would ingest
-    with, and it says what would happen. Without options, the dimensions are those whose coordinates differ.
-    With a `repo`, the files are compared with the dataset that is there.
+    This is a dry run of `ingest` and takes the same `files` and `options`: give those that you would use, and
+    it says what would happen. Without options, the dimensions are those whose coordinates differ. With a
+    `repo`, the files are compared with the dataset that is there.
 
-    `report.runs` are the runs of equal encoding, `report.drifts` what differs: how, in how many files, and
-    what is done about it. They include files that would be refused, with the options that would accept them;
-    `report.failed` has the reason for each.
+    `report.runs` are the runs of equal encoding. `report.drifts` says what differs, how, in how many files,
+    and what is done about it; this includes files that would be refused, with the options that would accept
+    them. `report.failed` has the reason for each of those.
 
     >>> import tempfile, h5py, numpy as np, intarsia
     >>> folder = tempfile.mkdtemp()

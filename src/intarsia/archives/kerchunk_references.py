@@ -1,7 +1,8 @@
 """`intarsia.to_kerchunk`: an ingested dataset as kerchunk references, for programs without intarsia.
 
-One set of references has one encoding a variable. So a dataset becomes as many as it has runs in which no
-variable changes its encoding; each is a dataset of Zarr format 2, its chunks are ranges of the source files.
+A set of references has one encoding per variable. So a dataset becomes as many sets as it has runs in which
+no variable changes its encoding; each is a dataset of Zarr format 2 whose chunks are ranges of the source
+files.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from intarsia.versions.version import Version, resolve
 from intarsia.words import bounds_text, codecs_text
 
 EXPORT = "Copy the values to plain Zarr: intarsia.export"
-"""What to do where there is no way around a copy."""
+"""What to do if a copy cannot be avoided."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,10 @@ class KerchunkFile:
 
     path: str
     bounds: Mapping[str, tuple[int, int]]
-    """Indices of the dataset along every dimension that is cut."""
+    """The indices of the part along every dimension that is cut."""
 
     chunks: int
-    """Chunks that are referred to."""
+    """The number of chunks that it refers to."""
 
 
 def to_kerchunk(
@@ -73,10 +74,9 @@ def to_kerchunk(
     `path` is the group of the dataset. Each run of equal encoding becomes one set of references, or several
     if it has more than 262,144 chunks of a variable. If there are several sets, their names contain the first
     and last index along each dimension that is cut, before the suffix of `out`. Packed values keep their
-    packing as attributes, which xarray decodes; coordinates and data that were copied are written into the
-    references. Regions that are reversed or transposed are refused, and so
-    are codecs that Zarr format 2 does not have. `parquet=True` writes directories of Parquet files, which
-    needs pandas and pyarrow.
+    packing as attributes, which xarray decodes; coordinates and copied data are written into the references.
+    Reversed or transposed regions are refused, and so are codecs that Zarr format 2 does not have.
+    `parquet=True` writes directories of Parquet files, which needs pandas and pyarrow.
 
     `repo` is a repository or its path, at the tip of `branch`, a `tag` or a `snapshot_id`. `authorize` and
     `storage_options` say which sources may be read, and how, as in `intarsia.open_repository`.
@@ -116,7 +116,7 @@ def to_kerchunk(
             if name != LEDGER:
                 refs |= _inlined(dataset, name, {dim: ends for dim, (ends, _) in part.items()})
         made.append((target, refs, KerchunkFile(str(target), cut, chunks)))
-    for target, refs, _ in made:  # only now: whatever could not be expressed was refused before
+    for target, refs, _ in made:  # only now: anything that cannot be expressed was refused before
         _write(target, refs, parquet=parquet)
     return tuple(each for *_, each in made)
 
@@ -142,7 +142,7 @@ def _target(out: Path, cut: Mapping[str, tuple[int, int]]) -> Path:
 
 
 type Part = dict[str, tuple[tuple[int, int], tuple[int, int]]]
-"""Of every dimension: the indices of a part of the dataset, and all of them."""
+"""For every dimension, the indices of a part of the dataset, and all indices."""
 
 
 def _parts(shown: list[_Shown]) -> Iterator[Part]:
@@ -161,7 +161,7 @@ def _parts(shown: list[_Shown]) -> Iterator[Part]:
 
 
 class _Shown:
-    """One logical array on its way."""
+    """One logical array to be written."""
 
     def __init__(self, array: LogicalArray) -> None:
         self.array = array
@@ -171,7 +171,7 @@ class _Shown:
         self._tables: dict[str, ChunkTable] = {}
 
     def references(self, part: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
-        """Metadata and chunks of the part of the array."""
+        """The metadata and chunks of a part of the array."""
         box = Box.of(part[dim] for dim in self.dims)
         region = next((r for r in self.regions if Box.of(r.bounds).intersect(box) is not None), None)
         attrs = dict(self.array.attrs)
@@ -222,13 +222,13 @@ class _Shown:
 
 
 def _location(url: str) -> str:
-    """A URL as fsspec takes it: nothing in it is encoded."""
+    """A URL as fsspec takes it, without percent-encoding."""
     path = local_path(url)
     return unquote(url) if path is None else str(path)
 
 
 def _codecs(name: str, member: zarr.Array[Any]) -> tuple[list[Any], Any, str, np.dtype[Any]]:
-    """Filters, compressor, order and data type by which Zarr format 2 decodes the chunks of a member."""
+    """The filters, compressor, order and data type with which Zarr format 2 decodes a member's chunks."""
     kind, order, chain = np.dtype(member.dtype), "C", []
     for codec in member.metadata.codecs:  # type: ignore[union-attr]  # members are v3
         known = _in_format_2(codec)
@@ -246,7 +246,7 @@ def _codecs(name: str, member: zarr.Array[Any]) -> tuple[list[Any], Any, str, np
             )
         else:
             chain.append(known)
-    # Format 2 encodes through all filters, then the compressor; what stands last is the compressor.
+    # Format 2 encodes with all filters, then the compressor, so the last codec is the compressor.
     return (chain[:-1], chain[-1], order, kind) if chain else ([], None, order, kind)
 
 
@@ -272,7 +272,7 @@ def _in_format_2(codec: Any) -> dict[str, Any] | None:
 
 
 def _packing_attrs(packing: Packing) -> dict[str, Any]:
-    """How stored numbers become values, as attributes of CF."""
+    """How stored numbers become values, as CF attributes."""
     attrs: dict[str, Any] = {}
     if packing.scale is not None:
         attrs["scale_factor"] = packing.scale
@@ -288,7 +288,7 @@ def _packing_attrs(packing: Packing) -> dict[str, Any]:
 
 
 def _inlined(dataset: Dataset, name: str, part: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
-    """A coordinate, or what else was loaded: its values stand in the references."""
+    """A coordinate, or another loaded variable, with its values in the references."""
     values, dims = dataset.values(name), dataset.dims(name)
     if values.dtype.kind not in "biufcSMm":
         raise UnreachableMembersError(
@@ -338,7 +338,7 @@ def _attrs(attrs: Mapping[str, Any], dims: list[str]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A fill value as JSON has it."""
+    """A fill value as JSON."""
     number = value.item() if isinstance(value, np.generic) else value
     if isinstance(number, float) and not np.isfinite(number):
         return "NaN" if np.isnan(number) else "Infinity" if number > 0 else "-Infinity"

@@ -41,10 +41,10 @@ class SourcePart:
     """
 
     variables: tuple[str, ...]
-    """What the file calls them, except for renamed ones."""
+    """The variables, by their names in the file unless they were renamed."""
 
     bounds: tuple[tuple[int, int], ...]
-    """Of an array, on all its axes; of a dataset, on those that grow from file to file."""
+    """The bounds: for an array, on all its axes; for a dataset, on those that grow from file to file."""
 
     def __str__(self) -> str:
         return bounds_text(self.bounds)
@@ -62,19 +62,19 @@ class SourceChunk:
     """The file that holds it; empty if it was copied into the repository."""
 
     offset: int
-    """First byte."""
+    """The first byte."""
 
     nbytes: int
-    """Stored size."""
+    """The stored size."""
 
     bounds: tuple[tuple[int, int], ...]
-    """What a region shows of it."""
+    """The elements of it that a region shows."""
 
     member: str
-    """Name of the array behind that region."""
+    """The name of the member behind that region."""
 
     index: tuple[int, ...]
-    """Its place in the chunk grid of that."""
+    """Its place in the member's chunk grid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +89,13 @@ class SourceFile:
     """Where it is, or was."""
 
     state: State | None
-    """`present`, `changed`, `gone` or `unreachable`; None if nobody looked."""
+    """`present`, `changed`, `gone` or `unreachable`; None if it was not checked."""
 
     parts: tuple[SourcePart, ...]
-    """What of it is shown; empty where other files lie over all of it."""
+    """The parts of it that are shown; empty if other files cover all of it."""
 
     chunks: tuple[SourceChunk, ...] = ()
-    """The chunks that hold what was asked for."""
+    """The chunks that hold the selection."""
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class SourceFiles:
-    """The files of a dataset, in the order in which they came.
+    """The files of a dataset, in the order in which they were added.
 
     >>> print(SourceFiles((SourceFile("file:///a.nc", "present", (SourcePart(("sst",), ((0, 1),)),)),)))
     State    File          Shows  Of
@@ -120,7 +120,7 @@ class SourceFiles:
     """
 
     files: tuple[SourceFile, ...] = field(repr=False)
-    """All of them."""
+    """All the files."""
 
     def __len__(self) -> int:
         return len(self.files)
@@ -137,7 +137,7 @@ class SourceFiles:
 
     @property
     def missing(self) -> tuple[SourceFile, ...]:
-        """Those that do not hold any more what they held."""
+        """The files that no longer hold what they held."""
         return self.of("changed", "gone", "unreachable")
 
     def __str__(self) -> str:
@@ -164,19 +164,19 @@ def sources(
     snapshot_id: str | None = None,
     as_of: datetime.datetime | str | None = None,
 ) -> SourceFiles:
-    """Which file holds which part of what was ingested, and whether each is still what it was.
+    """Which file holds which part of an ingested dataset, and whether each file is still what it was.
 
     `path` is that of a dataset, or of an array in it. `at` chooses a part: an index, a selection as between
     the brackets of the array, or one by dimension, `{"time": 3}`. For an array, the answer then lists the
     chunks that hold it. The axes of a dataset are those that grow from file to file.
 
-    A file is `present` if its size and its mark (its time of change, or its ETag on S3) are still those with
-    which it was ingested, and `changed` otherwise; or it is `gone`, or `unreachable`. This costs one request
-    per file, which `check=False` saves.
+    A file is `present` if its size and its mark (its time of change, or its ETag on S3) are the same as when
+    it was ingested, and `changed` otherwise; or it is `gone`, or `unreachable`. This costs one request per
+    file, which `check=False` saves.
 
     Args:
         repo: An `icechunk.Repository`, or the path or URL of one.
-        storage_options: The keys of the bucket that the files are in, as for `ingest`.
+        storage_options: The keys of the bucket that the files are in, as in `ingest`.
         branch: Read the tip of this branch. The default is `main`.
         tag: Read the version with this tag.
         snapshot_id: Read the snapshot with this id.
@@ -222,7 +222,7 @@ def sources(
 
 
 def _array_at(store: Any, path: str) -> tuple[LogicalArray | None, str]:
-    """The array at a path, if it is one; and the path of the dataset."""
+    """The array at a path, if it is one, and the path of the dataset."""
     try:
         group = open_group(store, path, "r")
     except FileNotFoundError:
@@ -234,7 +234,7 @@ def _array_at(store: Any, path: str) -> tuple[LogicalArray | None, str]:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A selection as indices of every axis."""
+    """A selection as indices along every axis."""
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
@@ -264,7 +264,7 @@ class _Asked:
         return cls(dims, shape, tuple(np.unique(each) for each in taken))
 
     def touches(self, axis: int, start: Any, stop: Any) -> Any:
-        """Whether something between `start` and `stop` is asked for; of columns, for each row."""
+        """Whether anything between `start` and `stop` is asked for; for columns, row by row."""
         own = self.indices[axis]
         return np.searchsorted(own, start) < np.searchsorted(own, stop)
 
@@ -276,7 +276,7 @@ class _Asked:
 
 
 def _parts(ledger: Ledger, array: LogicalArray | None, asked: _Asked) -> dict[int, list[SourcePart]]:
-    """What of the selection each file shows, by its number in the ledger."""
+    """What each file shows of the selection, by the file's number in the ledger."""
     claims, names = ledger.claims, ledger.variables
     wanted = {
         number: None if name not in ledger.stacked else ledger.stacked[name][1]
@@ -346,7 +346,7 @@ def _chunks(array: LogicalArray, asked: _Asked) -> list[SourceChunk]:
 
 
 def _holder(chunk: SourceChunk, ledger: Ledger, parts: Mapping[int, list[SourcePart]]) -> int:
-    """Which of these files a chunk came with: it lies there, or was copied or referenced from there."""
+    """The file that a chunk came with: it lies there, or was copied or referenced from there."""
     for number in parts:
         if ledger.locations[number] == chunk.url:
             return number

@@ -1,9 +1,9 @@
-"""`intarsia.relocate`: sources that moved, or were restored without their times, are found again.
+"""`intarsia.relocate`: finds sources again that moved, or were restored without their times.
 
-`ingest` does the same with files that have another time and the bytes that they had.
+`ingest` does the same for files that have another time and the same bytes.
 
 References are rewritten in one commit, and nothing is parsed again. A file counts as the one that moved if it
-has the size that was known of it, and all bytes that are referred to.
+has the known size, and all the bytes that are referred to.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from intarsia.versions.repository import open_repository
 from intarsia.words import count_text
 
 SHOWN = 10
-"""Files that do not fit are listed up to this number."""
+"""The most files that do not fit which are listed."""
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,19 @@ class Relocation:
     """
 
     files: int
-    """Sources that are elsewhere now."""
+    """The number of sources that moved."""
 
     chunks: int
-    """References that were rewritten."""
+    """The number of references that were rewritten."""
 
     unmarked: int
-    """Files of which only the size told that they are the same: their time or ETag is another one."""
+    """The number of files that were recognised by size alone, because their time or ETag differs."""
 
     snapshot_id: str
-    """Of the commit."""
+    """The snapshot of the commit."""
 
     repository: icechunk.Repository | None = field(default=None, repr=False, compare=False)
-    """The repository, allowed to read the sources where they are now."""
+    """The repository, authorised to read the sources where they are now."""
 
     def __str__(self) -> str:
         text = f"{count_text(self.files, 'file')}, {count_text(self.chunks, 'reference')}"
@@ -81,15 +81,15 @@ def relocate(
 ) -> Relocation:
     """Tell a repository that its sources have moved: one commit, and nothing is parsed again.
 
-    `moves` gives the new place of every old one: directories, or single files, as paths or URLs. Every file
-    must be there with its known size, and hold all bytes that are referred to; otherwise nothing is changed,
-    and the error names the files. If the store's mark of the content (the ETag on S3, elsewhere the time of
-    the last change) is not the known one, only the size decides, and the result says for how many files. So
+    `moves` maps old places to new ones: directories or single files, as paths or URLs. Every file must be
+    there with its known size, and hold all the bytes that are referred to; otherwise nothing is changed, and
+    the error names the files. If a file's mark (the ETag on S3, elsewhere the time of the last change) is not
+    the known one, only the size decides, and the result says for how many files. So
     `relocate(repo, {"/data": "/data"})` accepts files that were restored without their times. Other versions
     of the repository still refer to the old places.
 
-    `repo` is a repository or its path; the commit goes to `branch`, with `message`. `storage_options` are
-    those of the new places.
+    `repo` is a repository or its path; the commit goes to `branch`, with `message`. `storage_options` are for
+    the new places.
 
     >>> import os, tempfile, h5py, numpy as np, intarsia
     >>> folder = tempfile.mkdtemp()
@@ -117,7 +117,7 @@ def relocate(
 def accept_restored(
     repo: icechunk.Repository, restored: Mapping[str, Identity], branch: str, sources: Sources
 ) -> icechunk.Repository:
-    """Have a repository read sources that have another time and the same bytes as before."""
+    """Make a repository accept sources that have another time and the same bytes as before."""
     places = {url: url for url in restored}
     message = f"the same bytes with another time: {count_text(len(restored), 'file')}"
     done = _relocated(repo, places, branch, sources, message, restored)
@@ -149,34 +149,34 @@ def _relocated(
 
 
 def _place(name: Any) -> str:
-    """A URL without a slash at its end."""
+    """A URL without a trailing slash."""
     return url_of(os.fspath(name) if isinstance(name, str | PurePath) else name).rstrip("/")
 
 
 @dataclass
 class _Move:
-    """What is where in one version of a repository, and where it is now."""
+    """Where everything is in one version of a repository, and where it is now."""
 
     store: Any
     places: Mapping[str, str]
     sources: Sources
     restored: Mapping[str, Identity] = field(default_factory=dict)
-    """Files of which all bytes were compared, and what identified them then."""
+    """Files whose bytes were all compared, and what identified them then."""
 
     now: dict[str, str] = field(default_factory=dict)
     """The new URL of every source, and of every other file that is referred to."""
 
     identities: dict[str, Identity] = field(default_factory=dict)
-    """Of the files at their new URLs."""
+    """The identities of the files at their new URLs."""
 
     tables: dict[str, ChunkTable] = field(default_factory=dict)
-    """The chunks of every array that refers to something that moved."""
+    """The chunks of every array that refers to moved files."""
 
     ledgers: dict[str, Ledger] = field(default_factory=dict)
-    """The sources of every dataset of which some moved."""
+    """The sources of every dataset with moved files."""
 
     def moved(self, url: str) -> str | None:
-        """Where a file is now; None if nobody said that it moved. The longest prefix counts."""
+        """Where a file is now; None if it is not said to have moved. The longest prefix counts."""
         old = url
         while old:
             if old in self.places:
@@ -185,7 +185,7 @@ class _Move:
         return None
 
     def look(self) -> None:
-        """Find all references into what moved, and the files where they are now; refuse what does not fit."""
+        """Find all references to moved files, and the files where they are now; refuse what does not fit."""
         root = open_group(self.store, "", "r")
         known: dict[str, str] = {}
         for group in groups_below(root, inside_arrays=True):
@@ -274,7 +274,7 @@ class _Move:
         return Relocation(len(self.identities), chunks, unmarked, "", repo)
 
     def _put(self, ledger: Ledger) -> None:
-        """What the ledger says of the files that moved; its lists are replaced, never changed in place."""
+        """Update the ledger for the files that moved; its lists are replaced, never changed in place."""
         rows = []
         for url, content, moment in zip(ledger.locations, ledger.contents, ledger.moments, strict=True):
             identity = self.identities.get(url)
