@@ -1,10 +1,11 @@
-"""Decompressing what somebody else stored: never past the end of the bytes, never to more than there may be.
+"""Decompressing what somebody else stored: never past the end of the bytes, never to more than is allowed.
 
-blosc believes its header and reads memory that is not the chunk's; gzip and its like make gigabytes of a few
-kilobytes. So whoever of us undoes a compressor of zarr's does it here, with the most bytes that may come out:
+blosc believes its header and reads memory outside the chunk; gzip and similar codecs turn a few kilobytes
+into gigabytes. So all of our code that undoes one of zarr's compressors does it here, with a limit on the
+output:
 
-- `decode` for a codec in a chain, `decoded_bounds` for how many bytes that may be;
-- `unpacker` for a chunk of a known size, into memory that is there already.
+- `decode` for a codec in a chain, with limits from `decoded_bounds`;
+- `unpacker` for a chunk of a known size, into existing memory.
 
 Damage is a ValueError or what the compressor raises; the caller says which codec and which chunk it met.
 """
@@ -39,11 +40,11 @@ from zarr.core.buffer import Buffer
 type Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 type Unpack = Callable[[Any, Bytes], Any]
 type Decompress = Callable[[Any, Any, int], Any]
-"""From a codec, its bytes and the most bytes that may come out to what comes out."""
+"""Takes a codec, its bytes and the most bytes that may come out, and returns the result."""
 
-GZIP = zlib.MAX_WBITS | 16  # zlib's way to say that a gzip header and trailer are expected
+GZIP = zlib.MAX_WBITS | 16  # zlib's way of saying that a gzip header and trailer are expected
 BLOSC_HEADER = 16
-_BLOSC_SIZES = Struct("<III").unpack_from  # of the content, of a block, of all that is stored
+_BLOSC_SIZES = Struct("<III").unpack_from  # of the content, of a block, of the stored data
 LZ4_HEADER = 4
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -54,12 +55,12 @@ INFLATION, INFLATION_BYTES = 8, 64 << 10
 """No compressor makes incompressible bytes longer by more than an eighth and this many bytes."""
 
 LIKELY_FACTOR, LIKELY_BYTES = 4, 16 << 20
-"""What a codec that does not know its neighbours may meet: this many times the chunk's values, and this many
-bytes. Headers, indices of shards, masks of nulls and inflation fit in there; a bomb does not."""
+"""The limit for a codec that does not know its neighbours: this many times the chunk's values, plus this many
+bytes. Headers, shard indexes, masks of nulls and inflation fit within it; a bomb does not."""
 
 TEXT_BYTES, TEXT_RATIO = 1 << 10, 1 << 8
-"""Where elements may have any length: this many bytes for each, and this many for every stored byte.
-Texts that are all long and all the same would be refused; others are not packed that tightly."""
+"""If elements may have any length: this many bytes for each, and this many for every stored byte.
+Texts that are all long and all the same would be refused; others do not compress that well."""
 
 COUNT = Struct("<I")
 """How many elements follow, before those of variable length."""
@@ -69,7 +70,7 @@ def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffe
     """`data` as the bytes -> bytes codec `codec` decodes it, which must have a synchronous form.
 
     More than `most` bytes are an error, which for zarr's compressors is raised before they are made. None
-    means that nobody knows how many there may be, as with strings: see `unknown_bound`.
+    means that the limit is unknown, as for strings: see `unknown_bound`.
 
     >>> import zarr
     >>> from zarr.core.buffer import default_buffer_prototype
@@ -85,7 +86,7 @@ def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffe
 
 
 def undone(kind: type, codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffer:
-    """The same of a codec as if it were of the class `kind`."""
+    """The same for a codec as if it were of the class `kind`."""
     if most is None:
         most = unknown_bound(spec, len(data))
     decompress = _DECOMPRESSORS.get(kind)
@@ -101,7 +102,7 @@ def undone(kind: type, codec: Any, data: Buffer, spec: ArraySpec, most: int | No
 
 
 def is_known(kind: type) -> bool:
-    """Whether codecs of this class are undone here, and not by themselves.
+    """Whether codecs of this class are undone here rather than by themselves.
 
     >>> is_known(GzipCodec), is_known(int)
     (True, False)
@@ -110,7 +111,7 @@ def is_known(kind: type) -> bool:
 
 
 def decoded_bounds(codecs: Sequence[Codec], spec: ArraySpec) -> list[int | None]:
-    """The most bytes that each codec may give when it decodes, except for the first, which is array -> bytes.
+    """The most bytes that each codec may decode to, except for the first, which is array -> bytes.
 
     >>> import zarr
     >>> from zarr.codecs import BytesCodec, Crc32cCodec
@@ -128,7 +129,7 @@ def decoded_bounds(codecs: Sequence[Codec], spec: ArraySpec) -> list[int | None]
 
 
 def encoded_bound(codec: Codec, most: int | None, spec: ArraySpec) -> int | None:
-    """How many bytes a bytes -> bytes codec may make of a number of them."""
+    """The most bytes that a bytes -> bytes codec may turn a number of bytes into."""
     if most is None:
         return None
     try:
@@ -139,7 +140,7 @@ def encoded_bound(codec: Codec, most: int | None, spec: ArraySpec) -> int | None
 
 
 def likely_bound(spec: ArraySpec) -> int | None:
-    """The most bytes that a chunk may have somewhere among its codecs, whichever they are; None if unknown.
+    """The most bytes that a chunk may have between any of its codecs; None if unknown.
 
     >>> import zarr
     >>> from intarsia.codecs.decide.routes import stored_spec
@@ -154,7 +155,7 @@ def likely_bound(spec: ArraySpec) -> int | None:
 
 
 def unknown_bound(spec: ArraySpec, nbytes: int) -> int:
-    """The most bytes of a chunk whose elements have any length, of which `nbytes` bytes are stored.
+    """The most bytes of a chunk whose elements have any length and which takes `nbytes` stored bytes.
 
     >>> import zarr
     >>> from intarsia.codecs.decide.routes import stored_spec
@@ -166,7 +167,7 @@ def unknown_bound(spec: ArraySpec, nbytes: int) -> int:
 
 
 def check_count(serializer: Any, data: Buffer, elements: int) -> None:
-    """Elements of variable length are preceded by their number, which zarr's codecs believe unseen."""
+    """Check the number before elements of variable length, which zarr's codecs believe unchecked."""
     if isinstance(serializer, VLenUTF8Codec | VLenBytesCodec):
         head = bytes(data.as_numpy_array()[: COUNT.size])
         count = COUNT.unpack(head)[0] if len(head) == COUNT.size else 0
@@ -185,10 +186,10 @@ def _serialized_bound(codec: Codec, spec: ArraySpec) -> int | None:
 
 
 def unpacker(codec: Any, nbytes: int) -> Unpack | None:
-    """How to undo `codec` where that gives exactly `nbytes` bytes; None if only the codec itself can.
+    """A function that undoes `codec` if the result has exactly `nbytes` bytes; None if only the codec can.
 
-    What it returns takes encoded bytes and memory of that size. It gives back the memory, filled, or another
-    object that holds exactly as many bytes.
+    It takes encoded bytes and memory of that size, and returns the filled memory, or another object that
+    holds exactly as many bytes.
 
     >>> unpacker(ZstdCodec(), 4) is None
     False
@@ -197,12 +198,12 @@ def unpacker(codec: Any, nbytes: int) -> Unpack | None:
     if not nbytes or kind not in (ZstdCodec, BloscCodec, GzipCodec):
         return None
 
-    known = b""  # how frames of this size begin: chunks of one array have one header
+    known = b""  # the header of frames of this size: chunks of one array share it
 
     def unpack(data: Any, memory: Bytes) -> Any:
         nonlocal known
         if kind is ZstdCodec:
-            header = known  # which other threads may change meanwhile
+            header = known  # other threads may change it meanwhile
             if not (header and type(data) is bytes and data.startswith(header)):
                 head = bytes(memoryview(data)[:18])
                 length, content = _zstd_frame(head)
@@ -227,7 +228,7 @@ def unpacker(codec: Any, nbytes: int) -> Unpack | None:
 def unpack_blosc_part(data: Any, nbytes: int, first: int, memory: Bytes) -> bool:
     """Fill memory with the bytes from `first` on of blosc data that holds `nbytes`, if that saves anything.
 
-    blosc decompresses the blocks that they lie in, and gives whole elements of the size it was told.
+    blosc decompresses only the blocks that they are in, and returns whole elements of the given size.
 
     >>> part = np.empty(8, dtype=np.uint8)
     >>> zeros = blosc.compress(bytes(1 << 20), b"lz4", 5, typesize=4)
@@ -256,7 +257,7 @@ def _blosc(_codec: Any, data: Any, most: int) -> Any:
 
 
 def _blosc_content(data: Any, most: int) -> int:
-    """How many bytes the blosc data says it holds, when it is all there."""
+    """How many bytes the blosc data says it holds, if it is complete."""
     content: int
     content, _, stored = _BLOSC_SIZES(data, 4) if len(data) >= BLOSC_HEADER else (0, 0, BLOSC_HEADER)
     if stored > len(data):
@@ -277,7 +278,7 @@ def _zstd(_codec: Any, data: Any, most: int) -> Any:
 
 
 def unzstd(data: Any, most: int) -> Any:
-    """What frames of zstd hold; more than `most` bytes are an error.
+    """The content of zstd frames; more than `most` bytes are an error.
 
     >>> bytes(unzstd(zstd.compress(b"intarsia"), 8))
     b'intarsia'
@@ -290,7 +291,7 @@ def unzstd(data: Any, most: int) -> Any:
             return zstd.decompress(data, np.empty(content, dtype=np.uint8))
     if _zstd_largest(memoryview(data).cast("B")) <= most:
         return zstd.decompress(data)
-    if content is None:  # blocks need not be full, so it may yet be exactly as much as there may be
+    if content is None:  # blocks need not be full, so it may still be exactly the limit
         with suppress(ValueError, RuntimeError):
             return zstd.decompress(data, np.empty(most, dtype=np.uint8))
     raise _too_much(most)
@@ -306,12 +307,12 @@ def zstd_content(data: Any) -> int | None:
 
 
 def _zstd_frame(head: bytes) -> tuple[int, int | None]:
-    """The same of the first bytes of a frame, and how many of them are its header."""
+    """The same for the first bytes of a frame, and how many of them are its header."""
     return _zstd_header(head) if len(head) >= 9 and head[:4] == ZSTD_MAGIC else (0, None)
 
 
 def _zstd_header(head: bytes) -> tuple[int, int | None]:
-    """How long the header of a frame is, and what it says of the size of its content."""
+    """The length of a frame's header, and what it says about the size of the content."""
     descriptor = head[4]
     single_segment = descriptor >> 5 & 1
     field = descriptor >> 6
@@ -324,8 +325,8 @@ def _zstd_header(head: bytes) -> tuple[int, int | None]:
 
 
 def _zstd_largest(data: memoryview) -> int:
-    """The most bytes that all frames of `data` together may have: block by block, for all block headers lie
-    open. What is no frame ends the walk; the decoder says what is wrong with it."""
+    """The most bytes that all frames of `data` may have together, block by block, because block headers can
+    be read. Anything that is not a frame ends the walk; the decoder says what is wrong with it."""
     total = at = 0
     while at + 8 <= len(data):
         magic = bytes(data[at : at + 4])

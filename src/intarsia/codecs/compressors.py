@@ -1,14 +1,14 @@
-"""zstd, gzip and blosc by the libraries themselves, where they are, without the steps around them.
+"""zstd, gzip and blosc through the libraries themselves, if they exist, without the steps around them.
 
-numcodecs makes a context of zstd for every chunk, which takes a fifth of the time it takes to read a chunk of
-64 KiB; here every thread keeps one. libdeflate inflates in three quarters of the time of isal, right to where
-the bytes belong, and compresses in less than half of the time of zlib, to fewer bytes. What numcodecs does
-before it calls blosc takes a tenth of the time of small chunks. blosc also cuts what it compresses into
-blocks, of 256 KiB and more, and can decompress those alone that some elements lie in; numcodecs has this in
-its library, and no function for it.
+numcodecs makes a zstd context for every chunk, which takes a fifth of the time of reading a chunk of 64 KiB;
+here every thread keeps one. libdeflate inflates in three quarters of the time of isal, right to where the
+bytes belong, and compresses in less than half the time of zlib, to fewer bytes. What numcodecs does before it
+calls blosc takes a tenth of the time of small chunks. blosc also cuts what it compresses into blocks of
+256 KiB and more, and can decompress only those that hold some elements; numcodecs has this in its library,
+but no function for it.
 
-Where there are no such libraries, numcodecs, isal and the standard library do it. Who calls blosc has made
-sure that the data is all there: blosc believes its header.
+Without such libraries, numcodecs, isal and the standard library do the work. Callers of blosc must make sure
+that the data is complete: blosc believes its header.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ ONE_THREAD_BYTES = 1 << 20
 
 
 class _Context:
-    """Memory that a library works in; given back with the thread that it belongs to."""
+    """Memory that a library works in; freed with the thread that it belongs to."""
 
     def __init__(self, make: Any, free: Any, *arguments: int) -> None:
         make.restype, free.argtypes = c_void_p, [c_void_p]
@@ -46,7 +46,7 @@ class _Context:
 
 
 def zstd_decompressor(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], None]:
-    """How to decompress one frame with libzstd into memory that it fills."""
+    """A function that decompresses one frame with libzstd into memory that it fills."""
     make, free = library.ZSTD_createDCtx, library.ZSTD_freeDCtx
     library.ZSTD_isError.argtypes = library.ZSTD_getErrorName.argtypes = [c_size_t]
     library.ZSTD_getErrorName.restype = ctypes.c_char_p
@@ -74,9 +74,9 @@ def zstd_decompressor(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], Non
 
 
 def inflater(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], bool]:
-    """How to undo gzip with libdeflate: whether memory was filled by one member that is all there is.
+    """A function that undoes gzip with libdeflate; says whether a single member filled the memory.
 
-    Anything else, damage too, is left to somebody who can say what it is.
+    Anything else, including damage, is left to code that can say what it is.
     """
     make, free = library.libdeflate_alloc_decompressor, library.libdeflate_free_decompressor
     run = library.libdeflate_gzip_decompress_ex
@@ -90,7 +90,7 @@ def inflater(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], bool]:
             context = own.context = _Context(make, free)
         content = data if type(data) is bytes else bytes(data)
         taken = c_size_t()
-        # Without a place for the number of bytes that come out, they must be as many as there is room for.
+        # Without a place for the size of the output, it must be exactly as large as the memory.
         into = byref(c_char.from_buffer(memory))
         failed = run(context.address, content, len(content), into, memory.nbytes, byref(taken), None)
         return not failed and taken.value == len(content)
@@ -99,7 +99,7 @@ def inflater(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], bool]:
 
 
 def deflater(library: Any) -> Callable[[Any, int], bytes]:
-    """How to make one member of gzip with libdeflate, at a level of zlib's."""
+    """A function that makes one gzip member with libdeflate, at a level of zlib."""
     make, free = library.libdeflate_alloc_compressor, library.libdeflate_free_compressor
     bound, run = library.libdeflate_gzip_compress_bound, library.libdeflate_gzip_compress
     bound.argtypes, bound.restype = [c_void_p, c_size_t], c_size_t
@@ -123,7 +123,7 @@ def deflater(library: Any) -> Callable[[Any, int], bytes]:
 
 
 def blosc_getter(library: Any) -> Callable[[Any, int, int, np.ndarray[Any, Any]], None]:
-    """How to get elements of blosc data with a library, into memory that they fill."""
+    """A function that gets elements of blosc data with a library, into memory that they fill."""
     run = library.blosc_getitem
     run.argtypes, run.restype = [c_void_p, c_int, c_int, c_void_p], c_int
 
@@ -137,7 +137,7 @@ def blosc_getter(library: Any) -> Callable[[Any, int, int, np.ndarray[Any, Any]]
 
 
 def blosc_decompressor(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], None]:
-    """How to decompress blosc data with a library, into memory that the data fills."""
+    """A function that decompresses blosc data with a library, into memory that the data fills."""
     run = library.blosc_decompress_ctx
     run.argtypes, run.restype = [c_void_p, c_void_p, c_size_t, c_int], c_int
 
@@ -153,7 +153,7 @@ def blosc_decompressor(library: Any) -> Callable[[Any, np.ndarray[Any, Any]], No
 
 
 def _nobody(_data: Any, _memory: Any) -> bool:
-    """Where libdeflate is not there."""
+    """Used without libdeflate."""
     return False
 
 
@@ -161,7 +161,7 @@ type Decompress = Callable[[Any, Any], Any]
 
 
 class Libraries(NamedTuple):
-    """Who compresses and decompresses here."""
+    """The functions that compress and decompress here."""
 
     decompress_zstd: Decompress = zstd.decompress
     inflate: Callable[[Any, Any], bool] = _nobody
@@ -171,7 +171,7 @@ class Libraries(NamedTuple):
 
 
 def _found() -> Libraries:
-    # Another system, no library, or another one of that name: each is done without.
+    # Another system, no library, or another library of that name: then we do without it.
     libraries = Libraries()
     zstd_name, deflate_name = LIBRARIES.get(sys.platform, ("no libzstd", "no libdeflate"))
     with suppress(OSError, AttributeError):
@@ -189,6 +189,6 @@ def _found() -> Libraries:
 
 decompress_zstd, inflate, deflate, decompress_blosc, blosc_elements = _found()
 """The first decompresses a zstd frame into memory of exactly its size, and raises RuntimeError if it does not
-fit. The second does the same with gzip, and says whether it could; the third makes a member of gzip at a
-level, and is None where nobody but numcodecs can. The fourth decompresses blosc data; the last decompresses
-so many elements of it, from one on, and is None where nobody can."""
+fit. The second does the same with gzip, and says whether it could; the third makes a gzip member at a level,
+and is None if only numcodecs can. The fourth decompresses blosc data; the last decompresses a number of its
+elements, from one on, and is None if that is impossible."""

@@ -1,8 +1,8 @@
 """Pipelines that tell codecs, and their functions, the index of the chunk they work on.
 
-zarr calls a codec without telling it which chunk it works on. The two pipelines here, which are zarr's own
-and otherwise behave like them, do; so can anybody with `working_on` of `current_chunk.py`, where codecs read
-it. The names of the two stand in `zarr.config`, and in the configurations of users.
+zarr calls a codec without telling it which chunk it works on. The two pipelines here, which extend zarr's own
+and otherwise behave like them, do tell it; so can anybody with `working_on` in `current_chunk.py`, where
+codecs read it. The names of the two are in `zarr.config`, and in users' configurations.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 def _taken_together(codecs: tuple[Codec, ...]) -> tuple[Codec, ...]:
-    """The chain, in which a codec that can do the work of those before it does so; it says so with `behind`.
+    """The chain, with codecs merged into a later one that can do their work; it says so with `behind`.
 
-    zarr's pipelines read and write a part of a stored object only through a codec that stands alone.
+    zarr's pipelines read and write parts of a stored object only through a codec that is alone in its chain.
     """
     *before, last = codecs
     behind = getattr(last, "behind", None) if all(isinstance(c, TransposeCodec) for c in before) else None
@@ -47,7 +47,7 @@ def _taken_together(codecs: tuple[Codec, ...]) -> tuple[Codec, ...]:
 
 
 def _is_about_a_chunk(error: BaseException) -> bool:
-    """Whether reading failed in a way that can be told with the chunk's name."""
+    """Whether reading failed in a way that can be reported with the chunk's name."""
     return isinstance(error, ValueError | errors.ChunkIndexUnknownError) or errors.has_panicked(error)
 
 
@@ -63,23 +63,23 @@ class _TellsTheIndex:
     """What our two pipelines share: for each item of a batch, the place it works on."""
 
     grid: current_chunk.Grid | None = field(default=None, kw_only=True, compare=False, repr=False)
-    """The chunk grid; None inside shards, where the position in the shard is all there is."""
+    """The chunk grid; None inside shards, where only the position in the shard is known."""
 
     default: Decision | None = field(default=None, kw_only=True, compare=False, repr=False)
-    """What decides where nothing else does: the decision that the array remembers."""
+    """The decision that the array remembers, which applies if there is no other."""
 
     array_array_codecs: tuple[ArrayArrayCodec, ...]
     array_bytes_codec: ArrayBytesCodec
     bytes_bytes_codecs: tuple[BytesBytesCodec, ...]
 
     zarrs_own: ClassVar[type[CodecPipeline]]
-    """The pipeline of zarr's that this one extends."""
+    """The zarr pipeline that this one extends."""
 
     @classmethod
     def from_codecs(cls, codecs: Iterable[Codec], **options: Any) -> Any:
-        """A pipeline for `codecs`: zarr's own where none of them has a use for places.
+        """A pipeline for `codecs`: zarr's own if none of them needs to know its chunk.
 
-        So arrays without codecs of ours never notice that the pipeline was switched.
+        So arrays without our codecs never notice that the pipeline was switched.
         """
         chain = _taken_together(tuple(codecs))
         if any(map(current_chunk.names_chunks, chain)):
@@ -88,7 +88,7 @@ class _TellsTheIndex:
 
     @property
     def waits_for_locks(self) -> bool:
-        """Whether even reading may wait for somebody who encodes; then it is no work for zarr's threads."""
+        """Whether even reading may wait for encoding elsewhere; then it must not run in zarr's threads."""
         return bool(getattr(self.array_bytes_codec, "waits_for_locks", False))
 
     @classmethod
@@ -96,11 +96,11 @@ class _TellsTheIndex:
         if not isinstance(array_metadata, _compat.ArrayV3Metadata) or not any(
             map(current_chunk.names_chunks, _taken_together(array_metadata.codecs))
         ):
-            raise NotImplementedError  # zarr then asks `from_codecs`
-        # zarr imports this module for everybody: the rest waits for an array that has codecs of ours.
+            raise NotImplementedError  # zarr then calls `from_codecs`
+        # zarr imports this module for everybody: the rest waits for an array that has our codecs.
         from intarsia.codecs.runtime import remembered_decision
 
-        # As zarr does it: codecs are shape-agnostic, so a grid without one shape gets a stand-in.
+        # As in zarr: codecs are shape-agnostic, so a grid without one shape gets a stand-in.
         shape = getattr(array_metadata.chunk_grid, "chunk_shape", (1,) * len(array_metadata.shape))
         spec = _compat.ArraySpec(
             shape=shape,
@@ -117,7 +117,7 @@ class _TellsTheIndex:
     async def read(
         self, batch_info: Iterable[Item], out: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> tuple[GetResult, ...]:
-        """As zarr's own; only where a function is asked, or to name a chunk in an error, one by one."""
+        """Like zarr's own, but chunk by chunk if a function is called or an error must name the chunk."""
         batch = list(batch_info)
         if not self.verifies(batch):  # no other codec needs the index for decoding
             try:
@@ -132,7 +132,7 @@ class _TellsTheIndex:
     async def write(
         self, batch_info: Iterable[Item], value: NDBuffer, drop_axes: tuple[int, ...] = ()
     ) -> None:
-        """As zarr's own where no codec asks for the index; if one fails, once more, to name the chunk."""
+        """Like zarr's own if no codec asks for the index; if one fails, again, to name the chunk."""
         batch = self.to_write(batch_info)
         if batch and any(current_chunk.needs_chunk_index(codec, batch[0][1]) for codec in self._codecs):
             return await self._write_knowing(batch, value, drop_axes)
@@ -158,7 +158,7 @@ class _TellsTheIndex:
         return [*self.array_array_codecs, self.array_bytes_codec, *self.bytes_bytes_codecs]
 
     def verifies(self, batch: list[Item]) -> bool:
-        """Whether a function is asked about each chunk that is read: it may want the index, or wait."""
+        """Whether a function is called for each chunk that is read: it may ask for the index, or wait."""
         from intarsia.codecs.runtime import all_codecs, options_in
 
         if not batch:
@@ -170,7 +170,7 @@ class _TellsTheIndex:
         return asked and any(current_chunk.needs_chunk_index(codec, spec) for codec in self._codecs)
 
     def to_write(self, batch_info: Iterable[Item]) -> list[Item]:
-        """The items, whose codecs are told what the array remembers."""
+        """The items, with codecs that are told what the array remembers."""
         if self.default is None:
             return list(batch_info)
         from intarsia.codecs.runtime import Options, options_in, with_options
@@ -186,12 +186,12 @@ class _TellsTheIndex:
         ]
 
     def places(self, batch: list[Item]) -> list[current_chunk.ChunkPlace]:
-        """The place of every item; must be asked for before leaving the caller's context."""
+        """The place of every item; must be called before leaving the caller's context."""
         outer = current_chunk.current_place.get()
         if isinstance(self.array_bytes_codec, ShardingCodec) and not issubclass(
             get_pipeline_class(), _TellsTheIndex
         ):
-            # The chunks inside would run in a pipeline that does not know better than this one.
+            # The chunks inside would run in a pipeline that knows no more than this one.
             return [current_chunk.UNKNOWN] * len(batch)
         return [self._place_of(getter, spec, outer) for getter, spec, *_ in batch]
 
@@ -207,7 +207,7 @@ class _TellsTheIndex:
 
 @dataclass(frozen=True)
 class BatchedPipeline(_TellsTheIndex, _compat.BatchedCodecPipeline):
-    """zarr's batched pipeline, which also tells codecs the index of the chunk they work on.
+    """zarr's batched pipeline, but it also tells codecs the index of the chunk they work on.
 
     >>> import intarsia, zarr
     >>> number = intarsia.PadCodec(location="end", nbytes=1,
@@ -228,7 +228,7 @@ class BatchedPipeline(_TellsTheIndex, _compat.BatchedCodecPipeline):
     async def read_one_by_one(
         self, batch: list[Item], out: NDBuffer, drop_axes: tuple[int, ...]
     ) -> tuple[GetResult, ...]:
-        """As `read`, slower, and with errors that name the chunk."""
+        """Like `read`, but slower, and with errors that name the chunk."""
 
         async def read_one(place: current_chunk.ChunkPlace, item: Item) -> GetResult:
             current_chunk.current_place.set(place)  # of this task alone
@@ -238,7 +238,7 @@ class BatchedPipeline(_TellsTheIndex, _compat.BatchedCodecPipeline):
                 named = isinstance(error, errors.IntarsiaError | BaseZarrError)
                 if named or not (isinstance(error, ValueError) or errors.has_panicked(error)):
                     raise
-                # Of a codec that is not ours, such as `crc32c` after `conditional`, or one that panicked.
+                # From a codec that is not ours, such as `crc32c` after `conditional`, or one that panicked.
                 raise errors.ChunkDecodeError(
                     f"the data{current_chunk.named_chunk()} cannot be decoded: {error}"
                 ) from error
@@ -251,7 +251,7 @@ class BatchedPipeline(_TellsTheIndex, _compat.BatchedCodecPipeline):
         )
 
     async def write_one_by_one(self, batch: list[Item], value: NDBuffer, drop_axes: tuple[int, ...]) -> None:
-        """As `write`, with codecs that know which chunk they work on."""
+        """Like `write`, with codecs that know which chunk they work on."""
 
         async def write_one(place: current_chunk.ChunkPlace, item: Item) -> None:
             current_chunk.current_place.set(place)  # of this task alone
@@ -263,18 +263,18 @@ class BatchedPipeline(_TellsTheIndex, _compat.BatchedCodecPipeline):
 
     @property
     def limit(self) -> int:
-        """How many chunks are under way at once: as many as in zarr's batches."""
+        """The number of chunks under way at once: as many as in zarr's batches."""
         return int(zarr.config.get("async.concurrency")) * self.batch_size
 
 
 @dataclass(frozen=True)
 class FusedPipeline(_TellsTheIndex, _compat.FusedCodecPipeline):
-    """zarr's fused pipeline, which also tells codecs the index of the chunk they work on.
+    """zarr's fused pipeline, but it also tells codecs the index of the chunk they work on.
 
     Reads, and writes for which no codec has to know the index, are zarr's own; only if one fails is it
-    tried again chunk by chunk, so that the error can name one. Other writes into shards, or to stores
-    without synchronous methods, take the way of `BatchedPipeline`: there zarr's fused pipeline calls
-    codecs in threads that know nothing of the chunk.
+    retried chunk by chunk, so that the error can name the chunk. Other writes into shards, or to stores
+    without synchronous methods, work as in `BatchedPipeline`: there zarr's fused pipeline calls codecs in
+    threads that know nothing of the chunk.
 
     >>> import intarsia, zarr
     >>> codecs = [{"name": "bytes"}, intarsia.PadCodec(location="end", nbytes=1)]
@@ -352,7 +352,7 @@ COUNTERPARTS = {
 
 
 def switch_pipeline() -> None:
-    """Put our counterpart in the place of a pipeline of zarr's in `zarr.config`; leave others alone.
+    """Replace zarr's pipeline in `zarr.config` by our counterpart; leave others alone.
 
     >>> import zarr
     >>> with zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.FusedCodecPipeline"}):

@@ -1,8 +1,8 @@
-"""Which chunk am I? The chunk being encoded or decoded, and where in its array it lies.
+"""Which chunk am I? The chunk being encoded or decoded, and where it is in its array.
 
-It is a context variable, because concurrent chunks must never see each other's. Where a chunk lies follows
-from its key in the store and its position in a shard. Everything is computed when somebody asks, which on
-most chunks nobody does.
+It is a context variable, because concurrent chunks must never see each other's. Where a chunk is follows from
+its key in the store and its position in a shard. Everything is computed on demand; for most chunks there is
+none.
 """
 
 import inspect
@@ -24,7 +24,7 @@ from intarsia.errors import ChunkIndexUnknownError
 type Index = tuple[int, ...]
 
 SMALLEST_PROBE = 1009
-"""Sizes of the axes of a probe start here: no codec names such a size, which could look as if axes moved."""
+"""The sizes of a probe's axes start here: no codec names such a size, which could pass for moved axes."""
 
 
 class ChunkPlace(ABC):
@@ -43,20 +43,20 @@ class ChunkPlace(ABC):
         return None
 
     def axes(self) -> Index | None:
-        """Which axis of the array each axis inside this chunk is, after its array -> array codecs."""
+        """The axis of the array that each axis inside this chunk is, after its array -> array codecs."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class GivenPlace(ChunkPlace):
-    """A chunk whose index somebody said.
+    """A chunk whose index was given.
 
     >>> GivenPlace(None).index() is None
     True
     """
 
     given: Index | None
-    """What was said."""
+    """The given index."""
 
     def index(self) -> Index | None:
         return self.given
@@ -95,9 +95,9 @@ class Grid:
             return () if key == self.key_encoding.encode_chunk_key(()) else None
         try:
             index = self.key_encoding.decode_chunk_key(key)
-        except (ValueError, NotImplementedError):  # an encoding that cannot be read backwards
+        except (ValueError, NotImplementedError):  # an encoding that cannot be decoded
             return None
-        # Reading backwards may succeed by accident; only the key that we know how to write is proof.
+        # Decoding a key may succeed by accident; only encoding the index to the same key is proof.
         return index if len(index) == ndim and self.key_encoding.encode_chunk_key(index) == key else None
 
     def origin_of(self, index: Index) -> Index | None:
@@ -110,7 +110,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class StoredPlace(ChunkPlace):
-    """A chunk, or a shard, with a key of its own in the store."""
+    """A chunk or shard with its own key in the store."""
 
     grid: Grid
     path: str
@@ -135,7 +135,7 @@ class InnerPlace(ChunkPlace):
     """A chunk inside a shard."""
 
     shard: ChunkPlace
-    """The shard, which may lie in another shard."""
+    """The shard, which may be in another shard."""
     coordinates: Index
     """Its position among the chunks of the shard."""
     spec: ArraySpec
@@ -174,9 +174,9 @@ def to_array_axes(values: Sequence[int], axes: Index) -> Index:
 
 
 def axes_after(codecs: tuple[ArrayArrayCodec, ...], spec: ArraySpec, axes: Index | None) -> Index | None:
-    """Where `axes` go when array -> array codecs have worked; None where a codec does more than reorder.
+    """Where `axes` go after array -> array codecs; None if a codec does more than reorder them.
 
-    The codecs are asked what they make of a chunk whose axes all differ in size.
+    The codecs are tried on a chunk whose axes all differ in size.
 
     >>> import zarr
     >>> from zarr.codecs import TransposeCodec
@@ -194,7 +194,7 @@ def axes_after(codecs: tuple[ArrayArrayCodec, ...], spec: ArraySpec, axes: Index
     try:
         for codec in codecs:
             probe = codec.resolve_metadata(probe)
-    except Exception:  # whatever a foreign codec thinks of the probe, we learned nothing
+    except Exception:  # whatever a foreign codec raises for the probe, we learned nothing
         return None
     if sorted(probe.shape) != list(sizes):
         return None
@@ -202,12 +202,12 @@ def axes_after(codecs: tuple[ArrayArrayCodec, ...], spec: ArraySpec, axes: Index
 
 
 current_place: ContextVar[ChunkPlace] = ContextVar("intarsia_place", default=UNKNOWN)
-"""Where the chunk being worked on lies."""
+"""Where the chunk being worked on is."""
 
 
 @contextmanager
 def working_on(chunk_index: tuple[int, ...] | None) -> Iterator[None]:
-    """Say which chunk is being worked on, for the time of the `with` block.
+    """Say which chunk is being worked on, during a `with` block.
 
     >>> with working_on((3, 1)):
     ...     current_chunk_index()
@@ -219,7 +219,7 @@ def working_on(chunk_index: tuple[int, ...] | None) -> Iterator[None]:
 
 @contextmanager
 def at_place(place: ChunkPlace) -> Iterator[None]:
-    """As `working_on`, for somebody who knows where a chunk lies, but need not know its index.
+    """Like `working_on`, for callers that know where a chunk is, but need not know its index.
 
     >>> from intarsia.codecs.current_chunk import UNKNOWN
     >>> with at_place(UNKNOWN):
@@ -267,7 +267,7 @@ def named_chunk() -> str:
 
 
 def needs_chunk_index(codec: Codec, chunk_spec: ArraySpec) -> bool:
-    """Whether `codec`, or one inside it, must be told which chunk it encodes, or may wait for zarr meanwhile.
+    """Whether `codec`, or one inside it, must be told which chunk it encodes, or may wait for zarr.
 
     A codec says so with a method of this name. Our pipelines then encode chunk by chunk, in threads that zarr
     does not need.
@@ -308,7 +308,7 @@ def asks_for(function: Callable[..., object], keyword: str) -> bool:
 
 
 NOTE = "while encoding with"
-"""How the note begins that tells which nested codec failed."""
+"""How the note that says which nested codec failed begins."""
 
 
 def failed_to_encode(error: BaseException) -> bool:

@@ -1,6 +1,6 @@
-"""The index of a shard: where in it each chunk lies. Shards come apart by it, and are put together.
+"""The index of a shard: where each chunk is in it. It is used to take shards apart and put them together.
 
-Shards as such are zarr's `sharding_indexed`.
+The shards themselves are zarr's `sharding_indexed`.
 """
 
 from collections.abc import Buffer as BytesLike
@@ -22,10 +22,10 @@ from intarsia.codecs.current_chunk import named_chunk
 from intarsia.errors import ChunkDecodeError
 
 type Table = np.ndarray[Any, np.dtype[np.uint64]]
-"""Offset and length of inner chunks of a shard, one row each."""
+"""The offset and length of a shard's inner chunks, one row each."""
 
 ABSENT = np.uint64(2**64 - 1)
-"""Offset and length of a chunk that was never written; the sharding specification says so."""
+"""The offset and length of a chunk that was never written, as the sharding specification says."""
 
 NO_ENTRY = (int(ABSENT), int(ABSENT))
 """The entry of such a chunk."""
@@ -41,12 +41,12 @@ CHECKSUM = 4
 
 
 def checksum_of(data: BytesLike) -> bytes:
-    """The crc32c of some bytes, as it is stored behind them.
+    """The crc32c of some bytes, as it is stored after them.
 
     >>> checksum_of(b"123456789").hex()
     '839206e3'
     """
-    # It takes an array, whatever that is a view of, but no memoryview.
+    # It takes any array, even a view, but no memoryview.
     return int(google_crc32c.value(np.frombuffer(data, np.uint8))).to_bytes(CHECKSUM, "little")
 
 
@@ -75,13 +75,13 @@ class ShardIndex:
     """
 
     grid: tuple[int, ...]
-    """How many inner chunks a shard has along each axis, in the order in which the shard has them."""
+    """The number of inner chunks along each axis, in the shard's order of axes."""
 
     first: bool
-    """Whether the index stands before the chunks; otherwise it is at the end of the shard."""
+    """Whether the index is before the chunks; otherwise it is at the end of the shard."""
 
     codecs: tuple[Codec, ...] = (BytesCodec(endian="little"), Crc32cCodec())
-    """What encodes the index."""
+    """The codecs of the index."""
 
     @classmethod
     def of(cls, codec: ShardingCodec, shard_shape: tuple[int, ...]) -> Self:
@@ -91,12 +91,12 @@ class ShardIndex:
 
     @cached_property
     def chunks(self) -> int:
-        """How many inner chunks a shard has."""
+        """The number of inner chunks in a shard."""
         return prod(self.grid)
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether the stored index is its numbers as they are, perhaps with their crc32c behind them."""
+        """Whether the stored index is plain numbers, perhaps with a crc32c after them."""
         return [type(codec) for codec in self.codecs] in ([BytesCodec], [BytesCodec, Crc32cCodec])
 
     @cached_property
@@ -125,7 +125,7 @@ class ShardIndex:
         return np.full((self.chunks, 2), ABSENT, dtype=np.uint64)
 
     def decode(self, stored: BytesLike) -> Table:
-        """The table in a stored index, in C order; `ChunkDecodeError` if that is damaged."""
+        """The table in a stored index, in C order; raises `ChunkDecodeError` if it is damaged."""
         self.check_length(len(memoryview(stored)))
         if self.is_plain:
             if not self.is_intact(stored):
@@ -169,7 +169,7 @@ class ShardIndex:
             )
 
     def extents(self, table: Table) -> dict[tuple[int, ...], tuple[int, int]]:
-        """Where in the shard each chunk that is there begins and ends, in the order in which they lie."""
+        """Where each stored chunk begins and ends in the shard, in the order in which they lie."""
         rows = zip(np.ndindex(self.grid), table.tolist(), strict=True)
         extents = {at: (offset, offset + length) for at, (offset, length) in rows if offset != int(ABSENT)}
         return dict(sorted(extents.items(), key=lambda item: item[1]))
@@ -198,23 +198,23 @@ class ShardIndex:
         return default_buffer_prototype().buffer.from_bytes(self.joined(contents))
 
     def joined(self, chunks: Mapping[tuple[int, ...], BytesLike]) -> bytes:
-        """The same of bytes."""
+        """The same for bytes."""
         return b"".join(self.pieces(chunks))
 
     def pieces(self, chunks: Mapping[tuple[int, ...], BytesLike]) -> list[BytesLike]:
-        """The same in pieces: the chunks as they are, and the index before or behind them."""
+        """The same in pieces: the chunks as they are, and the index before or after them."""
         table = self.empty().reshape(*self.grid, 2)
         parts = [*chunks.values()]
         lengths = np.array([memoryview(part).nbytes for part in parts], dtype=np.uint64)
         if parts:
             starts = np.cumsum(lengths) - lengths + np.uint64(self.nbytes if self.first else 0)
-            # One column of positions for each axis, which none are if there is but one chunk.
+            # One column of positions for each axis; there are none if there is only one chunk.
             at = tuple(np.array([*chunks], dtype=np.intp).reshape(len(parts), len(self.grid)).T)
             table[at] = np.stack([starts, lengths], axis=1)
         stored = self.encode(table.reshape(-1, 2))
         return [stored, *parts] if self.first else [*parts, stored]
 
-    # What other codecs than the plain ones need
+    # What codecs other than the plain ones need
 
     @cached_property
     def _spec(self) -> ArraySpec:

@@ -1,6 +1,6 @@
-"""What the store has of an array: which chunks, and their bytes, of which only what is asked for is read.
+"""What the store has of an array: which chunks, and their bytes, of which only the requested ones are read.
 
-A grid of millions of places may hold a single chunk. Whoever goes over the chunks of an array starts here.
+A grid of millions of places may hold a single chunk. Code that goes over the chunks of an array starts here.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from intarsia.codecs.header import OffsetCodec, PadCodec
 def stored_indices(array: zarr.Array[Any]) -> Sequence[Index]:
     """The places in the grid of `array` where the store has an object (a chunk, or a shard), in order.
 
-    Of a store that cannot list its keys, and of keys that cannot be read backwards, all places are given:
-    then an object may be missing. What lies outside the grid is left out.
+    For a store that cannot list its keys, and for keys that cannot be decoded, all places are given: then an
+    object may be missing. Anything outside the grid is left out.
 
     >>> import zarr
     >>> z = zarr.create(store={}, shape=(10**9, 4), chunks=(1, 2), dtype="u1")
@@ -39,8 +39,8 @@ def stored_indices(array: zarr.Array[Any]) -> Sequence[Index]:
     shape = grid.chunks.grid_shape
     first = (0,) * len(shape)
     indices: list[Index]
-    if hasattr(store, "array_chunk_iterator"):  # Icechunk's own table: no request for each key
-        from intarsia._icechunk import chunk_table  # which other stores do not need
+    if hasattr(store, "array_chunk_iterator"):  # Icechunk's own table: no request per key
+        from intarsia._icechunk import chunk_table  # not needed for other stores
 
         icechunk_store: Any = store
         indices = [tuple(index) for index in chunk_table(icechunk_store, array.path).index.tolist()]
@@ -66,7 +66,7 @@ CRC32C_BYTES = 4
 
 
 class Bytes(ABC):
-    """Something of which parts can be read."""
+    """Something that can be read in parts."""
 
     @abstractmethod
     def read(self, parts: Sequence[ByteRequest | None]) -> list[Buffer | None]:
@@ -96,7 +96,7 @@ class StoredObject(Bytes):
             try:
                 return await asyncio.gather(*(self.path.get(prototype, part) for part in parts))
             except Exception:
-                # Some stores refuse a part of an object that is shorter than that: cut the whole instead.
+                # Some stores refuse to read past the end of an object: then cut the whole instead.
                 whole = await self.path.get(prototype)
                 return [None] * len(parts) if whole is None else MemoryObject(whole).read(parts)
 
@@ -110,7 +110,7 @@ class StoredObject(Bytes):
             sync(self.path.set(value))
 
     def size(self) -> int:
-        """Its length in bytes, without reading it where the store can tell."""
+        """Its length in bytes, without reading it if the store can tell."""
         store = self.path.store
         if isinstance(store, LocalStore):
             return (store.root / self.path.path).stat().st_size
@@ -121,10 +121,10 @@ class StoredObject(Bytes):
 
 @dataclass(frozen=True, slots=True)
 class MemoryObject(Bytes):
-    """Bytes that have been read already."""
+    """Bytes that have already been read."""
 
     content: Buffer
-    """All of them."""
+    """All the bytes."""
 
     def read(self, parts: Sequence[ByteRequest | None]) -> list[Buffer | None]:
         return [self._part(part) for part in parts]
@@ -139,16 +139,16 @@ class MemoryObject(Bytes):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Bytes `start` to `stop` of an object; where `stop` is None, to `trail` bytes before its end."""
+    """Bytes `start` to `stop` of an object; if `stop` is None, to `trail` bytes before its end."""
 
     source: Bytes
     """The object."""
 
     start: int = 0
-    """Where in the object it begins."""
+    """Where it begins in the object."""
 
     stop: int | None = None
-    """Where in the object it ends, if that is known."""
+    """Where it ends in the object, if that is known."""
 
     trail: int = 0
     """How many bytes at the end of the object do not belong to it."""
@@ -158,7 +158,7 @@ class Extent:
         return firsts([self], size)[0]
 
     def last(self, size: int) -> Buffer | None:
-        """Its last bytes, likewise."""
+        """Its last bytes; fewer if there are no more, None if there is no such object."""
         if self.stop is not None:
             return self.source.read([RangeByteRequest(max(self.start, self.stop - size), self.stop)])[0]
         tail = self.source.read([SuffixByteRequest(size + self.trail)])[0]
@@ -187,14 +187,14 @@ class Extent:
 
 
 def firsts(extents: Sequence[Extent], size: int) -> list[Buffer | None]:
-    """The first bytes of extents of one object, asked for together."""
+    """The first bytes of extents of one object, requested together."""
     if not extents:
         return []
     return extents[0].source.read([extent._first(size) for extent in extents])
 
 
 def margins(codecs: Sequence[BytesBytesCodec]) -> tuple[int, int] | None:
-    """How many bytes `codecs` put before and after what they get, if that is all they do to it.
+    """How many bytes `codecs` add before and after their input, if that is all they do to it.
 
     >>> from intarsia.codecs import OffsetCodec
     >>> from zarr.codecs import Crc32cCodec, ZstdCodec
