@@ -1,4 +1,4 @@
-"""Appending to a logical array: the partial last chunk first, then a new region, or a longer one."""
+"""Appending to a logical array: first the partial last chunk, then a new region, or a longer one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 FLOATS_ROUND = 4
-"""Last digits in which a value may differ after it was packed and unpacked, and still be the same."""
+"""Units in the last place by which packing and unpacking may change a value that still counts as equal."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Addition:
     """
 
     axis: int
-    """Counted from the front."""
+    """The axis, counted from the front."""
 
     before: Manifest
     """The array as it is."""
@@ -50,7 +50,7 @@ class Addition:
 
     @classmethod
     def of(cls, manifest: Manifest, shape: tuple[int, ...], axis: int | str) -> Addition:
-        """Refused if the data does not fit the array."""
+        """The addition of data of this shape; refused if it does not fit the array."""
         axis = axis_number(manifest, axis)
         if not -manifest.ndim <= axis < manifest.ndim:
             raise BoundsError(f"axis {axis} is out of bounds for an array of {manifest.ndim} dimensions")
@@ -70,7 +70,7 @@ class Addition:
 
     @property
     def length(self) -> int:
-        """How long it is there."""
+        """The length of the data on its axis."""
         return self.grown.shape[self.axis] - self.old
 
     @property
@@ -91,12 +91,12 @@ class Addition:
 
     @property
     def rest_shape(self) -> tuple[int, ...] | None:
-        """The shape of what the wholly new logical chunks hold; None if there are none."""
+        """The shape of the data in wholly new logical chunks; None if there are none."""
         return self.grown.elements(self.rest).shape if prod(self.rest.shape) else None
 
     @property
     def partial(self) -> Box:
-        """The logical chunks that have some elements already, and get more; an empty box if none has."""
+        """The logical chunks that already have some elements, and get more; an empty box if none do."""
         start = self.old // self.before.chunk_shape[self.axis]
         return self.lattice.with_axis(self.axis, start, self.rest.start[self.axis])
 
@@ -142,7 +142,7 @@ def append(
         room = reserve_growth(logical, addition, encoding, nulls=nulls, values=values)
     if merge and room is None and addition.length:
         opened = _with_open_end(logical, addition, encoding, values)
-        if opened is not addition:  # there is another region at the end now, which may grow
+        if opened is not addition:  # there is now another region at the end, which may grow
             addition = opened
             room = reserve_growth(logical, addition, encoding, nulls=nulls, values=values)
     if room is None:
@@ -161,8 +161,8 @@ def reserve_growth(
 ) -> Reservation | None:
     """Room in the member of the last region, which becomes longer; None unless it may simply grow.
 
-    `nulls` says whether there are some in the data, which not every member can hold. Without the values
-    nobody knows whether they can be packed.
+    `nulls` says whether the data has nulls, which not every member can hold. Without the values, it is not
+    known whether they can be packed.
     """
     before, axis = addition.before, addition.axis
     i = _neighbour_to_grow(logical, addition, encoding, nulls=nulls) if addition.length else None
@@ -187,9 +187,10 @@ def reserve_append(
     ready: str | None = None,
     values: Values | None = None,
 ) -> Reservation:
-    """Room in the partial last chunk where regions have it, and in new members for the rest.
+    """Room in the partial last chunk if regions have it, and in new members for the rest.
 
-    If `ready`, the array of this name in the group holds the rest already: the room is for what goes before.
+    If `ready`, the array of this name in the group already holds the rest: the room is for the part before
+    it.
     """
     if not addition.length:
         return Reservation((), logical.manifest)
@@ -217,7 +218,7 @@ def reserve_append(
 
 
 def _heads(addition: Addition) -> list[tuple[Row, Box]]:
-    """The regions that have the partial last chunk, and what they have of it."""
+    """The regions that have the partial last chunk, and the part of it that they have."""
     table, slab = addition.before.regions, addition.partial
     rows = [table.row(i) for i in table.touching(slab).tolist()]
     return [(row, shared) for row in rows if (shared := row.box.intersect(slab)) is not None]
@@ -226,10 +227,10 @@ def _heads(addition: Addition) -> list[tuple[Row, Box]]:
 def _with_open_end(
     logical: LogicalGroup, addition: Addition, encoding: Encoding, values: Values | None
 ) -> Addition:
-    """The addition once the data can go on in the partial last chunk.
+    """The addition, after making sure that the data can continue in the partial last chunk.
 
-    Where a region's member cannot take it, because it is packed or looked at from the other end, what the
-    region has of that chunk is copied to a member that can.
+    If a region's member cannot take it, because it is packed or seen from the other end, the region's part of
+    that chunk is copied to a member that can.
     """
     closed = []
     for row, shared in _heads(addition):
@@ -248,8 +249,8 @@ def _with_open_end(
 def _takes(manifest: Manifest, row: Row, axis: int, encoding: Encoding, values: Values | None) -> bool:
     """Whether a region's member can take more values at the end of an axis, and they stay what they are.
 
-    Who asks for the region's packing wants its rounding, too; other values are packed only if nothing is lost
-    but what floats round anyway.
+    A caller that asks for the region's packing also accepts its rounding; other values are packed only if
+    they change by no more than the rounding of floats.
     """
     view, packing = manifest.view_of(row), manifest.packing_of(row)
     if view is not None and not any((a.source, a.stride) == (axis, 1) for a in view.axes):
@@ -260,7 +261,7 @@ def _takes(manifest: Manifest, row: Row, axis: int, encoding: Encoding, values: 
 
 
 def reserve_rest(logical: LogicalGroup, addition: Addition, encoding: Encoding) -> Reservation:
-    """Room for what the wholly new logical chunks hold, in a member that no manifest shows yet."""
+    """Room for the data in wholly new logical chunks, in a member that no manifest shows yet."""
     room = Room(logical, addition.origin)
     if addition.rest_shape is not None:
         room.in_new_member(addition.grown.elements(addition.rest), encoding, packing=encoding.packing)
@@ -268,10 +269,10 @@ def reserve_rest(logical: LogicalGroup, addition: Addition, encoding: Encoding) 
 
 
 def _options_for(logical: LogicalGroup, row: Row, encoding: Encoding) -> Options:
-    """The options with which an append writes into a member that is there already.
+    """The options with which an append writes into an existing member.
 
-    Where the codecs given are those of the member, they themselves write, with what they bring; elsewhere
-    what they decide by is better than nothing.
+    If the given codecs are those of the member, they write, with their own options; otherwise their decision
+    is better than none.
     """
     if encoding.codecs is None:
         return encoding.options
@@ -281,7 +282,7 @@ def _options_for(logical: LogicalGroup, row: Row, encoding: Encoding) -> Options
 
 
 def takes_over(logical: LogicalGroup, row: Row, encoding: Encoding) -> bool:
-    """Let the codecs given write into a member from now on, with what they bring, if they are its own."""
+    """Let the given codecs write into a member from now on, with their options, if they equal its own."""
     name = logical.manifest.members[row.member]
     member: Any = logical.members[name]
     if row.view != NONE:
@@ -309,7 +310,7 @@ def _last_row(logical: LogicalGroup, axis: int) -> int | None:
 
 
 def completed(logical: LogicalGroup, axis: int, encoding: Encoding) -> Encoding:
-    """What was not asked for is taken from the region before, so that a series keeps its encoding."""
+    """Take what was not asked for from the previous region, so that a series keeps its encoding."""
     last = _last_row(logical, axis)
     if last is None:
         return replace(encoding, keep_packing=False)

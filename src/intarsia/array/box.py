@@ -1,4 +1,4 @@
-"""Boxes: the coordinate algebra that everything about regions, members and chunks is written in."""
+"""Boxes: the coordinate algebra for everything about regions, members and chunks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ type Bounds = tuple[tuple[int, int], ...]
 """(start, stop) for every axis."""
 
 BLOCK_BYTES = 64 << 20
-"""A block grows by whole chunks up to this size; one chunk is the least."""
+"""A block grows by whole chunks up to this size; it has at least one chunk."""
 
 
 class Box(NamedTuple):
@@ -108,7 +108,7 @@ class Box(NamedTuple):
         return Box(start, chunk_grid(self.stop, unit))
 
     def intersect(self, other: Box) -> Box | None:
-        """What both boxes share, or None.
+        """The intersection of both boxes, or None.
 
         >>> Box((0,), (5,)).intersect(Box((3,), (9,)))
         Box(start=(3,), stop=(5,))
@@ -145,7 +145,7 @@ class Box(NamedTuple):
         return Box(tuple(starts), tuple(stops))
 
     def text(self) -> str:
-        """As in a subscript, for messages.
+        """The box as in a subscript, for messages.
 
         >>> Box((0, 5), (10, 20)).text()
         '[0:10, 5:20]'
@@ -154,7 +154,7 @@ class Box(NamedTuple):
 
 
 def chunk_grid(shape: Iterable[int], chunks: Iterable[int]) -> tuple[int, ...]:
-    """How many chunks an array of a shape has on every axis; the last ones may be partial.
+    """The number of chunks along every axis of an array of a shape; the last ones may be partial.
 
     >>> chunk_grid((250, 100), (100, 100))
     (3, 1)
@@ -163,7 +163,7 @@ def chunk_grid(shape: Iterable[int], chunks: Iterable[int]) -> tuple[int, ...]:
 
 
 def grown(grain: tuple[int, ...], chunks: Sequence[int], itemsize: int, most_bytes: int) -> tuple[int, ...]:
-    """A block of whole chunks, as large as `most_bytes` allows; last axes first, one chunk at least.
+    """A block of whole chunks, as large as `most_bytes` allows; last axes first, at least one chunk.
 
     >>> grown((2, 4), [10, 3], 1, 64)
     (4, 12)

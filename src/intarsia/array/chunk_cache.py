@@ -1,4 +1,4 @@
-"""Decoded chunks that a handle keeps, if it was asked to: only of snapshots, where no chunk can change."""
+"""Decoded chunks that a handle keeps on request: only those of snapshots, where no chunk can change."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class BoundedCache[K: Hashable, V]:
         self._values: OrderedDict[K, V] = OrderedDict()
         self._lock = threading.Lock()
         self.nbytes = 0
-        """How many there are now."""
+        """The current number of bytes."""
 
     def get(self, name: K) -> V | None:
-        """What was kept under this name, if it still is."""
+        """The value with this name, if it is still kept."""
         with self._lock:
             value = self._values.get(name)
             if value is not None:
@@ -60,8 +60,8 @@ class BoundedCache[K: Hashable, V]:
 class ChunkCache:
     """The most recently used chunks, up to a number of bytes.
 
-    Members keep their names for ever, and a chunk of a snapshot its content: a path and a position are enough
-    to know it by. Whoever writes, writes to another session.
+    Members keep their names for ever, and a chunk of a snapshot keeps its content: a path and a position are
+    enough to identify it. Writers write to another session.
 
     >>> ChunkCache(1000).nbytes
     0
@@ -73,20 +73,20 @@ class ChunkCache:
 
     @property
     def nbytes(self) -> int:
-        """How many there are now."""
+        """The current number of bytes."""
         return self._chunks.nbytes
 
     def get(self, source: EngineSource, chunk: int) -> np.ndarray[Any, Any] | None:
-        """A chunk, if it is here; not to be changed."""
+        """A chunk, if it is kept; it must not be changed."""
         return self._chunks.get((source.path, chunk))
 
     def keep(self, source: EngineSource, chunk: int, values: Values) -> None:
-        """Take in a copy of a chunk; those that nobody has used for longest make room for it."""
+        """Keep a copy of a chunk; the least recently used chunks make room for it."""
         if isinstance(values, np.ndarray) and values.nbytes <= self._most_bytes:
             self._chunks.put((source.path, chunk), values.copy())
 
     def place(self, work: Work) -> None:
-        """Put what is here of a part into its output; it need not be fetched any more."""
+        """Put the kept chunks of a part into its output; they need not be fetched any more."""
         found = {k: self.get(work.source, int(work.chunks[k])) for k in work.present.tolist()}
         here = np.array([k for k, values in found.items() if values is not None], dtype=np.int64)
         if not here.size:

@@ -1,8 +1,8 @@
 """Chunks from bytes to values and back: zarr's own codecs, called without an event loop.
 
-The compressor nearest to the array, where it is one of zarr's common ones, decodes straight into the output
-if the chunk lies there in one piece, else into a buffer that its thread keeps; it encodes values from such a
-buffer. All other codecs run as zarr runs them.
+The compressor nearest to the array, if it is one of zarr's common ones, decodes straight into the output if
+the chunk is contiguous there, else into a buffer that its thread keeps; it encodes values from such a buffer.
+All other codecs run as in zarr.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from intarsia.nullable.buffer import OptionalNDBuffer
 from intarsia.packing import Packing
 
 PLAIN_KINDS = "biufc"
-"""Kinds of data types whose `bytes` codec is a view of the bytes, in one byte order or the other."""
+"""The kinds of data types whose `bytes` codec is a view of the bytes, in either byte order."""
 
 
 class Scratch:
@@ -71,7 +71,7 @@ class Decoder:
     """The codec chain of one member, for reading."""
 
     def __init__(self, codecs: tuple[Codec, ...], spec: ArraySpec) -> None:
-        # Raises TypeError where a codec has no synchronous form.
+        # Raises TypeError if a codec has no synchronous form.
         chain = ChunkTransform(codecs=without_copies(codecs))
         self._array_codecs: tuple[Any, ...]
         self._serializer: Any
@@ -112,7 +112,7 @@ class Decoder:
 
     @property
     def is_raw(self) -> bool:
-        """Whether the stored bytes are the values, so that what is not taken of them costs nothing."""
+        """Whether the stored bytes are the values, so that unused ones cost nothing."""
         return self._is_plain and self._unpack is None and not (self._outer or self._array_codecs)
 
     @property
@@ -129,7 +129,7 @@ class Decoder:
         scratch: Scratch,
         packing: Packing | None = None,
     ) -> None:
-        """Decode a chunk and put what `inside` selects of it (None: all) where `target` says."""
+        """Decode a chunk and put what `inside` selects of it (None means all) where `target` says."""
         if inside is not None:
             part = self._part(encoded, inside, scratch) if self._gives_parts else None
             put(out, target, self.values(encoded, scratch)[inside] if part is None else part, packing)
@@ -148,7 +148,7 @@ class Decoder:
         put(out, target, self.values(encoded, scratch), packing)
 
     def _part(self, encoded: Encoded, inside: Any, scratch: Scratch) -> Values | None:
-        """What is wanted of a chunk, if no more than that is here or must be decompressed; else None."""
+        """The wanted part of a chunk, if no more than that is here or must be decompressed; else None."""
         if self.is_raw and nbytes_of(encoded) == self.nbytes:
             return None
         piece = piece_of(inside, self.stored_shape)
@@ -170,7 +170,7 @@ class Decoder:
         return values
 
     def values(self, encoded: Encoded, scratch: Scratch) -> Values:
-        """A chunk decoded, perhaps in the thread's own memory."""
+        """A decoded chunk, perhaps in the thread's own memory."""
         if self._is_plain:
             memory, values = scratch.for_chunk(self)
             unpacked = self._unpacked(encoded, memory)
@@ -192,7 +192,7 @@ class Decoder:
                 if not has_panicked(error):
                     raise
                 raise ChunkDecodeError(f"{type(codec).__name__} panicked: {error}") from error
-        # A nullable chunk keeps its buffer, which puts its elements into the output without a copy between.
+        # A nullable chunk keeps its buffer, which puts its elements into the output without another copy.
         return array if isinstance(array, OptionalNDBuffer) else array.as_numpy_array()
 
     def _unpacked(self, encoded: Encoded, memory: Bytes) -> Any:
@@ -213,7 +213,7 @@ class Decoder:
         return data
 
     def _peeled(self, encoded: Encoded) -> Any:
-        """The bytes after the outermost codecs were undone, as a buffer of zarr."""
+        """The bytes after undoing the outermost codecs, as a zarr buffer."""
         data = encoded.read() if type(encoded) is FileSpan else encoded
         buffer = self._buffer.from_bytes(data)
         for codec, most in self._outer:
@@ -223,7 +223,7 @@ class Decoder:
 
 
 type Pack = Callable[[Any], bytes]
-"""From bytes in one piece to what a compressor makes of them."""
+"""Takes contiguous bytes and returns them compressed."""
 
 MOST_PACKED_BYTES = (1 << 31) - (1 << 20)
 """numcodecs refuses more than 2 GiB at a time, and says so."""
@@ -244,7 +244,7 @@ class Encoder:
             and not array_codecs
             and spec.dtype.to_native_dtype().kind in PLAIN_KINDS
         )
-        """Whether the bytes of a chunk are its values, in one byte order or the other."""
+        """Whether the bytes of a chunk are its values, in either byte order."""
         self._pack: Pack | None = None
         if self._is_plain and outer:
             self._pack = packer(outer[0], decoder.nbytes)
@@ -255,19 +255,19 @@ class Encoder:
         self.tells_the_index = not any(
             isinstance(codec, ShardingCodec) and needs_chunk_index(codec, spec) for codec in codecs
         )
-        """Whether every codec that asks gets to know its chunk; those in shards among these codecs do not."""
+        """Whether every codec that asks is told its chunk; those inside shards among these codecs are not."""
 
     def encode(self, values: Values, scratch: Scratch, *, keep: bool) -> Buffer | bytes | memoryview | None:
-        """The bytes of a chunk, None if it need not be stored.
+        """The bytes of a chunk; None if it need not be stored.
 
-        Unless they are to be kept, they may lie in memory of the thread, or of the values.
+        Unless they are to be kept, they may be in memory of the thread or of the values.
         """
         if self._is_empty(values):
             return None
         if not self._is_plain:
             return self._chain.encode_chunk(self._nd_buffer.from_numpy_array(values), self._spec)
         if self._pack is None:
-            # A codec may give back what it got, so it never gets memory that is used again.
+            # A codec may return its input, so it never gets memory that is reused.
             if keep or self._outer:
                 own = values.astype(self._decoder.stored_dtype, order="C").reshape(-1).view(np.uint8)
             else:
@@ -277,15 +277,15 @@ class Encoder:
         return self._after(self._buffer.from_bytes(packed)) if self._outer else packed
 
     def _after(self, encoded: Buffer | None) -> Buffer | None:
-        """What the other bytes -> bytes codecs make of it."""
+        """The data encoded by the other bytes -> bytes codecs."""
         for codec in self._outer:
-            if encoded is None:  # a codec may say so of a chunk that need not be stored
+            if encoded is None:  # a codec may return this for a chunk that need not be stored
                 return None
             encoded = codec._encode_sync(encoded, self._spec)
         return encoded
 
     def _is_empty(self, values: Values) -> bool:
-        """zarr's rule, with a look at two elements first: comparing all of them takes a small chunk long."""
+        """zarr's rule, but two elements are checked first: comparing all is slow for a small chunk."""
         if self._is_plain:
             fill = self._fill
             for element in (values.item(0), values.item(-1)):
@@ -294,7 +294,7 @@ class Encoder:
         return bool(chunk_is_empty(self._nd_buffer.from_numpy_array(values), self._spec))
 
     def _in_one_piece(self, values: Values, scratch: Scratch) -> Any:
-        """The values as bytes in the order they are stored in."""
+        """The values as bytes in their stored order."""
         decoder = self._decoder
         if values.flags.c_contiguous and values.dtype == decoder.stored_dtype:
             return values.reshape(-1).view(np.uint8)
@@ -304,7 +304,7 @@ class Encoder:
 
 
 def packer(codec: Any, nbytes: int) -> Pack | None:
-    """What `codec` makes of `nbytes` bytes, without the steps around its compressor; None if there is none.
+    """How to encode `nbytes` bytes by `codec`, without the steps around its compressor; None if impossible.
 
     >>> import gzip
     >>> gzip.decompress(packer(GzipCodec(), 4)(b"abcd")) if deflate else b"abcd"

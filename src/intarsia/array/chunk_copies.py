@@ -19,7 +19,7 @@ type Index = tuple[int, ...]
 
 
 class Move(NamedTuple):
-    """One stored chunk on its way."""
+    """One stored chunk to be moved."""
 
     source: Index
     """Its index in the source's grid."""
@@ -32,10 +32,10 @@ class ChunkRefs(NamedTuple):
     """Where the stored chunks of an array in a repository are: what makes two versions of a chunk equal."""
 
     places: dict[Index, tuple[int, str, int, int, bytes]]
-    """By index: kind, file or URL, offset, length, and the bytes where they stand in the manifest itself."""
+    """By index: kind, file or URL, offset, length, and the bytes if they are in the manifest itself."""
 
     def nbytes(self, indices: Iterable[Index] | None = None, *, virtual: bool = False) -> int:
-        """Stored bytes of some chunks, or all; of the repository's own, or of those it refers to."""
+        """The stored bytes of some or all chunks, either the repository's own or those it refers to."""
         chosen = self.places.values() if indices is None else (self.places.get(index) for index in indices)
         return sum(place[3] for place in chosen if place is not None and (place[0] == VIRTUAL) == virtual)
 
@@ -61,7 +61,7 @@ def chunk_refs(store: icechunk.IcechunkStore, path: str) -> ChunkRefs:
 def copy_chunks(source: zarr.Array[Any], target: zarr.Array[Any], moves: Sequence[Move]) -> None:
     """Copy stored chunks; where the source has none, the target has none afterwards.
 
-    References to chunks of other files stay references. The two arrays must have equal encodings.
+    References to chunks in other files stay references. The two arrays must have equal encodings.
 
     >>> a = zarr.create_array({}, shape=4, chunks=2, dtype="u1")
     >>> a[:] = [1, 2, 3, 4]
@@ -100,8 +100,8 @@ def _key(array: zarr.Array[Any], index: Index) -> str:
 def _refer(
     source: zarr.Array[Any], target: zarr.Array[Any], moves: list[Move], refs: dict[Index, Any]
 ) -> None:
-    """Copy references. Icechunk hands out no checksums, so each source is touched, which checks the old
-    one, and the new reference holds from now on."""
+    """Copy references. Icechunk does not give out checksums, so each source is read once, which checks the
+    old reference, and the new one is valid from now on."""
     store: Any = target.store
     now = datetime.datetime.now(datetime.UTC)
     sync(_touch(source.store, [_key(source, move.source) for move in moves]))

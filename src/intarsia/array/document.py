@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 MANIFEST_KEY = "intarsia"
 CONVENTIONS_KEY = "zarr_conventions"
 POLICY_KEY = "intarsia_policy"
-"""Attribute that says what an array is to look like; readers need not know."""
+"""The attribute that says what an array should look like; readers need not know it."""
 
 VERSIONS = (1, 2)
-"""Those that are read; the lowest that will do is written."""
+"""The versions that are read; the lowest sufficient one is written."""
 
 NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,255}\Z")
 COLUMNS = ("member", "start", "stop", "member_start")
 MORE_COLUMNS = {"packing": -1, "view": -1, "layer": 0}
-"""Columns of version 2, and what they hold where they are left out."""
+"""The columns of version 2, and the values they stand for when left out."""
 
 MOST_ELEMENTS = 1 << 62
 """Positions of elements are computed with 64 bits, and this leaves room for a sum."""
@@ -43,7 +43,7 @@ SHOWN_PROBLEMS = 20
 
 
 def convention(version: int) -> dict[str, str]:
-    """The entry by which others recognise a manifest of a version.
+    """The entry that identifies a manifest of a version to others.
 
     >>> convention(1)["name"]
     'intarsia'
@@ -88,7 +88,7 @@ def problems_of_fields(document: object) -> list[str]:
         if isinstance(fields.get(name), list):
             fields[name] = []
     found = _problems_by_schema("manifest-2" if version == 2 else "manifest", fields)
-    # To JSON Schema 8.0 is an integer; to whoever counts with it, it is not.
+    # To JSON Schema, 8.0 is an integer; to code that counts with it, it is not.
     numbers = [("version", version), ("generation", fields.get("generation"))]
     for name in ("shape", "chunk_shape"):
         if isinstance(fields.get(name), list):
@@ -116,7 +116,7 @@ def problems_of_fields(document: object) -> list[str]:
 
 
 def _problems_by_schema(schema: str, fields: dict[str, Any]) -> list[str]:
-    """Those that the schema tells of; arrays of one dataset are alike, and it takes its time for each."""
+    """The problems that the schema finds; arrays of one dataset are alike, and each check takes a while."""
     try:
         text = json.dumps(fields)
     except (TypeError, ValueError, RecursionError):  # no JSON: the schema says what is wrong
@@ -165,9 +165,9 @@ def parse_fields(
 def parse_columns(
     document: Mapping[str, Any], table: Any, read: Callable[[], Manifest] | None = None
 ) -> tuple[Columns, list[str]]:
-    """The columns in the attributes, or in the array beside the members; and what is wrong with them.
+    """The columns in the attributes, or in the array beside the members, and what is wrong with them.
 
-    With `read`, those of the array are left to it until somebody looks at them.
+    With `read`, the array is left unread until its columns are needed.
     """
     ndim = len(document["shape"])
     problems: list[str] = []
@@ -232,7 +232,7 @@ def _read_table(document: Mapping[str, Any], table: Any) -> Ints:
 
 
 def _listed_columns(regions: Mapping[str, Any], ndim: int) -> tuple[dict[str, Ints], list[str]]:
-    """The columns of the region table as arrays; those of version 2 only if they are there."""
+    """The columns of the region table as arrays; those of version 2 only if they are present."""
     columns: dict[str, Ints] = {}
     problems = []
     count = len(regions["member"])
@@ -258,7 +258,7 @@ def _listed_columns(regions: Mapping[str, Any], ndim: int) -> tuple[dict[str, In
 
 
 def problems_of_regions(manifest: Manifest) -> list[str]:
-    """Everything that is wrong with the regions, a line each; empty when nothing is.
+    """Everything that is wrong with the regions, one line each; empty if nothing is.
 
     >>> from intarsia.array.manifest import Manifest
     >>> problems_of_regions(Manifest.empty((4,), (2,), "u1"))
@@ -275,7 +275,7 @@ def problems_of_regions(manifest: Manifest) -> list[str]:
     odd = np.flatnonzero((table.layer < 0) | (table.layer >= MOST_LAYERS))
     if odd.size:
         found.append(_rows("layer", odd, f"is in no layer: they are numbered from 0 to {MOST_LAYERS - 1}"))
-    if not found:  # what follows computes with bounds that are possible
+    if not found:  # the rest computes with bounds that must be possible
         found = [*_problems_of_packings(manifest), *_problems_of_views(manifest)]
     return found or [*_problems_of_layers(manifest)]
 
@@ -284,7 +284,7 @@ def _problems_of_layers(manifest: Manifest) -> Iterator[str]:
     """Regions of one layer that overlap, and replicas of what layer 0 does not have."""
     base = manifest.regions
     for layer, table in manifest.backings.by_layer().items():
-        # Numbered as in the whole table, in which the regions of layer 0 stand first.
+        # Numbered as in the whole table, in which the regions of layer 0 come first.
         rows = np.flatnonzero(manifest.backings.layer == layer)
         if (pair := table.overlap()) is not None:
             yield f"regions: row {rows[pair[0]]} and row {rows[pair[1]]} overlap"
@@ -296,7 +296,7 @@ def _problems_of_layers(manifest: Manifest) -> Iterator[str]:
 
 
 def _problems_of_numbers(name: str, numbers: Ints, entries: Any) -> Iterator[str]:
-    """Rows that refer to what is not listed, or what is listed although no row refers to it."""
+    """Rows that refer to entries that do not exist, and entries that no row refers to."""
     outside = np.flatnonzero((numbers < (0 if name == "member" else NONE)) | (numbers >= len(entries)))
     if outside.size:
         yield _rows(name, outside, f"refers past the list of {len(entries)} {name}s")
@@ -309,7 +309,7 @@ def _problems_of_numbers(name: str, numbers: Ints, entries: Any) -> Iterator[str
 
 
 def _problems_of_boxes(manifest: Manifest) -> Iterator[str]:
-    """Boxes that are empty, or lie outside the array or of what a member can be."""
+    """Boxes that are empty, or lie outside the array or outside any possible member."""
     table, lattice = manifest.backings, np.array(manifest.lattice, dtype=np.int64)
     reach = MOST_ELEMENTS // np.array(manifest.chunk_shape, dtype=np.int64)
     beyond = f"lies beyond the {manifest.lattice} logical chunks of the array"
@@ -324,7 +324,7 @@ def _problems_of_boxes(manifest: Manifest) -> Iterator[str]:
             "lies further out than any member reaches",
         ),
     ):
-        if bad.any():  # the rows are looked for only then: along them, NumPy takes fifty times as long
+        if bad.any():  # the rows are only found then: along them, NumPy takes fifty times as long
             yield _rows(column, np.flatnonzero(bad.any(axis=1)), what)
 
 
@@ -337,7 +337,7 @@ def _problems_of_packings(manifest: Manifest) -> Iterator[str]:
 
 
 def _problems_of_views(manifest: Manifest) -> Iterator[str]:
-    """Views of another rank, and regions that look where nothing can be."""
+    """Views of another rank, and regions that look where there can be nothing."""
     if not manifest.views:
         return
     table = manifest.backings
@@ -356,7 +356,7 @@ def _problems_of_view(manifest: Manifest, view: View, rows: Ints, name: str) -> 
     lower, upper = table.start[rows] * chunk, np.array(manifest.shape, dtype=np.int64)
     size = np.minimum(table.stop[rows] * chunk, upper) - lower
     for axis in view.new_axes:
-        # Of a larger logical chunk, the array could grow to show elements that the member does not have.
+        # With a larger logical chunk, the array could grow to show elements that the member does not have.
         long = (table.stop - table.start)[rows, axis] != 1
         if chunk[axis] != 1 or long.any() or place[:, axis].any():
             yield (

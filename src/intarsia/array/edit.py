@@ -47,7 +47,7 @@ def add_region(
     view: View | Mapping[str, Any] | None = None,
     casting: Casting = "same_kind",
 ) -> None:
-    """Back a free box by a new member, or by one that exists already."""
+    """Back a free box by a new member, or by one that already exists."""
     logical.begin_edit()
     manifest = logical.manifest
     box = lattice_box(manifest, bounds)
@@ -86,7 +86,7 @@ def _with_member(
     packing: Packing | None,
     view: View | Mapping[str, Any] | None,
 ) -> Manifest:
-    """The manifest with one more region, backed by an array that stands in the group already."""
+    """The manifest with one more region, backed by an array that is already in the group."""
     manifest = logical.manifest
     elements = sizes_of((0,) * manifest.ndim if member_start is None else member_start, "member_start")
     if len(elements) != manifest.ndim or min(elements, default=0) < 0:
@@ -114,7 +114,7 @@ def _with_member(
         packings=packings,
         views=views,
     )
-    row = changed.regions.row(len(changed.regions) - 1)  # as it is numbered there
+    row = changed.regions.row(len(changed.regions) - 1)  # with its number there
     problems = problems_of_regions(changed)
     if problems:
         raise ShapeError(f"the region {logical.bounds_text(box)} is impossible: {'; '.join(problems)}")
@@ -128,7 +128,7 @@ def _with_member(
 
 
 def _with_view(manifest: Manifest, given: View | Mapping[str, Any] | None) -> tuple[tuple[View, ...], int]:
-    """The views of a manifest and one more, and its number; of one that changes nothing, that of none."""
+    """The views of a manifest with one more, and its number; for the identity, the number of none."""
     view = given if given is None or isinstance(given, View) else View.from_json(given)
     if view is None or view.is_identity:
         return manifest.views, NONE
@@ -150,7 +150,7 @@ def drop_region(logical: LogicalGroup, bounds: BoundsLike) -> None:
 
 
 def resize(logical: LogicalGroup, shape: Sequence[int], options: Options = NO_OPTIONS) -> None:
-    """Give the array another shape; what is cut off is gone, what is new is a hole."""
+    """Give the array another shape; what is cut off is gone, and new parts are holes."""
     logical.begin_edit()
     manifest = logical.manifest
     new_shape = sizes_of(shape, "the shape")
@@ -174,7 +174,7 @@ def resize(logical: LogicalGroup, shape: Sequence[int], options: Options = NO_OP
 
 
 def _cropped(manifest: Manifest, shape: tuple[int, ...]) -> tuple[Manifest, list[int]]:
-    """What another shape leaves of the regions; and which rows they are."""
+    """What is left of the regions in another shape, and their rows."""
     resized, table = replace(manifest, shape=shape), manifest.regions
     lattice = np.array(resized.lattice, dtype=np.int64)
     kept = np.flatnonzero((table.start < lattice).all(axis=1))
@@ -187,7 +187,7 @@ def _unfit_ends(
 ) -> tuple[list[int], int, Encoding] | None:
     """Regions whose last chunk along an axis has to be copied before the array can become longer there.
 
-    Those that are encoded alike, so that one member can take them all; None if none is left.
+    They are encoded alike, so that one member can take them all; None if none is left.
     """
     manifest, asked = logical.manifest, Encoding(options=options)
     cropped, kept = _cropped(manifest, shape)
@@ -206,9 +206,9 @@ def _unfit_ends(
 
 
 def _unfit_axis(before: Manifest, after: Manifest, row: Row) -> int | None:
-    """The axis along which a member cannot show the fill value where its region becomes longer, if any.
+    """The axis along which a member cannot show the fill value if its region becomes longer, if any.
 
-    It is packed and has no number for it, or it is looked at from the end, beyond which there is nothing.
+    It is packed and has no number for the fill value, or it is seen from the end, with nothing beyond.
     """
     packing, view = before.packing_of(row), before.view_of(row)
     shown, shows = before.elements(row.box), after.elements(row.box)
@@ -231,7 +231,7 @@ def _uncovering_rows(before: Manifest, after: Manifest) -> list[int]:
 def consolidate(logical: LogicalGroup) -> int:
     """Join neighbours of equal encoding into one member, axis by axis; returns how many regions are gone.
 
-    Those of replicas are joined with others of their layer. No chunk is decoded.
+    Replicas are joined with others of their layer. No chunk is decoded.
     """
     logical.begin_edit()
     count = len(logical.manifest.backings)
@@ -311,26 +311,26 @@ def _fits(logical: LogicalGroup, base: Row, i: int, row: Row, j: int) -> bool:
         if after < 0 or (after - before) % step:
             return False
     if _chunks(logical, one, wanted).intersect(_chunks(logical, one, base)) is not None:
-        return False  # what both show would lie in one chunk
+        return False  # the elements of both would be in one chunk
     if wanted == row:
-        return True  # two windows on one member that lie side by side there, too
+        return True  # two windows on one member that are side by side there too
     return _has_room(logical, one, wanted, besides=i)
 
 
 def _place(base: Row, row: Row) -> tuple[int, ...]:
-    """Where in the base's member the other region would be, in logical chunks."""
+    """Where the other region would be in the base's member, in logical chunks."""
     return base.cropped(row.box).member_start
 
 
 def _chunks(logical: LogicalGroup, member: zarr.Array[Any], row: Row) -> Box:
-    """The stored chunks of a member that a region lies in."""
+    """The stored chunks of a member that a region is in."""
     return logical.manifest.in_member(row).in_units(grain(member))
 
 
 def _has_room(logical: LogicalGroup, member: zarr.Array[Any], wanted: Row, besides: int) -> bool:
-    """Whether no other region shows anything of the chunks that a region would take.
+    """Whether no other region shows any of the chunks that a region would take.
 
-    Regions that were joined elsewhere just now count, too: until the manifest changes, readers see them.
+    Regions that were just joined elsewhere count too: until the manifest changes, readers see them.
     """
     table = logical.manifest.backings
     taken = _chunks(logical, member, wanted)

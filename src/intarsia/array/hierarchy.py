@@ -1,4 +1,4 @@
-"""The groups of a hierarchy: opening one, which of them are logical arrays, what stands below them."""
+"""The groups of a hierarchy: opening one, which of them are logical arrays, and what is below them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from intarsia.parallel import check_store
 from intarsia.words import one_line, place_text
 
 OURS = re.compile(r"[mt]-[0-9a-f]{32}\Z")
-"""Names that `new_name` makes: what they belong to is a part of a logical array."""
+"""The names that `new_name` makes, for parts of a logical array."""
 
 
 LEDGER = "intarsia-sources"
-"""Name of the group in which an ingested dataset keeps what is known of its sources: no data of anybody's."""
+"""The name of the group in which an ingested dataset keeps what is known about its sources; no user data."""
 
 
 AnyStore = (Store, StorePath, dict, str, os.PathLike)
@@ -42,8 +42,8 @@ AnyStore = (Store, StorePath, dict, str, os.PathLike)
 
 
 def open_group(store: Any, path: str, mode: Any, *, formats: tuple[Any, ...] = (3,)) -> zarr.Group:
-    """The group at `path` of anything that zarr takes as a store, or of another group; of the first of these
-    formats that there is."""
+    """The group at `path` in anything that zarr takes as a store, or in another group; in the first of these
+    formats that exists."""
     if isinstance(store, zarr.Group):
         store, path = store.store_path.store, "/".join(part for part in (store.path, path) if part)
     check_store(store)
@@ -61,7 +61,7 @@ def open_group(store: Any, path: str, mode: Any, *, formats: tuple[Any, ...] = (
 
 @contextmanager
 def understood(path: str, is_store: bool = True) -> Iterator[None]:
-    """Turn what zarr raises over metadata that makes no sense into a `ManifestError` that names the path."""
+    """Turn zarr's errors about metadata that makes no sense into a `ManifestError` that names the path."""
     try:
         yield
     except RecursionError:
@@ -77,7 +77,7 @@ def understood(path: str, is_store: bool = True) -> Iterator[None]:
 
 
 def open_node(store: Any, path: str) -> zarr.Array[Any] | zarr.Group:
-    """The array or group at `path`, for reading; `MetadataError` where what is said of it makes no sense."""
+    """The array or group at `path`, for reading; raises `MetadataError` if its metadata makes no sense."""
     place = f"{path or '/'!r} of {place_text(store)}"
     try:
         return zarr.open(store, path=path or None, mode="r")
@@ -93,13 +93,13 @@ def open_node(store: Any, path: str) -> zarr.Array[Any] | zarr.Group:
 
 
 EMPTY = "the store is empty: nothing was written to it yet, not even a Zarr group"
-"""Of a place without a root."""
+"""The message for a place without a root."""
 
 PLAIN_ADVICE = (
     "A plain Zarr array is read with intarsia.reader(store, path); "
     "intarsia.convert makes a logical array of it"
 )
-"""For whoever takes a Zarr array for a logical one."""
+"""Advice for a user who takes a Zarr array for a logical one."""
 
 
 def plain_node(store: Any, path: str) -> str | None:
@@ -121,7 +121,7 @@ def plain_node(store: Any, path: str) -> str | None:
 
 
 def read_key(store: Any, key: str) -> bytes | None:
-    """A small value of a store; None if there is none."""
+    """A small value in a store; None if there is none."""
     check_store(store)
     prototype = default_buffer_prototype()
     value = (
@@ -152,7 +152,7 @@ def groups_below(
     """The group and every group below it, by name.
 
     What users keep inside a logical array is visited only on request. A child that cannot be opened is an
-    error, or an entry of `damaged`, and then the others are visited.
+    error; with `damaged`, it becomes an entry there, and the others are visited.
     """
     yield group
     if not is_logical(group):
@@ -168,7 +168,7 @@ def groups_below(
 def nodes_below(group: zarr.Group) -> Iterator[tuple[str, zarr.Array[Any] | zarr.Group]]:
     """Every array and group below a group, by path; groups come before what they hold.
 
-    Logical arrays are not looked into, and what belongs to intarsia itself is left out.
+    Logical arrays are not entered, and intarsia's own groups are left out.
 
     >>> group = zarr.create_group({})
     >>> _ = group.create_array("a/x", shape=4, dtype="u1")
@@ -217,13 +217,13 @@ def _sound_groups(group: zarr.Group, damaged: Damaged) -> list[zarr.Group]:
 def logical_paths(
     group: zarr.Group, *, inside_arrays: bool = False, damaged: Damaged | None = None
 ) -> list[str]:
-    """Paths of the logical arrays at and below a group."""
+    """The paths of the logical arrays at and below a group."""
     below = groups_below(group, inside_arrays=inside_arrays, damaged=damaged)
     return sorted(child.path for child in below if is_logical(child))
 
 
 def logical_arrays(store: Any, path: str = "", *, inside_arrays: bool = False) -> list[str]:
-    """Paths of all logical arrays in a store, or below a path of it; those inside others only on request.
+    """The paths of all logical arrays in a store, or below a path in it; those inside others only on request.
 
     >>> import intarsia
     >>> store = zarr.storage.MemoryStore()
@@ -244,7 +244,7 @@ def logical_arrays(store: Any, path: str = "", *, inside_arrays: bool = False) -
 
 
 def names_below(group: zarr.Group) -> list[str]:
-    """What stands right below a group, whatever it is; nothing where a store cannot list."""
+    """The names right below a group, whatever they are; none if a store cannot list."""
     store = group.store
 
     async def collect() -> list[str]:
@@ -254,7 +254,7 @@ def names_below(group: zarr.Group) -> list[str]:
 
 
 def node_type(group: zarr.Group, name: str) -> str | None:
-    """What a child says that it is; None if it says nothing: an array that was removed in part."""
+    """What a child says that it is; None if it says nothing, as after an incomplete removal."""
     document = read_key(group.store, f"{group.path}/{name}/zarr.json".lstrip("/"))
     if document is None:
         return None

@@ -1,7 +1,7 @@
 """Which layer a read takes each part of a selection from: the one that costs least.
 
-Layer 0 says what an array holds. Replicas, in layers 1 and above, hold some of it once more, in other chunks.
-Where both have what is asked for, the prices of the two are compared, a region of a replica at a time.
+Layer 0 says what an array holds. Replicas, in layers 1 and above, hold some of it again, in other chunks. If
+both have what is asked for, their prices are compared, one region of a replica at a time.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ class LayerChoice:
     """
 
     layer: int | None = None
-    """Take this one wherever it has something, whatever it costs; layer 0 has the rest."""
+    """Take this layer wherever it holds data, regardless of cost; layer 0 has the rest."""
 
     fallback: bool = False
     """Whether another layer may stand in for one that cannot be read."""
 
     avoided: frozenset[int] = frozenset()
-    """Rows that were found not to be readable."""
+    """Rows that turned out to be unreadable."""
 
     reason: str = ""
-    """Why the last of them is not."""
+    """Why the last of them is unreadable."""
 
     def avoiding(self, row: int, reason: str = "") -> LayerChoice:
         """The same without one more row."""
         return replace(self, avoided=self.avoided | {row}, reason=reason)
 
     def among(self, layout: Layout, *, near: bool = True) -> Chooser | None:
-        """What makes the choice in a layout that is near, or is not; None if there is none to make."""
+        """What makes the choice in a layout that is near or far; None if there is no choice."""
         return Chooser(layout, self, near=near) if len(layout.manifest.replicas) or self.avoided else None
 
 
@@ -68,14 +68,14 @@ CHEAPEST = LayerChoice()
 
 
 class Chooser:
-    """Takes regions of replicas instead of those of layer 0, where that costs less."""
+    """Takes regions of replicas instead of those of layer 0 if that costs less."""
 
     def __init__(self, layout: Layout, choice: LayerChoice, *, near: bool) -> None:
         self._layout, self._manifest, self._choice, self._here = layout, layout.manifest, choice, near
 
     def one(self, asked: Request, cells: Box, region: int) -> int | None:
-        """The row to read slices from that meet one region of layer 0: the same choice by numbers, as columns
-        take longer. None if some region that they meet has not all of them, or cannot be read."""
+        """The row to read slices from that touch one region of layer 0: the same choice by numbers, since
+        columns take longer. None if a region that they touch lacks some of them, or cannot be read."""
         choice = self._choice
         if choice.avoided:
             return None
@@ -97,7 +97,7 @@ class Chooser:
         return chosen
 
     def several(self, asked: Request, cells: Box, touched: Touched) -> Touched:
-        """What to read from, for what a request meets of layer 0."""
+        """The regions to read from, for the parts of layer 0 that a request touches."""
         choice = self._choice
         if choice.layer != 0:
             for one, box in self._strips(self._near(cells)):
@@ -109,7 +109,7 @@ class Chooser:
         return touched
 
     def _near(self, cells: Box) -> list[int]:
-        """The regions of replicas that meet a box of logical chunks, layer by layer."""
+        """The regions of replicas that touch a box of logical chunks, layer by layer."""
         choice, table, first = self._choice, self._manifest.replicas, len(self._manifest.regions)
         near = [i + first for i in table.touching(cells).tolist() if i + first not in choice.avoided]
         if choice.layer is not None:
@@ -117,7 +117,7 @@ class Chooser:
         return sorted(near, key=lambda i: int(table.layer[i - first])) if len(near) > 1 else near
 
     def _strips(self, near: list[int]) -> Iterator[tuple[Touched, Box]]:
-        """These regions, those together that continue one another in a member, whatever their packings; and
+        """These regions, with those joined that continue one another in a member regardless of packing, and
         the elements of each."""
         layers = self._manifest.backings.layer
         for layer in dict.fromkeys(layers[near].tolist()):
@@ -128,7 +128,7 @@ class Chooser:
                 yield Touched.of(self._manifest, own), _box(found.take(slice(k, k + 1)))
 
     def _backing(self, row: int) -> Backing:
-        """A region as prices see it, found out once."""
+        """A region as prices see it, computed once."""
         known = self._layout.priced
         found = known.get(row)
         if found is None:
@@ -147,7 +147,7 @@ class Chooser:
         return self._price_or_none(asked, one) < self._price_or_none(asked, others)
 
     def _price_or_none(self, asked: Request, touched: Touched) -> Price:
-        """The price; an endless one if a member cannot be opened, and another layer may stand in for it."""
+        """The price; infinite if a member cannot be opened and another layer may stand in for it."""
         try:
             return self.price(asked, touched)
         except IntarsiaError:
@@ -156,7 +156,7 @@ class Chooser:
             return UNREADABLE
 
     def price(self, asked: Request, touched: Touched) -> Price:
-        """What it takes to read what a request meets of some regions."""
+        """The cost of reading what a request touches of some regions."""
         if touched.rows.size == 1 and asked.is_slices and asked.axes:
             backing = self._backing(int(touched.rows[0]))
             return backing.chunk.of(backing.met(asked.axes, _box(touched))[0], near=self._here)
@@ -197,7 +197,7 @@ class Chooser:
 
 
 def layer_prices(layout: Layout, planned: SelectionPlan, *, near: bool) -> tuple[LayerPrice, ...]:
-    """What each layer would take for a request, and what the plan takes from it; empty if there is one."""
+    """What each layer would cost for a request, and what the plan takes from it; empty for one layer."""
     manifest, asked = layout.manifest, planned.request
     if not len(manifest.replicas) or not asked.size:
         return ()
@@ -217,7 +217,7 @@ def layer_prices(layout: Layout, planned: SelectionPlan, *, near: bool) -> tuple
 
 
 def _met(manifest: Manifest, asked: Request, touched: Touched) -> int:
-    """How many of the elements asked for some regions have."""
+    """How many of the requested elements are in some regions."""
     return from_touched(manifest, asked, touched).size
 
 
@@ -227,7 +227,7 @@ def _box(one: Touched) -> Box:
 
 
 def _divided(touched: Touched, box: Box) -> tuple[Touched, Touched]:
-    """What of some regions lies in a box of elements, and what does not."""
+    """The parts of some regions inside a box of elements, and the parts outside."""
     lower, upper = np.array(box.start, dtype=np.int64), np.array(box.stop, dtype=np.int64)
     meets = ((touched.start < upper) & (touched.stop > lower)).all(axis=1)
     inside = touched.take(meets)
@@ -242,7 +242,7 @@ def _divided(touched: Touched, box: Box) -> tuple[Touched, Touched]:
 
 
 def _chunks_met(asked: Request, touched: Touched, grid: RegionGrid) -> int:
-    """How many chunks a request meets, region by region."""
+    """How many chunks a request touches, region by region."""
     if asked.axes is None:
         return _chunks_of_points(asked, touched, grid)
     met = np.ones(touched.rows.size, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What a handle reads: a layout, as it was last seen, and the store that it lies in."""
+"""What a handle reads: a layout as it was last seen, and its store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 MOST_CHANGES = 100
-"""So many times in a row something is read or written again because the layout has changed."""
+"""How many times in a row a read or write is repeated because the layout has changed."""
 
 
 type Elsewhere = Callable[..., Awaitable[Any]]
@@ -35,32 +35,32 @@ type Elsewhere = Callable[..., Awaitable[Any]]
 
 
 class Told(NamedTuple):
-    """What a store answered when it was asked for the metadata of a logical array's group."""
+    """What a store answered to a request for the metadata of a logical array's group."""
 
     document: bytes | None
-    """None if there are no more."""
+    """The document; None if it is gone."""
 
 
 class Fallback(NamedTuple):
     """A region that could not be read, for which another layer stood in."""
 
     bounds: tuple[tuple[int, int], ...]
-    """Of the region, in elements."""
+    """The bounds of the region, in elements."""
 
     layer: int
-    """In which it is."""
+    """The layer of the region."""
 
     member: str
-    """Name of the array behind it."""
+    """The name of the member behind it."""
 
     reason: str = ""
-    """What the failure says."""
+    """The message of the failure."""
 
 
 class Layout(ABC):
-    """One state of an array: its manifest, and the members, prepared for the engine.
+    """One state of an array: its manifest, and its members, prepared for reading and writing.
 
-    Reads and writes work on one layout from beginning to end, whatever other threads do to the array.
+    A read or write works on one layout from beginning to end, no matter what other threads do to the array.
     """
 
     def __init__(self, manifest: Manifest, members: Mapping[str, AnyArray]) -> None:
@@ -71,18 +71,18 @@ class Layout(ABC):
         self._fitting: dict[int, AnySource] = {}  # by row: what was found to fit the region
         self._packings: dict[int, Packing] = {}  # by number
         self.grids: dict[tuple[int, int], Any] = {}
-        """What prices of layers know of the chunks behind regions, by member and view; see `layers.py`."""
+        """What prices of layers know about the chunks behind regions, by member and view; see `layers.py`."""
         self.priced: dict[int, Any] = {}
-        """And of regions, by row."""
+        """The same about regions, by row."""
 
     def source_of(self, part: Part) -> AnySource:
-        """The member behind a part of a plan, checked, and prepared for the engine."""
+        """The member behind a part of a plan, checked and prepared."""
         manifest, table = self.manifest, self.manifest.backings
         name = manifest.members[table.member[part.row]]
         source = self.source(name)
         rows = (part.row,)
         if part.strip is not None:
-            # Those that need most of the member lie at the ends; one of each kind stands for its type.
+            # The regions that need most of the member are at the ends; one of each kind stands for its type.
             rows = part.strip.rows.tolist()
             kinds = manifest.packings.kind[table.packing[part.strip.rows]]
             rows = (rows[0], rows[-1], *(rows[k] for k in np.unique(kinds, return_index=True)[1].tolist()))
@@ -104,14 +104,14 @@ class Layout(ABC):
         return packing
 
     def packings_of(self, part: Part) -> Packing | Packings | None:
-        """How the stored numbers behind a part become values; one for each region, where it is a strip."""
+        """How the stored numbers behind a part become values; one for each region if it is a strip."""
         if part.strip is None:
             return self.packing_of(part.row)
         numbers = self.manifest.backings.packing[part.strip.rows]
         return None if numbers[0] == NONE else self.manifest.packings.take(numbers)
 
     def source(self, name: str) -> AnySource:
-        """A member, prepared for the engine."""
+        """A member, prepared for reading and writing."""
         member = self.members[name]
         source = self._sources.get(name)
         if source is None or source.array is not member or not source.is_current:
@@ -119,31 +119,31 @@ class Layout(ABC):
         return source
 
     def open_together(self, parts: Sequence[Part]) -> None:
-        """Open the members behind several parts: here one by one, at once where that is faster."""
+        """Open the members behind several parts: here one by one, elsewhere at once if that is faster."""
         for part in parts:
             self.source_of(part)
 
     def open_members(self, names: Sequence[str]) -> None:
-        """Open members by their names, at once where that is faster."""
+        """Open members by their names, at once if that is faster."""
         for name in names:
             self.source(name)
 
     @abstractmethod
     def chunk_text(self, row: int, source: Source, index: tuple[int, ...] | None) -> str:
-        """A chunk behind a region, as messages name it; None where nobody knows which one it is."""
+        """The name in messages of a chunk behind a region; the index is None if it is unknown."""
 
 
 class Ground[L: Layout](ABC):
-    """What a handle stands on: the current layout, its store, and how to find out that it has changed."""
+    """What a handle is built on: the current layout, its store, and how to find out that it has changed."""
 
     layout: L
-    """As last read or written."""
+    """The layout as last read or written."""
 
     _fetcher: Fetcher | None = None
 
     @cached_property
     def fallbacks(self) -> dict[tuple[int, int], Fallback]:
-        """Regions that could not be read, by generation and row, where another layer stood in for them."""
+        """Regions that could not be read and for which another layer stood in, by generation and row."""
         return {}
 
     def fell_back(self, layout: L, row: int, error: Exception) -> None:
@@ -160,12 +160,12 @@ class Ground[L: Layout](ABC):
 
     @abstractmethod
     def reload(self) -> None:
-        """Take in what other handles changed."""
+        """Pick up what other handles have changed."""
 
     @abstractmethod
     def is_current(self, layout: L, told: Told | None = None) -> bool:
-        """Whether the store says what the layout says; costs one small read, where anything may change and
-        nobody has looked yet."""
+        """Whether the store agrees with the layout; costs one small read if anything may have changed and
+        this was not checked yet."""
 
     @abstractmethod
     def keeps(self, layout: L, rows: Sequence[int]) -> bool:
@@ -189,19 +189,19 @@ class Ground[L: Layout](ABC):
         return bool(self.store.read_only) or is_lasting(self.store) or given_up
 
     def fetcher(self) -> Fetcher:
-        """The way to read from the store, as it is now."""
+        """The current way to read from the store."""
         store, fetcher = self.store, self._fetcher
         if fetcher is None or fetcher.lasting != is_lasting(store):
             fetcher = self._fetcher = fetcher_for(store)
         return fetcher
 
     def settled[T](self, work: Callable[[L], tuple[T, Sequence[int], Told | None]]) -> T:
-        """Do some work on the layout, and again if that turns out to be somebody's old one.
+        """Do some work on the layout, and repeat it if the layout turns out to be outdated.
 
-        The work returns its result; the rows of the regions for which it counts only if they are still backed
-        as they were; and what the store told after all was done, if it was asked. For a read they are
-        those in which chunks are missing: chunks of a member that is gone look as if they had never been
-        written. For a write they are all it touched: what goes to a member that is gone is lost.
+        The work returns its result; the rows of the regions that must still be backed as they were for the
+        result to count; and what the store said after the work, if it was asked. For a read, these rows are
+        those in which chunks are missing: chunks of a removed member look as if they had never been written.
+        For a write, they are all that it touched: what goes to a removed member is lost.
         """
         for _ in range(MOST_CHANGES):
             layout = self.layout
@@ -219,7 +219,7 @@ class Ground[L: Layout](ABC):
     async def settled_async[T](
         self, work: Callable[[L], Awaitable[tuple[T, Sequence[int], Told | None]]], elsewhere: Elsewhere
     ) -> T:
-        """The same for work on an event loop; the store is asked elsewhere."""
+        """The same for work on an event loop; the store is asked in another thread."""
         for _ in range(MOST_CHANGES):
             layout = self.layout
             try:
@@ -234,7 +234,7 @@ class Ground[L: Layout](ABC):
         raise self._never_settled()
 
     def _counts(self, layout: L, doubtful: Sequence[int], told: Told | None) -> bool:
-        """Whether what was done on a layout counts; the current one is taken in, if it is another."""
+        """Whether work on a layout counts; if the layout has changed, the current one is picked up."""
         if self.is_current(layout, told):
             return True
         self._catch_up(layout)
@@ -247,14 +247,14 @@ class Ground[L: Layout](ABC):
         )
 
     def _was_replaced(self, layout: L) -> bool:
-        """Whether a failure may come from a layout that is not current any more."""
+        """Whether a failure may come from an outdated layout."""
         try:
             return not self.is_current(layout)
-        except Exception:  # the store does not answer at all: what failed first says more
+        except Exception:  # the store does not answer at all: the first failure says more
             return False
 
     def _catch_up(self, layout: L) -> None:
-        """Take in the layout that somebody put in the place of this one."""
+        """Pick up the layout that has replaced this one."""
         self.reload()
         before, now = layout.manifest, self.manifest
         if before.data_type != now.data_type or before.ndim != now.ndim:
