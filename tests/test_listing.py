@@ -84,6 +84,7 @@ def test_an_array_says_in_short_lines_what_it_is_where_the_terminal_is_narrow(mo
         assert " ".join(lines) == whole
         assert max(len(line) for line in lines if "://" not in line) <= 58
         assert any("shape=(" in line and ")" in line for line in lines)
+        assert str(array.shape) in array._repr_html_()
 
 
 class Names(Listing[str]):

@@ -144,12 +144,13 @@ def test_long_arrays_are_shortened():
 @pytest.mark.parametrize("columns", [None, 60])
 def test_long_rows_go_on_in_the_next_line(columns, monkeypatch):
     monkeypatch.setattr("intarsia.nullable.nullable_values.terminal_width", lambda: columns)
-    wide = NullableValues(np.arange(1e9, 1e9 + 500).reshape(20, 25), np.eye(20, 25, dtype=bool))
+    wide = NullableValues(np.arange(1e6, 1e6 + 500).reshape(20, 25), np.eye(20, 25, dtype=bool))
     lines = repr(wide).split("\n")
     assert max(map(len, lines)) <= (columns or 75)
-    assert lines[0].startswith("NullableValues([[NULL, 1000000001.0,")
+    assert lines[0].startswith("NullableValues([[NULL, 1000001.0,")
     assert [line.strip() for line in lines].count("...,") == 1
     assert lines[-1].endswith("dtype=float64)")
+    assert repr(NullableValues(np.array([1 / 3]))) == "NullableValues([0.33333333], dtype=float64)"
     assert repr(NullableValues(np.zeros((2, 0)))) == "NullableValues([], dtype=float64)"
 
 

@@ -19,8 +19,10 @@ from intarsia.array.manifest import Manifest
 from intarsia.array.source import Source, fill_value_of
 from intarsia.array.stored_array import StoredArray
 from intarsia.array.table import RegionTable, Row
+from intarsia.array.values import type_text
 from intarsia.codecs.runtime import with_codecs
 from intarsia.errors import ReadError, ReadOnlyError
+from intarsia.listing import table_html
 from intarsia.parallel import check_travels
 from intarsia.words import one_line, place_text
 
@@ -234,6 +236,11 @@ class Reader(StoredArray):
 
     def _repr_fields(self) -> str:
         return f"{super()._repr_fields()} chunks={self.chunks}"
+
+    def _repr_html_(self) -> str:
+        place, kind = place_text(self._ground.store_path), type_text(self.data_type)
+        facts = (place, str(self.shape), kind, str(self.chunks))
+        return table_html(("Reader", "Shape", "Data type", "Chunks"), [facts])
 
     def __reduce__(self) -> tuple[Any, ...]:
         check_travels(self.store, f"the reader of {self.path or '/'!r}")

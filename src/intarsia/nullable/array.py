@@ -14,7 +14,7 @@ from zarr.core.attributes import Attributes
 from intarsia._compat import is_pure_fancy_indexing
 from intarsia.codecs import with_decision, with_padding
 from intarsia.errors import DataTypeError, NullsPresentError
-from intarsia.listing import fitted
+from intarsia.listing import fitted, table_html
 from intarsia.nullable.buffer import OptionalNDBuffer
 from intarsia.nullable.categories import ATTRIBUTE as CATEGORIES
 from intarsia.nullable.categories import Categories, is_categorical
@@ -199,6 +199,10 @@ class NullableArray(NDArrayOperatorsMixin):
     def __repr__(self) -> str:
         place = place_text(self.zarr_array.store_path)
         return fitted(f"<NullableArray {place} shape={self.shape} {self.data_type}>")
+
+    def _repr_html_(self) -> str:
+        facts = (place_text(self.zarr_array.store_path), *map(str, (self.shape, self.data_type, self.chunks)))
+        return table_html(("NullableArray", "Shape", "Data type", "Chunks"), [facts])
 
     # -- reading
 

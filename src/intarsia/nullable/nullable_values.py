@@ -27,6 +27,9 @@ _NO_BYTES = (
 _SHOWN = 10
 """The most elements per dimension that `repr` shows; of a longer one, it shows both ends."""
 
+_DIGITS = 8
+"""Digits of a long float in `repr`, as in NumPy."""
+
 _WIDTH = 75
 """Characters of a line of `repr`, as in NumPy, unless the terminal is narrower."""
 
@@ -238,7 +241,12 @@ class NullableValues(Computing):
 
     def _text(self, place: tuple[int, ...]) -> str:
         scalar = self[place].item() if place else self.item()
-        return str(scalar.item()) if isinstance(scalar, np.generic) else repr(scalar)
+        if not isinstance(scalar, np.generic):
+            return repr(scalar)
+        text = str(scalar.item())
+        return (
+            f"{scalar:.{_DIGITS}g}" if isinstance(scalar, np.floating) and len(text) > _DIGITS + 2 else text
+        )
 
     def equals(self, other: NullableValues) -> bool:
         """Whether both have the same shape, levels of null, and present values to the bit.
