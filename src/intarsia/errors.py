@@ -532,12 +532,12 @@ class IngestError(IntarsiaError, ValueError):
 
 
 def has_panicked(error: BaseException) -> bool:
-    """Whether a codec written in Rust panicked, which in Python is not an `Exception`.
+    """Whether a library written in Rust panicked, which in Python need not be an `Exception`.
 
     >>> has_panicked(KeyboardInterrupt())
     False
     """
-    return type(error).__name__ == "PanicException" and not isinstance(error, Exception)
+    return type(error).__name__ in ("PanicException", "RustPanic")
 
 
 def _visible(text: str) -> str:

@@ -6,6 +6,7 @@ import sys
 
 import icechunk
 import pytest
+from numcodecs import zstd
 
 import intarsia
 from intarsia._compat import storage_path, storage_text
@@ -159,3 +160,20 @@ def test_local_repositories_do_not_warn_of_what_the_lock_prevents(tmp_path):
 
 def test_a_log_filter_of_the_users_own_is_kept(tmp_path):
     assert "not safe for concurrent commits" in run_quiet(tmp_path, ICECHUNK_LOG="warn")
+
+
+def test_a_file_at_which_icechunk_panics_is_refused_in_words(tmp_path):
+    """A Rust library that panics must not be met as anything but an error of ours."""
+    repo = intarsia.open_repository(tmp_path / "r", create=True)
+    with intarsia.transaction(repo) as tx:
+        tx.create("a", shape=(2,), chunks=(2,), dtype="i4")
+    snapshot = tmp_path / "r" / "snapshots" / repo.lookup_branch("main")
+    plain, panics = snapshot.read_bytes(), 0
+    header, content = plain[:39], bytes(zstd.decompress(plain[39:]))
+    for at in range(80, 100, 4):  # a length or an offset in the tables that Icechunk looks through
+        snapshot.write_bytes(header + zstd.compress(content[:at] + b"\xff\xff\xff\x7f" + content[at + 4 :]))
+        try:
+            intarsia.open(intarsia.open_repository(tmp_path / "r"), "a")
+        except intarsia.IntarsiaError as error:
+            panics += "cannot make sense of a file" in str(error)
+    assert panics

@@ -13,7 +13,13 @@ from urllib.parse import unquote, urlsplit
 import icechunk
 
 from intarsia._compat import storage_path, storage_text
-from intarsia.errors import ReadOnlyError, RepositoryError, RepositoryNotFoundError, VersionNotFoundError
+from intarsia.errors import (
+    ReadOnlyError,
+    RepositoryError,
+    RepositoryNotFoundError,
+    VersionNotFoundError,
+    has_panicked,
+)
 from intarsia.parallel import check_process
 from intarsia.versions.access import Allowed, allowed, cloud_config, current
 from intarsia.versions.locking import directory_of, lock_file, locked
@@ -386,3 +392,10 @@ def explained(where: str, repo: icechunk.Repository | None = None) -> Iterator[N
         raise
     except icechunk.IcechunkError as error:
         raise translated(error, where, repo) from error
+    except BaseException as error:
+        if not has_panicked(error):
+            raise
+        raise RepositoryError(
+            f"{where}: Icechunk cannot make sense of a file of this repository.\n"
+            "  The file is damaged: use a copy, or an older version"
+        ) from error
