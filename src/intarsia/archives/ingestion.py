@@ -1,8 +1,8 @@
 """`intarsia.ingest`: an archive of files as one dataset of logical arrays, by reference.
 
-What the caller asks for is checked here, before any file is opened; `lint` asks for no more than a look.
-`dataset_ingestion.py` takes files into one dataset, and `ingest_commits.py` commits them in batches. What is
-committed stands in the ledger: an ingest that was killed goes on there. `remove` takes files out again.
+The caller's options are checked here, before any file is opened; `lint` only looks. `dataset_ingestion.py`
+takes files into one dataset, and `ingest_commits.py` commits them in batches. The ledger records what is
+committed, so an ingest that was killed continues from there. `remove` takes files out again.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def parse_fields(
         named = document["data_type"]
         data_type = zarr_type(named) if isinstance(named, str) else parse_dtype(named, zarr_format=3)
         fill_value = data_type.from_json_scalar(document["fill_value"], zarr_format=3)
-    except Exception as error:  # whatever data types raise over what is not theirs
+    except Exception as error:  # anything that data types may raise for documents that are not theirs
         problems.append(f"data_type, fill_value: {one_line(error)}")
     if problems:
         raise ManifestError(problems)

@@ -332,9 +332,9 @@ NO_PACKINGS = Packings((), *np.zeros((3, 0), dtype=np.int64))
 
 
 def checked_packing(manifest: Manifest, given: Packing | Mapping[str, Any] | None) -> Packing | None:
-    """The packing that somebody gave, or its arguments; refused if the array cannot hold its values.
+    """The packing that was given, as such or by its arguments; refused if the array cannot hold its values.
 
-    Arguments without a type of the values mean that of the array.
+    If the arguments give no type for the values, it is that of the array.
 
     >>> from intarsia.array.manifest import Manifest
     >>> manifest = Manifest.empty((4,), (2,), "float32")
@@ -367,11 +367,11 @@ def checked_packing(manifest: Manifest, given: Packing | Mapping[str, Any] | Non
 
 
 type PackingChoice = Packing | Mapping[str, Any] | Literal["keep"] | None
-"""What people say about packing: a packing or its arguments, the one that was there before, or none."""
+"""What a caller says about packing: a packing or its arguments, `"keep"` for the current one, or none."""
 
 
 def chosen_packing(manifest: Manifest, given: PackingChoice) -> dict[str, Any]:
-    """What an `Encoding` has to know of what was said about packing.
+    """The fields of an `Encoding` for what was said about packing.
 
     >>> from intarsia.array.manifest import Manifest
     >>> chosen_packing(Manifest.empty((4,), (2,), "float32"), "keep")
@@ -385,9 +385,9 @@ def chosen_packing(manifest: Manifest, given: PackingChoice) -> dict[str, Any]:
 
 
 def can_hold(manifest: Manifest, packing: Packing) -> bool:
-    """Whether the array can hold all values that a packing may have; arrays with nulls take no packings."""
+    """Whether the array can hold all values of a packing; arrays with nulls take no packings."""
     wanted, values = values_dtype(manifest.data_type), packing.values
-    # NumPy calls the conversion of 64-bit integers to floats safe, and that of numbers to texts; it is not.
+    # NumPy calls conversions of 64-bit integers to floats, and of numbers to texts, safe; they are not.
     long = values.kind in "iu" and values.itemsize == 8 and wanted.kind not in "iu"
     if is_nullable(manifest.data_type) or wanted.kind not in "iufc" or long:
         return False

@@ -248,7 +248,7 @@ class Reader(StoredArray):
 
 
 def chunk_shape(array: StoredArray) -> tuple[int, ...]:
-    """The chunks of an array; where they differ, the largest.
+    """The chunk shape of an array; if chunks differ, that of the largest.
 
     >>> import zarr, intarsia
     >>> chunk_shape(intarsia.reader(zarr.create_array({}, shape=4, chunks=2, dtype="u1")))

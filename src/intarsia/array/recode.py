@@ -118,7 +118,7 @@ def copied_parts(
 
 
 def as_stored(manifest: Manifest, box: Box) -> Manifest | None:
-    """The regions in a box as their members hold them: numbers. None unless all of one type are packed.
+    """The regions in a box as the numbers in their members; None unless all are packed in one type.
 
     Only for reading: it says nothing about the rest of the array.
     """

@@ -63,7 +63,7 @@ TEXT_BYTES, TEXT_RATIO = 1 << 10, 1 << 8
 Texts that are all long and all the same would be refused; others do not compress that well."""
 
 COUNT = Struct("<I")
-"""How many elements follow, before those of variable length."""
+"""The number of elements, which precedes elements of variable length."""
 
 
 def decode(codec: Any, data: Buffer, spec: ArraySpec, most: int | None) -> Buffer:
