@@ -76,7 +76,7 @@ class GroupLayout(Layout):
 
 @contextmanager
 def _named(group: zarr.Group) -> Iterator[None]:
-    """Say of which array the manifest is in which something is wrong."""
+    """Name the array whose manifest has something wrong with it."""
     try:
         yield
     except ManifestError as error:
@@ -97,11 +97,11 @@ class LogicalGroup(Ground[GroupLayout]):
         self.group = group
         self.layout = GroupLayout(manifest, Members(group, manifest.members, live))
         self.default = default
-        """What decides where nothing else does: the default of the process that gave this work out."""
+        """The decision if there is no other: the default of the process that handed out the work."""
         self._drafts: dict[str, zarr.Array[Any]] = {}
-        # Threads may share a handle. Whoever reads the manifest, or writes it, and keeps what he has read or
-        # written, does both in one turn: otherwise a reader that was slow could put an old layout in the
-        # place of the one that a writer is working on.
+        # Threads may share a handle. A thread that reads or writes the manifest, and keeps the result, does
+        # both in one turn: otherwise a slow reader could replace the layout that a writer is working on by an
+        # old one.
         self._turn = threading.RLock()
         self._known: tuple[bytes, Manifest] = b"", manifest
 
@@ -117,7 +117,7 @@ class LogicalGroup(Ground[GroupLayout]):
     def load(cls, group: zarr.Group, *, later: bool = False) -> LogicalGroup:
         """Read and check the manifest of a group.
 
-        With `later`, a table beside the members is read when somebody looks at it, and nobody else may write.
+        With `later`, a table beside the members is read on demand, and nobody else may write.
         """
         return cls(group, cls._read_manifest(group, later))
 
@@ -137,8 +137,8 @@ class LogicalGroup(Ground[GroupLayout]):
             with _named(group):
                 return Manifest.from_json(document, LogicalGroup._open_table(group, document))
 
-        # A table of thousands of regions takes longer than all the rest, and nobody needs it to know what an
-        # array is. In a snapshot it cannot change or vanish until somebody does.
+        # A table of thousands of regions takes longer than all the rest, and is not needed to know what an
+        # array is. In a snapshot it cannot change or vanish before it is needed.
         in_table = isinstance(document, dict) and isinstance(document.get("regions"), str)
         if in_table and (later or is_lasting(group.store)):
             with _named(group):
@@ -164,7 +164,7 @@ class LogicalGroup(Ground[GroupLayout]):
             raise ManifestError([problem]) from error
 
     def reload(self) -> None:
-        """Take in what other handles changed."""
+        """Pick up what other handles have changed."""
         with self._turn:
             try:
                 fresh = open_group(self.group, "", "r" if self.group.store.read_only else "r+")
@@ -186,7 +186,7 @@ class LogicalGroup(Ground[GroupLayout]):
         return f"{self.group.path}/zarr.json".lstrip("/")
 
     async def look(self) -> Told:
-        """What the store says of the array now, for a writer whose bytes this event loop has just stored."""
+        """What the store now says about the array, for a writer whose bytes this event loop just stored."""
         document = await self.group.store.get(self._document_key, default_buffer_prototype())
         return Told(None if document is None else document.to_bytes())
 
@@ -208,7 +208,7 @@ class LogicalGroup(Ground[GroupLayout]):
         return all(keeps_routing(before, self.manifest, before.backings.row(i)) for i in rows)
 
     def begin_edit(self) -> None:
-        """Before every change of the layout: writable, and up to date."""
+        """Called before every change of the layout: makes sure that it is writable and up to date."""
         self.check_writable()
         self.reload()
 
@@ -230,8 +230,8 @@ class LogicalGroup(Ground[GroupLayout]):
         """Make `manifest` the current one; then remove what nothing refers to any more.
 
         Members and the table are in place before the attributes change, so that a crash leaves the old
-        array or the new one. What a reader would refuse is refused here. `more` are attributes that are set
-        in the same write.
+        array or the new one. Anything that a reader would refuse is refused here. `more` are attributes to
+        set in the same write.
         """
         manifest.check()
         with self._turn:
@@ -241,7 +241,7 @@ class LogicalGroup(Ground[GroupLayout]):
             table_name = None
             if len(manifest.backings) > most_inline(self.group.store, INLINE_REGIONS):
                 known = self._open_table(self.group, old, "r+")
-                # Replicas stand behind regions here, but anywhere in what is stored: then all are written.
+                # Replicas come after regions here, but anywhere in the stored table: then all are written.
                 as_stored = known is not None and not len(self.manifest.replicas)
                 before = self.manifest.table() if as_stored else manifest.table()[:0]
                 table_name = store_table(self.group.store_path, manifest.table(), known, before)
@@ -266,7 +266,7 @@ class LogicalGroup(Ground[GroupLayout]):
         self, end: TableEnd, shape: tuple[int, ...], more: MoreRegions,
         join: Callable[[RegionTable, int], RegionTable],
     ) -> LogicalGroup:  # fmt: skip
-        """Add regions behind all others; returns the group with only the last ones, for checks."""
+        """Add regions after all others; returns the group with only the last ones, for checks."""
         with self._turn:
             part, changes = end.store(shape, more, join)
             attributes: dict[str, Any] = dict(self.group.metadata.attributes)
@@ -277,13 +277,13 @@ class LogicalGroup(Ground[GroupLayout]):
         return LogicalGroup(self.group, part)
 
     def cut_replicas(self, *boxes: Box) -> bool:
-        """Before values are written: cut logical chunks out of all replicas, at once. Whether there were any.
+        """Before values are written, cut logical chunks out of all replicas; says whether there were any.
 
         A reader then finds the values only in layer 0, before and after they change.
         """
         if self.manifest.without_replicas(*boxes) is self.manifest:
             return False
-        self.begin_edit()  # somebody else may have changed the layout by now
+        self.begin_edit()  # others may have changed the layout by now
         cut = self.manifest.without_replicas(*boxes)
         if cut is not self.manifest:
             self.commit(cut)
@@ -298,7 +298,7 @@ class LogicalGroup(Ground[GroupLayout]):
         return name, member
 
     def discard(self, *names: str) -> None:
-        """Remove children of the group that nothing refers to; they stay where a store cannot delete."""
+        """Remove children of the group that nothing refers to; they stay if a store cannot delete."""
         for name in names:
             self._drafts.pop(name, None)
             if self.group.store.supports_deletes:
@@ -309,7 +309,7 @@ class LogicalGroup(Ground[GroupLayout]):
         return checked_member(self.members, self.manifest.members[row.member], self.manifest, row)
 
     def source(self, name: str) -> AnySource:
-        """A member, prepared for the engine."""
+        """A member, prepared for reading."""
         return self.layout.source(name)
 
     def target(self, name: str, options: Options = NO_OPTIONS) -> Source:
@@ -322,7 +322,7 @@ class LogicalGroup(Ground[GroupLayout]):
         return given.over(Options(default=default))
 
     def luggage(self, name: str, given: Options = NO_OPTIONS) -> Luggage:
-        """What somebody else needs to write into a member as this group would."""
+        """What another process needs to write into a member as this group would."""
         return Luggage.of(self.members.live.get(name), self.options(given))
 
     def bounds_text(self, box: Box) -> str:

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 type AnyArray = zarr.Array[Any]
 
 type Live = dict[str, tuple[Codec, ...]]
-"""By member, codecs with run-time options, of which its zarr.json knows nothing."""
+"""By member, codecs with run-time options that its zarr.json does not hold."""
 
 
 ELEMENT_SIZES = ("element_size", "elementsize", "typesize")
-"""What codecs that care for the size of elements call it."""
+"""The names of the element size in codecs that depend on it."""
 
 
 def new_name(kind: str = "m") -> str:
@@ -50,7 +50,7 @@ def new_name(kind: str = "m") -> str:
 
 @dataclass(frozen=True)
 class Encoding:
-    """How the chunks of a new member are to be stored.
+    """How the chunks of a new member will be stored.
 
     >>> Encoding(codecs=("gzip",)).chunks is None
     True
@@ -63,7 +63,7 @@ class Encoding:
     """The member's chunk shape; None means the logical one."""
 
     shards: tuple[int, ...] | None = None
-    """Its shard shape, if it is to be sharded."""
+    """The member's shard shape, if it is to be sharded."""
 
     fill_value: Any = None
     """What its unwritten chunks read as; None means the logical array's."""
@@ -72,23 +72,23 @@ class Encoding:
     """Run-time options of the handle that writes."""
 
     packing: Packing | None = None
-    """How values become the numbers that are stored; None means that the values are stored."""
+    """How values become the stored numbers; None means that the values are stored."""
 
     keep_packing: bool = False
-    """Whether to take the packing of what was there before, if there is one."""
+    """Whether to keep the packing of the data that was there before, if it has one."""
 
     def __post_init__(self) -> None:
-        if self.codecs is not None:  # which may be an iterator, or a single codec
+        if self.codecs is not None:  # they may be an iterator, or a single codec
             object.__setattr__(self, "codecs", codec_list(self.codecs))
 
     @property
     def own_options(self) -> Options:
-        """What the codecs themselves bring."""
+        """The options of the codecs themselves."""
         return NO_OPTIONS if self.codecs is None else options_of(parse_codecs(self.codecs))
 
     @property
     def other_options(self) -> Options:
-        """The handle's options, except for those that the codecs bring themselves."""
+        """The handle's options, except those that the codecs have themselves."""
         return self.options.without(self.own_options)
 
     @property
@@ -98,7 +98,7 @@ class Encoding:
         return all(one is None for one in given) and not self.keep_packing
 
     def keeps(self, value: Any) -> bool:
-        """Whether a value comes back as it is."""
+        """Whether a value is read back unchanged."""
         return self.packing is None or self.packing.holds(value)
 
     def unpacked(self, manifest: Manifest) -> Encoding:
@@ -108,10 +108,10 @@ class Encoding:
         return replace(self, codecs=codecs, packing=None)
 
     def stored_fill(self, manifest: Manifest) -> Any:
-        """What the unwritten chunks of a member hold; None if its packing has no number that would do.
+        """What the unwritten chunks of a member hold; None if its packing has no suitable number.
 
-        Packed, that is the number of the fill value that was asked for. The array's own does only if it comes
-        back as it is; otherwise unwritten values are missing.
+        If packed, that is the number for the requested fill value. The array's own is suitable only if it is
+        read back unchanged; otherwise unwritten values are missing.
         """
         packing = self.packing
         value = manifest.fill_value if self.fill_value is None else self.fill_value
@@ -138,7 +138,7 @@ def codecs_for_size(codecs: Iterable[CodecLike], itemsize: int) -> list[CodecLik
 
 
 def _with_size(part: Any, itemsize: int) -> Any:
-    """A part of a codec's document, with another size wherever one of elements stands."""
+    """A part of a codec's document, with every element size replaced."""
     if isinstance(part, list | tuple):
         return [_with_size(entry, itemsize) for entry in part]
     if not isinstance(part, Mapping):
@@ -190,7 +190,7 @@ def encoding_of(member: AnyArray) -> dict[str, Any]:
 
 
 def grain(member: AnyArray) -> tuple[int, ...]:
-    """The shape of what is one object in the store: a shard, or a chunk where there are none.
+    """The shape of one object in the store: a shard, or a chunk if there are no shards.
 
     >>> grain(zarr.create_array({}, shape=8, chunks=2, shards=4, dtype="u1"))
     (4,)
@@ -230,7 +230,7 @@ def member_problem(
 
 
 def checked_member(members: Mapping[str, AnyArray], name: str, manifest: Manifest, row: Row) -> AnyArray:
-    """The member of this name, checked against what a region needs of it."""
+    """The member of this name, checked against what a region needs from it."""
     member = members[name]
     problem = member_problem(member, manifest, row)
     if problem:
@@ -242,7 +242,7 @@ def checked_member(members: Mapping[str, AnyArray], name: str, manifest: Manifes
 
 
 class Members(Mapping[str, AnyArray]):
-    """The members of a logical array by name, each opened when asked for.
+    """The members of a logical array by name, each opened on demand.
 
     >>> import intarsia
     >>> array = intarsia.create({}, "a", shape=(4,), chunks=(2,), dtype="f4")
@@ -254,7 +254,7 @@ class Members(Mapping[str, AnyArray]):
     def __init__(self, group: zarr.Group, names: tuple[str, ...], live: Live | None = None) -> None:
         self._group = group
         self.live: Live = dict(live or {})
-        """Codecs that carry run-time options; they go where the members go."""
+        """Codecs with run-time options; they go where the members go."""
         self._names = dict.fromkeys(names)
         self._opened: dict[str, AnyArray] = {}
 
@@ -292,7 +292,7 @@ class Members(Mapping[str, AnyArray]):
             raise MemberError(f"the member {name!r} of {place} cannot be opened: {why}") from error
 
     def open_together(self, names: Iterable[str]) -> None:
-        """Open several members at once, where there are several; what fails is left to be opened alone."""
+        """Open several members at once; one that fails is left to be opened alone."""
         closed = [name for name in dict.fromkeys(names) if name not in self._opened]
         if len(closed) > 1:
             check_store(self._group.store)
@@ -312,13 +312,13 @@ class Members(Mapping[str, AnyArray]):
         return await asyncio.gather(*map(one, names), return_exceptions=True)
 
     def renamed(self, names: tuple[str, ...]) -> Members:
-        """The mapping for another list of names, keeping what is open already."""
+        """The mapping for another list of names, keeping members that are already open."""
         members = Members(self._group, names, self.live)
         members._opened = {name: array for name, array in self._opened.items() if name in members._names}
         return members
 
     def adopt(self, name: str, array: AnyArray) -> None:
-        """Take in a member as it is here: just created, or with codecs that carry run-time options."""
+        """Add a member as it is here: just created, or with codecs that have run-time options."""
         self._names[name] = None
         self._opened[name] = array
         codecs: Any = getattr(array.metadata, "codecs", ())
@@ -328,4 +328,4 @@ class Members(Mapping[str, AnyArray]):
             self.live.pop(name, None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Members, (self._group, tuple(self._names), self.live)  # what is open may be gone by then
+        return Members, (self._group, tuple(self._names), self.live)  # open members may be gone by then

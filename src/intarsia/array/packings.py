@@ -1,7 +1,7 @@
-"""The packings of a logical array, by columns: what most of them share is said once.
+"""The packings of a logical array, in columns: what most of them share is stored once.
 
-Archives pack every file with a scale and an offset of its own, and are equal in everything else. So a packing
-is a *kind*, and the bits of two numbers.
+Archives pack every file with its own scale and offset, and are equal in everything else. So a packing is a
+*kind*, and the bits of two numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FACTORS = ("scale", "offset")
 MOST_MISSING = 1_000
-"""Missing values of one packing; files have one or two."""
+"""The most missing values of one packing; files have one or two."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,13 +42,13 @@ class Packings(ReadLater):
     """
 
     kinds: tuple[Packing, ...]
-    """One packing of each kind: it says all but how large scale and offset are."""
+    """One packing of each kind: it says everything but the values of scale and offset."""
 
     kind: Ints
     """Position in the list of kinds; shape (packings,)."""
 
     scale: Ints
-    """The bits of every scale; 0 where its kind has none."""
+    """The bits of every scale; 0 if its kind has none."""
 
     offset: Ints
     """The bits of every offset."""
@@ -64,7 +64,7 @@ class Packings(ReadLater):
         return self.some(np.array([i]))[0]
 
     def some(self, numbers: Ints) -> list[Packing]:
-        """The packings of these numbers; of thousands, each takes a microsecond.
+        """The packings with these numbers; among thousands, each takes a microsecond.
 
         >>> packings, _ = NO_PACKINGS.with_([Packing("int8", scale=0.5), Packing("int8", scale=0.25)])
         >>> [packing.scale.item() for packing in packings.some(np.array([1, 0, 1]))]
@@ -91,12 +91,12 @@ class Packings(ReadLater):
 
     @cached_property
     def keys(self) -> tuple[tuple[Packing, int, int], ...]:
-        """Something for every packing by which it can be told from others, also of other arrays."""
+        """A key for every packing that distinguishes it from others, including those of other arrays."""
         columns = zip(self.kind.tolist(), self.scale.tolist(), self.offset.tolist(), strict=True)
         return tuple((self.kinds[kind], scale, offset) for kind, scale, offset in columns)
 
     def with_(self, more: Iterable[Packing]) -> tuple[Packings, list[int]]:
-        """These packings and some more, and the numbers of those; what is there already stays one."""
+        """These packings and some more, and the numbers of those; equal packings stay one."""
         keys = list(self.keys)
         known: dict[Any, int] = {}
         for i, key in enumerate(keys):  # of two that are equal, the first
@@ -127,7 +127,7 @@ class Packings(ReadLater):
         return packings, number
 
     def take(self, numbers: Ints) -> Packings:
-        """Some of the packings."""
+        """A selection of the packings."""
         used, kind = np.unique(self.kind[numbers], return_inverse=True)
         kinds = tuple(self.kinds[i] for i in used.tolist())
         return Packings(kinds, kind.reshape(-1), self.scale[numbers], self.offset[numbers])
@@ -139,7 +139,7 @@ class Packings(ReadLater):
         return found
 
     def to_json(self, *, in_table: bool = False) -> dict[str, Any]:
-        """As they stand in the manifest; without the columns where those are in a table.
+        """The packings as they are in the manifest; without the columns if those are in a table.
 
         >>> packings, _ = NO_PACKINGS.with_([Packing("int8", scale=0.5, missing=-1)])
         >>> packings.to_json()  # doctest: +NORMALIZE_WHITESPACE
@@ -164,7 +164,7 @@ class Packings(ReadLater):
 
     @classmethod
     def from_json(cls, document: object, table: Ints | None = None) -> Packings:
-        """The packings behind their JSON; from the columns of a table where it says how many they are.
+        """The packings from their JSON; from the columns of a table if it says how many there are.
 
         >>> packings, _ = NO_PACKINGS.with_([Packing("int8", scale=0.5), Packing("int8", scale=0.25)])
         >>> Packings.from_json(packings.to_json()) == packings
@@ -185,7 +185,7 @@ class Packings(ReadLater):
 
     @classmethod
     def described(cls, document: object, read: Callable[[], Packings]) -> Packings:
-        """The packings behind their JSON, whose columns `read` takes from a table when they are looked at.
+        """The packings from their JSON, whose columns `read` takes from a table when they are needed.
 
         >>> packings, _ = NO_PACKINGS.with_([Packing("int8", scale=0.5), Packing("int8", scale=0.25)])
         >>> told = Packings.described(packings.to_json(in_table=True), lambda: packings)
@@ -227,7 +227,7 @@ def _of(keys: Sequence[tuple[Packing, int, int]]) -> Packings:
 
 
 def _zero(factor: Any) -> Any:
-    """What stands for a scale or an offset in the one packing that stands for all of its kind."""
+    """The scale or offset in the one packing that represents its kind."""
     return None if factor is None else factor.dtype.type(0)
 
 
@@ -252,7 +252,7 @@ def _bits(factor: Any) -> int:
 
 
 def _numbers(bits: Ints, factor: Any) -> Iterable[Any]:
-    """The numbers behind their bits, in the type of another one."""
+    """The numbers with these bits, in the type of another one."""
     if factor is None:
         return repeat(None, bits.size)
     dtype = factor.dtype

@@ -1,7 +1,7 @@
-"""What an array is to look like, however it grows: its policy, kept among its attributes.
+"""What an array should look like as it grows: its policy, kept among its attributes.
 
-A policy says which replicas there are to be, and how the end of the array is encoded at last. Nobody who
-reads the array needs it; `refresh_replicas` and `intarsia.maintain` do what it says.
+A policy says which replicas there should be, and how new data is encoded in the end. Reading the array does
+not need it; `refresh_replicas` and `intarsia.maintain` carry it out.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ if TYPE_CHECKING:
     from intarsia.array.manifest import Manifest
 
 ENDLESS = 1 << 61
-"""Where a box ends that goes on with the array; further than any array reaches."""
+"""The end of a box that grows with the array; further than any array reaches."""
 
 AFTER = re.compile(r"\s*(\d+)\s*(?:chunks?)?\s*\Z")
 
 
 @dataclass(frozen=True)
 class EncodingPolicy:
-    """How some of an array is to be encoded, and when.
+    """How part of an array should be encoded, and when.
 
     >>> EncodingPolicy.given({"codecs": ["zstd"], "after": "30 chunks"}, "recode").after
     30
     """
 
     codecs: tuple[Any, ...] | None = None
-    """As in zarr.json; None means zarr's own choice."""
+    """The codecs, as in zarr.json; None means zarr's own choice."""
 
     chunks: tuple[int, ...] | None = None
     """The member's chunk shape; None means the logical one."""
 
     shards: tuple[int, ...] | None = None
-    """Its shard shape, if it is to be sharded."""
+    """The member's shard shape, if it is to be sharded."""
 
     packing: str | None = "keep"
     """Whether packed regions stay packed: "keep", or None."""
 
     after: int = 1
-    """How many logical chunks there have to be to do, along the axis on which the array grows."""
+    """How many logical chunks must be due, along the axis on which the array grows."""
 
     axis: int = 0
-    """That axis."""
+    """The axis on which the array grows."""
 
     @classmethod
     def given(cls, fields: Mapping[str, Any], what: str, **more: Any) -> Any:
-        """As somebody spells it; refused if it is not one."""
+        """The policy from its fields; refused if it is not one."""
         known = {"codecs", "chunks", "shards", "packing", "after", "axis", *more}
         unknown = sorted(set(fields) - known)
         if unknown:
@@ -81,17 +81,17 @@ class EncodingPolicy:
 
     @property
     def encoding(self) -> Encoding:
-        """For whoever makes members."""
+        """The encoding for new members."""
         keeps = self.packing == "keep"
         return Encoding(self.codecs, self.chunks, self.shards, keep_packing=keeps)
 
     def check(self, manifest: Manifest, what: str) -> None:
-        """Refuse what could not be carried out for an array."""
+        """Refuse a policy that cannot be carried out for an array."""
         if not 0 <= self.axis < max(manifest.ndim, 1):
             raise PolicyError(f"{what}: axis={self.axis}: the array has {manifest.ndim} axes")
         try:
             create_member({}, None, manifest, manifest.shape, replace(self.encoding, keep_packing=False))
-        except Exception as error:  # whatever zarr and codecs say about what they cannot do
+        except Exception as error:  # anything that zarr and codecs may raise
             raise PolicyError(f"{what}: {one_line(error)}") from error
 
     def to_json(self) -> dict[str, Any]:
@@ -105,31 +105,31 @@ class EncodingPolicy:
 
 @dataclass(frozen=True)
 class ReplicaPolicy(EncodingPolicy):
-    """One replica that is to be: its number, its encoding, and of what.
+    """One replica that should exist: its number, its encoding, and what it holds.
 
     >>> ReplicaPolicy.given({"chunks": (8, 2)}, "replica", layer=1, boxes=()).chunks
     (8, 2)
     """
 
     layer: int = 1
-    """Its number."""
+    """The number of the layer."""
 
     boxes: tuple[Box, ...] = ()
-    """Of which elements; those that end at `ENDLESS` go on with the array."""
+    """The boxes of elements that it holds; those that end at `ENDLESS` grow with the array."""
 
     def wanted(self, manifest: Manifest) -> list[Box]:
-        """Of which logical chunks there is to be a replica, as the array is now."""
+        """The logical chunks that the replica should hold, in the array's current state."""
         whole = Box.sized(manifest.shape)
         inside = (box.intersect(whole) for box in self.boxes)
         return [manifest.cells(box) for box in inside if box is not None]
 
     def without(self, elements: Box | None) -> ReplicaPolicy:
-        """The same, but for a box; None means all of it."""
+        """The same without a box; None means all of it."""
         left = () if elements is None else tuple(part for box in self.boxes for part in box.without(elements))
         return replace(self, boxes=left)
 
     def also(self, elements: Box) -> ReplicaPolicy:
-        """The same, and a box."""
+        """The same with one more box."""
         parts = [elements]
         for box in self.boxes:
             parts = [left for part in parts for left in part.without(box)]
@@ -148,7 +148,7 @@ class ReplicaPolicy(EncodingPolicy):
 
 @dataclass(frozen=True)
 class Policy:
-    """All that an array is to look like.
+    """Everything that an array should look like.
 
     >>> Policy().to_json()
     {'replicas': []}
@@ -158,11 +158,11 @@ class Policy:
     """One for each layer."""
 
     recode: EncodingPolicy | None = None
-    """How regions of layer 0 are to be encoded that were written in haste; None leaves them alone."""
+    """How regions of layer 0 that were written in haste should be encoded; None leaves them alone."""
 
     @classmethod
     def of(cls, logical: LogicalGroup) -> Policy:
-        """That of an array; an empty one if it has none."""
+        """The policy of an array; an empty one if it has none."""
         document: Any = logical.group.metadata.attributes.get(POLICY_KEY)
         if document is None:
             return cls()
@@ -196,23 +196,23 @@ class Policy:
         return {POLICY_KEY: self.to_json()}
 
     def replica(self, layer: int) -> ReplicaPolicy | None:
-        """That of a layer, if there is one."""
+        """The policy of a layer, if there is one."""
         return next((one for one in self.replicas if one.layer == layer), None)
 
     def with_replica(self, replica: ReplicaPolicy) -> Policy:
-        """The same with one that takes the place of what its layer had; one of nothing is left out."""
+        """The same with the policy of one layer replaced; an empty one is left out."""
         others = [one for one in self.replicas if one.layer != replica.layer]
         listed = [*others, replica] if replica.boxes else others
         return replace(self, replicas=tuple(sorted(listed, key=lambda one: one.layer)))
 
 
 def everything(ndim: int) -> Box:
-    """All of an array with this many axes, however it grows."""
+    """All of an array with this many axes, as it grows."""
     return Box((0,) * ndim, (ENDLESS,) * ndim)
 
 
 def growing(elements: Box, shape: Sequence[int]) -> Box:
-    """A box of elements; where it is all of an array, it goes on with it.
+    """A box of elements; if it is all of an array, it grows with it.
 
     >>> growing(Box((0,), (4,)), (4,)) == everything(1), growing(Box((0,), (2,)), (4,))
     (True, Box(start=(0,), stop=(2,)))

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 NEAR_REQUEST = 12 << 10
-"""What it takes to find, open and place a chunk that lies in memory or in a file of this machine."""
+"""The cost of finding, opening and placing a chunk in memory or in a local file."""
 
 FAR_REQUEST = 256 << 10
-"""The same of a chunk that a server has: less than the wait for one request, as many are under way at a time,
+"""The same for a chunk on a server: less than the wait for one request, because many are under way at a time
 and neighbours come together."""
 
 COPYING = 0.15
-"""What it takes to read a byte that no codec changes."""
+"""The cost of reading a byte that no codec changes."""
 
 DECODING = {
     "lz4": 0.4,
@@ -41,27 +41,27 @@ DECODING = {
     "bz2": 20.0,
     "lzma": 8.0,
 }
-"""What codecs take for a byte beyond that, by their names; others take next to nothing."""
+"""What codecs cost per byte beyond that, by name; others cost next to nothing."""
 
 BLOSC_DECODING = {"zstd": 0.8, "zlib": 1.2}
-"""The same of what compresses inside blosc, if it is not one of its fast compressors."""
+"""The same for compressors inside blosc, except for its fast ones."""
 
 
 class Price(NamedTuple):
-    """What a read takes.
+    """What a read costs.
 
     >>> Price(2, 100, 130_000) < Price(1, 1_000_000, 500_000)
     True
     """
 
     chunks: int
-    """Chunks that are asked for."""
+    """The number of chunks requested."""
 
     nbytes: int
-    """What they are when they are decoded; what is fetched is taken to be in proportion."""
+    """Their decoded size; the fetched size is assumed to be in proportion."""
 
     cost: int
-    """One number to compare prices by."""
+    """One number for comparing prices."""
 
     def __lt__(self, other: tuple[Any, ...]) -> bool:
         return isinstance(other, Price) and self.cost < other.cost
@@ -76,24 +76,24 @@ UNREADABLE = Price(0, 0, 1 << 62)
 
 
 class ChunkPrice(NamedTuple):
-    """What one chunk of a member takes.
+    """What one chunk of a member costs.
 
     >>> ChunkPrice(1 << 20, 1.0).of(3, near=True).cost == 3 * (NEAR_REQUEST + (1 << 20))
     True
     """
 
     nbytes: int
-    """When it is decoded."""
+    """The decoded size."""
 
     work: float
-    """To decode a byte of it; see `decoding_work`."""
+    """The work of decoding one byte; see `decoding_work`."""
 
     def cost(self, *, near: bool) -> int:
-        """Of one. Bytes from a server take longer to come than to decode, whatever the codec."""
+        """The cost of one chunk. Bytes from a server take longer to arrive than to decode, with any codec."""
         return NEAR_REQUEST + int(self.nbytes * self.work) if near else FAR_REQUEST + self.nbytes
 
     def of(self, chunks: int, *, near: bool) -> Price:
-        """So many of them."""
+        """The price of this many chunks."""
         return Price(chunks, chunks * self.nbytes, chunks * self.cost(near=near))
 
 
@@ -101,13 +101,13 @@ class RegionGrid(NamedTuple):
     """The chunks of a member as a region sees them."""
 
     size: tuple[int, ...]
-    """Of each, on every axis of the region."""
+    """The chunk size on every axis of the region."""
 
     border: tuple[int, ...]
     """Where one of them begins."""
 
     chunk: ChunkPrice
-    """What each takes."""
+    """What each chunk costs."""
 
 
 class Backing(NamedTuple):
@@ -117,16 +117,16 @@ class Backing(NamedTuple):
     """Its elements."""
 
     place: tuple[int, ...]
-    """What to add to an element to count it from where a chunk begins."""
+    """What to add to an element to count it from the start of a chunk."""
 
     size: tuple[int, ...]
-    """Of a chunk."""
+    """The chunk size."""
 
     chunk: ChunkPrice
-    """What each of its chunks takes."""
+    """What each of its chunks costs."""
 
     def met(self, axes: Sequence[Axis], box: Box) -> tuple[int, bool]:
-        """How many of its chunks slices meet in a box of it, and whether all that they take lies there."""
+        """How many of its chunks slices touch in a box of it, and whether all that they select is there."""
         chunks, has_all = 1, True
         for axis, low, high, place, size in zip(axes, *box, self.place, self.size, strict=True):
             step, first, last = axis.step, axis.start, axis.start + (axis.count - 1) * axis.step
@@ -144,34 +144,34 @@ class Backing(NamedTuple):
 
 
 class LayerPrice(NamedTuple):
-    """What one layer takes for a selection, and how much of the selection is read from it."""
+    """What one layer costs for a selection, and how much of the selection is read from it."""
 
     layer: int
     """Its number."""
 
     covered: int
-    """How many of the elements asked for it has."""
+    """How many of the requested elements it has."""
 
     taken: int
     """How many of them are read from it."""
 
     price: Price
-    """What all that it has of them would take."""
+    """What it would cost to read all of them that it has."""
 
     def __str__(self) -> str:
-        """The layer in a line."""
+        """The layer in one line."""
         chunks, decoded = count_text(self.price.chunks, "chunk"), size_text(self.price.nbytes)
         has = f"has {count_text(self.covered, 'element')}, in {chunks} of {decoded} decoded"
         return f"layer {self.layer}: {has}; {self.taken:,} are read from it"
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON."""
+        """Everything as JSON."""
         price = {"chunks": self.price.chunks, "decoded_bytes": self.price.nbytes, "cost": self.price.cost}
         return {"layer": self.layer, "covered": self.covered, "taken": self.taken, **price}
 
 
 def decoding_work(array: AnyArray) -> float:
-    """What it takes to decode a byte of the array's chunks, compared with zstd.
+    """The work of decoding a byte of the array's chunks, compared with zstd.
 
     >>> import zarr
     >>> raw = zarr.create_array({}, shape=4, dtype="f4", compressors=None)

@@ -1,11 +1,11 @@
-"""Storing encoded chunks: in the thread that encoded them where the store can, else on zarr's event loop.
+"""Storing encoded chunks: in the thread that encoded them if the store can, else on zarr's event loop.
 
-Files of this machine are written as zarr writes them, beside their place first and then moved there, so that
-nobody reads half of one.
+Local files are written as in zarr, first beside their place and then moved there, so that nobody reads half
+of one.
 
-To write one chunk of a shard is to read the shard, change it and store all of it again. So the threads of
-this process hold a lock on the shard during that time. Other processes are not kept out; they write through
-transactions, or into shards of their own.
+Writing one chunk of a shard means reading the shard, changing it and storing all of it again. So the threads
+of this process hold a lock on the shard meanwhile. Other processes are not kept out; they write through
+transactions, or into their own shards.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ if TYPE_CHECKING:
 
 type Encoded = Buffer | bytes | memoryview
 type Pieces = list[Any]
-"""Bytes that follow one another, each piece with the buffer protocol."""
+"""Consecutive bytes, each piece with the buffer protocol."""
 
 type Stored = list[tuple[str, Encoded | None]]
-"""Keys and what to store there; None means to remove it."""
+"""Keys and the values to store there; None removes a value."""
 
 type Look = Callable[[], Coroutine[Any, Any, Told]]
-"""Asks the store what it says of the array."""
+"""Asks the store what it says about the array."""
 
 BATCHES_STORED_AT_A_TIME = 4
 
 MOST_PIECES = 1024
-"""Pieces that every system takes in one call."""
+"""The number of pieces that every system takes in one call."""
 
 
 def as_buffer(encoded: Encoded) -> Buffer:
-    """What stores of zarr's take."""
+    """The form that zarr's stores take."""
     return encoded if isinstance(encoded, Buffer) else default_buffer_prototype().buffer.from_bytes(encoded)
 
 
@@ -70,11 +70,11 @@ class PutHere(Protocol):
     def __call__(self, key: str, encoded: Encoded | None) -> None: ...
 
     def put_pieces(self, key: str, pieces: Pieces) -> None:
-        """Store what the pieces make together."""
+        """Store the pieces as one value."""
 
 
 def put_here(store: Any) -> PutHere | None:
-    """How to store values in this thread; None where that takes an event loop."""
+    """How to store values in this thread; None if that takes an event loop."""
     if type(store) is LocalStore and os.name == "posix" and not store.read_only:
         return _Files(store)
     return _Synchronously(store) if store_supports_sync_io(store) else None
@@ -84,7 +84,7 @@ class _Synchronously:
     """Puts values into a store that needs no event loop."""
 
     def __init__(self, store: Any) -> None:
-        self._store, self.keeps = store, type(store) is not MemoryStore  # which makes copies
+        self._store, self.keeps = store, type(store) is not MemoryStore  # that one makes copies
 
     def __call__(self, key: str, encoded: Encoded | None) -> None:
         if encoded is None:
@@ -128,7 +128,7 @@ class _Files:
 
     @staticmethod
     def _made(path: str) -> int:
-        """A new file, and the directories that it is in."""
+        """A new file, with the directories that it is in."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         try:
             return os.open(path, flags, 0o666)
@@ -149,7 +149,7 @@ def _write_all(file: int, pieces: Pieces) -> None:
 
 
 class Storing:
-    """Values on their way to a store whose work is done on an event loop, some batches at a time."""
+    """Values on their way to a store that works on an event loop, some batches at a time."""
 
     def __init__(self, store: Store, look: Look | None = None) -> None:
         self._store, self._look = store, look
@@ -161,7 +161,7 @@ class Storing:
         self._given_up = False
 
     def begin(self, encoded: Stored) -> None:
-        """See to it that these are stored; wait if too much is on its way."""
+        """Arrange for these to be stored; wait if too much is on its way."""
         with self._lock:
             if self._given_up:
                 return
@@ -184,26 +184,26 @@ class Storing:
             self.told = await self._look()
 
     def finish(self) -> None:
-        """Wait until all is stored."""
+        """Wait until everything is stored."""
         while self._running:
             self._running.popleft().result()
 
     def give_up(self, failure: BaseException) -> None:
-        """Begin nothing more; after Ctrl-C and the like, wait for nothing that has begun either."""
-        with self._lock:  # whoever begins something later, sees it
+        """Begin nothing more; after Ctrl-C, for example, do not wait for what has begun either."""
+        with self._lock:  # threads that begin something later see it
             self._given_up = True
         if not isinstance(failure, Exception):
             for storing in self._begun:
                 storing.cancel()
 
     def wait(self) -> None:
-        """Until nothing that has begun is on its way any more."""
+        """Wait until everything that has begun is finished."""
         wait(self._begun)
 
 
 async def _all(storing: Sequence[Awaitable[None]]) -> None:
-    """Wait for all of them; if one fails, the others are called off, and what it says is raised."""
-    if len(storing) == 1:  # a task of its own would cost more than it does
+    """Wait for all of them; if one fails, the others are cancelled, and its error is raised."""
+    if len(storing) == 1:  # a task would cost more than the work
         await storing[0]
         return
     tasks = [asyncio.ensure_future(one) for one in storing]

@@ -1,4 +1,4 @@
-"""Encoding a box anew: its values are copied into a new member, block by block, here or on a cluster."""
+"""Encoding a box again: its values are copied into a new member, block by block, here or on a cluster."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from intarsia.parallel import Client, spread
 from intarsia.progress import Progress, silent
 
 EXACT_CODECS = BytesBytesCodec, BytesCodec, VLenUTF8Codec, VLenBytesCodec, TransposeCodec, ReshapeCodec
-"""They give back what they got, bit by bit."""
+"""Codecs that return their input, bit by bit."""
 
 AUTHORITY = LogicalConfig(layer=0)
-"""Whoever copies values takes them from the layer that says what they are."""
+"""Values are copied from layer 0, which says what they are."""
 
 TASK_BYTES = 16 << 20
 """A task on a cluster copies whole chunks of about this size: many tasks for the workers to share."""
@@ -55,7 +55,8 @@ def recode(
 ) -> bool:
     """Copy a box into a new member of another encoding; regions that it cuts are split.
 
-    Whoever does not `accept` the new member, once it is filled, keeps what is there; returns which it was.
+    If the caller does not `accept` the new member once it is filled, the old one stays; returns whether it
+    did.
     """
     logical.begin_edit()
     room = reserve_recode(logical, lattice_box(logical.manifest, bounds), encoding)
@@ -72,10 +73,10 @@ def recode(
 def reserve_recode(
     logical: LogicalGroup, box: Box, encoding: Encoding, *, ready: str | None = None
 ) -> Reservation:
-    """Room for the values of a box of logical chunks, in a new member that takes the place of those it has.
+    """Room for the values of a box of logical chunks, in a new member that replaces those it has.
 
-    If `ready`, the array of this name in the group holds them already. Packings are kept where all regions
-    store one type: then their numbers are copied, and every region keeps its own packing.
+    If `ready`, the array of this name in the group already holds them. Packings are kept if all regions store
+    one type: then their numbers are copied, and every region keeps its own packing.
     """
     manifest, packing = logical.manifest, encoding.packing
     if not manifest.regions.touching(box).size:
@@ -97,10 +98,10 @@ def reserve_recode(
 def copied_parts(
     manifest: Manifest, box: Box, encoding: Encoding
 ) -> tuple[list[tuple[Box, int]], Packings, Encoding, Manifest | None]:
-    """What regions back of a box, and with which packing it will be stored in another encoding.
+    """The parts of a box that regions back, and the packing of each in another encoding.
 
-    Also the packings for that; the encoding of the member; and the manifest by which stored numbers are read,
-    if those are copied.
+    Also the packings for that; the encoding of the member; and the manifest for reading stored numbers, if
+    those are copied.
     """
     touched = [manifest.regions.row(i) for i in manifest.regions.touching(box).tolist()]
     parts = [(shared, row.packing) for row in touched if (shared := row.box.intersect(box)) is not None]
@@ -140,9 +141,9 @@ def as_stored(manifest: Manifest, box: Box) -> Manifest | None:
 
 
 def to_copy(manifest: Manifest, box: Box, parts: list[tuple[Box, int]]) -> list[Box]:
-    """The elements that are copied of a box: all in one go, or each part by itself if there are holes.
+    """The elements of a box to copy: all in one go, or each part by itself if there are holes.
 
-    Chunks of the new member may hold what many parts have, and would be written again for each of them.
+    Chunks of the new member may hold elements of many parts, and would be written again for each of them.
     """
     boxes = [box] if _is_covered(box, parts) else [part for part, _ in parts]
     return [manifest.elements(each) for each in boxes]
@@ -153,7 +154,7 @@ def _is_covered(box: Box, parts: list[tuple[Box, int]]) -> bool:
 
 
 def is_exact(codecs: Iterable[Any]) -> bool:
-    """Whether codecs are known to give back what they got, bit by bit; of others nobody knows.
+    """Whether codecs are known to return their input, bit by bit; for others it is unknown.
 
     >>> from zarr.codecs import BytesCodec, ZstdCodec
     >>> is_exact([BytesCodec(), ZstdCodec()])
@@ -190,19 +191,19 @@ def copy_out(logical: LogicalGroup, numbers: Sequence[int], axis: int, encoding:
 
 
 class StoredNumbers(LogicalGroup):
-    """The group behind a logical array, read by a manifest of what its members store."""
+    """The group behind a logical array, read through a manifest of what its members store."""
 
     def reload(self) -> None:
-        """Refused: what others put there may be stored in another way."""
+        """Refused: what others put there may be stored differently."""
         raise ReadError("the layout of the array was changed while its stored numbers were read")
 
 
 def copy_values(
     logical: LogicalGroup, room: Reservation, *, client: Client | None = None, progress: Progress = silent
 ) -> None:
-    """Fill the room for a recode with the values as they are, block by block; steps are chunks, or shards.
+    """Fill the room for a recode with the current values, block by block; steps are chunks or shards.
 
-    Of a client's work, steps are tasks.
+    With a client, steps are tasks.
     """
     (name,) = room.made
     options, unit = room.options[name], grain(logical.members[name])
@@ -229,10 +230,10 @@ def copy_values(
 def _step(
     logical: LogicalGroup, pieces: Sequence[Piece], member: AnyArray, most_bytes: int
 ) -> tuple[int, ...]:
-    """The shape of the blocks to copy by: whole chunks of the new member, and as many as memory allows.
+    """The shape of the blocks to copy: whole chunks of the new member, as many as memory allows.
 
-    First of all they grow along the axes on which the chunks that are read are longer: a chunk that several
-    blocks need is decoded for each of them.
+    They grow first along the axes on which the chunks that are read are longer: a chunk that several blocks
+    need is decoded for each of them.
     """
     manifest, size = logical.manifest, max(member.dtype.itemsize, 1)
     step = list(grain(member))
@@ -249,7 +250,7 @@ def _step(
 
 
 def _tasks(pieces: Iterable[Piece], step: tuple[int, ...]) -> list[list[Piece]]:
-    """The pieces cut into blocks of whole chunks of the new member: no chunk belongs to two tasks."""
+    """The pieces, cut into blocks of whole chunks of the new member: no chunk belongs to two tasks."""
     tasks: dict[tuple[int, ...], list[Piece]] = {}
     for piece in pieces:
         for cell in piece.target.in_units(step).indices():
@@ -260,14 +261,14 @@ def _tasks(pieces: Iterable[Piece], step: tuple[int, ...]) -> list[list[Piece]]:
 
 @dataclass(frozen=True)
 class _Copy:
-    """Copies the pieces of one task; travels to workers."""
+    """Copies the pieces of one task; it is sent to workers."""
 
     path: str
     manifest: Manifest
     copied: Manifest | None
     member: str
     luggage: Luggage
-    """Run-time options to write it with."""
+    """The run-time options for writing."""
     exact: bool = False
     """Whether every value is read again and compared."""
 
@@ -290,7 +291,7 @@ class _Copy:
 
 
 def _check_copy(target: Source, piece: Piece, stored: Values) -> None:
-    """Refuse an encoding that does not give back what was stored."""
+    """Refuse an encoding that does not return what was stored."""
     array: Any = target.array
     back = array[piece.target.slices]
     same = np.asarray((back == stored) | ((back != back) & (stored != stored)))

@@ -1,7 +1,7 @@
-"""Replicas of a logical array: made, dropped, and made again where writes have cut them.
+"""Replicas of a logical array: made, dropped, and restored where writes have cut them.
 
-The values of a box are copied from layer 0 into a new member, as a recode copies them; only that the manifest
-then shows both.
+The values of a box are copied from layer 0 into a new member, as in a recode, but the manifest then shows
+both.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 PIECE_BYTES = 1 << 30
-"""A replica is made in pieces of about this size, where each is a commit: what is done stays done."""
+"""A replica is made in pieces of about this size, each a commit, so that finished pieces stay."""
 
 
 def planned_replica(
     logical: LogicalGroup, bounds: BoundsLike | None, asked: dict[str, Any], layer: int | None = None
 ) -> tuple[ReplicaPolicy, Box]:
-    """The layer that a replica will be in, all that it is to hold, and the logical chunks to begin with.
+    """The layer of a replica, everything that it should hold, and the logical chunks to begin with.
 
     A layer with the same encoding takes one more box; otherwise it is a new one.
     """
@@ -46,7 +46,7 @@ def planned_replica(
     box = lattice_box(manifest, whole.bounds if bounds is None else bounds)
     if not manifest.regions.touching(box).size:
         raise NoRegionError(f"no region lies in {logical.bounds_text(box)}: there is nothing to replicate")
-    # What reaches the array's end on an axis goes on there only if it is all of the array.
+    # A box that reaches the array's end on an axis grows there only if it is all of the array.
     elements = growing(manifest.elements(box), manifest.shape)
     fresh: ReplicaPolicy = ReplicaPolicy.given(asked, "replica", layer=layer or 0, boxes=(elements,))
     fresh.check(manifest, "replica")
@@ -70,7 +70,7 @@ def reserve_replica(
 ) -> Reservation:
     """Room for the values of a box of logical chunks in a new member, which is shown beside those it has.
 
-    What the layer had there before is replaced. If `ready`, the array of this name holds the values already.
+    What the layer had there before is replaced. If `ready`, the array of this name already holds the values.
     """
     manifest, encoding = logical.manifest, replica.encoding
     if not manifest.regions.touching(box).size:
@@ -103,7 +103,7 @@ def add_replica(
     client: Client | None = None,
     progress: Progress = silent,
 ) -> int:
-    """Store a box once more, in another layout; returns the number of its layer."""
+    """Store a box again, in another layout; returns the number of its layer."""
     logical.begin_edit()
     replica, box = planned_replica(logical, bounds, asked, layer)
     _fill(logical, box, replica, client, progress)
@@ -119,7 +119,7 @@ def _fill(
 
 
 def drop_replica(logical: LogicalGroup, bounds: BoundsLike | None, layer: int | None) -> None:
-    """Cut a box out of one replica, or out of all, and out of what they are to hold."""
+    """Cut a box out of one replica or all of them, and out of what they should hold."""
     logical.begin_edit()
     manifest, policy = logical.manifest, Policy.of(logical)
     known = {*manifest.layers[1:], *(one.layer for one in policy.replicas)}
@@ -139,9 +139,9 @@ def drop_replica(logical: LogicalGroup, bounds: BoundsLike | None, layer: int | 
 
 
 def gaps(manifest: Manifest, replica: ReplicaPolicy, *, least: int = 1) -> Iterator[Box]:
-    """What a replica lacks of what it is to hold, as boxes of logical chunks of whole chunks of its own.
+    """What a replica lacks, as boxes of logical chunks that make up whole chunks of its own.
 
-    Those that are `least` logical chunks or longer along the axis on which the array grows.
+    Only boxes of at least `least` logical chunks along the axis on which the array grows.
     """
     table = manifest.replicas.by_layer().get(replica.layer, RegionTable.from_rows([], manifest.ndim))
     for wanted in replica.wanted(manifest):
@@ -154,8 +154,8 @@ def gaps(manifest: Manifest, replica: ReplicaPolicy, *, least: int = 1) -> Itera
 
 
 def _whole_chunks(manifest: Manifest, replica: ReplicaPolicy, gap: Box, wanted: Box) -> Box:
-    """A box and what is needed around it to fill whole chunks of the replica: else they would get smaller and
-    smaller at the end of an array that grows."""
+    """A box and what is needed around it to fill whole chunks of the replica: otherwise they would get
+    smaller and smaller at the end of a growing array."""
     chunk, lattice = replica.shards or replica.chunks or manifest.chunk_shape, manifest.chunk_shape
     start = [a * c // size * size // c for a, c, size in zip(gap.start, lattice, chunk, strict=True)]
     stop = [-(-(-(-b * c // size) * size) // c) for b, c, size in zip(gap.stop, lattice, chunk, strict=True)]
@@ -163,7 +163,7 @@ def _whole_chunks(manifest: Manifest, replica: ReplicaPolicy, gap: Box, wanted: 
 
 
 def piece_of(manifest: Manifest, replica: ReplicaPolicy, box: Box) -> Box:
-    """The first part of a box that is worth a commit of its own: whole chunks of the replica."""
+    """The first part of a box that is worth its own commit: whole chunks of the replica."""
     chunk = replica.shards or replica.chunks or manifest.chunk_shape
     lattice = manifest.chunk_shape
     # In logical chunks, rounded up: pieces have to begin where logical chunks do.
@@ -177,7 +177,7 @@ def piece_of(manifest: Manifest, replica: ReplicaPolicy, box: Box) -> Box:
 def refresh_replicas(
     logical: LogicalGroup, *, client: Client | None = None, progress: Progress = silent
 ) -> int:
-    """Make again whatever replicas lack; returns how many boxes that were."""
+    """Restore everything that replicas lack; returns how many boxes that was."""
     logical.begin_edit()
     count = 0
     while True:
@@ -192,7 +192,7 @@ def refresh_replicas(
 
 
 def set_policy(logical: LogicalGroup, replica: Any, recode: Any, *, given: frozenset[str]) -> None:
-    """Say what the array is to look like; nothing is built."""
+    """Say what the array should look like; nothing is built."""
     logical.begin_edit()
     manifest, policy = logical.manifest, Policy.of(logical)
     if "recode" in given:
@@ -215,7 +215,7 @@ def _encoding_policy(manifest: Manifest, fields: Any) -> EncodingPolicy:
 
 
 def _replica_policy(logical: LogicalGroup, policy: Policy, fields: Any) -> ReplicaPolicy:
-    """The replica that somebody describes: of everything, or of the bounds among the fields."""
+    """The replica that the fields describe: of everything, or of the `bounds` among them."""
     manifest, said = logical.manifest, dict(fields)
     layer, bounds = said.pop("layer", None), said.pop("bounds", None)
     whole = growing(Box.sized(manifest.shape), manifest.shape)

@@ -1,7 +1,7 @@
 """Writing: a request goes to its regions, chunks are encoded in threads, their bytes stored in batches.
 
-A request lies in one region, or in several when that was allowed. A chunk that is written in part is read
-first, and so is a shard. What the engine does not do is left to zarr.
+A request touches one region, or several if that is allowed. A chunk that is written in part is read first,
+and so is a shard. What intarsia does not write itself is left to zarr.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 SHOWN_REGIONS = 6
 
 MOST_WRITTEN_BOXES = 256
-"""A write that is scattered over more boxes of logical chunks counts as one over the box around them."""
+"""A write scattered over more boxes of logical chunks counts as one over the box around them."""
 
 
 def write_request(logical: LogicalGroup, config: LogicalConfig, asked: Request, value: Any) -> None:
-    """Write `value`, broadcast as NumPy does, where the request says."""
+    """Write `value`, broadcast as in NumPy, where the request says."""
     logical.check_writable()
     values = as_values(logical.manifest, value, config.casting)
     try:
@@ -58,12 +58,12 @@ def write_request(logical: LogicalGroup, config: LogicalConfig, asked: Request, 
 
     def write(layout: GroupLayout) -> tuple[None, list[int], Told | None]:
         planned, points = plan(layout.manifest, asked), asked.axes is None
-        # Of a region that is taken several times, the last one wins, as in NumPy.
+        # If a region is selected several times, the last value wins, as in NumPy.
         parts = list({part.row: part for part in planned.parts}.values())
         _check_regions(layout, config, planned, parts)
         rows = [layout.manifest.regions.row(part.row) for part in parts]
         sources = [layout.source_of(part) for part in parts]
-        # Before anything is written, what some region cannot hold is refused.
+        # Values that some region cannot hold are refused before anything is written.
         chosen = [_for_region(layout, part, values, points=points) for part in parts]
         if holds_nulls(values):
             for (part, own), source, row in zip(chosen, sources, rows, strict=True):
@@ -73,7 +73,7 @@ def write_request(logical: LogicalGroup, config: LogicalConfig, asked: Request, 
         if len(layout.manifest.replicas):
             boxes = written_cells(layout.manifest, asked)
             if config.replicas == "drop" and logical.cut_replicas(*boxes):
-                return None, written, None  # the layout is another one now, on which all of it is done again
+                return None, written, None  # the layout has changed, so all of it is done again
         touched.update(source.name for source in sources)
         told = None
         for (part, own), source in zip(chosen, sources, strict=True):
@@ -81,7 +81,7 @@ def write_request(logical: LogicalGroup, config: LogicalConfig, asked: Request, 
             told = write_part(target, part, own, points=points, config=config, look=logical.look)
         if len(layout.manifest.replicas):
             written += _write_replicas(logical, layout, config, asked)
-            told = None  # it was asked for before the last part was written
+            told = None  # it was requested before the last part was written
         return None, written, told
 
     logical.settled(write)
@@ -90,7 +90,7 @@ def write_request(logical: LogicalGroup, config: LogicalConfig, asked: Request, 
 
 
 def written_cells(manifest: Manifest, asked: Request) -> list[Box]:
-    """The logical chunks that a request reaches, as boxes; those around all of it, if they are too many.
+    """The logical chunks that a request touches, as boxes; if they are too many, the box around all of it.
 
     >>> from intarsia.array.manifest import Manifest
     >>> from intarsia.array.request import request
@@ -111,7 +111,7 @@ def written_cells(manifest: Manifest, asked: Request) -> list[Box]:
 
 
 def _runs(axis: Axis, chunk: int) -> list[tuple[int, int]]:
-    """The logical chunks that the indices of an axis lie in, as ranges."""
+    """The logical chunks that the indices of an axis are in, as ranges."""
     if axis.indices is None and abs(axis.step) <= chunk:
         ends = sorted((axis.start, axis.start + (axis.count - 1) * axis.step))
         return [(ends[0] // chunk, ends[1] // chunk + 1)]
@@ -127,10 +127,10 @@ def _runs(axis: Axis, chunk: int) -> list[tuple[int, int]]:
 def _write_replicas(
     logical: LogicalGroup, layout: GroupLayout, config: LogicalConfig, asked: Request
 ) -> list[int]:
-    """Write what layer 0 has by now into its replicas, too; returns the rows that were written.
+    """Write what layer 0 now has into its replicas too; returns the rows that were written.
 
-    What layer 0 rounds is rounded in them. Where one cannot be written, the write fails with layer 0 written:
-    in a transaction nothing is.
+    What layer 0 rounds is rounded in them. If one cannot be written, the write fails after layer 0 has been
+    written; in a transaction, nothing is.
     """
     manifest, rows = layout.manifest, []
     base, points = len(manifest.regions), asked.axes is None
@@ -148,7 +148,7 @@ def _write_replicas(
 
 
 def _for_region(layout: GroupLayout, part: Part, values: Values, *, points: bool) -> tuple[Part, Values]:
-    """What is written, with the axes of the part's member and as its numbers; and the part for that."""
+    """The values to write, in the axes of the part's member and as its numbers, and the part for them."""
     packing, turned = layout.packing_of(part.row), part.onto(values)
     part = replace(part, view=None, at={})
     if packing is None:
@@ -169,7 +169,7 @@ def _for_region(layout: GroupLayout, part: Part, values: Values, *, points: bool
 def _refuse(
     layout: GroupLayout, part: Part, packing: Packing, values: Values, error: PackingError, *, points: bool
 ) -> NoReturn:
-    """Say for which element of the array the value is that the packing of its region cannot hold."""
+    """Say which element of the array has a value that the packing of its region cannot hold."""
     manifest, row, index = layout.manifest, layout.manifest.backings.row(part.row), error.index or ()
     places = index * len(part.source) if points else index
     point = tuple(
@@ -228,12 +228,12 @@ def write_part(
 ) -> Told | None:
     """Write what `part.target` selects of the values to where `part.source` says in the member.
 
-    What the engine does not write is left to zarr, nullable members among it. Where an event loop stores all
-    of it in one go, it checks in that same go what has become of the array: asking for it afterwards
-    would cost a small write a fifth more.
+    What intarsia does not write itself, such as nullable members, is left to zarr. If an event loop stores
+    everything in one go, it also checks in that go whether the array has changed: asking afterwards would
+    make a small write a fifth slower.
     """
     if isinstance(values, NullableValues) and not is_nullable(source.metadata.dtype):
-        values = values.values  # the caller made sure that no null is among those of this part
+        values = values.values  # the caller made sure that none of this part's values are null
     if (
         not isinstance(source, EngineSource)
         or not source.is_written_by_engine
@@ -253,13 +253,13 @@ def write_part(
 
 
 def _written(writer: ChunkWriter, threads: int) -> Told | None:
-    """Let threads write; whatever happens, none of them is left behind."""
+    """Let threads write; none of them is left behind, whatever happens."""
     try:
         run(writer.take, writer.write, threads, give_up=writer.give_up)
         writer.finish()
     except BaseException as failure:
         writer.give_up(failure)
-        if isinstance(failure, Exception):  # whoever catches it finds the store at rest
+        if isinstance(failure, Exception):  # code that catches it finds the store at rest
             writer.wait()
         raise
     return writer.told

@@ -1,7 +1,7 @@
-"""Writing the chunks of one part: encoded in threads, read first where they are written in part, and stored.
+"""Writing the chunks of one part: encoded in threads, read first if they are written in part, and stored.
 
 A chunk is an object in the store, or a piece of one: a shard. All chunks of a shard are encoded before it is
-stored, as a whole; those that nobody wrote to are kept as they are. Who writes into shards holds them
+stored as a whole; those that were not written to are kept as they are. A write into shards holds them
 meanwhile (`shard_locks`).
 """
 
@@ -71,7 +71,7 @@ class ChunkWriter:
             return None if batch is None else batch[0][1]
 
     def write(self, positions: Ints) -> None:
-        """Encode a batch, and store it or see to it that it will be."""
+        """Encode a batch, and store it or arrange for it to be stored."""
         in_part = positions[~self._covered[positions]]
         before = self._fetched(self._work.chunks[in_part])
         keys = self._source.keys(self._work.chunks[positions])
@@ -94,7 +94,7 @@ class ChunkWriter:
             self._storing.begin(encoded)
 
     def _fetched(self, blobs: Ints) -> Generator[Encoded | None]:
-        """What is stored now, as it comes."""
+        """The currently stored chunks, as they arrive."""
         with self._lock:
             pending = self._fetcher().begin([Spans(self._source, blobs)])
             self._reading.add(pending)
@@ -135,7 +135,7 @@ class ChunkWriter:
         return read_error(what, error, source.array.store, source.path, source.stored_as(index))
 
     def _encoded(self, chunk: int, target: Any, inside: Any, before: Values | None) -> Any:
-        """What is stored of a chunk; None if nothing is."""
+        """The stored bytes of a chunk; None if there are none."""
         source, values = self._source, self._values[target]
         if inside is not None:
             if before is None:
@@ -148,11 +148,11 @@ class ChunkWriter:
             return self._encoder.encode(values, self._scratch, keep=self._keeps)
 
     def finish(self) -> None:
-        """Wait until all is stored."""
+        """Wait until everything is stored."""
         self._storing.finish()
 
     def give_up(self, failure: BaseException) -> None:
-        """Begin nothing more; after Ctrl-C and the like, wait for nothing that has begun either."""
+        """Begin nothing more; after Ctrl-C, for example, do not wait for what has begun either."""
         self._storing.give_up(failure)
         with self._lock:
             self._stop.set()
@@ -163,12 +163,12 @@ class ChunkWriter:
                 each.cancel()
 
     def wait(self) -> None:
-        """Until nothing that has begun is on its way any more."""
+        """Wait until everything that has begun is finished."""
         self._storing.wait()
 
 
 class _OpenShard:
-    """A shard of which some chunks are encoded already."""
+    """A shard some of whose chunks are already encoded."""
 
     __slots__ = ("before", "chunks", "left")
 
@@ -176,7 +176,7 @@ class _OpenShard:
         self.left = left
         """How many chunks are still to be encoded."""
         self.before: Future[dict[tuple[int, ...], memoryview]] = Future()
-        """What is stored of it now, chunk by chunk."""
+        """Its currently stored chunks."""
         self.chunks: dict[tuple[int, ...], Any] = {}
         """The new chunks; None for those that need not be stored."""
 
@@ -186,7 +186,7 @@ def _chunk_before(shard: _OpenShard, position: tuple[int, ...]) -> Encoded | Non
 
 
 class ShardWriter(ChunkWriter):
-    """The same where chunks lie in shards: the thread that encodes the last chunk of a shard stores it."""
+    """The same for chunks in shards: the thread that encodes the last chunk of a shard stores it."""
 
     def __init__(
         self, work: Work, values: Values, threads: int, window: int, look: Look | None, shards: Shards
@@ -203,8 +203,8 @@ class ShardWriter(ChunkWriter):
         inside = np.bincount(where, weights=covered, minlength=blobs.size)
         whole = inside >= _chunks_inside(work, shards, blobs)
         self._whole = set(blobs[whole].tolist())
-        """Shards that are written as a whole, as far as they lie in the array: nothing is kept of them."""
-        # Of the others all is held in memory, so each of their chunks counts for its part of that.
+        """Shards that are written as a whole, as far as they are in the array: nothing of them is kept."""
+        # The others are held in memory as a whole, so each of their chunks counts for its share.
         kept = work.source.decoder.nbytes * prod(shards.per_shard) // counts
         work.nbytes = np.where(whole, work.source.decoder.nbytes, kept)[where]
         self._open: dict[int, _OpenShard] = {}
@@ -244,13 +244,13 @@ class ShardWriter(ChunkWriter):
             self._storing.begin(done)
 
     def _opened(self, blobs: list[int]) -> list[int]:
-        """Those of these shards that nobody has begun with."""
+        """The shards among these that no thread has begun."""
         new = [blob for blob in blobs if blob not in self._open]
         self._open |= {blob: _OpenShard(self._count[blob]) for blob in new}
         return new
 
     def _load(self, new: list[int]) -> None:
-        """Read shards of which something is kept; whoever comes later waits until that is done."""
+        """Read shards of which something is kept; threads that come later wait until that is done."""
         for blob in self._whole.intersection(new):
             self._open[blob].before.set_result({})
         reading = [blob for blob in new if blob not in self._whole]
@@ -260,7 +260,7 @@ class ShardWriter(ChunkWriter):
         try:
             for blob in reading:
                 before = self._split(blob, received)
-                with suppress(InvalidStateError):  # somebody else has failed, and it was called off
+                with suppress(InvalidStateError):  # another thread failed, and it was cancelled
                     self._open[blob].before.set_result(before)
         finally:
             received.close()
@@ -270,7 +270,7 @@ class ShardWriter(ChunkWriter):
         with self._lock:
             shards = list(self._open.values())
         for shard in shards:
-            shard.before.cancel()  # nobody waits for what will not come
+            shard.before.cancel()  # so that nobody waits for what will not come
 
     def _split(self, blob: int, received: Iterator[Encoded | None]) -> dict[tuple[int, ...], memoryview]:
         try:
@@ -293,7 +293,7 @@ class ShardWriter(ChunkWriter):
 
 
 def _chunks_inside(work: Work, shards: Shards, blobs: Ints) -> Ints:
-    """How many chunks of each shard lie in the array, in part at least."""
+    """How many chunks of each shard are in the array, at least in part."""
     source, inside = work.source, np.ones(blobs.size, dtype=np.int64)
     if not source.grid:
         return inside
@@ -307,7 +307,7 @@ def _chunks_inside(work: Work, shards: Shards, blobs: Ints) -> Ints:
 
 
 def written_order(shards: Shards) -> list[tuple[int, ...]]:
-    """The chunks of a shard in the order they are laid out in, as zarr's codec is told to."""
+    """The chunks of a shard in the order of their layout, as zarr's codec is configured."""
     grid = shards.per_shard
     order = shards.codec.subchunk_write_order
     if order == "morton":
