@@ -246,7 +246,7 @@ STORAGE_HINTS = (
     ),
     (
         ("range request not supported",),
-        "The web server ignores the Range header: use one that answers it with 206 Partial Content.",
+        "The web server ignores the header Range: use one that answers it with 206 Partial Content.",
     ),
 )
 """What to do, by the words of a storage error."""

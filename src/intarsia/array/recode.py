@@ -55,8 +55,8 @@ def recode(
 ) -> bool:
     """Copy a box into a new member of another encoding; regions that it cuts are split.
 
-    If the caller does not `accept` the new member once it is filled, the old one stays; returns whether it
-    did.
+    If the caller does not `accept` the new member once it is filled, the box stays as it is; returns whether
+    it was accepted.
     """
     logical.begin_edit()
     room = reserve_recode(logical, lattice_box(logical.manifest, bounds), encoding)

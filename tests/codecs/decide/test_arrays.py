@@ -272,7 +272,7 @@ def test_padding_is_refused_where_it_has_no_place_or_two():
         with_padding(create(), head)
     pad = PadCodec(location="start", nbytes=4)
     z = zarr.create(store={}, shape=4, dtype="u1", codecs=[LITTLE, pad, pad])
-    with pytest.raises(CodecConfigurationError, match="2 pad or offset codecs, and it is not clear"):
+    with pytest.raises(CodecConfigurationError, match="2 pad or offset codecs, so it is not clear"):
         with_padding(z, head)
     with pytest.raises(CodecConfigurationError, match="must be bytes or a function of the encoded chunk"):
         with_padding(z, 4)

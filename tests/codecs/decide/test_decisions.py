@@ -156,7 +156,7 @@ def test_functions_of_all_kinds(function):
         (lambda index: True, "asks for index; it can have, by keyword, chunk_index, codec_index"),
         (lambda chunk_index, /: True, "asks for chunk_index"),
         (lambda codec, what, why: True, "asks for what, why"),
-        (type, "asks for|cannot see"),
+        (type, "asks for|cannot tell"),
     ],
 )
 def test_a_function_that_asks_for_something_else_is_refused_at_once(function, match):

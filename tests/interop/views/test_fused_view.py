@@ -257,7 +257,7 @@ def test_nothing_can_be_written():
     ):
         with pytest.raises((ValueError, NotImplementedError)):
             attempt()
-    with pytest.raises(intarsia.errors.ReadOnlyError, match="can only be read"):
+    with pytest.raises(intarsia.errors.ReadOnlyError, match="is read-only"):
         view[0, 0] = 5
     assert stored(array.store) == before
 

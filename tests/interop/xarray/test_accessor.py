@@ -52,7 +52,7 @@ def test_append_to_creates_appends_and_remembers_the_dimension(tmp_path):
 def test_append_to_asks_for_a_dimension_where_it_cannot_know():
     store = {}
     intarsia.from_xarray(weather(), store)
-    with pytest.raises(ValueError, match="along which dimension"):
+    with pytest.raises(ValueError, match="give the dimension"):
         weather().intarsia.append_to(store)
 
 

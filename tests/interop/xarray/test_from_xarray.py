@@ -218,7 +218,7 @@ def test_a_data_array_and_a_tree_are_written_too():
     assert intarsia.open(store, "two/below/t").regions[0].codec_names == "zstd"
     with pytest.raises(ValueError, match="has no name"):
         intarsia.from_xarray(dataset["t"].rename(None), store)
-    with pytest.raises(TypeError, match="not a Dataset"):
+    with pytest.raises(TypeError, match="not an xarray Dataset"):
         intarsia.from_xarray(np.ones(3), store)
 
 
@@ -303,7 +303,7 @@ def test_what_would_not_make_one_dataset_is_refused_before_anything_is_written()
 def test_a_dataset_is_not_overwritten_unless_asked():
     store, dataset = zarr.storage.MemoryStore(), weather()
     intarsia.from_xarray(dataset, store, codecs=["gzip"])
-    with pytest.raises(FileExistsError, match="has lat, lon, n, t, time already"):
+    with pytest.raises(FileExistsError, match="already has lat, lon, n, t, time"):
         intarsia.from_xarray(dataset, store)
     intarsia.from_xarray(dataset + 1, store, codecs=["zstd"], overwrite=True)
     xr.testing.assert_equal(xr.open_dataset(store, engine="intarsia").load(), dataset + 1)
